@@ -1,0 +1,1 @@
+"""Changes or refuses a write before it is stored."""

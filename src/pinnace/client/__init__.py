@@ -1,0 +1,1 @@
+"""Speaks the API to any server, over HTTP or in process."""

@@ -1,0 +1,1 @@
+"""Assembles every part into one running cluster. Read this first."""

@@ -1,0 +1,1 @@
+"""APIs added while running: custom resources and aggregated servers."""

@@ -1,0 +1,1 @@
+"""The built-in resources, one file per API group. Data, not logic."""

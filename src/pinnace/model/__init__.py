@@ -1,0 +1,1 @@
+"""What an object is: its kind, resource, identity, selectors, patches and errors."""

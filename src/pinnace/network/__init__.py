@@ -1,0 +1,1 @@
+"""Service addresses and names: the proxy and the DNS server."""

@@ -1,0 +1,1 @@
+"""The loop every controller runs: watch, queue, reconcile, apply."""

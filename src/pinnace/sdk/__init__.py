@@ -1,0 +1,1 @@
+"""All that an extension author imports."""

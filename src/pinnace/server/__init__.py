@@ -1,0 +1,1 @@
+"""Turns one HTTP request into one stored object and its watchers' events."""

@@ -1,0 +1,1 @@
+"""Revisioned keys that can be watched: memory, SQLite, etcd."""

@@ -1,0 +1,1 @@
+"""A cluster inside a test: no ports needed, time under control."""
