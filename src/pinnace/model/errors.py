@@ -1,0 +1,203 @@
+"""Every refusal a client can meet, as a small tree. The type says what happened; `status` is what goes over the wire.
+
+ApiError
+├── BadRequest 400          ├── Unauthorized 401        ├── Forbidden 403
+├── NotFound 404            ├── MethodNotAllowed 405    ├── NotAcceptable 406
+├── AlreadyExists 409       ├── Conflict 409            │   └── (ApplyConflict is a Conflict with causes)
+├── Gone 410                ├── Expired 410             ├── TooLarge 413
+├── UnsupportedMediaType 415├── Invalid 422             ├── TooManyRequests 429
+├── InternalError 500       ├── Unavailable 503         └── Timeout 504
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from pinnace.model.causes import Cause
+from pinnace.model.objects import Object
+
+
+def qualified(group: str, name: str) -> str:
+    """deployments.apps, or plain pods: how Kubernetes names a resource or kind in a sentence."""
+    return f"{name}.{group}" if group else name
+
+
+class ApiError(Exception):
+    """A refusal with its Kubernetes Status."""
+
+    code: ClassVar[int] = 500
+    reason: ClassVar[str] = "InternalError"
+
+    def __init__(self, message: str, *, details: dict[str, Any] | None = None, retry_after: int = 0) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = dict(details or {})
+        self.retry_after = retry_after
+        if retry_after:
+            self.details["retryAfterSeconds"] = retry_after
+
+    @property
+    def status(self) -> Object:
+        body: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+        body["message"] = self.message
+        if self.reason:
+            body["reason"] = self.reason
+        if self.details:
+            body["details"] = self.details
+        body["code"] = self.code
+        return body
+
+
+class BadRequest(ApiError):
+    code, reason = 400, "BadRequest"
+
+
+class Unauthorized(ApiError):
+    code, reason = 401, "Unauthorized"
+
+    def __init__(self, message: str = "Unauthorized") -> None:
+        super().__init__(message)
+
+
+class _AboutResource(ApiError):
+    """A refusal that names the resource, and mostly the object, it is about."""
+
+    def __init__(self, message: str, *, group: str, plural: str, name: str = "", retry_after: int = 0) -> None:
+        details = {"name": name, "group": group, "kind": plural}
+        super().__init__(message, details={k: v for k, v in details.items() if v}, retry_after=retry_after)
+
+
+class Forbidden(_AboutResource):
+    code, reason = 403, "Forbidden"
+
+    def __init__(self, why: str, *, group: str = "", plural: str = "", name: str = "") -> None:
+        what = qualified(group, plural) + (f' "{name}"' if name else "")
+        message = f"{what} is forbidden: {why}" if plural else f"forbidden: {why}"
+        super().__init__(message, group=group, plural=plural, name=name)
+
+
+class NotFound(_AboutResource):
+    code, reason = 404, "NotFound"
+
+    def __init__(self, *, group: str, plural: str, name: str) -> None:
+        super().__init__(f'{qualified(group, plural)} "{name}" not found', group=group, plural=plural, name=name)
+
+
+class NoSuchPath(ApiError):
+    """The URL serves nothing: no such group, version or resource."""
+
+    code, reason = 404, "NotFound"
+
+    def __init__(self, message: str = "the server could not find the requested resource") -> None:
+        super().__init__(message)
+
+
+class MethodNotAllowed(_AboutResource):
+    code, reason = 405, "MethodNotAllowed"
+
+    def __init__(self, verb: str, *, group: str, plural: str) -> None:
+        what = qualified(group, plural)
+        super().__init__(f'{verb} is not supported on resources of kind "{what}"', group=group, plural=plural)
+
+
+class NotAcceptable(ApiError):
+    code, reason = 406, "NotAcceptable"
+
+    def __init__(self, offered: Sequence[str]) -> None:
+        super().__init__(f"only the following media types are accepted: {', '.join(offered)}")
+
+
+class AlreadyExists(_AboutResource):
+    code, reason = 409, "AlreadyExists"
+
+    def __init__(self, *, group: str, plural: str, name: str) -> None:
+        super().__init__(f'{qualified(group, plural)} "{name}" already exists', group=group, plural=plural, name=name)
+
+
+class Conflict(_AboutResource):
+    code, reason = 409, "Conflict"
+
+    def __init__(self, why: str, *, group: str, plural: str, name: str) -> None:
+        message = f'Operation cannot be fulfilled on {qualified(group, plural)} "{name}": {why}'
+        super().__init__(message, group=group, plural=plural, name=name)
+
+
+class ApplyConflict(ApiError):
+    """Server-side apply: other managers own fields that this one wants to change."""
+
+    code, reason = 409, "Conflict"
+
+    def __init__(self, message: str, causes: Sequence[Cause]) -> None:
+        super().__init__(message, details={"causes": [_cause_on_the_wire(cause) for cause in causes]})
+
+
+class Gone(ApiError):
+    code, reason = 410, "Gone"
+
+
+class Expired(ApiError):
+    code, reason = 410, "Expired"
+
+
+class TooLarge(ApiError):
+    code, reason = 413, "RequestEntityTooLarge"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"Request entity too large: {message}")
+
+
+class UnsupportedMediaType(ApiError):
+    code, reason = 415, "UnsupportedMediaType"
+
+    def __init__(self, accepted: Sequence[str]) -> None:
+        super().__init__(
+            f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
+        )
+
+
+class Invalid(ApiError):
+    """The object's values break rules; every fault is told, each with its field."""
+
+    code, reason = 422, "Invalid"
+
+    def __init__(self, causes: Sequence[Cause], *, group: str, kind: str, name: str) -> None:
+        told = list(dict.fromkeys(str(cause) for cause in causes))
+        faults = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+        details = {"name": name, "group": group, "kind": kind, "causes": [_cause_on_the_wire(c) for c in causes]}
+        super().__init__(
+            f'{qualified(group, kind)} "{name}" is invalid: {faults}',
+            details={key: value for key, value in details.items() if value},
+        )
+        self.causes = tuple(causes)
+
+
+class TooManyRequests(ApiError):
+    code, reason = 429, "TooManyRequests"
+
+
+class InternalError(ApiError):
+    code, reason = 500, "InternalError"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"Internal error occurred: {why}", details={"causes": [{"message": why}]})
+
+
+class ServerTimeout(_AboutResource):
+    code, reason = 500, "ServerTimeout"
+
+
+class Unavailable(ApiError):
+    code, reason = 503, "ServiceUnavailable"
+
+
+class Timeout(ApiError):
+    code, reason = 504, "Timeout"
+
+    def __init__(self, message: str, *, retry_after: int = 0) -> None:
+        super().__init__(f"Timeout: {message}", retry_after=retry_after)
+
+
+def _cause_on_the_wire(cause: Cause) -> Object:
+    wire = {"reason": cause.reason, "message": cause.message, "field": cause.field}
+    return {key: value for key, value in wire.items() if value}

@@ -1,0 +1,171 @@
+"""What a URL serves: a kind with its plural, scope, schema, subresources, columns, and what is special about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from pinnace.model import names
+from pinnace.model.causes import Cause
+from pinnace.model.names import NameRule
+from pinnace.model.objects import Kind, Object
+from pinnace.schema.shape import Schema
+
+ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a Table answer. `value` is given the object and the present moment; priority > 0 is for -o wide."""
+
+    name: str
+    type: str  # string, integer, number, boolean or date.
+    description: str
+    value: Callable[[Object, datetime], Any]
+    priority: int = 0
+    format: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Subresource:
+    """A further URL below an object: pods/status, deployments/scale. `kind` is what travels through it."""
+
+    name: str
+    kind: Kind
+    verbs: tuple[str, ...]
+
+
+def _leave(obj: Object) -> None:
+    """Nothing to default."""
+
+
+def _leave_both(new: Object, old: Object | None) -> None:
+    """Nothing to prepare."""
+
+
+def _no_faults(new: Object, old: Object | None) -> Iterable[Cause]:
+    return ()
+
+
+def _identity(obj: Object) -> Object:
+    return obj
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strategy:
+    """What is special about one kind; all else is common to every kind and lives in the server's pipeline.
+
+    `default` and `prepare` change the object they are given, which belongs to the request alone.
+    """
+
+    default: Callable[[Object], None] = _leave
+    """Fill in what the client left out. Called on every write, before validation; must be idempotent."""
+    prepare: Callable[[Object, Object | None], None] = _leave_both
+    """Before validation of a write through the main URL (old is None on create): put aside what a client may not set
+    there. Status is already emptied on create and kept from `old` on update, where the kind has /status."""
+    prepare_status: Callable[[Object, Object | None], None] = _leave_both
+    validate: Callable[[Object, Object | None], Iterable[Cause]] = _no_faults
+    """Every fault of `new` (metadata is checked already), those against `old` (immutable fields) included."""
+    validate_status: Callable[[Object, Object | None], Iterable[Cause]] = _no_faults
+    name_rule: NameRule = names.dns_subdomain
+    tracks_generation: bool = False
+    """metadata.generation starts at 1 and grows when anything but metadata and status changes."""
+    may_update_unconditionally: bool = True
+    """An update without resourceVersion overwrites whatever is there."""
+    may_create_on_update: bool = False
+    warnings: Callable[[Object, Object | None], Iterable[str]] = lambda new, old: ()
+    """Sentences for the `Warning:` header: deprecated fields and the like."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resource:
+    """One row of what the API serves. The same object again for each served version."""
+
+    kind: Kind
+    plural: str
+    singular: str
+    namespaced: bool
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ALL_VERBS
+    subresources: tuple[Subresource, ...] = ()
+    schema_of: Callable[[], Schema] = field(repr=False)
+    columns: tuple[Column, ...] = ()
+    selectable: Mapping[str, Callable[[Object], str]] = field(default_factory=dict)
+    """Field selectors beside metadata.name and metadata.namespace, which every kind has."""
+    strategy: Strategy = Strategy()
+    stored: Kind
+    """The version that is written to the store; all served versions of a kind share it."""
+    to_stored: Callable[[Object], Object] = _identity
+    from_stored: Callable[[Object], Object] = _identity
+    """Change everything but apiVersion and kind, which the server sets; may return the object it was given, changed."""
+    store_group: str = ""
+    deprecation: str = ""
+    """The `Warning:` that every use of this version is answered with."""
+
+    @cached_property
+    def schema(self) -> Schema:
+        return self.schema_of()
+
+    @property
+    def group(self) -> str:
+        return self.kind.group
+
+    @property
+    def version(self) -> str:
+        return self.kind.version
+
+    @cached_property
+    def prefix(self) -> str:
+        """Where the objects lie in the store: /registry/<group>/<plural>/<namespace>/<name>."""
+        return f"/registry/{self.store_group or self.group or 'core'}/{self.plural}/"
+
+    @cached_property
+    def is_converted(self) -> bool:
+        return self.to_stored is not _identity or self.from_stored is not _identity
+
+    @cached_property
+    def has_status(self) -> bool:
+        return any(sub.name == "status" for sub in self.subresources)
+
+    def subresource(self, name: str) -> Subresource | None:
+        return next((sub for sub in self.subresources if sub.name == name), None)
+
+
+class Registry:
+    """The resources served now. Custom and aggregated ones join and leave; `revision` tells that something did."""
+
+    def __init__(self, resources: Iterable[Resource] = ()) -> None:
+        self._by_url: dict[tuple[str, str, str], Resource] = {}
+        self._by_kind: dict[Kind, Resource] = {}
+        self.revision = 0
+        for resource in resources:
+            self.add(resource)
+
+    def add(self, resource: Resource) -> None:
+        self._by_url[resource.group, resource.version, resource.plural] = resource
+        self._by_kind[resource.kind] = resource
+        self.revision += 1
+
+    def remove(self, resource: Resource) -> None:
+        self._by_url.pop((resource.group, resource.version, resource.plural), None)
+        self._by_kind.pop(resource.kind, None)
+        self.revision += 1
+
+    def find(self, group: str, version: str, plural: str) -> Resource | None:
+        return self._by_url.get((group, version, plural))
+
+    def of_kind(self, kind: Kind) -> Resource | None:
+        return self._by_kind.get(kind)
+
+    def has_group_version(self, group: str, version: str) -> bool:
+        return any(known[0] == group and known[1] == version for known in self._by_url)
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter(self._by_url.values())
+
+    def __len__(self) -> int:
+        return len(self._by_url)
