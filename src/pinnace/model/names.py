@@ -43,30 +43,44 @@ def dns_label(value: str) -> list[str]:
         if _dns_subdomain(value):
             faults.append("must not contain dots")
         else:
-            faults.append(_mismatch(
-                "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
-                "and must start and end with an alphanumeric character",
-                DNS_LABEL, "my-name", "123-abc"))
+            faults.append(
+                _mismatch(
+                    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
+                    "and must start and end with an alphanumeric character",
+                    DNS_LABEL,
+                    "my-name",
+                    "123-abc",
+                )
+            )
     return faults
 
 
 def dns_subdomain(value: str) -> list[str]:
     faults = [_longer_than(253)] if len(value) > 253 else []
     if not _dns_subdomain(value):
-        faults.append(_mismatch(
-            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
-            "and must start and end with an alphanumeric character",
-            DNS_SUBDOMAIN, "example.com"))
+        faults.append(
+            _mismatch(
+                "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
+                "and must start and end with an alphanumeric character",
+                DNS_SUBDOMAIN,
+                "example.com",
+            )
+        )
     return faults
 
 
 def dns1035_label(value: str) -> list[str]:
     faults = [_longer_than(63)] if len(value) > 63 else []
     if not _dns1035_label(value):
-        faults.append(_mismatch(
-            "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic "
-            "character, and end with an alphanumeric character",
-            "[a-z]([-a-z0-9]*[a-z0-9])?", "my-name", "abc-123"))
+        faults.append(
+            _mismatch(
+                "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic "
+                "character, and end with an alphanumeric character",
+                "[a-z]([-a-z0-9]*[a-z0-9])?",
+                "my-name",
+                "abc-123",
+            )
+        )
     return faults
 
 
@@ -90,27 +104,49 @@ def qualified_name(value: str) -> list[str]:
             else:
                 faults.extend(f"prefix part {fault}" for fault in dns_subdomain(prefix))
         case _:
-            return [_mismatch(
-                "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end "
-                "with an alphanumeric character", QUALIFIED_NAME, "MyName", "my.name", "123-abc")
-                + " with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
+            return [
+                _mismatch(
+                    "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end "
+                    "with an alphanumeric character",
+                    QUALIFIED_NAME,
+                    "MyName",
+                    "my.name",
+                    "123-abc",
+                )
+                + " with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            ]
     if not name:
         faults.append("name part must be non-empty")
     elif len(name) > 63:
         faults.append("name part " + _longer_than(63))
     if not _qualified_part(name):
-        faults.append("name part " + _mismatch(
-            "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
-            "character", QUALIFIED_NAME, "MyName", "my.name", "123-abc"))
+        faults.append(
+            "name part "
+            + _mismatch(
+                "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+                "character",
+                QUALIFIED_NAME,
+                "MyName",
+                "my.name",
+                "123-abc",
+            )
+        )
     return faults
 
 
 def label_value(value: str) -> list[str]:
     faults = [_longer_than(63)] if len(value) > 63 else []
     if not _label_value(value):
-        faults.append(_mismatch(
-            "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
-            "start and end with an alphanumeric character", LABEL_VALUE, "MyValue", "my_value", "12345"))
+        faults.append(
+            _mismatch(
+                "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
+                "start and end with an alphanumeric character",
+                LABEL_VALUE,
+                "MyValue",
+                "my_value",
+                "12345",
+            )
+        )
     return faults
 
 
@@ -118,9 +154,15 @@ def config_key(value: str) -> list[str]:
     """A key of a ConfigMap or a Secret."""
     faults = [_longer_than(253)] if len(value) > 253 else []
     if not _config_key(value):
-        faults.append(_mismatch(
-            "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
-            CONFIG_KEY, "key.name", "KEY_NAME", "key-name"))
+        faults.append(
+            _mismatch(
+                "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
+                CONFIG_KEY,
+                "key.name",
+                "KEY_NAME",
+                "key-name",
+            )
+        )
     elif value in (".", ".."):
         faults.append(f"must not be '{value}'")
     elif value.startswith(".."):
@@ -130,9 +172,16 @@ def config_key(value: str) -> list[str]:
 
 def env_name(value: str) -> list[str]:
     if not _env_name(value):
-        return [_mismatch(
-            "a valid environment variable name must consist of alphabetic characters, digits, '_', '-', or '.', and "
-            "must not start with a digit", "[-._a-zA-Z][-._a-zA-Z0-9]*", "my.env-name", "MY_ENV.NAME", "MyEnvName1")]
+        return [
+            _mismatch(
+                "a valid environment variable name must consist of alphabetic characters, digits, '_', '-', or '.', and "
+                "must not start with a digit",
+                "[-._a-zA-Z][-._a-zA-Z0-9]*",
+                "my.env-name",
+                "MY_ENV.NAME",
+                "MyEnvName1",
+            )
+        ]
     if value in (".", ".."):
         return [f"must not be '{value}'"]
     return ["must not start with '..'"] if value.startswith("..") else []
@@ -141,8 +190,16 @@ def env_name(value: str) -> list[str]:
 def c_identifier(value: str) -> list[str]:
     if _c_identifier(value):
         return []
-    return [_mismatch("a valid C identifier must start with alphabetic character or '_', followed by a string of "
-                      "alphanumeric characters or '_'", "[A-Za-z_][A-Za-z0-9_]*", "my_name", "MY_NAME", "MyName")]
+    return [
+        _mismatch(
+            "a valid C identifier must start with alphabetic character or '_', followed by a string of "
+            "alphanumeric characters or '_'",
+            "[A-Za-z_][A-Za-z0-9_]*",
+            "my_name",
+            "MY_NAME",
+            "MyName",
+        )
+    ]
 
 
 def port_number(value: int) -> list[str]:
@@ -166,7 +223,9 @@ def port_name(value: str) -> list[str]:
 def percent(value: str) -> list[str]:
     if _percent(value):
         return []
-    return [_mismatch("a valid percent string must be a numeric string followed by an ending '%'", PERCENT, "1%", "93%")]
+    return [
+        _mismatch("a valid percent string must be a numeric string followed by an ending '%'", PERCENT, "1%", "93%")
+    ]
 
 
 NameRule = Callable[[str], list[str]]

@@ -1,0 +1,6 @@
+"""What is special about jobs and cron jobs."""
+
+from pinnace.model.resources import Strategy
+
+JOB = Strategy()
+CRON_JOB = Strategy()
