@@ -1,0 +1,84 @@
+"""The published shapes of the built-in kinds, for each minor version of Kubernetes, read on demand."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from pinnace.model.objects import Kind
+from pinnace.schema.shape import Schema
+
+DATA = Path(__file__).parent / "data"
+
+
+class NoDefinitions(LookupError):
+    """The definitions of the wanted minor version are not here; the message says what to do."""
+
+
+def minors(data: Path = DATA) -> tuple[str, ...]:
+    """The minor versions that can be loaded, oldest first: 1.25, 1.26, ..."""
+    found = (path.stem for path in data.glob("1.*.zlib"))
+    return tuple(sorted(found, key=lambda minor: int(minor.partition(".")[2])))
+
+
+class Definitions:
+    """The definitions of one minor version. Each is parsed when it is first asked for, once."""
+
+    def __init__(
+        self, bodies: memoryview, places: Mapping[str, tuple[int, int]], kinds: Mapping[str, str], *, minor: str
+    ) -> None:
+        self.minor = minor
+        self._bodies = bodies
+        self._places = places
+        self._kinds = kinds
+        self._schemas: dict[str, Schema] = {}
+
+    @classmethod
+    def load(cls, minor: str, data: Path = DATA) -> Definitions:
+        try:
+            packed = (data / f"{minor}.zlib").read_bytes()
+        except FileNotFoundError:
+            available = minors(data)
+            if not available:
+                raise NoDefinitions(
+                    "the Kubernetes definitions are not built in this checkout: run `python build_definitions.py`"
+                ) from None
+            raise NoDefinitions(
+                f"there are no definitions of Kubernetes {minor}; available are {', '.join(available)}"
+            ) from None
+        whole = zlib.decompress(packed)
+        end = whole.index(b"\n")
+        index = orjson.loads(whole[:end])
+        return cls(memoryview(whole)[end + 1 :], index["places"], index["kinds"], minor=minor)
+
+    def names(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._places
+
+    def raw_bytes(self, name: str) -> bytes:
+        """The definition as JSON; references are `#/$defs/<name>`."""
+        start, end = self._places[name]
+        return bytes(self._bodies[start:end])
+
+    def schema(self, name: str) -> Schema:
+        known = self._schemas.get(name)
+        if known is None:
+            if name not in self._places:
+                raise KeyError(f"Kubernetes {self.minor} defines no {name!r}")
+            raw: dict[str, Any] = orjson.loads(self.raw_bytes(name))
+            known = self._schemas[name] = Schema(raw, self.schema, name)
+        return known
+
+    def name_of_kind(self, kind: Kind) -> str | None:
+        return self._kinds.get(f"{kind.group}/{kind.version}/{kind.name}")
+
+    def of_kind(self, kind: Kind) -> Schema | None:
+        """The schema of a kind, or None where this minor version has no such kind."""
+        name = self.name_of_kind(kind)
+        return None if name is None else self.schema(name)
