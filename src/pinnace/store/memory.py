@@ -1,0 +1,116 @@
+"""A store without a file: for tests, and for clusters that may be forgotten."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import AsyncIterator
+from operator import attrgetter
+
+from pinnace.store.keys import check_key
+from pinnace.store.store import Batch, Change, Closed, Conflict, Follower, Page, Record, is_expected
+from pinnace.store.view import View, cut
+from pinnace.store.watchers import Watchers
+
+_REVISION = attrgetter("revision")
+
+
+class MemoryStore:
+    """A `Store` that lives as long as its process. Every write is a commit of its own, done when put returns."""
+
+    def __init__(self) -> None:
+        self._view = View({}, revision=0, compacted=0)
+        self._watchers = Watchers(self._view, self._history)
+        self._log: Batch = []
+        self._closed = False
+
+    @property
+    def revision(self) -> int:
+        """As `Store.revision`."""
+        return self._view.revision
+
+    @property
+    def compacted(self) -> int:
+        """As `Store.compacted`."""
+        return self._view.compacted
+
+    async def get(self, key: str) -> Record | None:
+        """As `Store.get`."""
+        self._check_open()
+        return self._view.records.get(key)
+
+    async def list(self, prefix: str, *, start: str = "", limit: int = 0, revision: int = 0) -> Page:
+        """As `Store.list`."""
+        self._check_open()
+        if not revision or revision == self._view.revision:
+            return self._view.page(prefix, start, limit)
+        self._view.check_retained(revision)
+        past: dict[str, Record | None] = {key: self._view.records[key] for key in self._view.select(prefix, start)}
+        for change in reversed(self._since(revision)):
+            if change.key.startswith(prefix) and change.key >= start:
+                past[change.key] = change.previous
+        found = {key: record for key, record in past.items() if record is not None}
+        keys, remaining = cut(sorted(found), limit)
+        return Page([found[key] for key in keys], revision, remaining > 0, remaining)
+
+    async def put(self, key: str, value: bytes, *, expected: int | None) -> int:
+        """As `Store.put`."""
+        self._check_open()
+        check_key(key)
+        current = self._view.records.get(key)
+        if not is_expected(expected, current):
+            raise Conflict(key, expected=expected, current=current)
+        revision = self._view.revision + 1
+        if current is None:
+            created = revision
+        else:
+            key, created = current.key, current.created  # One text per key, however often it is written.
+        self._view.set(Record(key, value, revision, created))
+        self._commit(Change(key, revision, value, current, created))
+        return revision
+
+    async def delete(self, key: str, *, expected: int | None) -> int:
+        """As `Store.delete`."""
+        self._check_open()
+        current = self._view.records.get(key)
+        if current is None or not is_expected(expected, current):
+            raise Conflict(key, expected=expected, current=current)
+        revision = self._view.revision + 1
+        self._view.remove(key)
+        self._commit(Change(current.key, revision, None, current, 0))
+        return revision
+
+    def follow(self, follower: Follower) -> None:
+        """As `Store.follow`."""
+        self._watchers.follow(follower)
+
+    def watch(self, prefix: str, *, since: int) -> AsyncIterator[Batch]:
+        """As `Store.watch`."""
+        return self._watchers.watch(prefix, since)
+
+    async def compact(self, revision: int) -> None:
+        """As `Store.compact`."""
+        self._check_open()
+        revision = min(revision, self._view.revision)
+        if revision > self._view.compacted:
+            self._view.compacted = revision
+            del self._log[: bisect_right(self._log, revision, key=_REVISION)]
+
+    async def close(self) -> None:
+        """As `Store.close`."""
+        self._closed = True
+        self._watchers.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed
+
+    def _commit(self, change: Change) -> None:
+        self._view.revision = change.revision
+        self._log.append(change)
+        self._watchers.publish([change])
+
+    def _since(self, revision: int) -> Batch:
+        return self._log[bisect_right(self._log, revision, key=_REVISION) :]
+
+    async def _history(self, prefix: str, after: int, until: int) -> tuple[Batch, int]:
+        return [change for change in self._since(after) if change.key.startswith(prefix)], until

@@ -1,0 +1,216 @@
+"""The file of the SQLite store: its format, making one, and refusing what is not one without touching it.
+
+One table is the log of changes. A change points at the change that it replaced, so what keys hold now is every change
+that has a value and that no other points at; there is no index to keep, and a write only ever appends. That matters:
+an index by key would dirty a page of its own for almost every write.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+from urllib.parse import quote
+from zlib import crc32
+
+import apsw
+
+from pinnace.store.store import Damaged, Locked, Record, TooNew
+
+APPLICATION_ID = 0x70696E6E  # "pinn"
+FORMAT = 1
+PAGE_BYTES = 4096
+
+_MAGIC = b"SQLite format 3\x00"
+_HEADER_BYTES = 100
+_SCHEMA = f"""
+PRAGMA page_size = {PAGE_BYTES};
+PRAGMA auto_vacuum = INCREMENTAL;
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {FORMAT};
+CREATE TABLE changes (
+    revision INTEGER PRIMARY KEY,
+    key TEXT NOT NULL,
+    created INTEGER NOT NULL,
+    previous INTEGER,
+    checksum INTEGER NOT NULL,
+    value BLOB
+) STRICT;
+CREATE TABLE compaction (revision INTEGER NOT NULL) STRICT;
+INSERT INTO compaction VALUES (0);
+PRAGMA journal_mode = WAL;
+"""
+_CURRENT = """
+SELECT revision, key, created, previous, checksum, value FROM changes
+WHERE value IS NOT NULL AND revision NOT IN (SELECT previous FROM changes WHERE previous IS NOT NULL)
+"""
+_STRAY = """
+SELECT change.revision FROM changes AS change LEFT JOIN changes AS previous ON previous.revision = change.previous
+WHERE change.revision > ? AND change.previous IS NOT NULL AND previous.key IS NOT change.key LIMIT 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """All that a file says about now."""
+
+    records: dict[str, Record]
+    revision: int
+    compacted: int
+
+
+class Lock:
+    """Keeps other stores off a file, through a second file beside it, until released or until the process ends.
+
+    The database itself is not used for this: SQLite's own locks on it vanish when anybody in the process closes it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = beside(path, "-lock")
+        self._is_new = not self._path.exists()
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.read(self._descriptor, 20).decode(errors="replace").strip()
+            os.close(self._descriptor)
+            raise Locked(
+                f"{path} is in use by process {owner or '(unknown)'}; stop it, or choose another file"
+            ) from None
+        os.ftruncate(self._descriptor, 0)
+        os.write(self._descriptor, f"{os.getpid()}\n".encode())
+
+    def release(self) -> None:
+        """Let others open the file."""
+        os.close(self._descriptor)
+
+    def withdraw(self) -> None:
+        """Release, and leave no trace beside a file that turned out not to be ours."""
+        if self._is_new:
+            self._path.unlink(missing_ok=True)
+        self.release()
+
+
+def load(path: Path) -> Contents:
+    """Read a file, making it first if there is none. `Damaged` or `TooNew` leave everything as it was.
+
+    The caller holds the lock.
+    """
+    if not path.exists() or (path.is_file() and path.stat().st_size == 0):
+        if _has_wal(path):
+            raise Damaged(
+                f"{path} is missing or empty, but {beside(path, '-wal').name} holds writes that belong to it; "
+                "put the file back, or move both away to start anew"
+            )
+        _create(path)
+    _check_header(path)
+    return _read(path)
+
+
+def beside(path: Path, suffix: str) -> Path:
+    """The file that goes with `path` under the same name plus `suffix`."""
+    return path.with_name(path.name + suffix)
+
+
+def checksum(revision: int, key: str, created: int, previous: int | None, value: bytes | None) -> int:
+    """What the file keeps to tell later whether a change is still what it was."""
+    return crc32(value or b"", crc32(f"{revision} {created} {previous} {key}".encode()))
+
+
+def _create(path: Path) -> None:
+    # Made under another name, then renamed: under its own name a file is complete or absent, whenever the power fails.
+    draft = beside(path, "-new")
+    for leftover in (draft, beside(draft, "-wal"), beside(draft, "-shm"), beside(draft, "-journal")):
+        leftover.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)  # Secrets are kept in it.
+    connection = apsw.Connection(str(draft))
+    try:
+        for _ in connection.execute(_SCHEMA):
+            pass
+    finally:
+        connection.close()
+    os.fsync(descriptor)
+    os.close(descriptor)
+    draft.rename(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    os.fsync(directory)
+    os.close(directory)
+
+
+def _check_header(path: Path) -> None:
+    # Read as plain bytes: SQLite may write when it opens a file, and this one may be somebody else's.
+    if not path.is_file():
+        raise Damaged(f"{path} should be a file and is not; choose another path")
+    with path.open("rb") as file:
+        header = file.read(_HEADER_BYTES)
+    if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
+        raise Damaged(
+            f"{path} should be a pinnace database and is no SQLite file at all (it begins with {header[:16]!r}); "
+            "restore it from a backup, or choose another file"
+        )
+    version: int = struct.unpack_from(">I", header, 60)[0]
+    application: int = struct.unpack_from(">I", header, 68)[0]
+    if application != APPLICATION_ID:
+        raise Damaged(
+            f"{path} should be a pinnace database (application id {APPLICATION_ID:#x}) and is the SQLite database of "
+            f"something else (application id {application:#x}); choose another file"
+        )
+    if version > FORMAT:
+        raise TooNew(
+            f"{path} has format {version} and this release reads up to format {FORMAT}; upgrade pinnace, "
+            "or restore a backup made by this release"
+        )
+    if version < 1:
+        raise Damaged(f"{path} should have format 1 to {FORMAT} and has {version}; restore it from a backup")
+
+
+def _has_wal(path: Path) -> bool:
+    wal = beside(path, "-wal")
+    return wal.exists() and wal.stat().st_size > 0
+
+
+def _read(path: Path) -> Contents:
+    # Without a log left by a crash the file can be read as it lies, and no file appears beside it.
+    shm = beside(path, "-shm")
+    shm_existed = shm.exists()
+    mode = "mode=ro" if _has_wal(path) else "immutable=1"
+    try:
+        connection = apsw.Connection(
+            f"file:{quote(str(path))}?{mode}", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        )
+        try:
+            return _contents(connection)
+        finally:
+            connection.close()
+    except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, UnicodeDecodeError, Damaged) as error:
+        if not shm_existed:
+            shm.unlink(missing_ok=True)
+        raise Damaged(
+            f"{path} should be an intact pinnace database and is damaged ({error}); it was not changed: "
+            "restore it from a backup, or move it away to start anew"
+        ) from error
+
+
+def _contents(connection: apsw.Connection) -> Contents:
+    found = connection.execute("PRAGMA quick_check(1)").get
+    if found != "ok":
+        raise Damaged(str(found).replace("\n", " "))
+    last, compacted = cast(
+        tuple[int | None, int],
+        connection.execute("SELECT (SELECT max(revision) FROM changes), (SELECT revision FROM compaction)").get,
+    )
+    stray = connection.execute(_STRAY, (compacted,)).get
+    if stray is not None:
+        raise Damaged(f"the change at revision {stray} replaces something that is not there")
+    records: dict[str, Record] = {}
+    for row in connection.execute(_CURRENT):
+        revision, key, created, previous, expected, value = cast(tuple[int, str, int, int | None, int, bytes], row)
+        if checksum(revision, key, created, previous, value) != expected:
+            raise Damaged(f"the value of {key!r} at revision {revision} fails its checksum")
+        if key in records:
+            raise Damaged(f"{key!r} has two current values, at revisions {records[key].revision} and {revision}")
+        records[key] = Record(key, value, revision, created)
+    return Contents(records, max(last or 0, compacted), compacted)

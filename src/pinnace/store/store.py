@@ -1,0 +1,173 @@
+"""The contract of every store: keys with revisions, a log of changes, and the errors that a caller can act on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a key holds. `revision` is that of its last write, `created` that of the write that made the key exist."""
+
+    key: str
+    value: bytes
+    revision: int
+    created: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One committed write. A deletion has no `value` and `created` 0; `previous` is what the write replaced."""
+
+    key: str
+    revision: int
+    value: bytes | None
+    previous: Record | None
+    created: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Records in key order, all as of one `revision`; `remaining` matching records follow the last one."""
+
+    records: list[Record]
+    revision: int
+    more: bool
+    remaining: int
+
+
+Batch: TypeAlias = list[Change]
+Follower: TypeAlias = Callable[[Batch], None]
+
+
+class Store(Protocol):
+    """Keys that remember their history until told to forget it.
+
+    Every write gets a revision of its own, greater than all before it, also across restarts; gaps are allowed. Keys are
+    any text that UTF-8 can carry and sort by code point. A write that was answered is as durable as the store gets.
+    A store belongs to the event loop that opened it.
+    """
+
+    @property
+    def revision(self) -> int:
+        """The revision of the last committed write; 0 before the first."""
+
+    @property
+    def compacted(self) -> int:
+        """History up to and including this revision is forgotten."""
+
+    async def get(self, key: str) -> Record | None:
+        """What the key holds now."""
+
+    async def list(self, prefix: str, *, start: str = "", limit: int = 0, revision: int = 0) -> Page:
+        """The records whose key begins with `prefix` and is not before `start`; at most `limit`, 0 for all.
+
+        With a `revision`, as things were then: `Compacted` if that is forgotten, `FutureRevision` if it is yet to come.
+        """
+
+    async def put(self, key: str, value: bytes, *, expected: int | None) -> int:
+        """Write the key and answer the new revision, once the write is durable.
+
+        `expected` None writes whatever is there, 0 only a key that does not exist, N only a key at revision N;
+        otherwise `Conflict`.
+        """
+
+    async def delete(self, key: str, *, expected: int | None) -> int:
+        """Delete the key and answer the revision of the deletion. `Conflict` as for put, and for a missing key."""
+
+    def follow(self, follower: Follower) -> None:
+        """Call `follower` on the event loop with the changes of every commit from now on, in order.
+
+        It is called before the writers of that commit get their answers, so who has an answer finds the write in
+        whatever the follower maintains. It must be quick, must not await, and must not fail.
+        """
+
+    def watch(self, prefix: str, *, since: int) -> AsyncIterator[Batch]:
+        """Every change after revision `since` to a key that begins with `prefix`: in order, each once, in batches.
+
+        A `since` that is yet to come just waits. `Compacted` when the next changes are forgotten, be it at the start
+        or because the reader was too slow; `Closed` when the store closes.
+        """
+
+    async def compact(self, revision: int) -> None:
+        """Forget history up to `revision`, or up to now if that is earlier; what keys hold now stays."""
+
+    async def close(self) -> None:
+        """Finish the writes under way, then refuse everything with `Closed`. Closing twice is harmless."""
+
+
+class StoreError(Exception):
+    """Any trouble with a store.
+
+    StoreError
+    ├── Conflict         the key is not as expected: read it again and decide again
+    ├── Compacted        that much history is forgotten: list, then watch from there
+    ├── FutureRevision   that revision is not written yet
+    ├── WriteFailed      the medium refused (full, broken): nothing of the write is visible
+    ├── Damaged          what is stored is not ours or not intact: restore a backup
+    ├── TooNew           a newer release wrote it: upgrade
+    ├── Locked           another process has it open
+    └── Closed           this store was closed
+    """
+
+
+class Conflict(StoreError):
+    """The key is not as the writer expected; `current` is what it holds."""
+
+    def __init__(self, key: str, *, expected: int | None, current: Record | None) -> None:
+        self.key = key
+        self.expected = expected
+        self.current = current
+        wanted = "to exist" if expected is None else "not to exist" if expected == 0 else f"at revision {expected}"
+        found = "does not exist" if current is None else f"is at revision {current.revision}"
+        super().__init__(f"expected {key!r} {wanted}, but it {found}; read it again")
+
+
+class Compacted(StoreError):
+    """History after `revision` is asked for, but it is forgotten up to `compacted`."""
+
+    def __init__(self, revision: int, *, compacted: int) -> None:
+        self.revision = revision
+        self.compacted = compacted
+        super().__init__(
+            f"revision {revision} is compacted, history begins at {compacted}; list again and go on from there"
+        )
+
+
+class FutureRevision(StoreError):
+    """A state is asked for that is not written yet."""
+
+    def __init__(self, revision: int, *, current: int) -> None:
+        self.revision = revision
+        self.current = current
+        super().__init__(f"revision {revision} is not written yet, the store is at {current}; wait or ask for less")
+
+
+class WriteFailed(StoreError):
+    """The medium did not take a commit; none of its writes happened."""
+
+
+class Damaged(StoreError):
+    """What is stored cannot be trusted. It was left exactly as it was found."""
+
+
+class TooNew(StoreError):
+    """What is stored has a format of the future. It was left exactly as it was found."""
+
+
+class Locked(StoreError):
+    """Another process, or another store of this one, has it open."""
+
+
+class Closed(StoreError):
+    """The store was closed."""
+
+    def __init__(self) -> None:
+        super().__init__("the store is closed; open it again")
+
+
+def is_expected(expected: int | None, current: Record | None) -> bool:
+    """Whether a put that expects this may replace `current`."""
+    return expected is None or expected == (0 if current is None else current.revision)
