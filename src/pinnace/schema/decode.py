@@ -1,0 +1,317 @@
+"""Reads plain JSON by a schema as Go reads it into a struct: wrong types refused, unknown fields put aside.
+
+A decoder changes the object it is given, in one pass: nulls go (a null inside a list or a map becomes an empty value),
+unknown fields go, and quantities, moments and bytes become canonical, as they would by being read and written by Go.
+What Go's encoder does beyond that is not copied: it leaves out empty values of fields marked `omitempty` and writes out
+those of some others (`status: {}`).
+
+Decoders are put together field by field, when a field is first met: a kind's rare fields cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from pinnace.schema.base64 import canonical_base64
+from pinnace.schema.shape import Schema
+from pinnace.schema.times import canonical_micro_time, canonical_time
+
+Decoder = Callable[[Any], list[str]]
+"""Decode in place; return the paths of the unknown fields that were removed, in the order of the document."""
+
+Canonical = Callable[[str], str]
+
+_Read = Callable[[Any], Any]
+"""Read one value. None: it is fine as it is. A list: its unknown fields. Anything else: what to put in its place."""
+
+_INTEGERS = {"int32": 2**31, "int64": 2**63, "": 2**63}
+_EMPTY = {"string": "", "integer": 0, "number": 0, "boolean": False}
+_FOUND = {str: "string", bool: "bool", int: "number", float: "number", dict: "object", list: "array"}
+_PLAIN: dict[str, type] = {"string": str, "boolean": bool}
+_GO_NAME: dict[Any, str] = {str: "string", bool: "bool"}
+
+
+class DecodeError(ValueError):
+    """The JSON does not fit the schema. The message is Go's."""
+
+
+class _Mismatch(Exception):
+    """A value of the wrong type, on its way up to where its path is known."""
+
+    def __init__(self, value: Any, expected: str, literal: str = "") -> None:
+        self.found = _FOUND[type(value)] + (f" {literal}" if literal else "")
+        self.expected = expected
+        self.struct = ""
+        self.path: list[str] = []
+
+    def message(self) -> str:
+        if not self.struct:
+            return f"json: cannot unmarshal {self.found} into Go value of type {self.expected}"
+        field = ".".join((self.struct, *reversed(self.path)))
+        return f"json: cannot unmarshal {self.found} into Go struct field {field} of type {self.expected}"
+
+
+class Decoders:
+    """Makes decoders, which share the parts that they have in common."""
+
+    def __init__(self, *, quantity: Canonical) -> None:
+        self._quantity = lru_cache(maxsize=4096)(quantity)
+        self._named: dict[tuple[Any, str], _Read] = {}
+
+    def of(self, schema: Schema) -> Decoder:
+        read = self._read(schema)
+
+        def decode(obj: Any) -> list[str]:
+            try:
+                return read(obj) or []
+            except _Mismatch as mismatch:
+                raise DecodeError(mismatch.message()) from None
+
+        return decode
+
+    def _read(self, schema: Schema) -> _Read:
+        if not schema.name:
+            return self._made(schema)
+        key = (schema.resolve, schema.name)
+        if key not in self._named:
+            self._named[key] = self._made(schema)
+        return self._named[key]
+
+    def _made(self, schema: Schema) -> _Read:
+        if schema.preserves_unknown:
+            return _read_anything
+        if schema.is_int_or_string:
+            return _read_int_or_string
+        match schema.type:
+            case "object" if schema.additional is not None:
+                return self._map(schema, schema.additional)
+            case "object":
+                return self._struct(schema)
+            case "array" if schema.items is not None:
+                return self._list(schema, schema.items)
+            case "string":
+                return self._text(schema)
+            case "integer":
+                return _integer(schema.format)
+            case "number":
+                return _read_number
+            case "boolean":
+                return _plain(bool)
+        return _read_anything
+
+    def _text(self, schema: Schema) -> _Read:
+        if schema.is_quantity:
+            return self._read_quantity
+        if schema.format == "byte":
+            return _canonical_text(canonical_base64, "[]uint8")
+        if schema.format == "date-time":
+            return _canonical_text(canonical_micro_time if schema.go_name == "MicroTime" else canonical_time, "string")
+        return _plain(str)
+
+    def _read_quantity(self, value: Any) -> str:
+        if type(value) is str:
+            text = value
+        elif type(value) is bool:
+            text = "true"  # Go reads whatever stands there as text, and finds that it is no number.
+        else:
+            text = repr(value)
+        try:
+            return self._quantity(text)
+        except ValueError as fault:
+            raise DecodeError(str(fault)) from None
+
+    def _struct(self, schema: Schema) -> _Read:
+        struct, expected = schema.go_name, _go_type(schema)
+        met: dict[str, type | _Read] = {}  # The fields met so far. For most a Python type says all.
+        how_to_read = met.get
+
+        def meet(field: str) -> type | _Read | None:
+            known = schema.properties.get(field)
+            if known is None:
+                return None
+            read = met[field] = _plain_type(known) or self._read(known)
+            return read
+
+        def read_struct(obj: Any) -> list[str] | None:
+            if obj.__class__ is not dict:
+                raise _Mismatch(obj, expected)
+            unknown = removed = None
+            for field, value in obj.items():
+                read = how_to_read(field)
+                if value.__class__ is read:
+                    continue
+                if read is None and (read := meet(field)) is None:
+                    unknown = [*(unknown or ()), field]
+                    removed = [*(removed or ()), field]
+                elif value is None:
+                    removed = [*(removed or ()), field]
+                else:
+                    try:
+                        if read is str or read is bool:
+                            if value.__class__ is read:
+                                continue
+                            raise _Mismatch(value, _GO_NAME[read])
+                        result = read(value)
+                    except _Mismatch as mismatch:
+                        mismatch.struct = mismatch.struct or struct
+                        mismatch.path.append(field)
+                        raise
+                    if result is None:
+                        continue
+                    if result.__class__ is list:
+                        unknown = [*(unknown or ()), *(_below(field, path) for path in result)]
+                    else:
+                        obj[field] = result
+            if removed:
+                for field in removed:
+                    del obj[field]
+            return unknown
+
+        return read_struct
+
+    def _map(self, schema: Schema, values: Schema) -> _Read:
+        expected, plain, empty = _go_type(schema), _plain_type(values), self._empty(values)
+        read = self._read(values)
+
+        def read_map(obj: Any) -> list[str] | None:
+            if obj.__class__ is not dict:
+                raise _Mismatch(obj, expected)
+            unknown = None
+            for key, value in obj.items():
+                if value.__class__ is plain:
+                    continue
+                if value is None:
+                    obj[key] = empty()
+                    continue
+                result = read(value)
+                if result.__class__ is list:
+                    unknown = [*(unknown or ()), *(_below(key, path) for path in result)]
+                elif result is not None:
+                    obj[key] = result
+            return unknown
+
+        return read_map
+
+    def _list(self, schema: Schema, items: Schema) -> _Read:
+        expected, plain, empty = _go_type(schema), _plain_type(items), self._empty(items)
+        read = self._read(items)
+
+        def read_list(obj: Any) -> list[str] | None:
+            if obj.__class__ is not list:
+                raise _Mismatch(obj, expected)
+            unknown = None
+            at = -1
+            for value in obj:
+                at += 1
+                if value.__class__ is plain:
+                    continue
+                if value is None:
+                    obj[at] = empty()
+                    continue
+                result = read(value)
+                if result.__class__ is list:
+                    unknown = [*(unknown or ()), *(_below(f"[{at}]", path) for path in result)]
+                elif result is not None:
+                    obj[at] = result
+            return unknown
+
+        return read_list
+
+    def _empty(self, schema: Schema) -> Callable[[], Any]:
+        """What Go makes of a null where there must be a value."""
+        if schema.is_quantity:
+            return lambda: "0"
+        if schema.is_int_or_string:
+            return lambda: 0
+        if schema.format == "date-time" or schema.preserves_unknown:
+            return lambda: None
+        if schema.type == "array":
+            return list
+        return dict if schema.type == "object" else lambda: _EMPTY.get(schema.type)
+
+
+def compile(schema: Schema, *, quantity: Canonical) -> Decoder:
+    """A decoder of its own. Where there are many, `Decoders` shares their common parts."""
+    return Decoders(quantity=quantity).of(schema)
+
+
+def _below(field: str, path: str) -> str:
+    return f"{field}{path}" if path[0] == "[" else f"{field}.{path}"
+
+
+def _plain_type(schema: Schema) -> type | None:
+    """The Python type that suffices for a value to be right, if there is one."""
+    if schema.preserves_unknown or schema.is_int_or_string or schema.is_quantity:
+        return None
+    return None if schema.format in ("byte", "date-time") else _PLAIN.get(schema.type)
+
+
+def _go_type(schema: Schema) -> str:
+    """How Go prints the type. Its named strings (v1.RestartPolicy) are not in the schema: they are strings here."""
+    if schema.name:
+        return ".".join(schema.name.split(".")[-2:])
+    if schema.type == "array" and schema.items is not None:
+        return f"[]{_go_type(schema.items)}"
+    if schema.type == "object" and schema.additional is not None:
+        return f"map[string]{_go_type(schema.additional)}"
+    if schema.format == "byte":
+        return "[]uint8"
+    return {"integer": schema.format or "int64", "number": "float64", "boolean": "bool"}.get(schema.type, schema.type)
+
+
+def _read_anything(value: Any) -> None:
+    return None
+
+
+def _plain(wanted: type) -> _Read:
+    def read_plain(value: Any) -> None:
+        if value.__class__ is not wanted:
+            raise _Mismatch(value, _GO_NAME[wanted])
+
+    return read_plain
+
+
+def _canonical_text(canonical: Canonical, expected: str) -> _Read:
+    def read_text(value: Any) -> str:
+        if value.__class__ is not str:
+            raise _Mismatch(value, expected)
+        try:
+            return canonical(value)
+        except ValueError as fault:
+            raise DecodeError(str(fault)) from None
+
+    return read_text
+
+
+def _integer(format: str) -> _Read:
+    limit = _INTEGERS[format]
+    expected = format or "int64"
+
+    def read_integer(value: Any) -> None:
+        if value.__class__ is int:
+            if -limit <= value < limit:
+                return
+            raise _Mismatch(value, expected, str(value))
+        raise _Mismatch(value, expected, _literal(value) if value.__class__ is float else "")
+
+    return read_integer
+
+
+_read_int32 = _integer("int32")
+
+
+def _read_int_or_string(value: Any) -> None:
+    if value.__class__ is not str:
+        _read_int32(value)
+
+
+def _read_number(value: Any) -> None:
+    if value.__class__ is not float and value.__class__ is not int:
+        raise _Mismatch(value, "float64")
+
+
+def _literal(value: float) -> str:
+    """A number that is no integer, as it was most likely written: 1.5, but also the too great 99999999999999999999."""
+    return str(int(value)) if abs(value) >= 2**63 and value.is_integer() else repr(value)

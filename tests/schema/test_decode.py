@@ -1,0 +1,283 @@
+"""Reading by a schema: every sentence here was heard from a real server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pinnace.kinds.definitions import Definitions
+from pinnace.model.quantity import canonical
+from pinnace.schema.base64 import canonical_base64
+from pinnace.schema.decode import DecodeError, Decoder, Decoders
+from pinnace.schema.shape import Schema
+from pinnace.schema.times import canonical_micro_time, canonical_time
+
+DEFINITIONS = Definitions.load("1.36")
+DECODERS = Decoders(quantity=canonical)
+
+
+def _decoder(name: str) -> Decoder:
+    return DECODERS.of(DEFINITIONS.schema(f"io.k8s.api.{name}"))
+
+
+config_map = _decoder("core.v1.ConfigMap")
+pod = _decoder("core.v1.Pod")
+lease = _decoder("coordination.v1.Lease")
+
+
+def _container(**fields: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "a", **fields}]}}
+
+
+@pytest.mark.parametrize(
+    ("obj", "message"),
+    [
+        ({"data": {"a": 1}}, "number into Go struct field ConfigMap.data of type string"),
+        ({"data": {"a": 1.5}}, "number into Go struct field ConfigMap.data of type string"),
+        ({"data": {"a": True}}, "bool into Go struct field ConfigMap.data of type string"),
+        ({"data": {"a": [1]}}, "array into Go struct field ConfigMap.data of type string"),
+        ({"data": {"a": {}}}, "object into Go struct field ConfigMap.data of type string"),
+        ({"data": []}, "array into Go struct field ConfigMap.data of type map[string]string"),
+        ({"data": "x"}, "string into Go struct field ConfigMap.data of type map[string]string"),
+        ({"immutable": "x"}, "string into Go struct field ConfigMap.immutable of type bool"),
+        ({"binaryData": {"a": 5}}, "number into Go struct field ConfigMap.binaryData of type []uint8"),
+        ({"metadata": 3}, "number into Go struct field ConfigMap.metadata of type v1.ObjectMeta"),
+        ({"metadata": {"name": 4}}, "number into Go struct field ObjectMeta.metadata.name of type string"),
+        (
+            {"metadata": {"labels": ["a"]}},
+            "array into Go struct field ObjectMeta.metadata.labels of type map[string]string",
+        ),
+        (
+            {"metadata": {"creationTimestamp": 5}},
+            "number into Go struct field ObjectMeta.metadata.creationTimestamp of type string",
+        ),
+        (
+            {"metadata": {"generation": 1.5}},
+            "number 1.5 into Go struct field ObjectMeta.metadata.generation of type int64",
+        ),
+        (
+            {"metadata": {"generation": 1.0}},
+            "number 1.0 into Go struct field ObjectMeta.metadata.generation of type int64",
+        ),
+        (
+            {"metadata": {"generation": "1"}},
+            "string into Go struct field ObjectMeta.metadata.generation of type int64",
+        ),
+        (
+            {"metadata": {"finalizers": "a"}},
+            "string into Go struct field ObjectMeta.metadata.finalizers of type []string",
+        ),
+        (
+            {"metadata": {"finalizers": [1]}},
+            "number into Go struct field ObjectMeta.metadata.finalizers of type string",
+        ),
+        (
+            {"metadata": {"ownerReferences": [1]}},
+            "number into Go struct field ObjectMeta.metadata.ownerReferences of type v1.OwnerReference",
+        ),
+        (
+            {"metadata": {"ownerReferences": [{"apiVersion": 1}]}},
+            "number into Go struct field OwnerReference.metadata.ownerReferences.apiVersion of type string",
+        ),
+        (
+            {"metadata": {"ownerReferences": {}}},
+            "object into Go struct field ObjectMeta.metadata.ownerReferences of type []v1.OwnerReference",
+        ),
+        ([], "array into Go value of type v1.ConfigMap"),
+    ],
+)
+def test_a_wrong_type_is_told_as_go_tells_it(obj: Any, message: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        config_map(obj)
+    assert str(caught.value) == f"json: cannot unmarshal {message}"
+
+
+@pytest.mark.parametrize(
+    ("obj", "message"),
+    [
+        ({"spec": {"containers": {}}}, "object into Go struct field PodSpec.spec.containers of type []v1.Container"),
+        ({"spec": {"containers": [3]}}, "number into Go struct field PodSpec.spec.containers of type v1.Container"),
+        (
+            _container(ports=[{"containerPort": "80"}]),
+            "string into Go struct field ContainerPort.spec.containers.ports.containerPort of type int32",
+        ),
+        (
+            _container(ports=[{"containerPort": 8000000000000}]),
+            "number 8000000000000 into Go struct field ContainerPort.spec.containers.ports.containerPort of type int32",
+        ),
+        (
+            _container(lifecycle={"preStop": {"httpGet": {"port": True}}}),
+            "bool into Go struct field HTTPGetAction.spec.containers.lifecycle.preStop.httpGet.port of type int32",
+        ),
+        ({"spec": {"hostNetwork": "true"}}, "string into Go struct field PodSpec.spec.hostNetwork of type bool"),
+        (
+            {"spec": {"securityContext": []}},
+            "array into Go struct field PodSpec.spec.securityContext of type v1.PodSecurityContext",
+        ),
+    ],
+)
+def test_a_wrong_type_deep_inside_is_told_with_its_path(obj: Any, message: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        pod(obj)
+    assert str(caught.value) == f"json: cannot unmarshal {message}"
+
+
+def test_unknown_fields_are_removed_and_named_in_the_order_of_the_document() -> None:
+    obj = {
+        "metadata": {"name": "x", "foo": 1, "ownerReferences": [{"foo": 1, "kind": "a"}, {"bar": None}]},
+        "foo": 1,
+        "bar": {"a": 1},
+        "DATA": {},
+        "data": {"kept": "1"},
+    }
+    assert config_map(obj) == [
+        "metadata.foo",
+        "metadata.ownerReferences[0].foo",
+        "metadata.ownerReferences[1].bar",
+        "foo",
+        "bar",
+        "DATA",
+    ]
+    assert obj == {"metadata": {"name": "x", "ownerReferences": [{"kind": "a"}, {}]}, "data": {"kept": "1"}}
+
+
+def test_nothing_unknown_is_an_empty_list() -> None:
+    assert config_map({"data": {"a": "b"}}) == []
+
+
+def test_null_means_absent_in_a_struct_and_empty_in_a_list_or_map() -> None:
+    obj: dict[str, Any] = {
+        "metadata": {"labels": {"a": None}},
+        "spec": {"hostNetwork": None, "containers": [None, {"args": [None], "resources": {"limits": {"cpu": None}}}]},
+        "status": None,
+    }
+    assert pod(obj) == []
+    assert obj == {
+        "metadata": {"labels": {"a": ""}},
+        "spec": {"containers": [{}, {"args": [""], "resources": {"limits": {"cpu": "0"}}}]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"), [("1000m", "1"), ("1024Mi", "1Gi"), (0.5, "500m"), (1073741824, "1073741824")]
+)
+def test_quantities_become_canonical(given: Any, kept: str) -> None:
+    obj = _container(resources={"limits": {"cpu": given}})
+    pod(obj)
+    assert obj["spec"]["containers"][0]["resources"]["limits"]["cpu"] == kept
+
+
+@pytest.mark.parametrize("given", ["abc", "", True, {}, []])
+def test_a_bad_quantity_is_told_with_the_expression(given: Any) -> None:
+    with pytest.raises(DecodeError, match=r"^quantities must match the regular expression "):
+        pod(_container(resources={"limits": {"cpu": given}}))
+
+
+def test_int_or_string_takes_both() -> None:
+    for port in (80, "http"):
+        obj = _container(livenessProbe={"httpGet": {"port": port}})
+        pod(obj)
+        assert obj["spec"]["containers"][0]["livenessProbe"]["httpGet"]["port"] == port
+
+
+def test_free_form_values_keep_everything() -> None:
+    obj: dict[str, Any] = {"metadata": {"managedFields": [{"fieldsV1": {"f:data": {"f:a": {}}, "x": None}}]}}
+    assert config_map(obj) == []
+    assert obj["metadata"]["managedFields"][0]["fieldsV1"] == {"f:data": {"f:a": {}}, "x": None}
+
+
+def test_a_schema_may_contain_itself() -> None:
+    crd = DECODERS.of(
+        DEFINITIONS.schema("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition")
+    )
+    schema: dict[str, Any] = {"properties": {"a": {"properties": {"b": {"default": {"x": None}, "typo": 1}}}}}
+    assert crd({"spec": {"versions": [{"schema": {"openAPIV3Schema": schema}}]}}) == [
+        "spec.versions[0].schema.openAPIV3Schema.properties.a.properties.b.typo"
+    ]
+    assert schema["properties"]["a"]["properties"]["b"] == {"default": {"x": None}}
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("2020-01-01T00:00:00Z", "2020-01-01T00:00:00Z"),
+        ("2020-01-01T00:00:00.9Z", "2020-01-01T00:00:00Z"),
+        ("2020-01-01T00:00:00+02:00", "2019-12-31T22:00:00Z"),
+        ("2020-02-01T23:59:59,5Z", "2020-02-01T23:59:59Z"),
+        ("2020-02-01T1:59:59Z", "2020-02-01T01:59:59Z"),
+        ("2020-02-29T00:00:00Z", "2020-02-29T00:00:00Z"),
+    ],
+)
+def test_a_time_becomes_utc_and_whole_seconds(given: str, kept: str) -> None:
+    assert canonical_time(given) == kept
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        ("yesterday", ' as "2006-01-02T15:04:05Z07:00": cannot parse "yesterday" as "2006"'),
+        ("", ' as "2006-01-02T15:04:05Z07:00": cannot parse "" as "2006"'),
+        ("2020-01-01t00:00:00z", ' as "2006-01-02T15:04:05Z07:00": cannot parse "t00:00:00z" as "T"'),
+        ("2020-2-01T23:59:59Z", ' as "2006-01-02T15:04:05Z07:00": cannot parse "2-01T23:59:59Z" as "01"'),
+        ("2020-02-01", ' as "2006-01-02T15:04:05Z07:00": cannot parse "" as "T"'),
+        ("2020-02-01T23:59:59+0200", ' as "2006-01-02T15:04:05Z07:00": cannot parse "+0200" as "Z07:00"'),
+        ("2020-13-01T00:00:00Z", ": month out of range"),
+        ("2020-02-30T00:00:00Z", ": day out of range"),
+        ("2020-02-01T24:00:00Z", ": hour out of range"),
+        ("2020-02-01T23:59:60Z", ": second out of range"),
+        ("2020-02-01T23:59:59+25:00", ": time zone offset hour out of range"),
+        ("2020-02-01T23:59:59Zx", ': extra text: "x"'),
+    ],
+)
+def test_a_bad_time_is_told_as_go_tells_it(given: str, fault: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        canonical_time(given)
+    assert str(caught.value) == f'parsing time "{given}"{fault}'
+
+
+def test_a_micro_time_needs_six_digits() -> None:
+    assert canonical_micro_time("2020-01-01T00:00:00.123456+02:00") == "2019-12-31T22:00:00.123456Z"
+    obj = {"spec": {"renewTime": "2020-01-01T00:00:00.123456Z"}}
+    lease(obj)
+    assert obj == {"spec": {"renewTime": "2020-01-01T00:00:00.123456Z"}}
+    with pytest.raises(DecodeError) as caught:
+        lease({"spec": {"renewTime": "2020-01-01T00:00:00Z"}})
+    assert str(caught.value) == (
+        'parsing time "2020-01-01T00:00:00Z" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "Z" as ".000000"'
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"), [("YQ==", "YQ=="), ("YR==", "YQ=="), ("YQ==\n\n", "YQ=="), ("YQ=\n=", "YQ=="), ("", "")]
+)
+def test_bytes_become_canonical(given: str, kept: str) -> None:
+    assert canonical_base64(given) == kept
+
+
+@pytest.mark.parametrize(
+    ("given", "place"),
+    [
+        ("YQ", 0),
+        ("YQ=", 3),
+        ("YQ==YQ==", 4),
+        ("Y", 0),
+        ("=", 0),
+        ("YQ=a", 2),
+        ("YQ== ", 4),
+        ("Y Q==", 1),
+        ("YWJj=", 4),
+        ("YW=j", 2),
+        ("YWJjYWJ*YWJj", 7),
+        ("é", 0),
+        ("YWJjYQ", 4),
+    ],
+)
+def test_bad_bytes_are_told_with_their_place(given: str, place: int) -> None:
+    with pytest.raises(DecodeError) as caught:
+        config_map({"binaryData": {"a": given}})
+    assert str(caught.value) == f"illegal base64 data at input byte {place}"
+
+
+def test_a_schema_without_a_type_takes_anything() -> None:
+    assert DECODERS.of(Schema({}))({"a": None}) == []
