@@ -1,0 +1,90 @@
+"""Who is asked before a write: webhooks and policies."""
+
+from __future__ import annotations
+
+from pinnace.kinds import extension_rules
+from pinnace.kinds import policy_conversions as conversions
+from pinnace.kinds.rows import GA, STATUS, Row, old, on_request
+
+GROUP = "admissionregistration.k8s.io"
+_V1 = "admissionregistration.k8s.io/v1"
+_CATEGORIES = ("api-extensions",)
+_WEBHOOK_VERSIONS = (
+    GA,
+    old(
+        "v1beta1",
+        deprecated="1.16",
+        removed="1.22",
+        replacement=_V1,
+        to_stored=conversions.webhooks_to_v1,
+        reshape=conversions.old_webhooks,
+    ),
+)
+_MUTATING_POLICY_VERSIONS = (
+    GA,
+    on_request("v1beta1", deprecated="1.37", removed="1.40", replacement=_V1),
+    on_request("v1alpha1", deprecated="1.35", removed="1.38"),
+)
+_VALIDATING_POLICY_VERSIONS = (
+    GA,
+    on_request("v1beta1", deprecated="1.31", removed="1.34"),
+    on_request("v1alpha1", deprecated="1.29", removed="1.32"),
+)
+
+ROWS = (
+    Row(
+        group=GROUP,
+        name="MutatingAdmissionPolicy",
+        plural="mutatingadmissionpolicies",
+        namespaced=False,
+        categories=_CATEGORIES,
+        versions=_MUTATING_POLICY_VERSIONS,
+        strategy=extension_rules.MUTATING_ADMISSION_POLICY,
+    ),
+    Row(
+        group=GROUP,
+        name="MutatingAdmissionPolicyBinding",
+        plural="mutatingadmissionpolicybindings",
+        namespaced=False,
+        categories=_CATEGORIES,
+        versions=_MUTATING_POLICY_VERSIONS,
+        strategy=extension_rules.MUTATING_ADMISSION_POLICY_BINDING,
+    ),
+    Row(
+        group=GROUP,
+        name="MutatingWebhookConfiguration",
+        plural="mutatingwebhookconfigurations",
+        namespaced=False,
+        categories=_CATEGORIES,
+        versions=_WEBHOOK_VERSIONS,
+        strategy=extension_rules.MUTATING_WEBHOOK_CONFIGURATION,
+    ),
+    Row(
+        group=GROUP,
+        name="ValidatingAdmissionPolicy",
+        plural="validatingadmissionpolicies",
+        namespaced=False,
+        categories=_CATEGORIES,
+        versions=_VALIDATING_POLICY_VERSIONS,
+        subresources=(STATUS,),
+        strategy=extension_rules.VALIDATING_ADMISSION_POLICY,
+    ),
+    Row(
+        group=GROUP,
+        name="ValidatingAdmissionPolicyBinding",
+        plural="validatingadmissionpolicybindings",
+        namespaced=False,
+        categories=_CATEGORIES,
+        versions=_VALIDATING_POLICY_VERSIONS,
+        strategy=extension_rules.VALIDATING_ADMISSION_POLICY_BINDING,
+    ),
+    Row(
+        group=GROUP,
+        name="ValidatingWebhookConfiguration",
+        plural="validatingwebhookconfigurations",
+        namespaced=False,
+        categories=_CATEGORIES,
+        versions=_WEBHOOK_VERSIONS,
+        strategy=extension_rules.VALIDATING_WEBHOOK_CONFIGURATION,
+    ),
+)

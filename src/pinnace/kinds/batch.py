@@ -1,0 +1,29 @@
+"""Work that ends: jobs, and those made on a schedule."""
+
+from __future__ import annotations
+
+from pinnace.kinds import batch_rules, selectable
+from pinnace.kinds.rows import GA, STATUS, Row, old
+
+ROWS = (
+    Row(
+        group="batch",
+        name="CronJob",
+        plural="cronjobs",
+        short_names=("cj",),
+        categories=("all",),
+        versions=(GA, old("v1beta1", deprecated="1.21", removed="1.25", replacement="batch/v1")),
+        subresources=(STATUS,),
+        strategy=batch_rules.CRON_JOB,
+    ),
+    Row(
+        group="batch",
+        name="Job",
+        plural="jobs",
+        categories=("all",),
+        versions=(GA,),
+        subresources=(STATUS,),
+        selectable=selectable.JOB,
+        strategy=batch_rules.JOB,
+    ),
+)

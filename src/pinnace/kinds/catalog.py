@@ -1,0 +1,141 @@
+"""Every built-in resource of one Kubernetes minor, in the order in which discovery shows them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+
+from pinnace.kinds import (
+    admissionregistration,
+    apiextensions,
+    apiregistration,
+    apps,
+    authentication,
+    authorization,
+    autoscaling,
+    batch,
+    certificates,
+    coordination,
+    core,
+    discovery,
+    flowcontrol,
+    internal,
+    networking,
+    node,
+    policy,
+    rbac,
+    resource,
+    scheduling,
+    storage,
+    storagemigration,
+)
+from pinnace.kinds.rows import Definitions, Row, Version, kind_of
+from pinnace.kinds.rows import resource as resource_of
+from pinnace.model.resources import Resource
+
+ROWS: tuple[Row, ...] = (
+    *core.ROWS,
+    *apiregistration.ROWS,
+    *apps.ROWS,
+    *authentication.ROWS,
+    *authorization.ROWS,
+    *autoscaling.ROWS,
+    *batch.ROWS,
+    *certificates.ROWS,
+    *networking.ROWS,
+    *policy.ROWS,
+    *rbac.ROWS,
+    *storage.ROWS,
+    *admissionregistration.ROWS,
+    *apiextensions.ROWS,
+    *scheduling.ROWS,
+    *coordination.ROWS,
+    *node.ROWS,
+    *discovery.ROWS,
+    *resource.ROWS,
+    *flowcontrol.ROWS,
+    *storagemigration.ROWS,
+    *internal.ROWS,
+)
+
+GROUP_ORDER = (
+    "",
+    "apiregistration.k8s.io",
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+    "node.k8s.io",
+    "discovery.k8s.io",
+    "resource.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "storagemigration.k8s.io",
+    "internal.apiserver.k8s.io",
+    # Old versions only, and so last: no client may prefer it.
+    "extensions",
+)
+"""As Kubernetes ranks them: clients take the first group that has a resource of the name they look for."""
+
+_VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
+_STABILITY = {"alpha": 0, "beta": 1, None: 2}
+
+
+def resources(
+    definitions: Definitions, *, old_versions: bool = True, on_request: Collection[str] = ()
+) -> list[Resource]:
+    """Every resource that this minor serves, modern versions first, each group's preferred version before its others.
+
+    `old_versions` are those that Kubernetes has removed since. `on_request` names group-versions that are off by
+    default, such as "resource.k8s.io/v1beta2".
+    """
+    served = [
+        (resource_of(row, version, stored, definitions), version)
+        for row in ROWS
+        for version, stored in _versions(row, definitions)
+        if _is_served(row, version, definitions, old_versions=old_versions, on_request=on_request)
+    ]
+    served.sort(key=lambda pair: _rank(pair[0], pair[1], definitions))
+    return [found for found, _ in served]
+
+
+def _versions(row: Row, definitions: Definitions) -> Iterator[tuple[Version, Version]]:
+    """The versions of a row in this minor, each with the stored one. None where the minor lacks the kind."""
+    stored = next((version for version in row.versions if definitions.name_of_kind(kind_of(row, version))), None)
+    if stored is None:
+        return
+    for version in row.versions:
+        if version.is_old or definitions.name_of_kind(kind_of(row, version)) is not None:
+            yield version, stored
+
+
+def _is_served(
+    row: Row, version: Version, definitions: Definitions, *, old_versions: bool, on_request: Collection[str]
+) -> bool:
+    if version.is_old and definitions.name_of_kind(kind_of(row, version)) is None:
+        return old_versions
+    return version.is_on or kind_of(row, version).api_version in on_request
+
+
+def _rank(found: Resource, version: Version, definitions: Definitions) -> tuple[bool, int, tuple[int, ...], str]:
+    is_old = version.is_old and definitions.name_of_kind(found.kind) is None
+    return is_old, GROUP_ORDER.index(found.group), _version_rank(found.version), found.plural
+
+
+def _version_rank(name: str) -> tuple[int, ...]:
+    """Sorts v2, v1, v2beta2, v2beta1, v1alpha1 in this order."""
+    parsed = _VERSION.fullmatch(name)
+    if parsed is None:
+        raise ValueError(f"{name!r} is no version")
+    major, stability, step = parsed.groups()
+    return -_STABILITY[stability], -int(major), -int(step or 0)

@@ -1,0 +1,29 @@
+"""Leases: who leads, and which node is alive."""
+
+from __future__ import annotations
+
+from pinnace.kinds import config_rules
+from pinnace.kinds.rows import GA, Row, old, on_request
+
+GROUP = "coordination.k8s.io"
+
+ROWS = (
+    Row(
+        group=GROUP,
+        name="LeaseCandidate",
+        plural="leasecandidates",
+        versions=(
+            on_request("v1beta1", deprecated="1.36", removed="1.39"),
+            on_request("v1alpha2", deprecated="1.35", removed="1.38"),
+            on_request("v1alpha1"),
+        ),
+        strategy=config_rules.LEASE_CANDIDATE,
+    ),
+    Row(
+        group=GROUP,
+        name="Lease",
+        plural="leases",
+        versions=(GA, old("v1beta1", deprecated="1.19", removed="1.22", replacement="coordination.k8s.io/v1")),
+        strategy=config_rules.LEASE,
+    ),
+)

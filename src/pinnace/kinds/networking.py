@@ -1,0 +1,85 @@
+"""What may reach what: ingresses, network policies, and the addresses of services."""
+
+from __future__ import annotations
+
+from pinnace.kinds import network_conversions as conversions
+from pinnace.kinds import network_rules
+from pinnace.kinds.rows import GA, STATUS, Row, old, on_request
+
+GROUP = "networking.k8s.io"
+_V1 = "networking.k8s.io/v1"
+
+ROWS = (
+    Row(
+        group=GROUP,
+        name="ClusterCIDR",
+        plural="clustercidrs",
+        short_names=("cc",),
+        namespaced=False,
+        versions=(on_request("v1alpha1"),),
+    ),
+    Row(
+        group=GROUP,
+        name="IngressClass",
+        plural="ingressclasses",
+        namespaced=False,
+        versions=(GA, old("v1beta1", deprecated="1.19", removed="1.22", replacement=_V1)),
+        strategy=network_rules.INGRESS_CLASS,
+    ),
+    Row(
+        group=GROUP,
+        name="Ingress",
+        plural="ingresses",
+        short_names=("ing",),
+        versions=(
+            GA,
+            old(
+                "v1beta1",
+                deprecated="1.19",
+                removed="1.22",
+                replacement=_V1,
+                to_stored=conversions.ingress_to_v1,
+                from_stored=conversions.ingress_from_v1,
+                reshape=conversions.old_ingress,
+            ),
+            old(
+                "v1beta1",
+                group="extensions",
+                deprecated="1.14",
+                removed="1.22",
+                replacement=_V1,
+                to_stored=conversions.ingress_to_v1,
+                from_stored=conversions.ingress_from_v1,
+                reshape=conversions.old_ingress,
+            ),
+        ),
+        subresources=(STATUS,),
+        strategy=network_rules.INGRESS,
+    ),
+    Row(
+        group=GROUP,
+        name="IPAddress",
+        plural="ipaddresses",
+        short_names=("ip",),
+        namespaced=False,
+        versions=(GA, on_request("v1beta1", deprecated="1.34", removed="1.37"), on_request("v1alpha1")),
+        strategy=network_rules.IP_ADDRESS,
+    ),
+    Row(
+        group=GROUP,
+        name="NetworkPolicy",
+        plural="networkpolicies",
+        short_names=("netpol",),
+        versions=(GA, old("v1beta1", group="extensions", deprecated="1.9", removed="1.16", replacement=_V1)),
+        strategy=network_rules.NETWORK_POLICY,
+    ),
+    Row(
+        group=GROUP,
+        name="ServiceCIDR",
+        plural="servicecidrs",
+        namespaced=False,
+        versions=(GA, on_request("v1beta1", deprecated="1.34", removed="1.37"), on_request("v1alpha1")),
+        subresources=(STATUS,),
+        strategy=network_rules.SERVICE_CIDR,
+    ),
+)

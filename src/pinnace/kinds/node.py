@@ -1,0 +1,17 @@
+"""How a node runs containers."""
+
+from __future__ import annotations
+
+from pinnace.kinds import config_rules
+from pinnace.kinds.rows import GA, Row, old
+
+ROWS = (
+    Row(
+        group="node.k8s.io",
+        name="RuntimeClass",
+        plural="runtimeclasses",
+        namespaced=False,
+        versions=(GA, old("v1beta1", deprecated="1.22", removed="1.25")),
+        strategy=config_rules.RUNTIME_CLASS,
+    ),
+)

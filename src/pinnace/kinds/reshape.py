@@ -1,0 +1,63 @@
+"""Makes the schema of an older version from today's: what was optional, what had another name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pinnace.schema.shape import Schema
+
+Change = Callable[[dict[str, Any]], dict[str, Any]]
+ITEMS = "[]"
+
+
+def at(schema: Schema, path: str, change: Change) -> Schema:
+    """The schema with the node at a dotted path changed; `[]` steps into a list's items. Nothing else is touched."""
+    steps = tuple(path.split(".")) if path else ()
+    return Schema(_changed(schema, steps, change), schema.resolve, schema.name)
+
+
+def _changed(schema: Schema, steps: tuple[str, ...], change: Change) -> dict[str, Any]:
+    raw = dict(schema.raw)
+    if not steps:
+        return change(raw)
+    step, rest = steps[0], steps[1:]
+    if step == ITEMS:
+        if schema.items is not None:
+            raw["items"] = _changed(schema.items, rest, change)
+        return raw
+    child = schema.properties.get(step)
+    if child is not None:
+        raw["properties"] = {**raw["properties"], step: _changed(child, rest, change)}
+    return raw
+
+
+def optional(*names: str) -> Change:
+    """These fields are no longer required."""
+
+    def change(raw: dict[str, Any]) -> dict[str, Any]:
+        return {**raw, "required": [name for name in raw.get("required", ()) if name not in names]}
+
+    return change
+
+
+def with_fields(without: tuple[str, ...] = (), **fields: dict[str, Any]) -> Change:
+    """Some fields more, some fewer."""
+
+    def change(raw: dict[str, Any]) -> dict[str, Any]:
+        kept = {name: child for name, child in raw.get("properties", {}).items() if name not in without}
+        required = [name for name in raw.get("required", ()) if name not in without]
+        return {**raw, "properties": {**kept, **fields}, "required": required}
+
+    return change
+
+
+def renamed(before: str, now: str) -> Change:
+    """The field that is called `now` today was called `before`."""
+
+    def change(raw: dict[str, Any]) -> dict[str, Any]:
+        fields = {before if name == now else name: child for name, child in raw.get("properties", {}).items()}
+        required = [before if name == now else name for name in raw.get("required", ())]
+        return {**raw, "properties": fields, "required": required}
+
+    return change

@@ -1,0 +1,99 @@
+"""Devices that are allocated while the cluster runs."""
+
+from __future__ import annotations
+
+from pinnace.kinds import device_conversions as conversions
+from pinnace.kinds import device_rules, selectable
+from pinnace.kinds.rows import GA, STATUS, Row, on_request
+
+GROUP = "resource.k8s.io"
+_BETA2 = on_request("v1beta2", deprecated="1.36", removed="1.39")
+
+ROWS = (
+    Row(
+        group=GROUP,
+        name="DeviceClass",
+        plural="deviceclasses",
+        namespaced=False,
+        versions=(GA, _BETA2, on_request("v1beta1", deprecated="1.35", removed="1.38"), on_request("v1alpha3")),
+        strategy=device_rules.DEVICE_CLASS,
+    ),
+    Row(
+        group=GROUP,
+        name="ResourceClaim",
+        plural="resourceclaims",
+        versions=(
+            GA,
+            _BETA2,
+            on_request(
+                "v1beta1",
+                deprecated="1.35",
+                removed="1.38",
+                to_stored=conversions.claim_to_v1,
+                from_stored=conversions.claim_from_v1,
+            ),
+            on_request("v1alpha3", to_stored=conversions.claim_to_v1, from_stored=conversions.claim_from_v1),
+        ),
+        subresources=(STATUS,),
+        strategy=device_rules.RESOURCE_CLAIM,
+    ),
+    Row(
+        group=GROUP,
+        name="ResourceClaimTemplate",
+        plural="resourceclaimtemplates",
+        versions=(
+            GA,
+            _BETA2,
+            on_request(
+                "v1beta1",
+                deprecated="1.35",
+                removed="1.38",
+                to_stored=conversions.template_to_v1,
+                from_stored=conversions.template_from_v1,
+            ),
+            on_request("v1alpha3", to_stored=conversions.template_to_v1, from_stored=conversions.template_from_v1),
+        ),
+        strategy=device_rules.RESOURCE_CLAIM_TEMPLATE,
+    ),
+    Row(
+        group=GROUP,
+        name="ResourceSlice",
+        plural="resourceslices",
+        namespaced=False,
+        versions=(
+            GA,
+            _BETA2,
+            on_request(
+                "v1beta1",
+                deprecated="1.35",
+                removed="1.38",
+                to_stored=conversions.slice_to_v1,
+                from_stored=conversions.slice_from_v1,
+            ),
+            on_request("v1alpha3", to_stored=conversions.slice_to_v1, from_stored=conversions.slice_from_v1),
+        ),
+        selectable=selectable.RESOURCE_SLICE,
+        strategy=device_rules.RESOURCE_SLICE,
+    ),
+    Row(
+        group=GROUP,
+        name="DeviceTaintRule",
+        plural="devicetaintrules",
+        namespaced=False,
+        versions=(
+            GA,
+            on_request("v1beta2", deprecated="1.39", removed="1.42"),
+            on_request("v1alpha3", deprecated="1.36", removed="1.39"),
+        ),
+        subresources=(STATUS,),
+        strategy=device_rules.DEVICE_TAINT_RULE,
+    ),
+    Row(
+        group=GROUP,
+        name="ResourcePoolStatusRequest",
+        plural="resourcepoolstatusrequests",
+        namespaced=False,
+        versions=(on_request("v1alpha3", deprecated="1.39", removed="1.42"),),
+        subresources=(STATUS,),
+    ),
+)

@@ -1,0 +1,40 @@
+"""Which pods go first, and which go together."""
+
+from __future__ import annotations
+
+from pinnace.kinds import config_rules
+from pinnace.kinds.rows import GA, STATUS, Row, old, on_request
+
+GROUP = "scheduling.k8s.io"
+
+ROWS = (
+    Row(
+        group=GROUP,
+        name="PriorityClass",
+        plural="priorityclasses",
+        short_names=("pc",),
+        namespaced=False,
+        versions=(GA, old("v1beta1", deprecated="1.14", removed="1.22", replacement="scheduling.k8s.io/v1")),
+        strategy=config_rules.PRIORITY_CLASS,
+    ),
+    Row(
+        group=GROUP,
+        name="PodGroup",
+        plural="podgroups",
+        versions=(on_request("v1beta1"), on_request("v1alpha3"), on_request("v1alpha2")),
+        subresources=(STATUS,),
+    ),
+    Row(
+        group=GROUP,
+        name="CompositePodGroup",
+        plural="compositepodgroups",
+        versions=(on_request("v1alpha3"),),
+        subresources=(STATUS,),
+    ),
+    Row(
+        group=GROUP,
+        name="Workload",
+        plural="workloads",
+        versions=(on_request("v1beta1"), on_request("v1alpha3"), on_request("v1alpha2"), on_request("v1alpha1")),
+    ),
+)
