@@ -1,0 +1,76 @@
+"""The checks that many kinds make of one field, each giving Kubernetes' causes.
+
+A missing string counts as empty and a missing list as no items, as they do on Kubernetes' side of the wire.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pinnace.model.causes import IMMUTABLE, Cause, duplicate, invalid, not_supported, required
+from pinnace.model.names import NameRule
+
+NOT_POSITIVE = "must be greater than zero"
+NEGATIVE = "must be greater than or equal to 0"
+
+
+def name_faults(value: str, rule: NameRule, path: str) -> Iterator[Cause]:
+    """What a name rule has against a value."""
+    return (invalid(path, value, fault) for fault in rule(value))
+
+
+def required_faults(holder: Mapping[str, Any], fields: Iterable[str], path: str) -> Iterator[Cause]:
+    """One cause for each of the fields that is missing or empty."""
+    return (required(f"{path}.{field}") for field in fields if not holder.get(field))
+
+
+def choice_faults(value: str | None, supported: Sequence[str], path: str) -> Iterator[Cause]:
+    """A value that was said must be one of those supported; one left out is fine."""
+    if value is not None and value not in supported:
+        yield not_supported(path, value, supported)
+
+
+def range_faults(value: int | None, low: int, high: int, path: str) -> Iterator[Cause]:
+    if value is not None and not low <= value <= high:
+        yield invalid(path, value, f"must be between {low} and {high}, inclusive")
+
+
+def negative_faults(value: int | None, path: str) -> Iterator[Cause]:
+    if value is not None and value < 0:
+        yield invalid(path, value, NEGATIVE)
+
+
+def immutable_faults(
+    new: Any, old: Any, path: str, *, shown: Callable[[Any], Any] = lambda value: value
+) -> Iterator[Cause]:
+    """`shown` renders the new value where Kubernetes prints its own Go names instead of those on the wire."""
+    if new != old:
+        yield invalid(path, shown(new), IMMUTABLE)
+
+
+def in_key_order(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """A map as Go prints it."""
+    return None if value is None else dict(sorted(value.items()))
+
+
+def duplicate_faults(values: Sequence[Any], path: str) -> Iterator[Cause]:
+    """Each value that was there before, by its index."""
+    seen = set()
+    for index, value in enumerate(values):
+        if value in seen:
+            yield duplicate(f"{path}[{index}]", value)
+        seen.add(value)
+
+
+def unified_diff(old: Any, new: Any) -> str:
+    """How Kubernetes shows what was changed of something immutable: a unified diff of two indented JSON texts."""
+    before, after = (_indented_lines(value) for value in (old, new))
+    headed = list(difflib.unified_diff(before, after, n=3))
+    return "".join(headed[2:])  # The first two lines would name the files.
+
+
+def _indented_lines(value: Any) -> list[str]:
+    return [f"{line}\n" for line in json.dumps(value, indent=1, ensure_ascii=False).splitlines()]

@@ -1,0 +1,86 @@
+"""What a real kube-apiserver answered to one write, kept in answers/*.json, and the same write put to our rules.
+
+A record holds the object that was sent, the one that was there before (`old`), and either what was `stored` or the
+`causes` of the refusal. Metadata is left out: it is the server's affair, not the kind's.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from pinnace.model.causes import Cause
+from pinnace.model.objects import Object
+from pinnace.model.resources import Strategy
+
+Record = dict[str, Any]
+OF_THE_SERVER = ("metadata.name", "metadata.labels", "metadata.resourceVersion")
+MOMENTS = ("lastPhaseTransitionTime", "lastTransitionTime", "lastUpdateTime")
+
+
+def recorded(name: str) -> pytest.MarkDecorator:
+    """The records of one file, as the parameters of a test."""
+    records = json.loads((Path(__file__).parent / "answers" / f"{name}.json").read_text())
+    return pytest.mark.parametrize("record", [pytest.param(record, id=record["name"]) for record in records])
+
+
+def answer_of(rules: ModuleType, record: Record) -> Record:
+    """What our rules answer, in the shape of a record's answer."""
+    strategy: Strategy = getattr(rules, record["strategy"])
+    new, old = _without_nulls(record["object"]), _without_nulls(record.get("old"))
+    status_write = "sub" in record
+    if status_write and old is not None:
+        new["spec"] = copy.deepcopy(old["spec"])
+    elif old is not None and "status" in old:
+        new["status"] = copy.deepcopy(old["status"])
+    elif old is None:
+        new.pop("status", None)
+    strategy.default(new)
+    prepare, validate = (
+        (strategy.prepare_status, strategy.validate_status) if status_write else (strategy.prepare, strategy.validate)
+    )
+    prepare(new, copy.deepcopy(old))
+    strategy.default(new)
+    answer: Record = {}
+    if causes := [_on_the_wire(cause) for cause in validate(new, old)]:
+        answer["causes"] = causes
+    else:
+        answer["stored"] = _comparable({key: value for key, value in new.items() if key != "metadata"})
+        if warnings := list(strategy.warnings(new, old)):
+            answer["warnings"] = warnings
+    return answer
+
+
+def expected_answer(record: Record) -> Record:
+    answer: Record = {}
+    if "causes" in record:
+        answer["causes"] = [cause for cause in record["causes"] if not cause.get("field", "").startswith(OF_THE_SERVER)]
+    else:
+        answer["stored"] = _comparable(record["stored"])
+    if "warnings" in record:
+        answer["warnings"] = record["warnings"]
+    return answer
+
+
+def _on_the_wire(cause: Cause) -> Record:
+    wire = {"reason": cause.reason, "message": cause.message, "field": cause.field}
+    return {key: value for key, value in wire.items() if value}
+
+
+def _without_nulls(value: Any) -> Any:
+    """As the server hands objects over: what is null was left out."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _comparable(obj: Object) -> Any:
+    """The moments of a write differ from run to run; that there is one does not."""
+    if isinstance(obj, dict):
+        return {key: "then" if key in MOMENTS else _comparable(value) for key, value in obj.items()}
+    return [_comparable(item) for item in obj] if isinstance(obj, list) else obj
