@@ -33,8 +33,8 @@ def _mismatch(message: str, pattern: str, *examples: str) -> str:
     return f"{message} ({eg}regex used for validation is '{pattern}')"
 
 
-def _longer_than(limit: int) -> str:
-    return f"must be no more than {limit} characters"
+def _longer_than(limit: int, unit: str = "characters") -> str:
+    return f"must be no more than {limit} {unit}"
 
 
 def dns_label(value: str) -> list[str]:
@@ -106,8 +106,8 @@ def qualified_name(value: str) -> list[str]:
         case _:
             return [
                 _mismatch(
-                    "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end "
-                    "with an alphanumeric character",
+                    "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and "
+                    "end with an alphanumeric character",
                     QUALIFIED_NAME,
                     "MyName",
                     "my.name",
@@ -118,7 +118,7 @@ def qualified_name(value: str) -> list[str]:
     if not name:
         faults.append("name part must be non-empty")
     elif len(name) > 63:
-        faults.append("name part " + _longer_than(63))
+        faults.append("name part " + _longer_than(63, "bytes"))
     if not _qualified_part(name):
         faults.append(
             "name part "
@@ -135,12 +135,12 @@ def qualified_name(value: str) -> list[str]:
 
 
 def label_value(value: str) -> list[str]:
-    faults = [_longer_than(63)] if len(value) > 63 else []
+    faults = [_longer_than(63, "bytes")] if len(value) > 63 else []
     if not _label_value(value):
         faults.append(
             _mismatch(
-                "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
-                "start and end with an alphanumeric character",
+                "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and "
+                "must start and end with an alphanumeric character",
                 LABEL_VALUE,
                 "MyValue",
                 "my_value",
@@ -174,8 +174,8 @@ def env_name(value: str) -> list[str]:
     if not _env_name(value):
         return [
             _mismatch(
-                "a valid environment variable name must consist of alphabetic characters, digits, '_', '-', or '.', and "
-                "must not start with a digit",
+                "a valid environment variable name must consist of alphabetic characters, digits, '_', '-', or '.', "
+                "and must not start with a digit",
                 "[-._a-zA-Z][-._a-zA-Z0-9]*",
                 "my.env-name",
                 "MY_ENV.NAME",

@@ -1,0 +1,178 @@
+"""What is wrong with an object's metadata, on its own and against what it was, in Kubernetes' words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+from pinnace.model import causes, names
+from pinnace.model.causes import IMMUTABLE, Cause
+from pinnace.model.names import NameRule
+from pinnace.model.objects import Kind, Object
+from pinnace.model.selectors import label_faults
+
+MOST_ANNOTATION_BYTES = 256 * 1024
+MOST_MANAGER_BYTES = 128
+MOST_SUBRESOURCE_BYTES = 256
+
+_FIXED = (
+    ("name", ""),
+    ("namespace", ""),
+    ("uid", ""),
+    ("creationTimestamp", None),
+    ("deletionTimestamp", None),
+    ("deletionGracePeriodSeconds", None),
+)
+
+
+def metadata_faults(
+    obj: Object, *, namespaced: bool, name_rule: NameRule = names.dns_subdomain, path: str = "metadata"
+) -> Iterator[Cause]:
+    """Every fault of the metadata by itself: what is asked of an object when it is created."""
+    metadata: Object = obj.get("metadata") or {}
+    prefix = metadata.get("generateName")
+    if prefix:
+        for fault in _name_faults(name_rule, _as_if_completed(prefix)):
+            yield causes.invalid(f"{path}.generateName", prefix, fault)
+    name = metadata.get("name")
+    if not name:
+        yield causes.required(f"{path}.name", "name or generateName is required")
+    else:
+        for fault in _name_faults(name_rule, name):
+            yield causes.invalid(f"{path}.name", name, fault)
+    namespace = metadata.get("namespace")
+    if namespaced:
+        if not namespace:
+            yield causes.required(f"{path}.namespace")
+        else:
+            for fault in _name_faults(names.dns_label, namespace):
+                yield causes.invalid(f"{path}.namespace", namespace, fault)
+    elif namespace:
+        yield causes.forbidden(f"{path}.namespace", "not allowed on this type")
+    if metadata.get("generation", 0) < 0:
+        yield causes.invalid(f"{path}.generation", metadata["generation"], "must be greater than or equal to 0")
+    yield from _contents_faults(metadata, path)
+    if finalizers := metadata.get("finalizers"):
+        yield from finalizer_faults(finalizers, f"{path}.finalizers")
+
+
+def metadata_update_faults(new: Object, old: Object, path: str = "metadata") -> Iterator[Cause]:
+    """Every fault of the metadata as a successor of `old`: fixed fields, and what may not come while deleting."""
+    now: Object = new.get("metadata") or {}
+    before: Object = old.get("metadata") or {}
+    if before.get("deletionTimestamp") is not None:
+        extra = sorted(set(now.get("finalizers") or ()) - set(before.get("finalizers") or ()))
+        if extra:
+            listed = ", ".join(map(_go_quoted, extra))
+            detail = (
+                "no new finalizers can be added if the object is being deleted, "
+                f"found new finalizers []string{{{listed}}}"
+            )
+            yield causes.forbidden(f"{path}.finalizers", detail)
+    if not now.get("resourceVersion"):
+        yield causes.invalid(f"{path}.resourceVersion", "", "must be specified for an update")
+    if now.get("generation", 0) < before.get("generation", 0):
+        yield causes.invalid(f"{path}.generation", now.get("generation", 0), "must not be decremented")
+    for field, empty in _FIXED:
+        value = now.get(field, empty)
+        if value != before.get(field, empty):
+            yield causes.invalid(f"{path}.{field}", value, IMMUTABLE)
+    yield from _contents_faults(now, path)
+
+
+def annotation_faults(annotations: dict[str, str], path: str) -> Iterator[Cause]:
+    size = 0
+    for key, value in annotations.items():
+        for fault in _annotation_key_faults(key):
+            yield causes.invalid(path, key, fault)
+        size += len(key) + len(value) if value.isascii() else len(key) + len(value.encode())
+    if size > MOST_ANNOTATION_BYTES:
+        yield causes.too_long(path, MOST_ANNOTATION_BYTES)
+
+
+def finalizer_faults(finalizers: Sequence[str], path: str) -> Iterator[Cause]:
+    for finalizer in finalizers:
+        for fault in _name_faults(names.qualified_name, finalizer):
+            yield causes.invalid(path, finalizer, fault)
+    if "orphan" in finalizers and "foregroundDeletion" in finalizers:
+        detail = "finalizer orphan and foregroundDeletion cannot be both set"
+        yield causes.invalid(path, list(finalizers), detail)
+
+
+def _contents_faults(metadata: Object, path: str) -> Iterator[Cause]:
+    if labels := metadata.get("labels"):
+        yield from label_faults(labels, f"{path}.labels")
+    if annotations := metadata.get("annotations"):
+        yield from annotation_faults(annotations, f"{path}.annotations")
+    if owners := metadata.get("ownerReferences"):
+        yield from _owner_faults(owners, f"{path}.ownerReferences")
+    if managed := metadata.get("managedFields"):
+        for index, entry in enumerate(managed):
+            yield from _managed_fields_faults(entry, f"{path}.managedFields[{index}]")
+
+
+def _owner_faults(owners: Sequence[Object], path: str) -> Iterator[Cause]:
+    controller = ""
+    for owner in owners:
+        kind = Kind.parse(owner.get("apiVersion", ""), owner.get("kind", ""))
+        if not kind.version:
+            yield causes.invalid(f"{path}.apiVersion", owner.get("apiVersion", ""), "version must not be empty")
+        for field, value in (("kind", kind.name), ("name", owner.get("name")), ("uid", owner.get("uid"))):
+            if not value:
+                yield causes.invalid(f"{path}.{field}", "", "must not be empty")
+        if kind == ("", "v1", "Event"):
+            yield causes.invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner")
+        if owner.get("controller"):
+            this = f"{owner.get('kind', '')}/{owner.get('name', '')}"
+            if controller:
+                detail = (
+                    "Only one reference can have Controller set to true. "
+                    f'Found "true" in references for {controller} and {this}'
+                )
+                yield causes.invalid(path, list(owners), detail)
+            else:
+                controller = this
+
+
+def _managed_fields_faults(entry: Object, path: str) -> Iterator[Cause]:
+    operation, fields_type = entry.get("operation", ""), entry.get("fieldsType", "")
+    if operation not in ("Apply", "Update"):
+        yield causes.invalid(f"{path}.operation", operation, "must be `Apply` or `Update`")
+    if fields_type not in ("", "FieldsV1"):
+        yield causes.invalid(f"{path}.fieldsType", fields_type, "must be `FieldsV1`")
+    manager, subresource = entry.get("manager", ""), entry.get("subresource", "")
+    if not manager.isascii() or not manager.isprintable() or len(manager) > MOST_MANAGER_BYTES:
+        yield from manager_faults(manager, f"{path}.manager")
+    if len(subresource.encode()) > MOST_SUBRESOURCE_BYTES:
+        yield causes.too_long(f"{path}.subresource", MOST_SUBRESOURCE_BYTES)
+
+
+def manager_faults(manager: str, path: str) -> Iterator[Cause]:
+    """What is wrong with the name of a field manager (also `fieldManager=` of a query)."""
+    if len(manager.encode()) > MOST_MANAGER_BYTES:
+        yield causes.too_long(path, MOST_MANAGER_BYTES)
+    position = 0
+    for char in manager:
+        if not char.isprintable():
+            yield causes.invalid(path, manager, f"invalid character U+{ord(char):04X} (at position {position})")
+        position += len(char.encode())
+
+
+@lru_cache(maxsize=8192)
+def _name_faults(rule: NameRule, name: str) -> tuple[str, ...]:
+    return tuple(rule(name))
+
+
+@lru_cache(maxsize=4096)
+def _annotation_key_faults(key: str) -> tuple[str, ...]:
+    return tuple(names.qualified_name(key.lower()))
+
+
+def _as_if_completed(prefix: str) -> str:
+    """A dash at the end of generateName will not stay the end of the name."""
+    return prefix[:-2] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix
+
+
+def _go_quoted(value: Any) -> str:
+    return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,207 @@
+"""Amounts of resources (500m, 1.5Gi, 1e3): read exactly, compared, added, and written as Kubernetes writes them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, ROUND_UP, Context, Decimal
+from enum import Enum
+from functools import lru_cache
+
+FORMAT_FAULT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+NUMBER_FAULT = "unable to parse numeric part of quantity"
+SUFFIX_FAULT = "unable to parse quantity's suffix"
+
+_split = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)").fullmatch
+_exponent = re.compile(r"[eE]([+-]?[0-9]+)").fullmatch
+
+_DECIMAL_SUFFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY_SUFFIXES = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL_SUFFIX_OF = {exponent: suffix for suffix, exponent in _DECIMAL_SUFFIXES.items()}
+_BINARY_SUFFIX_OF = {exponent: suffix for suffix, exponent in _BINARY_SUFFIXES.items()}
+
+_SMALLEST = -9  # Nothing smaller than a nano is kept: it is rounded up to one.
+_LARGEST_BINARY = Decimal(2**63 - 1)
+_FAST_DIGITS = 18  # What Go reads as a plain int64; longer numbers lose the text they were written as.
+# Wide enough for any sum of real amounts, and bounded, so that 1e999999999 cannot fill the memory.
+_arithmetic = Context(prec=400, rounding=ROUND_UP, Emax=2**33, Emin=-(2**33))
+
+
+class InvalidQuantity(ValueError):
+    """The text is no quantity; the message is Kubernetes' own."""
+
+
+class Format(Enum):
+    """How an amount was written, and so how it is written again."""
+
+    DECIMAL_SI = "12M"
+    BINARY_SI = "12Mi"
+    DECIMAL_EXPONENT = "12e6"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Quantity:
+    """An exact amount. Compared and hashed by its amount alone: 1Ki equals 1024."""
+
+    amount: Decimal
+    format: Format = Format.DECIMAL_SI
+    _written: str = field(default="", repr=False)
+
+    def __str__(self) -> str:
+        return self._written or _canonical(self.amount, self.format)
+
+    def __eq__(self, other: object) -> bool:
+        return self.amount == other.amount if isinstance(other, Quantity) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.amount)
+
+    def __lt__(self, other: Quantity) -> bool:
+        return self.amount < other.amount
+
+    def __le__(self, other: Quantity) -> bool:
+        return self.amount <= other.amount
+
+    def __gt__(self, other: Quantity) -> bool:
+        return self.amount > other.amount
+
+    def __ge__(self, other: Quantity) -> bool:
+        return self.amount >= other.amount
+
+    def __bool__(self) -> bool:
+        return bool(self.amount)
+
+    def __add__(self, other: Quantity) -> Quantity:
+        """The sum, written as the left side was, unless that is zero and so says nothing about writing."""
+        return Quantity(_arithmetic.add(self.amount, other.amount), self.format if self.amount else other.format)
+
+    def __sub__(self, other: Quantity) -> Quantity:
+        amount = _arithmetic.subtract(self.amount, other.amount)
+        return Quantity(amount, self.format if self.amount else other.format)
+
+    def __neg__(self) -> Quantity:
+        return Quantity(_arithmetic.minus(self.amount), self.format)
+
+    def rounded_up(self, exponent: int) -> Quantity:
+        """No finer than this power of ten, away from zero. As written, where it is that coarse already."""
+        _, digits, own = self.amount.as_tuple()
+        if not isinstance(own, int) or own >= exponent:
+            return self
+        if len(digits) + own < exponent:
+            return Quantity(Decimal((self.amount.is_signed(), (1,), exponent)) if self else Decimal(0), self.format)
+        context = Context(prec=len(digits) + 10)
+        amount = self.amount.quantize(Decimal((0, (1,), exponent)), rounding=ROUND_UP, context=context)
+        return Quantity(amount, self.format)
+
+    @property
+    def value(self) -> int:
+        """Whole units, rounded up."""
+        return int(self.amount.to_integral_value(rounding=ROUND_CEILING))
+
+    @property
+    def milli_value(self) -> int:
+        """Thousandths, rounded up: how processors are counted."""
+        return int(_arithmetic.scaleb(self.amount, 3).to_integral_value(rounding=ROUND_CEILING))
+
+
+ZERO = Quantity(Decimal(0))
+
+
+def parse(value: str | int | float) -> Quantity:
+    """The quantity that a JSON string or number means. Raises InvalidQuantity."""
+    if isinstance(value, str):
+        return _parse(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return _parse(str(value))
+
+
+def canonical(value: str | int | float) -> str:
+    """How Kubernetes answers the quantity it was given: 1000m is 1, 0.5 is 500m, 1.5Gi is 1536Mi."""
+    return str(parse(value))
+
+
+@lru_cache(maxsize=4096)
+def canonical_in_list(value: str | int | float) -> str:
+    """The same in a ResourceList (limits, capacity, quotas), where nothing is finer than a thousandth."""
+    return str(parse(value).rounded_up(-3))
+
+
+def of(value: int, format: Format = Format.DECIMAL_SI) -> Quantity:
+    return Quantity(Decimal(value), format)
+
+
+@lru_cache(maxsize=8192)
+def _parse(text: str) -> Quantity:
+    text = text.strip()
+    parts = _split(text)
+    if not text or parts is None:
+        raise InvalidQuantity(FORMAT_FAULT)
+    sign, units, fraction, suffix = parts[1], parts[2].lstrip("0") or "0", parts[3] or "", parts[4]
+    shifted = units + fraction
+    if suffix in _BINARY_SUFFIXES:
+        return _parse_binary(text, sign, shifted, len(fraction), _BINARY_SUFFIXES[suffix])
+    exponent, format = _decimal_exponent(suffix)
+    scale = exponent - len(fraction)
+    amount = Decimal((sign == "-", tuple(map(int, shifted)), scale))
+    if len(shifted) <= _FAST_DIGITS and scale >= _SMALLEST:
+        kept = scale % 3 == 0 and not shifted.endswith("000") and shifted[0] != "0"
+        return _quantity(amount, format, text if kept else "")
+    if not parts[2] and not fraction:
+        raise InvalidQuantity(NUMBER_FAULT)
+    return _quantity(Quantity(amount).rounded_up(_SMALLEST).amount, format)
+
+
+def _parse_binary(text: str, sign: str, digits: str, decimals: int, exponent: int) -> Quantity:
+    magnitude = int(digits) << exponent
+    amount = Decimal((0, tuple(map(int, str(magnitude))), -decimals))
+    is_fast = not decimals and 14 - len(digits) - exponent * 3 // 10 >= 0
+    format = Format.BINARY_SI
+    written = ""
+    if is_fast:
+        written = text if int(digits) & 7 else ""
+    else:
+        amount = min(Quantity(amount).rounded_up(_SMALLEST).amount, _LARGEST_BINARY)
+        if 0 < amount < 1:
+            format = Format.DECIMAL_SI
+    return _quantity(-amount if sign == "-" else amount, format, written)
+
+
+def _quantity(amount: Decimal, format: Format, written: str = "") -> Quantity:
+    if not amount:
+        return Quantity(Decimal(0), format, "")
+    return Quantity(amount, format, written)
+
+
+def _decimal_exponent(suffix: str) -> tuple[int, Format]:
+    if suffix in _DECIMAL_SUFFIXES:
+        return _DECIMAL_SUFFIXES[suffix], Format.DECIMAL_SI
+    written = _exponent(suffix)
+    exponent = int(written[1]) if written and len(written[1]) < 21 else 2**63
+    if not -(2**63) <= exponent < 2**63:
+        raise InvalidQuantity(SUFFIX_FAULT)
+    return (exponent + 2**31) % 2**32 - 2**31, Format.DECIMAL_EXPONENT  # An int32 in Go, which wraps round.
+
+
+def _canonical(amount: Decimal, format: Format) -> str:
+    if not amount:
+        return "0"
+    if format is Format.BINARY_SI and (-1024 < amount < 1024 or amount != amount.to_integral_value()):
+        format = Format.DECIMAL_SI  # Binary would need rounding.
+    if format is Format.BINARY_SI:
+        whole, exponent = int(amount), 0
+        while whole % 1024 == 0:
+            whole //= 1024
+            exponent += 10
+        return f"{whole}{_BINARY_SUFFIX_OF.get(exponent, '')}"
+    sign, digits, power = amount.as_tuple()
+    assert isinstance(power, int)
+    number = "".join(map(str, digits)).lstrip("0")
+    stripped = number.rstrip("0")
+    power += len(number) - len(stripped)
+    number = stripped + "0" * (power % 3)
+    power -= power % 3
+    suffix = _DECIMAL_SUFFIX_OF.get(power, "")  # Beyond exa Kubernetes loses the suffix; so do we.
+    if format is Format.DECIMAL_EXPONENT and power:
+        suffix = f"e{power}"
+    return f"{'-' if sign else ''}{number}{suffix}"

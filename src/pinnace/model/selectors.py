@@ -1,0 +1,373 @@
+"""Which objects a query means: label and field selectors, read from text or objects and compiled once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from pinnace.model import causes, names
+from pinnace.model.causes import Cause
+from pinnace.model.errors import BadRequest
+from pinnace.model.objects import Object
+
+Labels = Mapping[str, str]
+
+_tokens = re.compile(r"==|!=|[=!(),<>]|[^=!(),<> \t\r\n]+").findall
+_SYMBOLS = frozenset(["=", "==", "!=", "!", "(", ")", ",", "<", ">"])
+_END = ""
+_OPERATORS = {"in": "in", "notin": "notin", "=": "=", "==": "=", "!=": "!=", ">": "gt", "<": "lt"}
+_OBJECT_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
+_int64_text = re.compile("[+-]?[0-9]+").fullmatch
+
+
+class Requirement(NamedTuple):
+    """One term of a label selector. `operator` is one of: = != in notin exists ! gt lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        key, values = self.key, ",".join(sorted(self.values))
+        match self.operator:
+            case "exists":
+                return key
+            case "!":
+                return f"!{key}"
+            case "in" | "notin":
+                return f"{key} {self.operator} ({values})"
+            case "gt" | "lt":
+                return f"{key}{'>' if self.operator == 'gt' else '<'}{values}"
+            case _:
+                return f"{key}{self.operator}{values}"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """A set of labelled objects. Equal selectors are one object, so comparing and hashing are cheap."""
+
+    requirements: tuple[Requirement, ...]
+    matches_nothing: bool = False
+    matches: Callable[[Labels], bool] = field(init=False, compare=False, repr=False)
+    """Whether an object with these labels is meant."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "matches", _never if self.matches_nothing else _compiled(self.requirements))
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.requirements))
+
+    @property
+    def matches_everything(self) -> bool:
+        return not self.requirements and not self.matches_nothing
+
+    def equalities(self) -> dict[str, str]:
+        """The labels that every match must have with exactly this value: what an index can be asked for."""
+        return {
+            key: values[0]
+            for key, operator, values in self.requirements
+            if operator in ("=", "in") and len(values) == 1
+        }
+
+
+def label_selector(text: str) -> LabelSelector:
+    """What `labelSelector=` in a query means. Raises BadRequest in the words of Kubernetes' parser."""
+    return _parsed(text) if text else EVERYTHING
+
+
+def from_object(selector: Mapping[str, Any] | None) -> LabelSelector:
+    """What a LabelSelector object means: None matches nothing, an empty one everything.
+
+    Raises ValueError for an operator that does not exist; `label_selector_faults` finds those first.
+    """
+    if selector is None:
+        return NOTHING
+    requirements = [Requirement(key, "=", (value,)) for key, value in (selector.get("matchLabels") or {}).items()]
+    for expression in selector.get("matchExpressions") or ():
+        operator = expression.get("operator", "")
+        if operator not in _OBJECT_OPERATORS:
+            raise ValueError(f'"{operator}" is not a valid label selector operator')
+        values = tuple(expression.get("values") or ())
+        requirements.append(Requirement(expression.get("key", ""), _OBJECT_OPERATORS[operator], values))
+    requirements.sort(key=_key_of_requirement)
+    return _selector(tuple(requirements))
+
+
+def from_labels(labels: Labels | None) -> LabelSelector:
+    """All objects that carry these labels (spec.selector of a Service). None or empty matches everything."""
+    return _selector(tuple(Requirement(key, "=", (value,)) for key, value in sorted((labels or {}).items())))
+
+
+def label_selector_faults(selector: Object | None, path: str) -> Iterator[Cause]:
+    """What is wrong with a LabelSelector object; nothing for a good one and for None."""
+    if not selector:
+        return
+    yield from label_faults(selector.get("matchLabels"), f"{path}.matchLabels")
+    for index, expression in enumerate(selector.get("matchExpressions") or ()):
+        yield from _expression_faults(expression, f"{path}.matchExpressions[{index}]")
+
+
+def label_faults(labels: Labels | None, path: str) -> Iterator[Cause]:
+    """What is wrong with a map of labels."""
+    for key, value in (labels or {}).items():
+        for fault in _key_faults(key):
+            yield causes.invalid(path, key, fault)
+        for fault in _value_faults(value):
+            yield causes.invalid(path, value, fault)
+
+
+def _expression_faults(expression: Object, path: str) -> Iterator[Cause]:
+    values = expression.get("values") or ()
+    match expression.get("operator", ""):
+        case "In" | "NotIn":
+            if not values:
+                yield causes.required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+        case "Exists" | "DoesNotExist":
+            if values:
+                detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                yield causes.forbidden(f"{path}.values", detail)
+        case operator:
+            yield causes.invalid(f"{path}.operator", operator, "not a valid selector operator")
+    key = expression.get("key", "")
+    for fault in _key_faults(key):
+        yield causes.invalid(f"{path}.key", key, fault)
+    for index, value in enumerate(values):
+        for fault in _value_faults(value):
+            yield causes.invalid(f"{path}.values[{index}]", value, fault)
+
+
+# Labels repeat across objects: the same few keys and values are checked on every write.
+_key_faults = lru_cache(maxsize=4096)(names.qualified_name)
+_value_faults = lru_cache(maxsize=16384)(names.label_value)
+
+
+def _key_of_requirement(requirement: Requirement) -> str:
+    return requirement.key
+
+
+def _never(labels: Labels) -> bool:
+    return False
+
+
+def _compiled(requirements: Sequence[Requirement]) -> Callable[[Labels], bool]:
+    """One expression for all terms: half the cost of walking them, on the path every list and watch takes."""
+    terms = []
+    constants: dict[str, Any] = {"number_of": _number_of}
+    for index, (key, operator, values) in enumerate(requirements):
+        constants[f"k{index}"] = key
+        match operator:
+            case "=" | "!=":
+                constants[f"v{index}"] = values[0]
+                terms.append(f"labels.get(k{index}) {'==' if operator == '=' else '!='} v{index}")
+            case "in" | "notin":
+                constants[f"v{index}"] = frozenset(values)
+                terms.append(f"labels.get(k{index}) {'in' if operator == 'in' else 'not in'} v{index}")
+            case "exists" | "!":
+                terms.append(f"k{index} {'in' if operator == 'exists' else 'not in'} labels")
+            case _:
+                constants[f"v{index}"] = int(values[0])
+                sign = ">" if operator == "gt" else "<"
+                terms.append(f"(n{index} := number_of(labels.get(k{index}))) is not None and n{index} {sign} v{index}")
+    source = f"lambda labels: {' and '.join(terms) or 'True'}"
+    compiled: Callable[[Labels], bool] = eval(source, constants)  # Made of indexes and operators only.
+    return compiled
+
+
+def _number_of(text: str | None) -> int | None:
+    """An int64 as Go reads it, or None."""
+    if text is None or not _int64_text(text):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
+
+
+@lru_cache(maxsize=4096)
+def _selector(requirements: tuple[Requirement, ...]) -> LabelSelector:
+    return LabelSelector(requirements)
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> LabelSelector:
+    return _selector(tuple(sorted(_Parser(text).requirements(), key=_key_of_requirement)))
+
+
+class _Parser:
+    """Reads the text token by token; every refusal is what Kubernetes says at that point."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens: list[str] = [*_tokens(text), _END]
+        self._at = 0
+
+    def requirements(self) -> Iterator[Requirement]:
+        while (ahead := self._tokens[self._at]) != _END:
+            if not _is_word(ahead) and ahead != "!":
+                raise BadRequest(f"found '{ahead}', expected: !, identifier, or 'end of string'")
+            try:
+                yield self._requirement()
+            except ValueError as fault:
+                raise BadRequest(f"unable to parse requirement: {fault}") from None
+            found = self._next()
+            if found == _END:
+                return
+            if found != ",":
+                raise BadRequest(f"found '{found}', expected: ',' or 'end of string'")
+            ahead = self._tokens[self._at]
+            if not _is_word(ahead) and ahead != "!":
+                raise BadRequest(f"found '{ahead}', expected: identifier after ','")
+
+    def _next(self) -> str:
+        token = self._tokens[self._at]
+        self._at = min(self._at + 1, len(self._tokens) - 1)
+        return token
+
+    def _requirement(self) -> Requirement:
+        key = self._next()
+        is_absent = key == "!"
+        if is_absent:
+            key = self._next()
+        if not _is_word(key):
+            raise ValueError(f"found '{key}', expected: identifier")
+        if faults := _key_faults(key):
+            raise ValueError(str(causes.invalid("<nil>", key, "; ".join(faults))))
+        if is_absent:
+            return Requirement(key, "!")
+        if self._tokens[self._at] in (_END, ","):
+            return Requirement(key, "exists")
+        found = self._next()
+        operator = _OPERATORS.get(found)
+        if operator is None:
+            raise ValueError(f"found '{found}', expected: in, notin, =, ==, !=, gt, lt")
+        values = self._set() if operator in ("in", "notin") else (self._exact(),)
+        _refuse_bad_values(key, operator, values)
+        return Requirement(key, operator, values)
+
+    def _exact(self) -> str:
+        if self._tokens[self._at] in (_END, ","):
+            return ""
+        found = self._next()
+        if not _is_word(found):
+            raise ValueError(f"found '{found}', expected: identifier")
+        return found
+
+    def _set(self) -> tuple[str, ...]:
+        found = self._next()
+        if found != "(":
+            raise ValueError(f"found '{found}' expected: '('")
+        ahead = self._tokens[self._at]
+        if ahead == ")":
+            self._next()
+            return ("",)
+        if not _is_word(ahead) and ahead != ",":
+            raise ValueError(f"found '{ahead}', expected: ',', ')' or identifier")
+        values: set[str] = set()
+        while True:
+            found = self._next()
+            ahead = self._tokens[self._at]
+            if _is_word(found):
+                values.add(found)
+                if ahead not in (",", ")"):
+                    raise ValueError(f"found '{ahead}', expected: ',' or ')'")
+            elif found == ",":  # An empty place between, before or after commas means the empty value.
+                if not values or ahead in (",", ")"):
+                    values.add("")
+            else:
+                raise ValueError(f"found '{found}', expected: ',', or identifier")
+            if ahead == ")":
+                self._next()
+                return tuple(sorted(values))
+
+
+def _is_word(token: str) -> bool:
+    return token != _END and token not in _SYMBOLS
+
+
+def _refuse_bad_values(key: str, operator: str, values: tuple[str, ...]) -> None:
+    told = []
+    for index, value in enumerate(values):
+        if operator in ("gt", "lt") and _number_of(value) is None:
+            detail = "for 'Gt', 'Lt' operators, the value must be an integer"
+            told.append(str(causes.invalid(f"values[{index}]", value, detail)))
+    for index, value in enumerate(values):
+        if faults := _value_faults(value):
+            told.append(str(causes.invalid(f"values[{index}][{key}]", value, "; ".join(faults))))
+    if told:
+        raise ValueError(told[0] if len(told) == 1 else f"[{', '.join(told)}]")
+
+
+EVERYTHING = _selector(())
+NOTHING = LabelSelector((), matches_nothing=True)
+
+
+class FieldRequirement(NamedTuple):
+    """One term of a field selector; `operator` is = or !=."""
+
+    field: str
+    operator: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSelector:
+    """A set of objects, by values of their fields. Which fields may be asked for is the kind's affair."""
+
+    requirements: tuple[FieldRequirement, ...] = ()
+
+    def matches(self, get: Callable[[str], str]) -> bool:
+        """Whether an object is meant, whose field values `get` tells."""
+        return all((get(field) == value) == (operator == "=") for field, operator, value in self.requirements)
+
+    def exact(self, field: str) -> str | None:
+        """The only value this field may have, or None where several would do."""
+        return next((value for name, operator, value in self.requirements if name == field and operator == "="), None)
+
+    def __str__(self) -> str:
+        return ",".join(f"{field}{operator}{_escaped(value)}" for field, operator, value in self.requirements)
+
+
+@lru_cache(maxsize=4096)
+def field_selector(text: str) -> FieldSelector:
+    """What `fieldSelector=` in a query means. Raises BadRequest in the words of Kubernetes' parser."""
+    requirements = []
+    for term in sorted(_terms(text)):
+        if not term:
+            continue
+        found = _operator_in(term)
+        if found is None:
+            raise BadRequest(f"invalid selector: '{text}'; can't understand '{term}'")
+        name, value = term[: found.start()], _unescaped(term[found.end() :])
+        if name or value:
+            requirements.append(FieldRequirement(name, "!=" if found[0] == "!=" else "=", value))
+    return FieldSelector(tuple(requirements))
+
+
+_terms_of = re.compile(r"(?:\\.|[^\\,]|\\$)*", re.DOTALL).match
+_operator_in = re.compile("!=|==|=").search
+_special_in_value = re.compile(r"\\(.?)|[,=]", re.DOTALL).sub
+
+
+def _terms(text: str) -> Iterator[str]:
+    """The parts between commas, those behind a backslash apart."""
+    start = 0
+    while (term := _terms_of(text, start)) is not None:
+        yield term[0]
+        start = term.end() + 1
+        if start > len(text):
+            return
+
+
+def _unescaped(value: str) -> str:
+    def plain(found: re.Match[str]) -> str:
+        if found[0] in (",", "="):
+            raise BadRequest(f"invalid field selector: unescaped character in value: {ord(found[0])}")
+        if found[1] not in ("\\", ",", "=") or not found[1]:
+            raise BadRequest(f"invalid field selector: invalid escape sequence: {found[0]}")
+        return found[1]
+
+    return _special_in_value(plain, value)
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=")
