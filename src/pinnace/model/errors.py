@@ -28,22 +28,24 @@ class ApiError(Exception):
 
     code: ClassVar[int] = 500
     reason: ClassVar[str] = "InternalError"
+    always_shows_details: ClassVar[bool] = False
 
     def __init__(self, message: str, *, details: dict[str, Any] | None = None, retry_after: int = 0) -> None:
         super().__init__(message)
         self.message = message
         self.details = dict(details or {})
         self.retry_after = retry_after
+        self.list_metadata: dict[str, Any] = {}
         if retry_after:
             self.details["retryAfterSeconds"] = retry_after
 
     @property
     def status(self) -> Object:
-        body: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+        body: Object = {"kind": "Status", "apiVersion": "v1", "metadata": self.list_metadata, "status": "Failure"}
         body["message"] = self.message
         if self.reason:
             body["reason"] = self.reason
-        if self.details:
+        if self.details or self.always_shows_details:
             body["details"] = self.details
         body["code"] = self.code
         return body
@@ -88,6 +90,7 @@ class NoSuchPath(ApiError):
     """The URL serves nothing: no such group, version or resource."""
 
     code, reason = 404, "NotFound"
+    always_shows_details = True
 
     def __init__(self, message: str = "the server could not find the requested resource") -> None:
         super().__init__(message)
@@ -99,6 +102,16 @@ class MethodNotAllowed(_AboutResource):
     def __init__(self, verb: str, *, group: str, plural: str) -> None:
         what = qualified(group, plural)
         super().__init__(f'{verb} is not supported on resources of kind "{what}"', group=group, plural=plural)
+
+
+class BadMethod(ApiError):
+    """The path is served, but not with this HTTP method."""
+
+    code, reason = 405, "MethodNotAllowed"
+    always_shows_details = True
+
+    def __init__(self) -> None:
+        super().__init__("the server does not allow this method on the requested resource")
 
 
 class NotAcceptable(ApiError):

@@ -76,6 +76,12 @@ class Strategy:
     may_update_unconditionally: bool = True
     """An update without resourceVersion overwrites whatever is there."""
     may_create_on_update: bool = False
+    keeps_status_on_create: bool = False
+    """Nodes are born with a status; other kinds get theirs through /status."""
+    grace: Callable[[Object, int | None], int] | None = None
+    """For kinds that are deleted gracefully: how many seconds this one gets, given what the client asked for."""
+    answers_with_deleted: bool = False
+    """A finished deletion is answered with the object instead of a Status."""
     warnings: Callable[[Object, Object | None], Iterable[str]] = lambda new, old: ()
     """Sentences for the `Warning:` header: deprecated fields and the like."""
 

@@ -1,0 +1,151 @@
+"""A request for objects, understood: which verb on which resource, and the options it came with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pinnace.auth.users import User
+from pinnace.model import causes, errors
+from pinnace.model.errors import qualified
+from pinnace.model.resources import Registry, Resource
+from pinnace.server.messages import Request
+
+_VERB_OF_METHOD = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+_NAMESPACE_SUBRESOURCES = frozenset(("status", "finalize"))
+_FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One use of the objects API. `name` is empty for a collection, `namespace` for cluster scope or all namespaces."""
+
+    verb: str
+    resource: Resource
+    namespace: str
+    name: str
+    subresource: str
+    tail: str
+    """What follows the subresource in the path, for those that proxy."""
+    request: Request
+    user: User
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        """Where the object lies in its shelf."""
+        return f"{self.namespace}/{self.name}" if self.resource.namespaced else self.name
+
+    def text(self, name: str) -> str:
+        return self.request.parameter(name) or ""
+
+    def flag(self, name: str) -> bool:
+        """A boolean option as Go's url conversion reads it: absent and empty mean false, junk means true."""
+        given = self.request.parameter(name)
+        return given is not None and given not in _FALSE
+
+    def number(self, name: str) -> int | None:
+        given = self.request.parameter(name)
+        if not given:
+            return None
+        try:
+            return int(given)
+        except ValueError:
+            raise errors.BadRequest(f'strconv.ParseInt: parsing "{given}": invalid syntax') from None
+
+    @property
+    def is_dry_run(self) -> bool:
+        asked = self.request.query.get("dryRun")
+        if not asked:
+            return False
+        for value in asked:
+            if value != "All":
+                raise errors.Invalid(
+                    [_unsupported_dry_run(value)], group="meta.k8s.io", kind=f"{self.verb.capitalize()}Options", name=""
+                )
+        return True
+
+    # The errors that name what was asked for.
+
+    def not_found(self) -> errors.NotFound:
+        return errors.NotFound(group=self.resource.group, plural=self.resource.plural, name=self.name)
+
+    def already_exists(self, name: str) -> errors.AlreadyExists:
+        return errors.AlreadyExists(group=self.resource.group, plural=self.resource.plural, name=name)
+
+    def conflict(self, why: str) -> errors.Conflict:
+        return errors.Conflict(why, group=self.resource.group, plural=self.resource.plural, name=self.name)
+
+    def forbidden(self, why: str) -> errors.Forbidden:
+        return errors.Forbidden(why, group=self.resource.group, plural=self.resource.plural, name=self.name)
+
+    @property
+    def qualified_resource(self) -> str:
+        return qualified(self.resource.group, self.resource.plural)
+
+
+def understand(request: Request, segments: list[str], registry: Registry, user: User) -> Call | None:
+    """The call behind /api/v1/... or /apis/group/version/...; None if the path names no object or collection.
+
+    `segments` is the path split at slashes, without the leading empty one.
+    """
+    if segments[0] == "api":
+        group, version, rest = "", segments[1], segments[2:]
+    else:
+        group, version, rest = segments[1], segments[2], segments[3:]
+    watching = False
+    if rest and rest[0] == "watch":
+        watching, rest = True, rest[1:]
+    if rest and rest[-1] == "":
+        rest = rest[:-1]
+    if not rest:
+        return None
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) >= 3 and not (group == "" and rest[2] in _NAMESPACE_SUBRESOURCES):
+        namespace, rest = rest[1], rest[2:]
+    resource = registry.find(group, version, rest[0])
+    if resource is None:
+        return None
+    if bool(namespace) and not resource.namespaced:
+        return None
+    name = rest[1] if len(rest) > 1 else ""
+    subresource = rest[2] if len(rest) > 2 else ""
+    call = Call("", resource, namespace, name, subresource, "/".join(rest[3:]), request, user)
+    call.verb = _verb(call, watching)
+    if subresource:
+        known = resource.subresource(subresource)
+        if known is None or (call.tail and subresource != "proxy"):
+            return None
+        if call.verb not in known.verbs:
+            raise errors.BadMethod()
+    elif call.verb not in resource.verbs:
+        raise errors.BadMethod()
+    if resource.namespaced and not namespace:
+        if name:
+            return None
+        if call.verb not in ("list", "watch"):
+            raise errors.BadMethod()
+    return call
+
+
+def _verb(call: Call, watching: bool) -> str:
+    method = call.request.method
+    if method in ("GET", "HEAD"):
+        if call.subresource:
+            return "get"
+        if watching or call.flag("watch"):
+            return "watch"
+        return "get" if call.name else "list"
+    if method == "DELETE":
+        return "delete" if call.name else "deletecollection"
+    verb = _VERB_OF_METHOD.get(method)
+    if (
+        verb is None
+        or (verb == "create" and call.name and not call.subresource)
+        or (verb != "create" and not call.name)
+    ):
+        raise errors.BadMethod()
+    return verb
+
+
+def _unsupported_dry_run(value: str) -> causes.Cause:
+    return causes.not_supported("dryRun", [value], ["All"])

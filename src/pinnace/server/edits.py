@@ -1,0 +1,126 @@
+"""The pure part of each verb: from the object as it is to the object as the client wants it.
+
+Create, replace, patch and apply differ only here. Objects are in the version of the request, `live` is fresh for the
+edit to use, and what is returned belongs to the write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pinnace.model import causes, errors, managers, patches
+from pinnace.model.objects import Object
+from pinnace.schema import strategic
+from pinnace.server.calls import Call
+
+Edit = Callable[[Object | None], Object]
+"""Given what is there (None: nothing), what is wanted. Raises an ApiError to refuse."""
+
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCHES = frozenset(("application/apply-patch+yaml", "application/apply-patch+cbor"))
+
+Decode = Callable[[Object, str], Object]
+"""Read an object as its kind; the second argument says for the error what is read."""
+
+
+def creation(call: Call, obj: Object) -> Edit:
+    def edit(live: Object | None) -> Object:
+        if live is not None:
+            raise call.already_exists(obj["metadata"]["name"])
+        return obj
+
+    return edit
+
+
+def replacement(call: Call, obj: Object) -> Edit:
+    strategy = call.resource.strategy
+
+    def edit(live: Object | None) -> Object:
+        if live is None:
+            if strategy.may_create_on_update and not call.subresource:
+                return obj
+            raise call.not_found()
+        uid = obj["metadata"].get("uid")
+        if uid and uid != live["metadata"]["uid"]:
+            raise call.conflict(
+                f"Precondition failed: UID in precondition: {uid}, UID in object meta: {live['metadata']['uid']}"
+            )
+        wanted = obj["metadata"].get("resourceVersion", "")
+        if wanted in ("", "0"):
+            if not strategy.may_update_unconditionally and not call.subresource:
+                fault = causes.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+                group, plural = call.resource.group, call.resource.plural
+                raise errors.Invalid([fault], group=group, kind=plural, name=call.name)
+        elif wanted != live["metadata"]["resourceVersion"]:
+            raise call.conflict(MODIFIED)
+        return obj
+
+    return edit
+
+
+def patch(call: Call, content_type: str, document: Any, decode: Decode) -> Edit:
+    """A JSON patch, merge patch or strategic merge patch."""
+
+    def edit(live: Object | None) -> Object:
+        if live is None:
+            raise call.not_found()
+        if content_type == JSON_PATCH:
+            wanted = patches.json_patch(live, document)
+        elif content_type == MERGE_PATCH:
+            wanted = patches.merge_patch(live, document)
+        else:
+            wanted = strategic.merge(live, document, call.resource.schema)
+        if not isinstance(wanted, dict):
+            raise errors.BadRequest("a patch must leave an object, and this one leaves something else")
+        wanted = decode(wanted, "patch")
+        if wanted.get("metadata", {}).get("resourceVersion", "") != live["metadata"]["resourceVersion"]:
+            raise call.conflict(MODIFIED)
+        return wanted
+
+    return edit
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """A server-side apply: `applied` is the client's whole opinion, and `manager` is held to it."""
+
+    call: Call
+    applied: Object
+    manager: str
+    force: bool
+    now: str
+
+    def __call__(self, live: Object | None) -> Object:
+        call = self.call
+        wanted = self.applied["metadata"].get("resourceVersion", "")
+        if live is None and call.subresource:
+            raise call.not_found()
+        if wanted and (live is None or wanted != live["metadata"]["resourceVersion"]):
+            raise call.conflict(MODIFIED)
+        uid = self.applied["metadata"].get("uid")
+        if uid and (live is None or uid != live["metadata"]["uid"]):
+            raise call.conflict("Precondition failed: the UID in the patch is not the UID of the object")
+        return managers.apply(
+            live,
+            self.applied,
+            manager=self.manager,
+            force=self.force,
+            subresource=call.subresource,
+            now=self.now,
+            schema=call.resource.schema,
+            api_version=call.resource.kind.api_version,
+            ignored=ignored_fields(call),
+        )
+
+
+def ignored_fields(call: Call) -> managers.Ignored:
+    """What a write through this URL cannot change, and so cannot own."""
+    if call.subresource == "status":
+        return managers.ALL_BUT_STATUS
+    return managers.STATUS if call.resource.has_status else managers.NOTHING

@@ -1,0 +1,166 @@
+"""One watch of the store in, many watchers out, each event framed once for all who want it in the same form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from pinnace.server.messages import frame
+from pinnace.server.shelves import Entry, Event, Shelf, restamp, stamp
+from pinnace.store import store as stores
+
+_FIRST_SEGMENT = len("/registry/")
+
+
+class Rendition(Protocol):
+    """The form in which a client wants objects: version, metadata only, or rows of a table."""
+
+    @property
+    def name(self) -> object:
+        """Equal for renditions that make equal bytes, so that watchers can share them."""
+
+    def one(self, entry: Entry) -> bytes:
+        """One object, encoded."""
+
+
+class Watcher:
+    """One client's watch: which objects, in which form, and where frames go."""
+
+    __slots__ = ("cancelled", "deliver", "matches", "namespace", "queued", "rendition", "wants_bookmarks")
+
+    def __init__(
+        self,
+        *,
+        namespace: str,
+        matches: Callable[[str, Entry], bool] | None,
+        rendition: Rendition,
+        deliver: Callable[[bytes], None],
+        wants_bookmarks: bool = False,
+    ) -> None:
+        self.namespace = namespace
+        self.matches = matches
+        self.rendition = rendition
+        self.deliver = deliver
+        self.wants_bookmarks = wants_bookmarks
+        self.queued: list[bytes] = []
+        self.cancelled = False
+
+    def frame_of(self, event: Event) -> bytes | None:
+        """The event as this watcher sees it: a change that enters its selection is ADDED, one that leaves is DELETED."""
+        new, old = event.new, event.old
+        if self.matches is not None:
+            if new is not None and not self.matches(event.key, new):
+                new = None
+            if old is not None and not self.matches(event.key, old):
+                old = None
+        if new is not None:
+            return self._framed(event, "MODIFIED" if old is not None else "ADDED", new)
+        if old is None:
+            return None
+        if event.new is not None:  # It is still there, but no longer selected: shown as it was, at the new revision.
+            old = Entry(restamp(old.body, event.revision), event.revision)
+        return self._framed(event, "DELETED", old)
+
+    def _framed(self, event: Event, kind: str, entry: Entry) -> bytes:
+        form = (kind, self.rendition.name)
+        framed = event.frames.get(form)
+        if framed is None:
+            framed = event.frames[form] = frame(event_line(kind, self.rendition.one(entry)))
+        return framed
+
+
+def event_line(kind: str, body: bytes) -> bytes:
+    return b'{"type":"%b","object":%b}\n' % (kind.encode(), body)
+
+
+class Fanout:
+    """Every shelf of the server and every watcher of it. Fed by `follow`, on the event loop, in commit order."""
+
+    def __init__(self, store: stores.Store) -> None:
+        self._store = store
+        self._shelves: dict[str, Shelf] = {}
+        self._watchers: dict[tuple[str, str], set[Watcher]] = {}
+        self._progress: list[Callable[[int], None]] = []
+        self.revision = 0
+
+    def on_progress(self, callback: Callable[[int], None]) -> None:
+        """Call back with the newest revision after every commit."""
+        self._progress.append(callback)
+
+    def forget_progress(self, callback: Callable[[int], None]) -> None:
+        self._progress.remove(callback)
+
+    async def load(self) -> None:
+        """Read everything that is stored, then follow the store."""
+        self._store.follow(self.follow)
+        page = await self._store.list("/registry/")
+        self.revision = max(self.revision, page.revision)
+        for record in page.records:
+            prefix, key = split_key(record.key)
+            shelf = self.shelf(prefix)
+            known = shelf.entries.get(key)
+            if known is None or known.revision < record.revision:
+                shelf.load(key, Entry(stamp(record.value, record.revision), record.revision))
+
+    def shelf(self, prefix: str) -> Shelf:
+        found = self._shelves.get(prefix)
+        if found is None:
+            found = self._shelves[prefix] = Shelf(prefix, revision=self.revision)
+        return found
+
+    def counts(self) -> dict[str, int]:
+        return {prefix: len(shelf.entries) for prefix, shelf in self._shelves.items()}
+
+    def follow(self, changes: list[stores.Change]) -> None:
+        touched: list[Watcher] = []
+        watchers = self._watchers
+        for change in changes:
+            prefix, key = split_key(change.key)
+            event = self.shelf(prefix).apply(change, key)
+            self.revision = change.revision
+            if not watchers:
+                continue
+            interested = watchers.get((prefix, ""))
+            if interested:
+                _queue(interested, event, touched)
+            namespace, slash, _ = key.partition("/")
+            if slash:
+                interested = watchers.get((prefix, namespace))
+                if interested:
+                    _queue(interested, event, touched)
+        for watcher in touched:
+            chunk = watcher.queued[0] if len(watcher.queued) == 1 else b"".join(watcher.queued)
+            watcher.queued = []
+            watcher.deliver(chunk)
+        for told in self._progress:
+            told(self.revision)
+
+    def join(self, prefix: str, watcher: Watcher) -> None:
+        self._watchers.setdefault((prefix, watcher.namespace), set()).add(watcher)
+
+    def leave(self, prefix: str, watcher: Watcher) -> None:
+        watcher.cancelled = True
+        place = (prefix, watcher.namespace)
+        others = self._watchers.get(place)
+        if others is not None:
+            others.discard(watcher)
+            if not others:
+                del self._watchers[place]
+
+    def watchers(self) -> list[tuple[str, Watcher]]:
+        return [(prefix, watcher) for (prefix, _), some in self._watchers.items() for watcher in some]
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """/registry/apps/deployments/default/web → its resource's prefix, and the rest."""
+    end = key.index("/", key.index("/", _FIRST_SEGMENT) + 1) + 1
+    return key[:end], key[end:]
+
+
+def _queue(interested: set[Watcher], event: Event, touched: list[Watcher]) -> None:
+    for watcher in interested:
+        framed = watcher.frame_of(event)
+        if framed is not None:
+            if not watcher.queued:
+                touched.append(watcher)
+            watcher.queued.append(framed)

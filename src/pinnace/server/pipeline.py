@@ -1,0 +1,332 @@
+"""The order of every write, once, from top to bottom."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import orjson
+
+from pinnace.admission.chain import AdmissionChain, Review
+from pinnace.model import errors, managers
+from pinnace.model.causes import Cause
+from pinnace.model.clock import Clock, to_rfc3339
+from pinnace.model.metadata import metadata_faults, metadata_update_faults
+from pinnace.model.objects import Object
+from pinnace.model.resources import Resource
+from pinnace.server import deletion
+from pinnace.server.calls import Call
+from pinnace.server.deletion import DeleteOptions
+from pinnace.server.edits import Application, Edit, ignored_fields
+from pinnace.server.fanout import Fanout
+from pinnace.server.renditions import in_version
+from pinnace.server.shelves import Entry, restamp, stamp
+from pinnace.store import store as stores
+
+NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+_MAX_GENERATED = 63 - 5
+_GENERATE_ATTEMPTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a write came to. `entry` is the object as it now is (or last was, when `is_deleted`)."""
+
+    entry: Entry
+    is_created: bool = False
+    is_deleted: bool = False
+
+
+class Reservations(Protocol):
+    """Things that exist once in the cluster and are given out on a write: service addresses and node ports."""
+
+    def reserve(self, resource: Resource, new: Object, old: Object | None) -> Callable[[], None]:
+        """Fill in and take what the object needs; the answer gives it back if the write fails."""
+
+    def release(self, resource: Resource, old: Object) -> None:
+        """The object is gone: what it held is free."""
+
+
+class Pipeline:
+    """Turns an edit into a stored object. Writers of one key take turns; nobody else waits."""
+
+    def __init__(
+        self,
+        *,
+        fanout: Fanout,
+        store: stores.Store,
+        clock: Clock,
+        admission: AdmissionChain,
+        reservations: Reservations,
+    ) -> None:
+        self._fanout = fanout
+        self._store = store
+        self._clock = clock
+        self._admission = admission
+        self._reservations = reservations
+        self._writing: dict[str, asyncio.Future[None]] = {}
+
+    async def write(self, call: Call, edit: Edit, *, options: Object | None = None) -> Written:
+        """Create, replace, patch or apply. The edit may be asked again if someone else was faster."""
+        async with self._turn(call):
+            while True:
+                entry = self._current(call)
+                old = entry.decode() if entry else None
+                new = self._edited(call, edit, old)
+                review = _review(call, new, old, options)
+                await self._admission.mutate(review)
+                self._finish(call, new, old)
+                await self._admission.validate(review)
+                if entry is not None and _is_unchanged(new, old):
+                    return Written(entry)
+                if entry is not None and deletion.is_finished(call.resource, new):
+                    done = await self._remove(call, entry, shown=new)
+                else:
+                    done = await self._store_object(call, entry, new, old)
+                if done is not None:
+                    return done
+
+    async def delete(self, call: Call, options: DeleteOptions, *, raw_options: Object | None = None) -> Written:
+        """Delete one object, or set it on its way out."""
+        async with self._turn(call):
+            while True:
+                entry = self._current(call)
+                if entry is None:
+                    raise call.not_found()
+                old = entry.decode()
+                deletion.check_preconditions(call.resource, old, options)
+                review = _review(call, None, old, raw_options)
+                await self._admission.mutate(review)
+                await self._admission.validate(review)
+                remains = deletion.marked_for_deletion(call.resource, entry.decode(), options, self._clock.now())
+                if remains is None:
+                    done = await self._remove(call, entry)
+                elif remains == old:
+                    return Written(entry)
+                else:
+                    done = await self._store_object(call, entry, remains, old)
+                if done is not None:
+                    return done
+
+    # The steps, in the order in which they are taken.
+
+    def _current(self, call: Call) -> Entry | None:
+        return self._fanout.shelf(call.resource.prefix).entries.get(call.key)
+
+    def _edited(self, call: Call, edit: Edit, old: Object | None) -> Object:
+        """The edit's result as it would be stored, with defaults and with its fields' owners."""
+        resource = call.resource
+        if not resource.is_converted and resource.kind == resource.stored:
+            live = orjson.loads(orjson.dumps(old)) if old is not None and not _is_replacement(call) else old
+            new = edit(live)
+            resource.strategy.default(new)
+            if not isinstance(edit, Application):
+                self._own(call, new, old)
+            return new
+        live = in_version(orjson.loads(orjson.dumps(old)), resource) if old is not None else None
+        before = orjson.loads(orjson.dumps(live)) if live is not None else None
+        new = edit(live)
+        if not isinstance(edit, Application):
+            self._own(call, new, before)
+        stored = resource.to_stored(new)
+        stored["apiVersion"], stored["kind"] = resource.stored.api_version, resource.stored.name
+        resource.strategy.default(stored)
+        return stored
+
+    def _own(self, call: Call, new: Object, live: Object | None) -> None:
+        managers.after_update(
+            live,
+            new,
+            manager=manager_name(call),
+            subresource=call.subresource,
+            now=to_rfc3339(self._clock.now()),
+            schema=call.resource.schema,
+            api_version=call.resource.kind.api_version,
+            ignored=ignored_fields(call),
+        )
+
+    def _finish(self, call: Call, new: Object, old: Object | None) -> None:
+        """What the server alone decides is set; then every fault is collected."""
+        resource, strategy = call.resource, call.resource.strategy
+        metadata = new["metadata"]
+        is_status = call.subresource == "status"
+        if old is None:
+            metadata.pop("deletionTimestamp", None)
+            metadata.pop("deletionGracePeriodSeconds", None)
+            metadata.pop("selfLink", None)
+            metadata["uid"] = str(uuid.uuid4())
+            metadata["creationTimestamp"] = to_rfc3339(self._clock.now())
+            metadata.pop("generation", None)
+            if resource.has_status and not strategy.keeps_status_on_create:
+                new.pop("status", None)
+            if strategy.tracks_generation:
+                metadata["generation"] = 1
+        else:
+            _keep_from(old, new, is_status=is_status, has_status=resource.has_status)
+        (strategy.prepare_status if is_status else strategy.prepare)(new, old)
+        if old is not None and strategy.tracks_generation and not is_status and _spec_changed(new, old):
+            metadata["generation"] = old["metadata"].get("generation", 0) + 1
+        faults: list[Cause] = []
+        if old is None:
+            faults.extend(strategy.validate(new, None))
+            faults.extend(metadata_faults(new, namespaced=resource.namespaced, name_rule=strategy.name_rule))
+            faults = list(dict.fromkeys(faults))
+        else:
+            faults.extend(metadata_update_faults(new, old))
+            faults.extend((strategy.validate_status if is_status else strategy.validate)(new, old))
+        if faults:
+            raise errors.Invalid(faults, group=resource.group, kind=resource.kind.name, name=metadata.get("name", ""))
+        call.warnings.extend(strategy.warnings(new, old))
+
+    async def _store_object(self, call: Call, entry: Entry | None, new: Object, old: Object | None) -> Written | None:
+        """None if another writer was faster: look again."""
+        give_back = self._reservations.reserve(call.resource, new, old)
+        try:
+            value = encoded(new)
+            if call.is_dry_run:
+                give_back()
+                return Written(_dry(value, entry), is_created=entry is None)
+            await self._store.put(self._store_key(call), value, expected=entry.revision if entry else 0)
+        except stores.Conflict:
+            give_back()
+            return None
+        except BaseException:
+            give_back()
+            raise
+        written = self._current(call)
+        if written is None:  # Deleted again before this writer was woken: show what it wrote.
+            written = Entry(stamp(value, self._fanout.revision), self._fanout.revision)
+        return Written(written, is_created=entry is None)
+
+    async def _remove(self, call: Call, entry: Entry, *, shown: Object | None = None) -> Written | None:
+        last = Entry(stamp(encoded(shown), entry.revision), entry.revision) if shown is not None else entry
+        if call.is_dry_run:
+            return Written(last, is_deleted=True)
+        try:
+            revision = await self._store.delete(self._store_key(call), expected=entry.revision)
+        except stores.Conflict:
+            return None
+        self._reservations.release(call.resource, entry.decode())
+        return Written(Entry(restamp(last.body, revision), revision), is_deleted=True)
+
+    def _store_key(self, call: Call) -> str:
+        return call.resource.prefix + call.key
+
+    @asynccontextmanager
+    async def _turn(self, call: Call) -> AsyncIterator[None]:
+        """One writer of a key at a time, so that a race is lost in a queue and not in wasted work."""
+        key = self._store_key(call)
+        while (before := self._writing.get(key)) is not None:
+            await asyncio.shield(before)
+        mine = self._writing[key] = asyncio.get_running_loop().create_future()
+        try:
+            yield
+        finally:
+            del self._writing[key]
+            mine.set_result(None)
+
+
+def encoded(obj: Object) -> bytes:
+    """The bytes that are stored: kind, apiVersion and metadata first, no revision (see shelves)."""
+    metadata = dict(obj["metadata"])
+    metadata.pop("resourceVersion", None)
+    ordered = {"kind": obj["kind"], "apiVersion": obj["apiVersion"], "metadata": metadata}
+    for name, value in obj.items():
+        if name not in ordered:
+            ordered[name] = value
+    return orjson.dumps(ordered)
+
+
+def generated_name(prefix: str) -> str:
+    return prefix[:_MAX_GENERATED] + "".join(random.choices(NAME_LETTERS, k=5))
+
+
+def manager_name(call: Call) -> str:
+    """Whose edit this is: what the client says, or the first word of its User-Agent."""
+    said = call.text("fieldManager")
+    if said:
+        return said
+    agent = call.request.headers.get(b"user-agent", b"").decode("latin-1").partition("/")[0][:128]
+    return agent or "unknown"
+
+
+def _review(call: Call, new: Object | None, old: Object | None, options: Object | None) -> Review:
+    operation = "DELETE" if new is None else "CREATE" if old is None else "UPDATE"
+    return Review(
+        operation=operation,
+        resource=call.resource,
+        subresource=call.subresource,
+        namespace=call.namespace,
+        name=call.name,
+        new=new,
+        old=old,
+        user=call.user,
+        is_dry_run=call.is_dry_run,
+        options=options or {},
+        warnings=call.warnings,
+    )
+
+
+def _is_replacement(call: Call) -> bool:
+    return call.verb in ("update", "create")
+
+
+def _keep_from(old: Object, new: Object, *, is_status: bool, has_status: bool) -> None:
+    """An update cannot change what belongs to the server or to another URL."""
+    metadata, before = new["metadata"], old["metadata"]
+    for name in ("uid", "creationTimestamp", "generation", "deletionTimestamp"):
+        if name in before:
+            metadata[name] = before[name]
+        elif name != "uid":
+            metadata.pop(name, None)
+    if "deletionGracePeriodSeconds" in before:
+        metadata.setdefault("deletionGracePeriodSeconds", before["deletionGracePeriodSeconds"])
+    metadata.setdefault("name", before["name"])
+    if "namespace" in before:
+        metadata.setdefault("namespace", before["namespace"])
+    metadata.pop("selfLink", None)
+    if is_status:
+        for name in [*new, *old]:
+            if name in ("metadata", "status", "kind", "apiVersion"):
+                continue
+            if name in old:
+                new[name] = old[name]
+            else:
+                new.pop(name, None)
+    elif has_status:
+        if "status" in old:
+            new["status"] = old["status"]
+        else:
+            new.pop("status", None)
+
+
+def _spec_changed(new: Object, old: Object) -> bool:
+    names = (new.keys() | old.keys()) - {"metadata", "status"}
+    return any(new.get(name) != old.get(name) for name in names)
+
+
+def _is_unchanged(new: Object, old: Object | None) -> bool:
+    if old is None or new.keys() != old.keys():
+        return False
+    for name, value in new.items():
+        if name != "metadata" and value != old[name]:
+            return False
+    before, after = dict(old["metadata"]), dict(new["metadata"])
+    owned_before, owned_after = before.pop("managedFields", []), after.pop("managedFields", [])
+    before.pop("resourceVersion", None)
+    after.pop("resourceVersion", None)
+    return before == after and [_timeless(one) for one in owned_before] == [_timeless(one) for one in owned_after]
+
+
+def _timeless(entry: Object) -> Object:
+    return {name: value for name, value in entry.items() if name != "time"}
+
+
+def _dry(value: bytes, entry: Entry | None) -> Entry:
+    """What would have been written; a new object has no revision yet."""
+    return Entry(stamp(value, entry.revision), entry.revision) if entry else Entry(value, 0)

@@ -1,0 +1,417 @@
+"""Reading objects: one, a list with its pages, and a watch that goes on. Served from memory; history from the store."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from itertools import islice
+
+import orjson
+
+from pinnace.model import causes, errors
+from pinnace.model.objects import Object
+from pinnace.server.calls import Call
+from pinnace.server.continuation import LATEST, Continuation
+from pinnace.server.fanout import Fanout, Watcher, event_line
+from pinnace.server.messages import Sink, frame
+from pinnace.server.renditions import Form, Rows
+from pinnace.server.selection import Matches, Selection, selection_of
+from pinnace.server.shelves import Entry, Event, Shelf, restamp, stamp
+from pinnace.store import store as stores
+
+MAX_BUFFERED = 8 << 20
+"""A watcher that lets more than this pile up is cut off; it can come back and resume."""
+BOOKMARK_SECONDS = 60.0
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+_MATCHES = ("Exact", "NotOlderThan")
+_FRESHNESS_SECONDS = 3.0
+
+Body = bytes | list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    limit: int
+    continuation: Continuation | None
+    revision: int
+    is_exact: bool
+
+
+class Reader:
+    """Get, list and watch, over the shelves of a `Fanout`."""
+
+    def __init__(self, fanout: Fanout, store: stores.Store) -> None:
+        self._fanout = fanout
+        self._store = store
+
+    def entry(self, call: Call) -> Entry:
+        """The object that a call names, as it is now."""
+        entry = self._fanout.shelf(call.resource.prefix).entries.get(call.key)
+        if entry is None:
+            raise call.not_found()
+        return entry
+
+    def get(self, call: Call, form: Form) -> Body:
+        wanted = call.text("resourceVersion")
+        if wanted:
+            self._check_not_ahead(_revision(wanted))
+        return form.one(self.entry(call))
+
+    def list(self, call: Call, form: Form) -> Body | Awaitable[Body]:
+        options = list_options(call)
+        chosen = selection_of(call)
+        shelf = self._fanout.shelf(call.resource.prefix)
+        if options.continuation is not None:
+            at = options.continuation.revision
+            if at == LATEST or at >= shelf.changed:
+                return self._page(shelf, chosen, form, options, revision=self._fanout.revision if at == LATEST else at)
+            return self._page_of_history(shelf, chosen, form, options, at)
+        if options.revision > self._fanout.revision:
+            return self._when_fresh(call, form, options.revision)
+        if options.is_exact and options.revision < shelf.changed:
+            return self._page_of_history(shelf, chosen, form, options, options.revision)
+        revision = options.revision if options.is_exact else self._fanout.revision
+        return self._page(shelf, chosen, form, options, revision=revision)
+
+    def watch(self, call: Call, form: Form) -> Callable[[Sink], Awaitable[None] | None]:
+        """What to do with the stream once its head is sent. Bad options are refused here, before that."""
+        plan = watch_options(call)
+        chosen = selection_of(call)
+        shelf = self._fanout.shelf(call.resource.prefix)
+        seconds = call.number("timeoutSeconds") or random.uniform(1800, 3600)
+        return _Watch(self._fanout, self._store, shelf, chosen, form, plan, float(seconds)).start
+
+    # One page.
+
+    def _page(self, shelf: Shelf, chosen: Selection, form: Form, options: ListOptions, *, revision: int) -> Body:
+        after = options.continuation.after if options.continuation else ""
+        entries = shelf.entries
+        if chosen.name:
+            keys = [key for key in _keys_named(shelf, chosen) if key > after]
+        else:
+            keys = shelf.keys(chosen.namespace, after=after)
+        return _render_page(form, keys, entries, chosen.matches, options.limit, revision)
+
+    async def _page_of_history(
+        self, shelf: Shelf, chosen: Selection, form: Form, options: ListOptions, revision: int
+    ) -> Body:
+        after = options.continuation.after if options.continuation else ""
+        prefix = f"{shelf.prefix}{chosen.namespace}/" if chosen.namespace else shelf.prefix
+        start = f"{shelf.prefix}{after}\0" if after else ""
+        try:
+            page = await self._store.list(prefix, start=start, revision=revision)
+        except stores.Compacted as problem:
+            if options.continuation is not None:
+                raise options.continuation.expired() from None
+            raise errors.Expired(
+                f"The resourceVersion for the provided list is too old: {revision} ({problem.compacted})"
+            ) from None
+        cut = len(shelf.prefix)
+        entries = {r.key[cut:]: Entry(stamp(r.value, r.revision), r.revision) for r in page.records}
+        return _render_page(form, list(entries), entries, chosen.matches, options.limit, revision)
+
+    async def _when_fresh(self, call: Call, form: Form, revision: int) -> Body:
+        """A client that has seen a later revision than this server waits a little for it."""
+        fresh = asyncio.get_running_loop().create_future()
+        shelf_watcher = _Alarm(self._fanout, revision, fresh)
+        try:
+            async with asyncio.timeout(_FRESHNESS_SECONDS):
+                await fresh
+        except TimeoutError:
+            raise too_large_revision(revision, self._fanout.revision) from None
+        finally:
+            shelf_watcher.cancel()
+        found = self.list(call, form)
+        return found if isinstance(found, bytes | list) else await found
+
+    def _check_not_ahead(self, revision: int) -> None:
+        if revision > self._fanout.revision:
+            raise too_large_revision(revision, self._fanout.revision)
+
+
+class _Alarm:
+    """Resolves a future when the fanout reaches a revision."""
+
+    def __init__(self, fanout: Fanout, revision: int, reached: asyncio.Future[None]) -> None:
+        self._fanout, self._revision, self._reached = fanout, revision, reached
+        fanout.on_progress(self._progress)
+
+    def _progress(self, revision: int) -> None:
+        if revision >= self._revision and not self._reached.done():
+            self._reached.set_result(None)
+
+    def cancel(self) -> None:
+        self._fanout.forget_progress(self._progress)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
+    """Where a watch begins: with the present state or behind a revision; and what it wants told."""
+
+    since: int | None
+    """None: begin now."""
+    initial_events: bool
+    marks_end_of_initial: bool
+    bookmarks: bool
+
+
+class _Watch:
+    """One watch from its first event to its end."""
+
+    def __init__(
+        self,
+        fanout: Fanout,
+        store: stores.Store,
+        shelf: Shelf,
+        chosen: Selection,
+        form: Form,
+        options: WatchOptions,
+        seconds: float,
+    ) -> None:
+        self._fanout = fanout
+        self._store = store
+        self._shelf = shelf
+        self._chosen = chosen
+        self._form = form
+        self._options = options
+        self._seconds = seconds
+        self._timers: list[asyncio.TimerHandle] = []
+        self._watcher = Watcher(
+            namespace=chosen.namespace,
+            matches=chosen.matches,
+            rendition=form.without_headers() if isinstance(form, Rows) else form,
+            deliver=self._deliver,
+        )
+
+    def start(self, sink: Sink) -> Awaitable[None] | None:
+        self._sink = sink
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.time() + self._seconds
+        sink.on_close(self._end)
+        self._timers.append(loop.call_later(self._seconds, sink.finish))
+        if self._options.bookmarks:
+            self._schedule_bookmark()
+        since = self._options.since
+        if since is None:
+            self._send_initial()
+        elif since < self._shelf.recent_since:
+            return self._catch_up(since)
+        else:
+            self._send_events(list(self._shelf.since(since)))
+        self._fanout.join(self._shelf.prefix, self._watcher)
+        return None
+
+    def _send_initial(self) -> None:
+        lines: list[bytes] = []
+        if self._options.initial_events:
+            entries, matches = self._shelf.entries, self._chosen.matches
+            form = self._form
+            keys = (
+                _keys_named(self._shelf, self._chosen)
+                if self._chosen.name
+                else self._shelf.keys(self._chosen.namespace)
+            )
+            for key in keys:
+                entry = entries[key]
+                if matches is None or matches(key, entry):
+                    lines.append(event_line("ADDED", form.one(entry)))
+                    form = self._watcher.rendition  # type: ignore[assignment]
+        if self._options.marks_end_of_initial:
+            annotations = {INITIAL_EVENTS_END: "true"}
+            lines.append(self._bookmark_line({"annotations": annotations}))
+        if lines:
+            self._sink.write(frame(b"".join(lines)))
+
+    def _send_events(self, events: list[Event]) -> None:
+        namespace = self._chosen.namespace
+        frames = []
+        for event in events:
+            if namespace and event.key.partition("/")[0] != namespace:
+                continue
+            framed = self._watcher.frame_of(event)
+            if framed is not None:
+                frames.append(framed)
+        if frames:
+            self._sink.write(b"".join(frames))
+
+    async def _catch_up(self, since: int) -> None:
+        """Read from the store's history until memory goes on from there, then join the live watchers."""
+        try:
+            async for changes in self._store.watch(self._shelf.prefix, since=since):
+                cut = len(self._shelf.prefix)
+                self._send_events([_past_event(change, change.key[cut:]) for change in changes])
+                since = changes[-1].revision
+                if since >= self._shelf.recent_since:
+                    break
+                await self._sink.drained()
+        except stores.Compacted as problem:
+            expired = errors.Expired(f"too old resource version: {since} ({problem.compacted})")
+            self._sink.write(frame(event_line("ERROR", orjson.dumps(expired.status))))
+            self._sink.finish()
+            return
+        self._send_events(list(self._shelf.since(since)))
+        self._fanout.join(self._shelf.prefix, self._watcher)
+        ended = asyncio.Event()
+        self._sink.on_close(ended.set)
+        await ended.wait()
+
+    def _deliver(self, chunk: bytes) -> None:
+        self._sink.write(chunk)
+        if self._sink.buffered > MAX_BUFFERED:
+            self._sink.finish()
+            self._end()
+
+    def _schedule_bookmark(self) -> None:
+        loop = asyncio.get_running_loop()
+        left = self._deadline - loop.time()
+        delay = min(BOOKMARK_SECONDS, left - 2) if left > 2 else left / 2
+        if delay > 0.05:
+            self._timers = [timer for timer in self._timers if not timer.cancelled()][:1]
+            self._timers.append(loop.call_later(delay, self._send_bookmark))
+
+    def _send_bookmark(self) -> None:
+        self._sink.write(frame(self._bookmark_line({})))
+        self._schedule_bookmark()
+
+    def _bookmark_line(self, more: Object) -> bytes:
+        metadata = {"resourceVersion": str(self._fanout.revision), "creationTimestamp": None, **more}
+        return event_line("BOOKMARK", self._form.bookmark(metadata))
+
+    def _end(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._fanout.leave(self._shelf.prefix, self._watcher)
+
+
+def list_options(call: Call) -> ListOptions:
+    limit = call.number("limit") or 0
+    token, wanted, match = call.text("continue"), call.text("resourceVersion"), call.text("resourceVersionMatch")
+    faults = []
+    if call.text("sendInitialEvents"):
+        faults.append(causes.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    if match:
+        if token:
+            faults.append(
+                causes.forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided")
+            )
+        if not wanted:
+            faults.append(
+                causes.forbidden(
+                    "resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"
+                )
+            )
+        if match not in _MATCHES:
+            faults.append(causes.not_supported("resourceVersionMatch", match, _MATCHES))
+        if match == "Exact" and wanted == "0":
+            faults.append(
+                causes.forbidden(
+                    "resourceVersionMatch", 'resourceVersionMatch "Exact" is forbidden for resourceVersion "0"'
+                )
+            )
+    _refuse(faults)
+    if token:
+        if wanted and wanted != "0":
+            raise errors.BadRequest("specifying resource version is not allowed when using continue")
+        return ListOptions(limit, Continuation.decode(token), 0, is_exact=False)
+    revision = _revision(wanted) if wanted else 0
+    is_exact = match == "Exact" or (not match and limit > 0 and revision > 0)
+    return ListOptions(limit, None, revision, is_exact=is_exact)
+
+
+def watch_options(call: Call) -> WatchOptions:
+    wanted, match, initial = (
+        call.text("resourceVersion"),
+        call.text("resourceVersionMatch"),
+        call.text("sendInitialEvents"),
+    )
+    bookmarks = call.flag("allowWatchBookmarks")
+    faults = []
+    if initial and match != "NotOlderThan":
+        faults.append(
+            causes.forbidden(
+                "resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+            )
+        )
+    if match and not initial:
+        faults.append(
+            causes.forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            )
+        )
+    _refuse(faults)
+    revision = _revision(wanted) if wanted else 0
+    if initial:
+        told = call.flag("sendInitialEvents")
+        if told:
+            return WatchOptions(None, initial_events=True, marks_end_of_initial=bookmarks, bookmarks=bookmarks)
+        since = revision or None
+        return WatchOptions(since, initial_events=False, marks_end_of_initial=False, bookmarks=bookmarks)
+    if revision == 0:
+        return WatchOptions(None, initial_events=True, marks_end_of_initial=False, bookmarks=bookmarks)
+    return WatchOptions(revision, initial_events=False, marks_end_of_initial=False, bookmarks=bookmarks)
+
+
+def too_large_revision(wanted: int, current: int) -> errors.Timeout:
+    error = errors.Timeout(f"Too large resource version: {wanted}, current: {current}", retry_after=1)
+    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    error.details = {"causes": [cause], "retryAfterSeconds": 1}
+    return error
+
+
+def _refuse(faults: list[causes.Cause]) -> None:
+    if faults:
+        raise errors.Invalid(faults, group="meta.k8s.io", kind="ListOptions", name="")
+
+
+def _revision(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise errors.BadRequest(
+            f'invalid resource version: resourceVersion: Invalid value: "{text}": '
+            f'strconv.ParseUint: parsing "{text}": invalid syntax'
+        )
+    return int(text)
+
+
+def _keys_named(shelf: Shelf, chosen: Selection) -> list[str]:
+    """The keys that a name can stand for: one, or one in each namespace."""
+    if chosen.namespace:
+        candidates = [f"{chosen.namespace}/{chosen.name}"]
+    elif chosen.name in shelf.entries:
+        candidates = [chosen.name]
+    else:
+        ending = f"/{chosen.name}"
+        candidates = [key for key in shelf.keys() if key.endswith(ending)]
+    return [key for key in candidates if key in shelf.entries]
+
+
+def _render_page(
+    form: Form, keys: list[str], entries: dict[str, Entry], matches: Matches | None, limit: int, revision: int
+) -> Body:
+    metadata: Object = {"resourceVersion": str(revision)}
+    if matches is None:
+        chosen = keys[:limit] if limit else keys
+        if limit and len(keys) > limit:
+            metadata["continue"] = Continuation(revision, chosen[-1]).encode()
+            metadata["remainingItemCount"] = len(keys) - limit
+        return form.many([entries[key] for key in chosen], metadata=metadata)
+    found = ((key, entry) for key in keys if matches(key, entry := entries[key]))
+    if not limit:
+        return form.many([entry for _, entry in found], metadata=metadata)
+    page = list(islice(found, limit + 1))
+    if len(page) > limit:
+        metadata["continue"] = Continuation(revision, page[limit - 1][0]).encode()
+    return form.many([entry for _, entry in page[:limit]], metadata=metadata)
+
+
+def _past_event(change: stores.Change, key: str) -> Event:
+    previous, old = change.previous, None
+    if previous is not None:
+        old = Entry(stamp(previous.value, previous.revision), previous.revision)
+    if change.value is None:
+        if old is not None:
+            old = Entry(restamp(old.body, change.revision), change.revision)
+        return Event(key, change.revision, None, old)
+    return Event(key, change.revision, Entry(stamp(change.value, change.revision), change.revision), old)

@@ -1,0 +1,199 @@
+"""The forms in which a client can have objects: as stored, in another version, as metadata only, as table rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Protocol
+
+import orjson
+
+from pinnace.model.clock import Clock
+from pinnace.model.objects import Object
+from pinnace.model.resources import Column, Resource
+from pinnace.server.shelves import Entry
+
+_METADATA = b'"metadata":{'
+
+
+class Form(Protocol):
+    """A rendition and its list; `name` is equal for forms that make equal bytes."""
+
+    @property
+    def name(self) -> object: ...
+
+    def one(self, entry: Entry) -> bytes: ...
+
+    def many(self, entries: Iterable[Entry], *, metadata: Object) -> bytes | list[bytes]: ...
+
+    def bookmark(self, metadata: Object) -> bytes:
+        """An object of this form that has nothing but these metadata."""
+
+
+def head_of(resource: Resource) -> bytes:
+    """How every stored or served object of this version begins: {"kind":…,"apiVersion":…,"metadata":{"""
+    kind = resource.kind
+    return b'{"kind":%b,"apiVersion":%b,"metadata":{' % (orjson.dumps(kind.name), orjson.dumps(kind.api_version))
+
+
+class Plain:
+    """Whole objects of one served version. Where that is the stored version, the bytes are passed on untouched."""
+
+    def __init__(self, resource: Resource) -> None:
+        self._resource = resource
+        self._head = head_of(resource)
+        self._is_stored = resource.kind == resource.stored
+        kind = resource.kind
+        self._list_head = b'{"kind":"%b","apiVersion":"%b","metadata":' % (
+            f"{kind.name}List".encode(),
+            kind.api_version.encode(),
+        )
+        self.name: object = kind
+
+    def one(self, entry: Entry) -> bytes:
+        if self._is_stored:
+            return entry.body
+        if not self._resource.is_converted:  # The shape is the same: only the head says another version.
+            return self._head + entry.body[entry.body.index(_METADATA) + len(_METADATA) :]
+        return encode(self.object(entry))
+
+    def object(self, entry: Entry) -> Object:
+        """The object in this version, decoded, for the caller to keep."""
+        return in_version(entry.decode(), self._resource)
+
+    def many(self, entries: Iterable[Entry], *, metadata: Object) -> bytes | list[bytes]:
+        one = self.one
+        items = [entry.body for entry in entries] if self._is_stored else [one(entry) for entry in entries]
+        return b'%b%b,"items":[%b]}\n' % (self._list_head, orjson.dumps(metadata), b",".join(items))
+
+    def bookmark(self, metadata: Object) -> bytes:
+        kind = self._resource.kind
+        return orjson.dumps({"kind": kind.name, "apiVersion": kind.api_version, "metadata": metadata})
+
+
+class MetadataOnly:
+    """PartialObjectMetadata: for clients that only follow names, labels and owners."""
+
+    def __init__(self, version: str) -> None:
+        self._version = version
+        self.name: object = ("PartialObjectMetadata", version)
+
+    def one(self, entry: Entry) -> bytes:
+        return orjson.dumps(partial_metadata(entry.decode(), self._version))
+
+    def many(self, entries: Iterable[Entry], *, metadata: Object) -> bytes:
+        return orjson.dumps(
+            {
+                "kind": "PartialObjectMetadataList",
+                "apiVersion": f"meta.k8s.io/{self._version}",
+                "metadata": metadata,
+                "items": [partial_metadata(entry.decode(), self._version) for entry in entries],
+            },
+            option=orjson.OPT_APPEND_NEWLINE,
+        )
+
+    def bookmark(self, metadata: Object) -> bytes:
+        return orjson.dumps(partial_metadata({"metadata": metadata}, self._version))
+
+
+class Rows:
+    """Table: what kubectl prints, made here so that clients need not know the kinds."""
+
+    def __init__(self, resource: Resource, *, version: str, include: str, clock: Clock, headers: bool = True) -> None:
+        self._resource = resource
+        self._version = version
+        self._include = include or "Metadata"
+        self._clock = clock
+        self._headers = headers
+        self.name: object = ("Table", resource.kind, version, self._include, headers)
+
+    def without_headers(self) -> Rows:
+        """For the second and later events of a watch, which do not repeat the columns."""
+        return Rows(self._resource, version=self._version, include=self._include, clock=self._clock, headers=False)
+
+    def one(self, entry: Entry) -> bytes:
+        obj = in_version(entry.decode(), self._resource)
+        metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+        return self._table([obj], metadata)
+
+    def many(self, entries: Iterable[Entry], *, metadata: Object) -> bytes:
+        return self._table([in_version(entry.decode(), self._resource) for entry in entries], metadata) + b"\n"
+
+    def of_objects(self, objects: list[Object], metadata: Object) -> bytes:
+        return self._table(objects, metadata)
+
+    def bookmark(self, metadata: Object) -> bytes:
+        row = {"cells": [None] * len(self._resource.columns or DEFAULT_COLUMNS), "object": None}
+        table = self._empty({"resourceVersion": metadata["resourceVersion"]})
+        partial = partial_metadata({"metadata": metadata}, self._version)
+        table["rows"] = [{**row, "object": partial}]
+        return orjson.dumps(table)
+
+    def _empty(self, metadata: Object) -> Object:
+        columns = self._resource.columns or DEFAULT_COLUMNS
+        definitions = [_definition(column) for column in columns] if self._headers else []
+        return {
+            "kind": "Table",
+            "apiVersion": f"meta.k8s.io/{self._version}",
+            "metadata": metadata,
+            "columnDefinitions": definitions,
+            "rows": [],
+        }
+
+    def _table(self, objects: list[Object], metadata: Object) -> bytes:
+        table = self._empty(metadata)
+        columns = self._resource.columns or DEFAULT_COLUMNS
+        now = self._clock.now()
+        for obj in objects:
+            row: Object = {"cells": [column.value(obj, now) for column in columns]}
+            if self._include == "Object":
+                row["object"] = obj
+            elif self._include == "Metadata":
+                row["object"] = partial_metadata(obj, self._version)
+            table["rows"].append(row)
+        return orjson.dumps(table)
+
+
+def _name_cell(obj: Object, now: datetime) -> str:
+    return str(obj["metadata"].get("name", ""))
+
+
+def _created_cell(obj: Object, now: datetime) -> str:
+    return str(obj["metadata"].get("creationTimestamp", ""))
+
+
+DEFAULT_COLUMNS = (
+    Column("Name", "string", "The object's name, unique within its namespace.", _name_cell, format="name"),
+    Column("Created At", "date", "When the object was created.", _created_cell),
+)
+
+
+def in_version(obj: Object, resource: Resource) -> Object:
+    """A stored object as the served version shows it. May change the object given."""
+    if resource.kind != resource.stored:
+        if resource.is_converted:
+            obj = resource.from_stored(obj)
+        obj["apiVersion"], obj["kind"] = resource.kind.api_version, resource.kind.name
+    return obj
+
+
+def encode(obj: Object) -> bytes:
+    return orjson.dumps(obj)
+
+
+def partial_metadata(obj: Object, version: str = "v1") -> Object:
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": f"meta.k8s.io/{version}",
+        "metadata": obj["metadata"],
+    }
+
+
+def _definition(column: Column) -> Object:
+    return {
+        "name": column.name,
+        "type": column.type,
+        "format": column.format,
+        "description": column.description,
+        "priority": column.priority,
+    }

@@ -1,0 +1,154 @@
+"""Addresses and ports of services: each exists once, so they are given out under the eyes of one allocator."""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+from collections.abc import Callable
+from typing import Any
+
+from pinnace.model import causes, errors
+from pinnace.model.objects import Object
+from pinnace.model.resources import Resource
+
+NODE_PORTS = range(30000, 32768)
+
+
+def _nothing_to_give_back() -> None:
+    return None
+
+
+class ServiceReservations:
+    """Gives services their cluster IPs and node ports. Knows what is taken; told of what is stored at start-up."""
+
+    def __init__(self, network: str = "10.96.0.0/16") -> None:
+        self._network = ipaddress.ip_network(network)
+        self._addresses: set[str] = set()
+        self._ports: set[int] = set()
+
+    def adopt(self, service: Object) -> None:
+        """A service that was there before this process."""
+        self._addresses.update(_addresses_of(service))
+        self._ports.update(_ports_of(service))
+
+    def reserve(self, resource: Resource, new: Object, old: Object | None) -> Callable[[], None]:
+        if resource.plural != "services" or resource.group:
+            return _nothing_to_give_back
+        spec = new.setdefault("spec", {})
+        held_addresses = set(_addresses_of(old)) if old else set()
+        held_ports = set(_ports_of(old)) if old else set()
+        taken_addresses: list[str] = []
+        taken_ports: list[int] = []
+
+        def give_back() -> None:
+            self._addresses.difference_update(taken_addresses)
+            self._ports.difference_update(taken_ports)
+
+        try:
+            if spec.get("type") == "ExternalName":
+                if old is not None and (old.get("spec") or {}).get("type") != "ExternalName":
+                    for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+                        spec.pop(name, None)
+            else:
+                self._take_address(new, held_addresses, taken_addresses)
+            self._take_ports(new, held_ports, taken_ports)
+        except errors.ApiError:
+            give_back()
+            raise
+        if old is not None:  # What the service no longer uses is free again once this write is through.
+            self._addresses.difference_update(held_addresses - set(_addresses_of(new)))
+            self._ports.difference_update(held_ports - set(_ports_of(new)))
+        return give_back
+
+    def release(self, resource: Resource, old: Object) -> None:
+        if resource.plural == "services" and not resource.group:
+            self._addresses.difference_update(_addresses_of(old))
+            self._ports.difference_update(_ports_of(old))
+
+    def _take_address(self, service: Object, held: set[str], taken: list[str]) -> None:
+        spec = service["spec"]
+        wanted = spec.get("clusterIP", "")
+        if wanted != "None":
+            if not wanted:
+                wanted = self._free_address()
+            elif wanted not in held:
+                self._refuse_unusable(service, wanted)
+            if wanted not in held:
+                self._addresses.add(wanted)
+                taken.append(wanted)
+            spec["clusterIP"] = wanted
+        spec["clusterIPs"] = spec.get("clusterIPs") or [wanted]
+        spec.setdefault("ipFamilies", ["IPv6" if ":" in wanted else "IPv4"])
+        spec.setdefault("ipFamilyPolicy", "SingleStack")
+
+    def _free_address(self) -> str:
+        size = self._network.num_addresses
+        for _ in range(200):
+            candidate = str(self._network[random.randrange(min(256, size // 16), size - 1)])
+            if candidate not in self._addresses:
+                return candidate
+        for candidate in map(str, self._network.hosts()):
+            if candidate not in self._addresses:
+                return candidate
+        raise errors.InternalError("failed to allocate a serviceIP: range is full")
+
+    def _refuse_unusable(self, service: Object, wanted: str) -> None:
+        name = service["metadata"].get("name", "")
+        why = ""
+        try:
+            if ipaddress.ip_address(wanted) not in self._network:
+                why = f"failed to allocate IP {wanted}: the provided network does not match the current range"
+            elif wanted in self._addresses:
+                why = f"failed to allocate IP {wanted}: provided IP is already allocated"
+        except ValueError:
+            why = "must be a valid IP address"
+        if why:
+            fault = causes.invalid("spec.clusterIPs", [wanted], why)
+            raise errors.Invalid([fault], group="", kind="Service", name=name)
+
+    def _take_ports(self, service: Object, held: set[int], taken: list[int]) -> None:
+        spec = service["spec"]
+        if spec.get("type", "ClusterIP") not in ("NodePort", "LoadBalancer"):
+            for port in spec.get("ports") or []:
+                port.pop("nodePort", None)
+            return
+        if spec["type"] == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is False:
+            return
+        by_number: dict[int, int] = {}
+        for index, port in enumerate(spec.get("ports") or []):
+            wanted = port.get("nodePort", 0)
+            if not wanted:
+                wanted = by_number.get(port["port"]) or self._free_port()
+                port["nodePort"] = wanted
+            elif wanted not in held and wanted not in by_number.values():
+                self._refuse_port(service, index, wanted)
+            by_number[port["port"]] = wanted
+            if wanted not in held and wanted not in taken:
+                self._ports.add(wanted)
+                taken.append(wanted)
+
+    def _free_port(self) -> int:
+        if len(self._ports) >= len(NODE_PORTS):
+            raise errors.InternalError("failed to allocate a nodePort: range is full")
+        while (candidate := random.choice(NODE_PORTS)) in self._ports:
+            pass
+        return candidate
+
+    def _refuse_port(self, service: Object, index: int, wanted: int) -> None:
+        why = ""
+        if wanted not in NODE_PORTS:
+            why = "provided port is not in the valid range. The range of valid ports is 30000-32767"
+        elif wanted in self._ports:
+            why = "provided port is already allocated"
+        if why:
+            fault = causes.invalid(f"spec.ports[{index}].nodePort", wanted, why)
+            raise errors.Invalid([fault], group="", kind="Service", name=service["metadata"].get("name", ""))
+
+
+def _addresses_of(service: Object) -> list[str]:
+    spec: dict[str, Any] = service.get("spec") or {}
+    return [ip for ip in (spec.get("clusterIPs") or [spec.get("clusterIP")]) if ip and ip != "None"]
+
+
+def _ports_of(service: Object) -> list[int]:
+    return [port["nodePort"] for port in (service.get("spec") or {}).get("ports") or [] if port.get("nodePort")]

@@ -1,0 +1,90 @@
+"""Which objects of a collection a client asks for: label selector, field selector, or one name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pinnace.model import errors, selectors
+from pinnace.model.resources import Resource
+from pinnace.server.calls import Call
+from pinnace.server.shelves import Entry
+
+Matches = Callable[[str, Entry], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """`matches` is None where every object is wanted; `name` narrows the search to one object before it is asked."""
+
+    namespace: str
+    name: str
+    matches: Matches | None
+
+
+def selection_of(call: Call) -> Selection:
+    """What the call's selectors choose. Raises BadRequest for one that cannot be read."""
+    label_text, field_text = call.text("labelSelector"), call.text("fieldSelector")
+    labels = _label_test(label_text) if label_text else None
+    namespace, name = call.namespace, call.name
+    fields = None
+    if field_text:
+        chosen = _field_selector(field_text, call.resource)
+        for requirement in chosen.requirements:
+            if requirement.field == "metadata.name" and requirement.operator == "=" and not name:
+                name = requirement.value
+        fields = _field_test(chosen, call.resource)
+    elif name:
+        fields = _only_named(name)
+    if labels is None:
+        return Selection(namespace, name, fields)
+    if fields is None:
+        return Selection(namespace, name, labels)
+    both_labels, both_fields = labels, fields
+    return Selection(namespace, name, lambda key, entry: both_labels(key, entry) and both_fields(key, entry))
+
+
+def _label_test(text: str) -> Matches | None:
+    try:
+        selector = selectors.label_selector(text)
+    except ValueError as problem:
+        raise errors.BadRequest(str(problem)) from None
+    matches = selector.matches
+    return lambda key, entry: matches(entry.labels)
+
+
+def _field_selector(text: str, resource: Resource) -> selectors.FieldSelector:
+    try:
+        selector = selectors.field_selector(text)
+    except ValueError as problem:
+        raise errors.BadRequest(str(problem)) from None
+    for requirement in selector.requirements:
+        field = requirement.field
+        if field in ("metadata.name", "metadata.namespace") or field in resource.selectable:
+            continue
+        if resource.selectable:
+            raise errors.BadRequest(f"field label not supported: {field}")
+        raise errors.BadRequest(f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"')
+    return selector
+
+
+def _field_test(selector: selectors.FieldSelector, resource: Resource) -> Matches:
+    selectable = resource.selectable
+
+    def matches(key: str, entry: Entry) -> bool:
+        namespace, _, name = key.rpartition("/")
+
+        def value_of(field: str) -> str:
+            if field == "metadata.name":
+                return name
+            if field == "metadata.namespace":
+                return namespace
+            return entry.fields(selectable)[field]
+
+        return selector.matches(value_of)
+
+    return matches
+
+
+def _only_named(name: str) -> Matches:
+    return lambda key, entry: key.rpartition("/")[2] == name

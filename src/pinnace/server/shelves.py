@@ -1,0 +1,154 @@
+"""What the server holds in memory: every object as the bytes that a client gets, and the changes just made.
+
+A value in the store carries no resourceVersion, since its revision is known only once it is committed. The revision is
+stamped in when the change comes back, right behind `"metadata":{`, which the pipeline always writes third.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+
+import orjson
+
+from pinnace.model.objects import Object
+from pinnace.store import store as stores
+
+_METADATA = b'"metadata":{'
+_STAMP = b'"resourceVersion":"'
+_NO_LABELS: dict[str, str] = {}
+
+RECENT_EVENTS = 2048
+"""How many changes of one resource are held in memory for watchers that come back; older ones come from the store."""
+
+
+def stamp(value: bytes, revision: int) -> bytes:
+    """The bytes that clients get: the stored value with its revision written in."""
+    at = value.index(_METADATA) + len(_METADATA)
+    comma = b"" if value[at : at + 1] == b"}" else b","
+    return b'%b"resourceVersion":"%d"%b%b' % (value[:at], revision, comma, value[at:])
+
+
+def restamp(body: bytes, revision: int) -> bytes:
+    """The same object at another revision: what a deletion shows of what was deleted."""
+    start = body.index(_METADATA) + len(_METADATA) + len(_STAMP)
+    return b"%b%d%b" % (body[:start], revision, body[body.index(b'"', start) :])
+
+
+class Entry:
+    """One object at one revision. Labels and fields are decoded when first asked for, then kept."""
+
+    __slots__ = ("_fields", "_labels", "body", "revision")
+
+    def __init__(self, body: bytes, revision: int) -> None:
+        self.body = body
+        self.revision = revision
+        self._labels: dict[str, str] | None = None
+        self._fields: tuple[int, dict[str, str]] | None = None
+
+    def decode(self) -> Object:
+        """A fresh object: the caller may change it."""
+        obj: Object = orjson.loads(self.body)
+        return obj
+
+    @property
+    def labels(self) -> dict[str, str]:
+        if self._labels is None:
+            self._labels = self.decode()["metadata"].get("labels") or _NO_LABELS
+        return self._labels
+
+    def fields(self, selectable: Mapping[str, Callable[[Object], str]]) -> dict[str, str]:
+        """The values of the fields that this resource can be selected by."""
+        known = self._fields
+        if known is None or known[0] != id(selectable):
+            obj = self.decode()
+            known = self._fields = (id(selectable), {name: value(obj) for name, value in selectable.items()})
+        return known[1]
+
+
+class Event:
+    """One change as watchers see it: what the entry was and what it is; `frames` are shared by all who want the same."""
+
+    __slots__ = ("frames", "key", "new", "old", "revision")
+
+    def __init__(self, key: str, revision: int, new: Entry | None, old: Entry | None) -> None:
+        self.key = key
+        self.revision = revision
+        self.new = new
+        self.old = old
+        self.frames: dict[object, bytes] = {}
+
+
+class Shelf:
+    """The objects of one resource, by namespace/name (or name), and its last changes."""
+
+    def __init__(self, prefix: str, *, revision: int) -> None:
+        self.prefix = prefix
+        self.entries: dict[str, Entry] = {}
+        self.changed = 0
+        """The revision of the last change here."""
+        self.recent: deque[Event] = deque()
+        self.recent_since = revision
+        """Every change after this revision is in `recent`."""
+        self._sorted: list[str] = []
+        self._unsorted: list[str] = []
+
+    def load(self, key: str, entry: Entry) -> None:
+        """Put what was there before this process, without telling anyone."""
+        self.entries[key] = entry
+        self._unsorted.append(key)
+        self.changed = max(self.changed, entry.revision)
+
+    def apply(self, change: stores.Change, key: str) -> Event:
+        old = self.entries.get(key)
+        if change.value is None:
+            new = None
+            if old is not None:
+                del self.entries[key]
+                self._forget(key)
+                old = Entry(restamp(old.body, change.revision), change.revision)
+        else:
+            new = Entry(stamp(change.value, change.revision), change.revision)
+            self.entries[key] = new
+            if old is None:
+                self._unsorted.append(key)
+        self.changed = change.revision
+        event = Event(key, change.revision, new, old)
+        self.recent.append(event)
+        if len(self.recent) > RECENT_EVENTS:
+            self.recent_since = self.recent.popleft().revision
+        return event
+
+    def keys(self, namespace: str = "", *, after: str = "") -> list[str]:
+        """The keys in order, of one namespace or of all, behind `after`."""
+        order = self._in_order()
+        low = bisect_left(order, f"{namespace}/") if namespace else 0
+        if after:
+            low = max(low, bisect_left(order, after + "\0"))
+        high = bisect_left(order, f"{namespace}0") if namespace else len(order)  # "0" follows "/".
+        return order[low:high]
+
+    def since(self, revision: int) -> Iterator[Event]:
+        """The remembered changes after a revision, oldest first."""
+        fresh = []
+        for event in reversed(self.recent):
+            if event.revision <= revision:
+                break
+            fresh.append(event)
+        return reversed(fresh)
+
+    def _in_order(self) -> list[str]:
+        if self._unsorted:
+            if len(self._unsorted) > 64:
+                self._sorted.extend(self._unsorted)
+                self._sorted.sort()
+            else:
+                for key in self._unsorted:
+                    insort(self._sorted, key)
+            self._unsorted = []
+        return self._sorted
+
+    def _forget(self, key: str) -> None:
+        order = self._in_order()
+        del order[bisect_left(order, key)]
