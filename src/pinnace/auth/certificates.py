@@ -1,0 +1,299 @@
+"""Makes and keeps the cluster's certificates: its CA, the server's, the administrator's, and the token signing key."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+CA_LIFETIME = timedelta(days=3650)
+LEAF_LIFETIME = timedelta(days=365)
+RENEW_BEFORE = timedelta(days=30)
+CLOCK_SKEW = timedelta(minutes=5)
+"""Certificates are valid from a little earlier, for clients whose clock is late."""
+
+SERVER_NAMES = (
+    "127.0.0.1",
+    "::1",
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+    "10.96.0.1",
+)
+
+
+class CertificateError(Exception):
+    """A certificate or key on disk cannot be used. The message names the file and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A certificate and its private key."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @property
+    def certificate_pem(self) -> bytes:
+        return self.certificate.public_bytes(serialization.Encoding.PEM)
+
+    @property
+    def key_pem(self) -> bytes:
+        return private_pem(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class PairFiles:
+    """Where a certificate and its private key are kept."""
+
+    certificate: Path
+    key: Path
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateFiles:
+    """Where all of a cluster's certificates are kept."""
+
+    ca: PairFiles
+    server: PairFiles
+    admin: PairFiles
+    token_key: Path
+    """The private key that service account tokens are signed with."""
+    token_public_key: Path
+
+
+def new_ca(*, name: str = "pinnace", now: datetime | None = None) -> KeyPair:
+    """Make a certificate authority."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    usage = _key_usage(signs_certificates=True)
+    builder = _builder(subject, subject, key.public_key(), lifetime=CA_LIFETIME, now=now)
+    certificate = (
+        builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return KeyPair(certificate, key)
+
+
+def issue(
+    ca: KeyPair,
+    *,
+    common_name: str,
+    organizations: Sequence[str] = (),
+    server_names: Sequence[str] = (),
+    client: bool = False,
+    lifetime: timedelta = LEAF_LIFETIME,
+    now: datetime | None = None,
+) -> KeyPair:
+    """Make a certificate signed by `ca`: for a server if it has `server_names` (host names or addresses), for a client
+    if `client`. It never outlives the CA."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in organizations]
+    subject = x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    uses = [ExtendedKeyUsageOID.SERVER_AUTH] if server_names else []
+    if client:
+        uses.append(ExtendedKeyUsageOID.CLIENT_AUTH)
+    if not uses:
+        raise ValueError(f"the certificate for {common_name} would be good for nothing: name servers, or client=True")
+    left = ca.certificate.not_valid_after_utc - (now or datetime.now(UTC))
+    builder = _builder(subject, ca.certificate.subject, key.public_key(), lifetime=min(lifetime, left), now=now)
+    builder = (
+        builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca.key.public_key()), critical=False)
+    )
+    if server_names:
+        names = x509.SubjectAlternativeName([_general_name(name) for name in server_names])
+        builder = builder.add_extension(names, critical=False)
+    return KeyPair(builder.sign(ca.key, hashes.SHA256()), key)
+
+
+def ensure_certificates(
+    directory: Path, *, server_names: Sequence[str] = SERVER_NAMES, now: datetime | None = None
+) -> CertificateFiles:
+    """Make what is missing in `directory`, renew what expires within 30 days, and keep the rest.
+
+    Renewing the CA renews all that it signed. The token key is never replaced: tokens in use would die with it.
+    Raises CertificateError for a file that cannot be read or does not belong.
+    """
+    now = now or datetime.now(UTC)
+    _make_private_directory(directory)
+    files = CertificateFiles(
+        ca=PairFiles(directory / "ca.crt", directory / "ca.key"),
+        server=PairFiles(directory / "apiserver.crt", directory / "apiserver.key"),
+        admin=PairFiles(directory / "admin.crt", directory / "admin.key"),
+        token_key=directory / "sa.key",
+        token_public_key=directory / "sa.pub",
+    )
+    ca = _load_pair(files.ca)
+    if ca is None or _expires_soon(ca, now):
+        ca = new_ca(now=now)
+        _write_pair(files.ca, ca)
+    server = _load_pair(files.server)
+    if server is None or _expires_soon(server, now) or not _signed_by(server, ca) or not _covers(server, server_names):
+        server = issue(ca, common_name="kube-apiserver", server_names=server_names, now=now)
+        _write_pair(files.server, server)
+    admin = _load_pair(files.admin)
+    if admin is None or _expires_soon(admin, now) or not _signed_by(admin, ca):
+        admin = issue(ca, common_name="kubernetes-admin", organizations=("system:masters",), client=True, now=now)
+        _write_pair(files.admin, admin)
+    if not files.token_key.exists():
+        write_private(files.token_key, private_pem(ec.generate_private_key(ec.SECP256R1())), durable=True)
+    public = _public_pem(load_key(files.token_key))
+    if not files.token_public_key.exists() or files.token_public_key.read_bytes() != public:
+        write_private(files.token_public_key, public)
+    return files
+
+
+def load_pair(files: PairFiles) -> KeyPair:
+    """Read a certificate and its key. Raises CertificateError if they are not there, broken, or not of one another."""
+    pair = _load_pair(files)
+    if pair is None:
+        raise CertificateError(f"{files.certificate} and {files.key} are not there")
+    return pair
+
+
+def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """Read a private key. Raises CertificateError."""
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    except (OSError, ValueError, TypeError) as error:
+        raise CertificateError(
+            f"{path} is not a usable private key ({error}); remove it to have it made anew"
+        ) from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise CertificateError(f"{path} is not an elliptic curve key; remove it to have it made anew")
+    return key
+
+
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A private key as PEM, not encrypted."""
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def write_private(path: Path, content: bytes, *, durable: bool = False) -> None:
+    """Write a file that only its owner may read. A reader sees the old content or the new, never a part.
+
+    `durable` waits for the disk, for what could not be made anew after a power cut.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _make_private_directory(directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    directory.chmod(0o700)
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    public_key: ec.EllipticCurvePublicKey,
+    *,
+    lifetime: timedelta,
+    now: datetime | None,
+) -> x509.CertificateBuilder:
+    now = now or datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + lifetime)
+    )
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_encipherment=False,
+        content_commitment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _public_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def _load_pair(files: PairFiles) -> KeyPair | None:
+    """The pair on disk; None if either file is missing, since half a pair is of no use to anyone."""
+    if not files.certificate.exists() or not files.key.exists():
+        return None
+    try:
+        certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+    except (OSError, ValueError) as error:
+        raise CertificateError(
+            f"{files.certificate} is not a usable certificate ({error}); remove it to have it made anew"
+        ) from error
+    key = load_key(files.key)
+    if certificate.public_key() != key.public_key():
+        raise CertificateError(f"{files.key} is not the key of {files.certificate}; remove both to have them made anew")
+    return KeyPair(certificate, key)
+
+
+def _write_pair(files: PairFiles, pair: KeyPair) -> None:
+    # Without its certificate a key is taken as missing: whenever this is interrupted, the pair is made anew.
+    files.certificate.unlink(missing_ok=True)
+    write_private(files.key, pair.key_pem)
+    write_private(files.certificate, pair.certificate_pem)
+
+
+def _expires_soon(pair: KeyPair, now: datetime) -> bool:
+    return pair.certificate.not_valid_after_utc - now < RENEW_BEFORE
+
+
+def _signed_by(pair: KeyPair, ca: KeyPair) -> bool:
+    try:
+        pair.certificate.verify_directly_issued_by(ca.certificate)
+    except Exception:  # Any failure, of whichever kind, means that it must be issued again.
+        return False
+    return True
+
+
+def _covers(pair: KeyPair, names: Sequence[str]) -> bool:
+    try:
+        extension = pair.certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return False
+    return set(extension.value) >= {_general_name(name) for name in names}
