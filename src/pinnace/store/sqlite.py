@@ -12,11 +12,24 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import apsw
+
 from pinnace.store.keys import check_key
 from pinnace.store.sqlite_file import Contents, Lock, load
 from pinnace.store.sqlite_history import SqliteHistory
 from pinnace.store.sqlite_writer import Write, Writer, Writes
-from pinnace.store.store import Batch, Change, Closed, Conflict, Follower, Page, Record, WriteFailed, is_expected
+from pinnace.store.store import (
+    Batch,
+    Change,
+    Closed,
+    Conflict,
+    Follower,
+    Page,
+    Record,
+    StoreError,
+    WriteFailed,
+    is_expected,
+)
 from pinnace.store.view import View
 from pinnace.store.watchers import Watchers
 
@@ -44,8 +57,10 @@ class SqliteStore:
         lock = Lock(path)
         try:
             return cls(path, lock, await asyncio.to_thread(load, path))
-        except BaseException:
+        except BaseException as error:
             lock.withdraw()
+            if isinstance(error, apsw.Error):
+                raise StoreError(f"{path} cannot be opened ({error}); check its permissions and the disk") from error
             raise
 
     @property
@@ -81,7 +96,10 @@ class SqliteStore:
             current = self._latest(key)
             if is_expected(expected, current):
                 break
-            await self._lose(key, expected, current)
+            committed = self._view.records.get(key)
+            if not is_expected(expected, committed):
+                raise Conflict(key, expected=expected, current=committed)
+            await self._outcome()
         revision = self._numbered = self._numbered + 1
         if current is None:
             created = revision
@@ -97,7 +115,10 @@ class SqliteStore:
             current = self._latest(key)
             if current is not None and is_expected(expected, current):
                 break
-            await self._lose(key, expected, current)
+            committed = self._view.records.get(key)
+            if committed is None or not is_expected(expected, committed):
+                raise Conflict(key, expected=expected, current=committed)
+            await self._outcome()
         revision = self._numbered = self._numbered + 1
         return await self._enqueue(Change(current.key, revision, None, current, 0), None)
 
@@ -139,10 +160,12 @@ class SqliteStore:
         queued = self._queued.get(key)
         return self._view.records.get(key) if queued is None else queued[1]
 
-    async def _lose(self, key: str, expected: int | None, current: Record | None) -> None:
-        """Raise `Conflict`, but never because of a write that may yet fail: wait for its outcome and decide again."""
-        if key not in self._queued:
-            raise Conflict(key, expected=expected, current=current)
+    async def _outcome(self) -> None:
+        """Wait for the next commit to succeed or fail.
+
+        A write that fits what is committed but not what is queued has lost, unless the queued write fails: nobody is
+        refused because of a write that never happened.
+        """
         loser: asyncio.Future[None] = self._loop.create_future()
         self._losers.append(loser)
         await loser
@@ -189,7 +212,7 @@ class SqliteStore:
         self._queued.clear()
         for _, _, future in writes:
             if not future.done():
-                future.set_exception(error)
+                future.set_exception(WriteFailed(*error.args))  # One each: a raised error gathers its own traceback.
         self._release_losers()
 
     def _release_losers(self) -> None:

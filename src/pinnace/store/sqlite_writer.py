@@ -91,7 +91,8 @@ class Writer:
                 self._compact_slice(self._compactions[0])
         for compaction in self._compactions:
             self._tell(_reject, compaction.done, Closed())
-        self._connection.close()
+        with suppress(apsw.Error):  # What could fail is tidying up; every answered write is in the log.
+            self._connection.close()
         self._tell(_resolve, stop.done)
 
     def _take(self) -> tuple[Writes, _Stop | None]:
