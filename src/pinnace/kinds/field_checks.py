@@ -7,14 +7,24 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pinnace.model.causes import IMMUTABLE, Cause, duplicate, invalid, not_supported, required
+from pinnace.model import names
+from pinnace.model.causes import IMMUTABLE, Cause, duplicate, invalid, not_supported, required, too_long
 from pinnace.model.names import NameRule
 
 NOT_POSITIVE = "must be greater than zero"
 NEGATIVE = "must be greater than or equal to 0"
+CONDITION_REASON_FAULT = (
+    "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric "
+    "characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or "
+    "'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is "
+    "'[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')"
+)
+
+_is_condition_reason = re.compile("[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?").fullmatch
 
 
 def name_faults(value: str, rule: NameRule, path: str) -> Iterator[Cause]:
@@ -74,3 +84,28 @@ def unified_diff(old: Any, new: Any) -> str:
 
 def _indented_lines(value: Any) -> list[str]:
     return [f"{line}\n" for line in json.dumps(value, indent=1, ensure_ascii=False).splitlines()]
+
+
+def condition_faults(conditions: Sequence[Mapping[str, Any]], path: str) -> Iterator[Cause]:
+    """What is wrong with a list of metav1 conditions."""
+    seen = set()
+    for i, condition in enumerate(conditions):
+        place, type_, reason = f"{path}[{i}]", condition.get("type", ""), condition.get("reason", "")
+        if type_ in seen:
+            yield duplicate(f"{place}.type", type_)
+        seen.add(type_)
+        yield from name_faults(type_, names.qualified_name, f"{place}.type")
+        yield from choice_faults(condition.get("status", ""), ("False", "True", "Unknown"), f"{place}.status")
+        if condition.get("observedGeneration", 0) < 0:
+            generation = condition["observedGeneration"]
+            yield invalid(f"{place}.observedGeneration", generation, "must be greater than or equal to zero")
+        if not condition.get("lastTransitionTime"):
+            yield required(f"{place}.lastTransitionTime")
+        if not reason:
+            yield required(f"{place}.reason")
+        elif not _is_condition_reason(reason):
+            yield invalid(f"{place}.reason", reason, CONDITION_REASON_FAULT)
+        if len(reason) > 1024:
+            yield too_long(f"{place}.reason", 1024)
+        if len(condition.get("message", "")) > 32768:
+            yield too_long(f"{place}.message", 32768)

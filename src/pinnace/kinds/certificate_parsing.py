@@ -1,0 +1,130 @@
+"""Reads the certificates and certificate requests that objects carry, and says what is wrong with them.
+
+`cryptography` is imported when the first certificate is looked at: most runs never see one.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+_block = re.compile(
+    rb"-----BEGIN ([^\r\n]*?)-----[ \t]*\r?\n((?:[^\r\n:]+:[^\r\n]*\r?\n)*)\s*([A-Za-z0-9+/=\s]*?)-----END \1-----"
+)
+
+REQUEST_TYPE = "PEM block type must be CERTIFICATE REQUEST"
+
+
+class PemBlock(NamedTuple):
+    """One armoured block: what it says it is, whether it has headers, and what it holds."""
+
+    type: str
+    has_headers: bool
+    der: bytes
+
+
+def decoded(text: str) -> bytes:
+    """What a bytes field holds; nothing where the text is not base64."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def pem_blocks(data: bytes) -> Iterator[PemBlock]:
+    """The blocks of a PEM text, whatever stands between them."""
+    for found in _block.finditer(data):
+        try:
+            der = base64.b64decode(b"".join(found[3].split()), validate=True)
+        except (binascii.Error, ValueError):
+            continue
+        yield PemBlock(found[1].decode(errors="replace"), bool(found[2]), der)
+
+
+def request_fault(pem: bytes) -> str:
+    """Why this is no certificate request signed by its own key; empty for a good one."""
+    block = next(pem_blocks(pem), None)
+    if block is None or block.type != "CERTIFICATE REQUEST":
+        return REQUEST_TYPE
+    try:
+        request = parse_request(block.der)
+    except ValueError:
+        return "asn1: structure error: malformed certificate request"
+    return "" if request.is_signature_valid else "x509: the signature does not match the request's public key"
+
+
+def parse_request(der: bytes) -> x509.CertificateSigningRequest:
+    """A PKCS#10 request. Raises ValueError."""
+    from cryptography import x509  # noqa: PLC0415
+
+    return x509.load_der_x509_csr(der)
+
+
+def parse_certificate(der: bytes) -> x509.Certificate:
+    """An X.509 certificate. Raises ValueError."""
+    from cryptography import x509  # noqa: PLC0415
+
+    return x509.load_der_x509_certificate(der)
+
+
+def certificate_fault(pem: bytes) -> str:
+    """Why this is no chain of certificates; empty for a good one and for none at all."""
+    if not pem:
+        return ""
+    found = 0
+    for block in pem_blocks(pem):
+        if block.type != "CERTIFICATE":
+            return f'only CERTIFICATE PEM blocks are allowed, found "{block.type}"'
+        if block.has_headers:
+            return "no PEM block headers are permitted"
+        found += 1
+        try:
+            parse_certificate(block.der)
+        except ValueError:
+            return "x509: malformed certificate"
+    return "" if found else "must contain at least one CERTIFICATE PEM block"
+
+
+def trust_anchor_fault(block: PemBlock) -> str:
+    """Why a block of a trust bundle is no certificate authority; empty for a good one."""
+    from cryptography import x509  # noqa: PLC0415
+
+    if block.type != "CERTIFICATE":
+        return f"has bad block type: {block.type}"
+    if block.has_headers:
+        return "has PEM block headers"
+    try:
+        certificate = parse_certificate(block.der)
+        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+    except x509.ExtensionNotFound:
+        return "does not have the CA bit set"
+    except ValueError:
+        return "does not parse as X.509"
+    return "" if constraints.ca else "does not have the CA bit set"
+
+
+def public_key_fault(key: Any) -> tuple[str, str]:
+    """What is shown of a key that pods may not have, and why they may not; two empty texts for a good one."""
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa  # noqa: PLC0415
+
+    if isinstance(key, ed25519.Ed25519PublicKey):
+        return "", ""
+    if isinstance(key, ec.EllipticCurvePublicKey):
+        if isinstance(key.curve, ec.SECP256R1 | ec.SECP384R1 | ec.SECP521R1):
+            return "", ""
+        return f"curve {_go_curve(key.curve.name)}", "elliptic public keys must use curve P256, P384, or P521"
+    if isinstance(key, rsa.RSAPublicKey):
+        if key.key_size in (3072, 4096):
+            return "", ""
+        return f"{key.key_size}-bit modulus", "RSA keys must have modulus size 3072 or 4096"
+    return "", "unknown public key type; supported types are Ed25519, ECDSA, and RSA"
+
+
+def _go_curve(name: str) -> str:
+    return {"secp224r1": "P-224"}.get(name, name)
