@@ -185,13 +185,22 @@ def _read(path: Path) -> Contents:
             return _contents(connection)
         finally:
             connection.close()
-    except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, UnicodeDecodeError, Damaged) as error:
+    except (apsw.Error, UnicodeDecodeError, Damaged) as error:
         if not shm_existed:
             shm.unlink(missing_ok=True)
+        if not _is_damage(error):
+            raise
         raise Damaged(
             f"{path} should be an intact pinnace database and is damaged ({error}); it was not changed: "
             "restore it from a backup, or move it away to start anew"
         ) from error
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether this says that the file is not intact, and not merely that it could not be read."""
+    if isinstance(error, apsw.IOError):
+        return getattr(error, "extendedresult", None) == apsw.SQLITE_IOERR_SHORT_READ
+    return isinstance(error, apsw.CorruptError | apsw.NotADBError | apsw.SQLError | UnicodeDecodeError | Damaged)
 
 
 def _contents(connection: apsw.Connection) -> Contents:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +20,7 @@ _CHANGES_PER_BATCH = 500
 _BYTES_PER_BATCH = 8 * 1024 * 1024
 _CHANGES = """
 SELECT change.revision, change.key, change.created, change.previous, change.checksum, change.value,
-    previous.created, previous.value
+    previous.created, previous.previous, previous.checksum, previous.value
 FROM changes AS change LEFT JOIN changes AS previous ON previous.revision = change.previous
 WHERE change.revision > ? AND change.revision <= ? AND change.key >= ? AND (?4 IS NULL OR change.key < ?4)
 ORDER BY change.revision LIMIT ?
@@ -29,10 +29,10 @@ _REPLACED = """
 SELECT key, previous FROM changes
 WHERE revision > ? AND revision <= ? AND key >= ? AND (?4 IS NULL OR key < ?4) ORDER BY revision DESC
 """
-_RECORD = "SELECT value, created FROM changes WHERE revision = ?"
+_RECORD = "SELECT created, previous, checksum, value FROM changes WHERE revision = ?"
 
 _Answer = TypeVar("_Answer")
-_Row = tuple[int, str, int, int | None, int, bytes | None, int, bytes]
+_Row = tuple[int, str, int, int | None, int, bytes | None, int, int | None, int, bytes]
 
 
 class SqliteHistory:
@@ -69,14 +69,11 @@ class SqliteHistory:
         size = 0
         with self._snapshot(after) as connection:
             for row in connection.execute(_CHANGES, (after, until, prefix, end_of(prefix), _CHANGES_PER_BATCH)):
-                revision, key, created, replaced, expected, value, was_created, was = cast(_Row, row)
-                if checksum(revision, key, created, replaced, value) != expected:
-                    raise Damaged(
-                        f"{self._path}: the change at revision {revision} fails its checksum; restore a backup"
-                    )
-                previous = None if replaced is None else Record(key, was, replaced, was_created)
+                revision, key, created, replaced, expected, value, *was = cast(_Row, row)
+                _check(expected, revision, key, created, replaced, value)
+                previous = None if replaced is None else _record(key, replaced, was)
                 changes.append(Change(key, revision, value, previous, created))
-                size += len(value or b"") + len(was or b"")
+                size += len(value or b"") + (len(previous.value) if previous else 0)
                 if size > _BYTES_PER_BATCH:
                     return changes, revision
         return changes, changes[-1].revision if len(changes) == _CHANGES_PER_BATCH else until
@@ -88,7 +85,8 @@ class SqliteHistory:
             rows = connection.execute(_REPLACED, (revision, now, max(prefix, start), end_of(prefix)))
             past.update(cast(Iterator[tuple[str, int | None]], rows))
             keys, remaining = cut(sorted(key for key, held in past.items() if held is not None), limit)
-            return Page([_record(connection, key, past[key]) for key in keys], revision, remaining > 0, remaining)
+            found = [_fetch(connection, key, past[key]) for key in keys]
+        return Page(found, revision, remaining > 0, remaining)
 
     @contextmanager
     def _snapshot(self, since: int) -> Iterator[apsw.Connection]:
@@ -112,8 +110,21 @@ class SqliteHistory:
             self._connection.close()
 
 
-def _record(connection: apsw.Connection, key: str, held: Record | int | None) -> Record:
+def _fetch(connection: apsw.Connection, key: str, held: Record | int | None) -> Record:
     if isinstance(held, Record):
         return held
-    value, created = cast(tuple[bytes, int], connection.execute(_RECORD, (held,)).fetchone())
-    return Record(key, value, cast(int, held), created)
+    revision = cast(int, held)
+    return _record(key, revision, cast(Sequence[object], connection.execute(_RECORD, (revision,)).fetchone()))
+
+
+def _record(key: str, revision: int, columns: Sequence[object]) -> Record:
+    created, previous, expected, value = cast(tuple[int, int | None, int, bytes], columns)
+    _check(expected, revision, key, created, previous, value)
+    return Record(key, value, revision, created)
+
+
+def _check(expected: int, revision: int, key: str, created: int, previous: int | None, value: bytes | None) -> None:
+    if checksum(revision, key, created, previous, value) != expected:
+        raise Damaged(
+            f"the change of {key!r} at revision {revision} fails its checksum; restore the file from a backup"
+        )
