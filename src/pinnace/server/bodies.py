@@ -1,0 +1,269 @@
+"""Turns the bytes of a request into an object, and refuses what is none in the words of a Kubernetes server."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import orjson
+
+from pinnace.model import errors
+from pinnace.model.objects import Kind, Object
+from pinnace.schema.decode import DecodeError, Decoder
+from pinnace.server.json_faults import MAX_DEPTH, fault_of
+from pinnace.server.yaml_bodies import YamlFault, read_yaml
+
+JSON = "application/json"
+YAML = "application/yaml"
+ACCEPTED = (JSON, YAML)
+
+FieldValidation = Literal["Strict", "Warn", "Ignore"]
+
+MAX_TOLD = 100
+"""How many unknown or repeated fields are told of one body."""
+
+_GO_FORMS = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
+_ENVELOPE = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+
+
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+class Malformed(ValueError):
+    """The bytes are not JSON, or not YAML. The message is the real server's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """An object as the client wrote it, and what it wrote twice."""
+
+    obj: Object
+    repeated_fields: tuple[str, ...] = ()
+    """JSON: the paths of fields that were given more than once; the last one won."""
+    repeated_keys: tuple[str, ...] = ()
+    """YAML: the same, as sentences with their line."""
+
+
+def read(
+    body: bytes,
+    content_type: str,
+    *,
+    kind: Kind,
+    is_known: Callable[[Kind], bool],
+    is_custom: bool = False,
+    look_for_repeats: bool = False,
+) -> Body:
+    """The object in a request's body, of the `kind` that the URL serves; apiVersion and kind are filled in.
+
+    A built-in kind may leave them out; a custom one may not. `is_known` says which kinds there are besides.
+    Raises BadRequest and UnsupportedMediaType.
+    """
+    media_type = media_type_of(content_type)
+    if media_type not in ACCEPTED:
+        raise errors.UnsupportedMediaType(ACCEPTED)
+    try:
+        if media_type == JSON:
+            value = parse_json(body)
+            repeated = repeated_fields(body, value) if look_for_repeats else ()
+            read_body = Body(value, repeated_fields=repeated)
+        else:
+            value, keys = read_yaml(body)
+            read_body = Body(value, repeated_keys=keys if look_for_repeats else ())
+        _check_envelope(value)
+    except Malformed as fault:
+        raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {fault}", body) from None
+    except YamlFault as fault:
+        raise _unrecognized(kind, str(fault), body) from None
+    return _identified(read_body, body, kind, is_known=is_known, is_custom=is_custom)
+
+
+def decode(body: Body, decoder: Decoder, *, kind: Kind, validation: FieldValidation) -> list[str]:
+    """Read the object by its schema, in place; return the warnings. Raises BadRequest."""
+    try:
+        unknown = decoder(body.obj)
+    except DecodeError as fault:
+        raise cannot_be_handled(kind, str(fault)) from None
+    if not unknown and not body.repeated_fields and not body.repeated_keys:
+        return []
+    # What is below an unknown field is not looked at, hence not found repeated.
+    seen = tuple(path for path in body.repeated_fields if not _is_within(path, unknown))
+    return told(Body(body.obj, seen, body.repeated_keys), unknown, kind=kind, validation=validation)
+
+
+def told(body: Body, unknown: list[str], *, kind: Kind, validation: FieldValidation) -> list[str]:
+    """What to say of repeated and unknown fields: refuse if Strict, return warnings if Warn, nothing if Ignore."""
+    if validation == "Ignore":
+        return []
+    faults = [f'duplicate field "{path}"' for path in body.repeated_fields]
+    unknowns = [f'unknown field "{path}"' for path in unknown]
+    if validation == "Warn":
+        return [*faults, *body.repeated_keys, *unknowns][:MAX_TOLD]
+    if body.repeated_keys:
+        faults.append("yaml: unmarshal errors:\n  " + "\n  ".join(body.repeated_keys))
+    faults = [*faults, *unknowns][:MAX_TOLD]
+    if faults:
+        raise cannot_be_handled(kind, f"strict decoding error: {', '.join(faults)}")
+    return []
+
+
+def cannot_be_handled(kind: Kind, why: str, *, found: Kind | None = None) -> errors.BadRequest:
+    found = found or kind
+    return errors.BadRequest(f'{found.name} in version "{found.version}" cannot be handled as a {kind.name}: {why}')
+
+
+@lru_cache(maxsize=128)
+def media_type_of(content_type: str) -> str:
+    """The media type without its parameters; JSON where nothing is said."""
+    return content_type.partition(";")[0].strip().lower() or JSON
+
+
+def parse_json(body: bytes) -> Any:
+    """The JSON value in the body. Raises Malformed, also for what nests too deep; never anything else."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        value = _parse_leniently(body)
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
+        _check_depth(value)
+    return value
+
+
+def repeated_fields(body: bytes, value: Any) -> tuple[str, ...]:
+    """The paths of fields that stand more than once in an object of the JSON text `body`, which means `value`."""
+    # Every key ends in `":`, and nothing else does but an escaped quote in a string. So the keys of the text can be
+    # counted and compared with those that are left; where the count is not certain, the text is read again.
+    if b'\\\\":' not in body and not any(space in body for space in (b" :", b"\t:", b"\n:", b"\r:")):
+        written = orjson.dumps(value)
+        if b'\\\\":' not in written and _count_keys(written) == _count_keys(body):
+            return ()
+    pairs = json.loads(body.decode("utf-8", "replace"), object_pairs_hook=_Pairs)
+    found: list[str] = []
+    for path in _repeated("", pairs):
+        found.append(path)
+        if len(found) == MAX_TOLD:
+            break
+    return tuple(found)
+
+
+def _count_keys(text: bytes) -> int:
+    return text.count(b'":') - text.count(b'\\":')
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object with all its fields, in their order."""
+
+
+def _repeated(path: str, value: Any) -> Iterator[str]:
+    if isinstance(value, _Pairs):
+        seen: set[str] = set()
+        for key, inner in value:
+            below = f"{path}.{key}" if path else key
+            if key in seen:
+                yield below
+            seen.add(key)
+            if isinstance(inner, list):
+                yield from _repeated(below, inner)
+    else:
+        for at, inner in enumerate(value):
+            if isinstance(inner, list):
+                yield from _repeated(f"{path}[{at}]", inner)
+
+
+def _parse_leniently(body: bytes) -> Any:
+    """What Go reads and our fast parser refuses: bytes that are not UTF-8 and halves of surrogate pairs."""
+    text = body.decode("utf-8", "replace")
+    fault = fault_of(text)
+    if fault:
+        raise Malformed(fault)
+    return _without_halves(json.loads(text))
+
+
+def _without_halves(value: Any) -> Any:
+    match value:
+        case str():
+            return _HALF.sub("\N{REPLACEMENT CHARACTER}", value)
+        case dict():
+            return {_without_halves(key): _without_halves(inner) for key, inner in value.items()}
+        case list():
+            return [_without_halves(inner) for inner in value]
+        case float() if math.isinf(value):
+            raise Malformed("json: cannot unmarshal number into Go value of type float64")
+    return value
+
+
+def _check_depth(value: Any) -> None:
+    try:
+        orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        raise Malformed("exceeded max depth") from None
+
+
+def _check_envelope(value: Any) -> None:
+    if value is None:
+        return
+    if not isinstance(value, dict):
+        raise Malformed(f"json: cannot unmarshal {_GO_FORMS[type(value)]} into Go value of type {_ENVELOPE}")
+    for field in ("apiVersion", "kind"):
+        said = value.get(field)
+        if said is not None and not isinstance(said, str):
+            form = _GO_FORMS[type(said)]
+            raise Malformed(f"json: cannot unmarshal {form} into Go struct field .{field} of type string")
+
+
+def _identified(body: Body, text: bytes, kind: Kind, *, is_known: Callable[[Kind], bool], is_custom: bool) -> Body:
+    obj = body.obj or {}
+    api_version, name = obj.get("apiVersion") or "", obj.get("kind") or ""
+    if api_version == kind.api_version and name == kind.name:
+        return body
+    if api_version.count("/") > 1:
+        raise _unrecognized(kind, f"unexpected GroupVersion string: {api_version}", text)
+    if is_custom and not name:
+        shown = text.decode("utf-8", "replace")
+        raise _unrecognized(kind, f"Object 'Kind' is missing in '{shown}'", text)
+    found = (
+        Kind.parse(api_version, name) if is_custom else Kind.parse(api_version or kind.api_version, name or kind.name)
+    )
+    if found != kind:
+        _refuse_other(found, kind, is_known=is_known, is_custom=is_custom)
+    named = {"kind": found.name, "apiVersion": found.api_version}
+    return Body({**named, **obj, **named}, body.repeated_fields, body.repeated_keys)
+
+
+def _refuse_other(found: Kind, kind: Kind, *, is_known: Callable[[Kind], bool], is_custom: bool) -> None:
+    same_version = found.group == kind.group and found.version == kind.version
+    if is_custom and same_version:
+        return  # Validation says that the kind must be another.
+    if not is_custom and not is_known(found):
+        why = f'no kind "{found.name}" is registered for version "{found.api_version}"'
+        raise cannot_be_handled(kind, f'{why} in scheme "pkg/api/legacyscheme/scheme.go:30"', found=found)
+    if is_custom or found.name == kind.name:
+        raise errors.BadRequest(
+            f"the API version in the data ({found.api_version}) does not match the expected API version "
+            f"({kind.api_version})"
+        )
+    package = kind.group.partition(".")[0] or "core"
+    why = f"converting ({found.version}.{found.name}) to ({package}.{kind.name}): unknown conversion"
+    raise cannot_be_handled(kind, why, found=found)
+
+
+def _unrecognized(kind: Kind, why: str, body: bytes) -> errors.BadRequest:
+    return errors.BadRequest(
+        f"the object provided is unrecognized (must be of type {kind.name}): {why} ({_start(body)})"
+    )
+
+
+def _start(body: bytes) -> str:
+    """The beginning of a body for a message: as it is if it looks like JSON, else in hexadecimal."""
+    if not body:
+        return "<empty>"
+    shown = body[:30].decode("utf-8", "replace") if body[:1] == b"{" else body[:30].hex()
+    return f"{shown} ..." if len(body) > 30 else shown
+
+
+def _is_within(path: str, unknown: list[str]) -> bool:
+    return any(path == other or path.startswith((f"{other}.", f"{other}[")) for other in unknown)

@@ -1,0 +1,167 @@
+"""Says what is wrong with a text that is not JSON, in the words of a Kubernetes server."""
+
+from __future__ import annotations
+
+import re
+
+MAX_DEPTH = 254
+"""How deep a body may nest: what our JSON writer can write again. Kubernetes' own limit is 10,000."""
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_NUMBER_BEGUN = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:(?<=[0-9])[eE][+-]?)?)?")
+_LITERALS = {"t": "true", "f": "false", "n": "null"}
+_ESCAPED = {"\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v", "\\": r"\\"}
+_UNEXPECTED_END = "unexpected end of JSON input"
+
+
+class _Fault(Exception):
+    pass
+
+
+def fault_of(text: str) -> str:
+    """The first fault of the text; empty if it is JSON after all."""
+    try:
+        _Scanner(text).scan()
+    except _Fault as fault:
+        return str(fault)
+    return ""
+
+
+class _Scanner:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def scan(self) -> None:
+        open_brackets: list[str] = []
+        while self._value(open_brackets) or self._close(open_brackets):
+            if open_brackets[-1] == "{":
+                self._key()
+
+    def _value(self, open_brackets: list[str]) -> bool:
+        """Read a scalar, or step into an object or array. True: it holds something, which comes next."""
+        letter = self._next()
+        if letter not in ("{", "["):
+            self._scalar(letter)
+            return False
+        self._at += 1
+        open_brackets.append(letter)
+        if len(open_brackets) > MAX_DEPTH:
+            raise _Fault("exceeded max depth")
+        return self._next() != _closing(letter)
+
+    def _close(self, open_brackets: list[str]) -> bool:
+        """After a value: leave the brackets that end here. False at the end of the text."""
+        while True:
+            letter = self._next(end_is_fine=not open_brackets)
+            if not open_brackets:
+                if letter:
+                    raise self._invalid(letter, "after top-level value")
+                return False
+            if letter == _closing(open_brackets[-1]):
+                self._at += 1
+                open_brackets.pop()
+            elif letter == ",":
+                self._at += 1
+                return True
+            else:
+                what = "object key:value pair" if open_brackets[-1] == "{" else "array element"
+                raise self._invalid(letter, f"after {what}")
+
+    def _key(self) -> None:
+        letter = self._next()
+        if letter != '"':
+            raise self._invalid(letter, "looking for beginning of object key string")
+        self._string()
+        letter = self._next()
+        if letter != ":":
+            raise self._invalid(letter, "after object key")
+        self._at += 1
+
+    def _scalar(self, letter: str) -> None:
+        if letter == '"':
+            self._string()
+        elif letter in _LITERALS:
+            self._literal(_LITERALS[letter])
+        elif letter == "-" or (letter.isascii() and letter.isdigit()):
+            self._number()
+        else:
+            raise self._invalid(letter, "looking for beginning of value")
+
+    def _literal(self, word: str) -> None:
+        for wanted in word:
+            letter = self._letter()
+            if letter != wanted:
+                raise self._invalid(letter, f"in literal {word} (expecting '{wanted}')")
+            self._at += 1
+
+    def _number(self) -> None:
+        whole = _NUMBER.match(self._text, self._at)
+        begun = _NUMBER_BEGUN.match(self._text, self._at)
+        assert begun is not None
+        if whole is not None and whole.end() >= begun.end():
+            self._at = whole.end()
+            return
+        self._at = begun.end()
+        raise self._invalid(self._letter(), "in numeric literal")
+
+    def _string(self) -> None:
+        self._at += 1
+        while True:
+            letter = self._letter()
+            if letter == '"':
+                self._at += 1
+                return
+            if letter < " ":
+                raise self._invalid(letter, "in string")
+            if letter == "\\":
+                self._escape()
+            else:
+                self._at += 1
+
+    def _escape(self) -> None:
+        start = self._at
+        self._at += 1
+        letter = self._letter()
+        self._at += 1
+        if letter == "u":
+            digits = self._text[self._at : self._at + 4]
+            if not re.fullmatch("[0-9a-fA-F]{4}", digits):
+                if len(digits) < 4 and re.fullmatch("[0-9a-fA-F]*", digits):
+                    raise _Fault(_UNEXPECTED_END)
+                raise _Fault(f"invalid escape sequence `{self._text[start : start + 6]}` in string")
+            self._at += 4
+        elif letter not in '"\\/bfnrt':
+            raise _Fault(f"invalid escape sequence `\\{letter}` in string")
+
+    def _next(self, *, end_is_fine: bool = False) -> str:
+        """The next letter that is no space, without reading it."""
+        space = _SPACE.match(self._text, self._at)
+        assert space is not None
+        self._at = space.end()
+        if end_is_fine and self._at >= len(self._text):
+            return ""
+        return self._letter()
+
+    def _letter(self) -> str:
+        if self._at >= len(self._text):
+            raise _Fault(_UNEXPECTED_END)
+        return self._text[self._at]
+
+    def _invalid(self, letter: str, where: str) -> _Fault:
+        return _Fault(f"invalid character {_quoted(letter)} {where}")
+
+
+def _closing(bracket: str) -> str:
+    return "}" if bracket == "{" else "]"
+
+
+def _quoted(letter: str) -> str:
+    if letter == "'":
+        return r"'\''"
+    if letter in _ESCAPED:
+        return f"'{_ESCAPED[letter]}'"
+    if letter < " " or letter == "\x7f":
+        return f"'\\x{ord(letter):02x}'"
+    return f"'{letter}'" if letter.isprintable() else f"'\\u{ord(letter):04x}'"

@@ -1,0 +1,88 @@
+"""Chooses how to answer by what the client accepts: the format, and the object itself or a view of it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from pinnace.model import errors
+
+JSON = "application/json"
+YAML = "application/yaml"
+OFFERED = (JSON, YAML)
+
+TABLE = "Table"
+METADATA = "PartialObjectMetadata"
+METADATA_LIST = "PartialObjectMetadataList"
+_VIEWS = frozenset({TABLE, METADATA, METADATA_LIST})
+
+
+class Answer(NamedTuple):
+    """`view` is empty for the object itself, else Table, PartialObjectMetadata or PartialObjectMetadataList."""
+
+    media_type: str = JSON
+    view: str = ""
+    version: str = ""
+    """The version of the view in meta.k8s.io: v1 or v1beta1."""
+    pretty: bool = False
+
+    @property
+    def is_yaml(self) -> bool:
+        return self.media_type == YAML
+
+
+_PLAIN = Answer()
+
+
+@lru_cache(maxsize=512)
+def negotiate(accept: str) -> Answer:
+    """The best answer that we have for an Accept header. Raises NotAcceptable."""
+    if not accept or accept in (JSON, "*/*"):
+        return _PLAIN
+    for media_type, parameters in _by_preference(accept):
+        if media_type in ("*/*", "application/*"):
+            media_type = JSON
+        if media_type not in OFFERED:
+            continue
+        answer = _answer(media_type, parameters)
+        if answer is not None:
+            return answer
+    raise errors.NotAcceptable(OFFERED)
+
+
+def clauses(accept: str) -> list[tuple[str, dict[str, str]]]:
+    """The alternatives of an Accept header, in the client's order of preference, each with its parameters."""
+    return _by_preference(accept)
+
+
+def _answer(media_type: str, parameters: dict[str, str]) -> Answer | None:
+    view = parameters.get("as", "")
+    pretty = parameters.get("pretty", "0") not in ("0", "false")
+    if not view:
+        return Answer(media_type, pretty=pretty)
+    version = parameters.get("v", "")
+    if view not in _VIEWS or parameters.get("g") != "meta.k8s.io" or version not in ("v1", "v1beta1"):
+        return None
+    return Answer(media_type, view, version, pretty)
+
+
+def _by_preference(accept: str) -> list[tuple[str, dict[str, str]]]:
+    found = []
+    for clause in accept.split(","):
+        media_type, *rest = (part.strip() for part in clause.split(";"))
+        parameters = dict(_parameter(part) for part in rest if part)
+        found.append((_quality(parameters.pop("q", "1")), media_type.lower(), parameters))
+    found.sort(key=lambda one: -one[0])
+    return [(media_type, parameters) for _, media_type, parameters in found]
+
+
+def _parameter(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name.strip(), value.strip().strip('"')
+
+
+def _quality(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 1.0

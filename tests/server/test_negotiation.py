@@ -1,0 +1,59 @@
+"""What a client accepts decides how it is answered."""
+
+from __future__ import annotations
+
+import pytest
+
+from pinnace.model import errors
+from pinnace.server.negotiation import Answer, negotiate
+
+JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
+
+
+@pytest.mark.parametrize(
+    ("accept", "answer"),
+    [
+        ("", Answer(JSON)),
+        ("*/*", Answer(JSON)),
+        (YAML, Answer(YAML)),
+        ("text/html, */*;q=0.1", Answer(JSON)),
+        (f"{PROTOBUF},{JSON}", Answer(JSON)),
+        ("application/json;q=0.1,application/yaml;q=0.9", Answer(YAML)),
+        (
+            f"{JSON};as=Table;g=meta.k8s.io;v=v1,{JSON};as=Table;v=v1beta1;g=meta.k8s.io,{JSON}",
+            Answer(JSON, "Table", "v1"),
+        ),
+        (f"{JSON};as=Table;v=v1beta1;g=meta.k8s.io", Answer(JSON, "Table", "v1beta1")),
+        (f"{JSON} ; as=Table ; g=meta.k8s.io ; v=v1", Answer(JSON, "Table", "v1")),
+        ("*/*;as=Table;g=meta.k8s.io;v=v1", Answer(JSON, "Table", "v1")),
+        (f"{YAML};as=Table;g=meta.k8s.io;v=v1", Answer(YAML, "Table", "v1")),
+        (f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1", Answer(JSON, "PartialObjectMetadata", "v1")),
+        (
+            f"{PROTOBUF};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}",
+            Answer(JSON, "PartialObjectMetadataList", "v1"),
+        ),
+        (f"{JSON};as=Foo;g=meta.k8s.io;v=v1,{JSON}", Answer(JSON)),
+        (f"{JSON};pretty=1", Answer(JSON, pretty=True)),
+        (f"{JSON};stream=watch", Answer(JSON)),
+        (f"{JSON};q=abc", Answer(JSON)),
+    ],
+)
+def test_the_best_answer_we_have_is_chosen(accept: str, answer: Answer) -> None:
+    assert negotiate(accept) == answer
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "text/html",
+        PROTOBUF,
+        "garbage",
+        f"{JSON};as=Table",
+        f"{JSON};as=Table;g=foo;v=v1",
+        f"{JSON};as=Foo;g=meta.k8s.io;v=v1",
+    ],
+)
+def test_what_we_cannot_answer_is_refused(accept: str) -> None:
+    with pytest.raises(errors.NotAcceptable) as caught:
+        negotiate(accept)
+    assert caught.value.message == "only the following media types are accepted: application/json, application/yaml"
