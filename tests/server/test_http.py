@@ -400,6 +400,9 @@ HOSTILE = {
     "a length beyond counting": POST + b"Content-Length: 99999999999999999999999\r\n\r\n",
     "a space before the colon": POST + b"Content-Length : 3\r\n\r\nabc",
     "an unknown coding": POST + b"Transfer-Encoding: gzip\r\n\r\nabc",
+    "a coding before chunked": POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "chunked twice": POST + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "chunked in disguise": POST + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
     "chunked not last": POST + b"Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n",
     "two codings": POST + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n",
     "a vertical tab before the coding": POST + b"Transfer-Encoding:\x0bchunked\r\n\r\n0\r\n\r\n",
@@ -431,25 +434,35 @@ HOSTILE = {
 }
 
 
+@pytest.mark.parametrize("step", [1, 7, 10_000], ids=["byte by byte", "in bits", "at once"])
 @pytest.mark.parametrize("sent", HOSTILE.values(), ids=HOSTILE.keys())
-async def test_what_is_doubtful_is_refused_and_nothing_after_it_is_interpreted(sent: bytes) -> None:
+async def test_what_is_doubtful_is_refused_and_nothing_after_it_is_interpreted(sent: bytes, step: int) -> None:
     seen: list[str] = []
 
     def handler(request: Request) -> Response:
         seen.append(request.path)
         return hello(request)
 
-    async with serving(handler, limits=QUICK) as served:
+    before, smuggled = (b"GET /%b HTTP/1.1\r\nHost: a\r\n\r\n" % path for path in (b"before", b"smuggled"))
+    everything = before + sent + smuggled
+    async with serving(handler, limits=Limits(linger_time=0.05)) as served:
         client = await served.connect()
-        await client.send(
-            b"GET /before HTTP/1.1\r\nHost: a\r\n\r\n" + sent + b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
-        )
+        for start in range(0, len(everything), step):
+            client.writer.write(everything[start : start + step])
+            await asyncio.sleep(0)
         assert (await client.reply()).body == b"hello /before"
         refusal = await client.reply()
         assert (refusal.status, refusal.headers[b"connection"]) == (400, b"close")
         assert (refusal.json["kind"], refusal.json["reason"], refusal.json["code"]) == ("Status", "BadRequest", 400)
         assert await client.rest() == b""
     assert seen == ["/before"]
+
+
+async def test_too_many_headers_are_refused() -> None:
+    async with serving(hello, limits=Limits(headers=10, linger_time=0.1)) as served:
+        client = await served.connect()
+        await client.send(b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X: y\r\n" * 10 + b"\r\n")
+        assert (await client.reply()).status == 431
 
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["by length", "by chunks"])

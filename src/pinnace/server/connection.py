@@ -10,7 +10,7 @@ import inspect
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from email.utils import formatdate
 from typing import Any, cast
@@ -46,6 +46,9 @@ NEVER = float("inf")
 # A chunk of one byte takes six on the wire; more overhead than this is an attack on memory, not a body.
 _WIRE_BYTES_PER_BODY_BYTE = 8
 
+# Two of these are a disagreement about whom the request is for or where it ends.
+_SINGLE = frozenset((b"host", b"content-length", b"transfer-encoding"))
+
 _STATUS_LINES = {code: status_line(code) for code in range(100, 600)}
 
 log = logging.getLogger(__name__)
@@ -58,6 +61,7 @@ class Limits:
     body: int = 3 * 1024 * 1024
     head: int = 1024 * 1024
     """Request line and headers; noticed at the latest one read (256 KiB) later."""
+    headers: int = 1000
     head_time: float = 32.0
     body_time: float = 60.0
     idle_time: float = 90.0
@@ -118,7 +122,7 @@ class Surroundings:
     date: DateHeader
     stopping: bool = False
 
-    def spawn(self, work: Any) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a coroutine whose exceptions are its own concern; the server waits for it when it stops."""
         task: asyncio.Task[None] = self.loop.create_task(work)
         self.tasks.add(task)
@@ -266,6 +270,8 @@ class Connection(asyncio.Protocol):
             self._repeated.append((name, value))
         else:
             self._headers[name] = value
+        if len(self._headers) + len(self._repeated) > self._limits.headers:
+            self._refuse_within(431, "BadRequest", f"too many request headers: limit is {self._limits.headers}")
 
     def on_headers_complete(self) -> None:
         self._in_body = True
@@ -278,12 +284,14 @@ class Connection(asyncio.Protocol):
             self._refuse_within(400, "BadRequest", f"unsupported HTTP version {version}")
         elif b"transfer-encoding" in headers:
             self._refuse_within(400, "BadRequest", "Transfer-Encoding is not part of HTTP/1.0")
-        if self._repeated and any(name == b"host" for name, _ in self._repeated):
-            self._refuse_within(400, "BadRequest", "too many Host headers")
+        if self._repeated and any(name in _SINGLE for name, _ in self._repeated):
+            self._refuse_within(400, "BadRequest", "a header that must be unique came twice")
         length = headers.get(b"content-length")
-        has_body = b"transfer-encoding" in headers or (length is not None and int(length) > 0)
-        if not has_body:
+        coding = headers.get(b"transfer-encoding")
+        if coding is None and (length is None or int(length) == 0):
             return
+        if coding is not None and coding.strip().lower() != b"chunked":
+            self._refuse_within(400, "BadRequest", f"unsupported transfer encoding {coding.decode('latin-1')!r}")
         if self._parser.should_upgrade():
             # llhttp reads no body here, so the body would be taken for what follows the request.
             self._refuse_within(400, "BadRequest", "a request to upgrade may not have a body")
@@ -522,6 +530,7 @@ class Connection(asyncio.Protocol):
             return
         self._given_away = True
         self._pause_reading()
+        self._transport.set_write_buffer_limits()
         leftover, self._leftover = self._leftover, b""
         try:
             await takeover.run(self._transport, leftover)

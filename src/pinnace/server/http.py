@@ -97,7 +97,14 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         around = Surroundings(loop, handler, self._limits, set(), set(), Corks(loop), DateHeader())
         self._server = await loop.create_server(
-            lambda: Connection(around), host, port, ssl=ssl_context, backlog=BACKLOG, reuse_address=True
+            lambda: Connection(around),
+            host,
+            port,
+            ssl=ssl_context,
+            ssl_handshake_timeout=self._limits.head_time if ssl_context is not None else None,
+            ssl_shutdown_timeout=self._limits.stall_time if ssl_context is not None else None,
+            backlog=BACKLOG,
+            reuse_address=True,
         )
         self._around = around
         self._watch_limits()

@@ -146,7 +146,10 @@ Answer = Response | Stream | Takeover
 
 
 class Handler(Protocol):
-    """Answers requests. One that can answer at once returns the answer itself, and no task is made for it."""
+    """Answers requests. One that can answer at once returns the answer itself, and no task is made for it.
+
+    An answer in progress goes on when its client leaves: half a write would be worse than an answer nobody reads.
+    """
 
     def __call__(self, request: Request, /) -> Answer | Awaitable[Answer]: ...
 
