@@ -1,0 +1,55 @@
+"""Values as Go prints them: Kubernetes' messages quote values in this way, and clients see the messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def shown(value: Any) -> str:
+    """As Go's %v: map[a:1 b:[x y]], <nil>, true."""
+    if value is None:
+        return "<nil>"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "map[" + " ".join(f"{key}:{shown(value[key])}" for key in sorted(value)) + "]"
+    if isinstance(value, list):
+        return "[" + " ".join(map(shown, value)) + "]"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
+        return str(int(value))
+    return str(value)
+
+
+def quoted(value: str) -> str:
+    """As Go's %q."""
+    escapes = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\a": "\\a", "\b": "\\b", "\f": "\\f"}
+    told = (escapes.get(c) or (c if c.isprintable() else _code(c)) for c in value)
+    return '"' + "".join(told) + '"'
+
+
+def _code(character: str) -> str:
+    point = ord(character)
+    if point < 0x80:
+        return f"\\x{point:02x}"
+    return f"\\u{point:04x}" if point < 0x10000 else f"\\U{point:08x}"
+
+
+def type_name(value: Any) -> str:
+    """The Go type that a JSON value is decoded to."""
+    if value is None:
+        return "<nil>"
+    names = {bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}"}
+    return names.get(type(value), "map[string]interface {}")
+
+
+def syntax(value: Any) -> str:
+    """As Go's %#v, for the values that JSON has."""
+    if value is None:
+        return "interface {}(nil)"
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, dict):
+        return type_name(value) + "{" + ", ".join(f"{quoted(k)}:{syntax(value[k])}" for k in sorted(value)) + "}"
+    if isinstance(value, list):
+        return type_name(value) + "{" + ", ".join(map(syntax, value)) + "}"
+    return shown(value)

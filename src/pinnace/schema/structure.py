@@ -1,0 +1,275 @@
+"""What a schema says about merging: for each place, whether a value is one leaf or a thing of parts."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import orjson
+
+from pinnace.schema.shape import Schema
+
+SCALAR, ATOMIC, MAP, LIST, ANY = range(5)
+"""How a place is owned: as one scalar, as one atomic container, part by part, item by item, or as its value decides."""
+
+_RAW_EXTENSION = "io.k8s.apimachinery.pkg.runtime.RawExtension"
+
+_KEY_DEFAULTS = {"ContainerPort.protocol": "TCP", "ServicePort.protocol": "TCP"}
+
+_ALWAYS_PRESENT: dict[str, tuple[str, ...]] = {
+    "Binding": ("target",),
+    "ClusterRoleBinding": ("roleRef",),
+    "CronJobSpec": ("jobTemplate",),
+    "CustomResourceDefinitionSpec": ("names",),
+    "CustomResourceDefinitionStatus": ("acceptedNames",),
+    "DaemonSetSpec": ("template", "updateStrategy"),
+    "DeploymentSpec": ("strategy", "template"),
+    "Event": ("involvedObject", "source", "deprecatedSource", "regarding"),
+    "FlowSchemaSpec": ("priorityLevelConfiguration",),
+    "HorizontalPodAutoscalerSpec": ("scaleTargetRef",),
+    "IngressStatus": ("loadBalancer",),
+    "JobSpec": ("template",),
+    "JobTemplateSpec": ("metadata", "spec"),
+    "NetworkPolicySpec": ("podSelector",),
+    "NodeDaemonEndpoints": ("kubeletEndpoint",),
+    "NodeStatus": ("daemonEndpoints", "nodeInfo"),
+    "PersistentVolumeClaimSpec": ("resources",),
+    "PodTemplate": ("template",),
+    "PodTemplateSpec": ("metadata", "spec"),
+    "ReplicaSetSpec": ("template",),
+    "ResourceClaimSpec": ("devices",),
+    "ResourceSliceSpec": ("pool",),
+    "RoleBinding": ("roleRef",),
+    "SelfSubjectReviewStatus": ("userInfo",),
+    "ServiceStatus": ("loadBalancer",),
+    "StatefulSetSpec": ("template", "updateStrategy"),
+    "TokenReviewStatus": ("user",),
+    "VolumeAttachmentSpec": ("source",),
+}
+"""Structs that a new object of a built-in kind holds by value: they are there, empty, before anyone sets them, so
+nobody becomes their owner by doing so."""
+
+_MISSING: Any = object()
+_needs_escape = re.compile('[\\x00-\\x1f"\\\\<>&\u2028\u2029]').search
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def _escaped(match: re.Match[str]) -> str:
+    character = match.group()
+    return _ESCAPES.get(character) or f"\\u{ord(character):04x}"
+
+
+def canonical(value: Any) -> str:
+    """JSON in the one spelling that Kubernetes uses inside path elements: compact, sorted, HTML-safe."""
+    if value.__class__ is str:
+        if _needs_escape(value) is None:
+            return f'"{value}"'
+        return '"' + re.sub('[\\x00-\\x1f"\\\\<>&\u2028\u2029]', _escaped, value) + '"'
+    if value.__class__ is float and value.is_integer() and abs(value) < 1e21:
+        return str(int(value))
+    if value.__class__ is dict:
+        return "{" + ",".join(f"{canonical(key)}:{canonical(value[key])}" for key in sorted(value)) + "}"
+    if value.__class__ is list:
+        return "[" + ",".join(map(canonical, value)) + "]"
+    return orjson.dumps(value).decode()
+
+
+class Node:
+    """One place in a schema. Children are looked at when they are first needed, once."""
+
+    def __init__(self, schema: Schema, *, is_open: bool = False) -> None:
+        self._schema = schema
+        self._is_open = is_open or schema.preserves_unknown  # Unknown fields are kept, here and everywhere below.
+        self.scalar = _scalar_of(schema)
+        """untyped, string, numeric or boolean; empty where no scalar may stand."""
+        self.is_map = schema.type in ("object", "") and not (schema.is_int_or_string or schema.is_quantity)
+        self.is_list = schema.type in ("array", "") and not (schema.is_int_or_string or schema.is_quantity)
+        self.is_raw = schema.name == _RAW_EXTENSION
+        if self.is_raw:
+            self.scalar, self.is_map, self.is_list = "untyped", True, True
+        self.has_atomic_map = schema.is_atomic_map or self.is_raw
+        self.list_type, self.keys = _list_type(schema)
+        self.shape = self._shape()
+        self._key_start = 'k:{"' + self.keys[0] + '":"' if len(self.keys) == 1 else ""
+        self._key_starts = tuple((key, f"{canonical(key)}:") for key in sorted(self.keys))
+
+    def _shape(self) -> int:
+        if self.is_map and self.is_list and self.scalar:
+            return ANY
+        if self.is_map:
+            return ATOMIC if self.has_atomic_map else MAP
+        if self.is_list:
+            return ATOMIC if self.list_type == "atomic" else LIST
+        return SCALAR
+
+    @cached_property
+    def fields(self) -> dict[str, Node]:
+        """The declared fields of a struct."""
+        if self.is_raw:
+            return {}
+        return {name: Node(child, is_open=self._is_open) for name, child in self._schema.properties.items()}
+
+    @cached_property
+    def element(self) -> Node | None:
+        """What stands at a key that is not a declared field; None where there may be none."""
+        if self.is_raw:
+            return ANYTHING_ATOMIC
+        if self._schema.additional is not None:
+            raw = self._schema.raw.get("additionalProperties")
+            return DEDUCED if raw is True else Node(self._schema.additional, is_open=self._is_open)
+        if self._schema.raw.get("additionalProperties") is False:
+            return None
+        return DEDUCED if self._is_open or not self._schema.properties else None
+
+    @cached_property
+    def rest(self) -> Node:
+        """`element`, or a guess from the value where an undeclared field slipped in."""
+        return self.element or DEDUCED
+
+    @cached_property
+    def item(self) -> Node:
+        return Node(self._schema.items, is_open=self._is_open) if self._schema.items is not None else ANYTHING_ATOMIC
+
+    @cached_property
+    def as_map(self) -> Node:
+        return self if self.shape != ANY else _Facet(self, ATOMIC if self.has_atomic_map else MAP)
+
+    @cached_property
+    def as_list(self) -> Node:
+        return self if self.shape != ANY else _Facet(self, ATOMIC if self.list_type == "atomic" else LIST)
+
+    @cached_property
+    def as_scalar(self) -> Node:
+        return self if self.shape != ANY else _Facet(self, SCALAR)
+
+    def facet(self, value: Any) -> Node:
+        """This node, seen as what `value` is. Null is taken for a map first, as Kubernetes does."""
+        if self.shape != ANY:
+            return self
+        if value is None or value.__class__ is dict:
+            return self.as_map
+        return self.as_list if value.__class__ is list else self.as_scalar
+
+    @cached_property
+    def key_defaults(self) -> dict[str, Any]:
+        items = self._schema.items
+        found = {} if items is None else {key: _default_key(items, key) for key in self.keys}
+        return {key: default for key, default in found.items() if default is not None}
+
+    def element_of(self, item: Any) -> str:
+        """Which item of an associative list this is: k:{"name":"a"} or v:"a". Raises ValueError where it cannot be."""
+        if self.list_type == "set":
+            if item.__class__ is dict:
+                raise ValueError("associative list without keys has an element that's a map type")
+            if item.__class__ is list:
+                raise ValueError("not supported: associative list with lists as elements")
+            if item is None:
+                raise ValueError("associative list without keys has an element that's an explicit null")
+            return "v:" + canonical(item)
+        if item.__class__ is not dict:
+            told = "a null element" if item is None else "non-map elements"
+            raise ValueError(f"associative list with keys may not have {told}")
+        if self._key_start:
+            value = item.get(self.keys[0])
+            if value.__class__ is str and _needs_escape(value) is None:
+                return f'{self._key_start}{value}"}}'
+        found = []
+        for key, start in self._key_starts:
+            value = item[key] if key in item else self.key_defaults.get(key, _MISSING)
+            if value is not _MISSING:
+                found.append(start + (str(value) if value.__class__ is int else canonical(value)))
+        if not found:
+            names = " ".join(f'"{key}"' for key in self.keys)
+            raise ValueError(
+                f"associative list with keys has an element that omits all key fields [{names}] "
+                "(and doesn't have default values for any key fields)"
+            )
+        return "k:{" + ",".join(found) + "}"
+
+    @cached_property
+    def empty(self) -> dict[str, Any]:
+        """An object of this kind before anything is set: required fields are zero, structs held by value are there."""
+        if not self._schema.name:
+            return {}
+        found: dict[str, Any] = {}
+        for name, child in self._schema.properties.items():
+            if _is_always_present(self._schema, name, child):
+                found[name] = Node(child).empty
+            elif name in self._schema.required:
+                found[name] = _zero(child)
+        return found
+
+
+class _Facet(Node):
+    """An ANY node, when its value is known to be one of map, list or scalar."""
+
+    def __init__(self, whole: Node, shape: int) -> None:
+        self.__dict__.update(whole.__dict__)
+        for seen in ("fields", "element", "rest", "item", "key_defaults"):
+            self.__dict__.pop(seen, None)
+        self.shape = shape
+
+
+def _is_always_present(schema: Schema, name: str, child: Schema) -> bool:
+    if not child.properties:
+        return False
+    if child.has_default:
+        return bool(child.default == {})
+    is_root = "apiVersion" in schema.properties and "kind" in schema.properties
+    return name in _ALWAYS_PRESENT.get(schema.go_name, ()) or (is_root and name in ("metadata", "spec", "status"))
+
+
+def _zero(schema: Schema) -> Any:
+    if schema.type == "string" and schema.format:
+        return None  # Times and the like have no zero that is written.
+    return {"string": "", "integer": 0, "number": 0, "boolean": False}.get(schema.type)
+
+
+def _default_key(items: Schema, key: str) -> Any:
+    child = items.properties.get(key)
+    if child is None:
+        return None
+    if child.has_default:
+        return child.default
+    known = _KEY_DEFAULTS.get(f"{items.go_name}.{key}")
+    if known is not None or not items.name or key not in items.required:
+        return known
+    return {"string": "", "integer": 0}.get(child.type)  # Built-in required fields are written even when zero.
+
+
+def _scalar_of(schema: Schema) -> str:
+    if schema.is_int_or_string or schema.is_quantity:
+        return "untyped"
+    if schema.type in ("integer", "number"):
+        return "numeric"
+    if schema.type == "string":
+        return "string" if schema.format in ("", "byte") else "untyped"
+    if schema.type == "boolean":
+        return "boolean"
+    return "" if schema.type in ("object", "array") else "untyped"
+
+
+def _list_type(schema: Schema) -> tuple[str, tuple[str, ...]]:
+    if "x-kubernetes-list-type" in schema.raw:
+        return schema.list_type, schema.list_map_keys if schema.list_type == "map" else ()
+    if "merge" in schema.patch_strategy and schema.type == "array":  # Older minors say it in this way only.
+        return ("map", (schema.patch_merge_key,)) if schema.patch_merge_key else ("set", ())
+    return "atomic", ()
+
+
+DEDUCED = Node(Schema({}))
+"""Nothing is known: maps are owned key by key, lists as a whole."""
+ANYTHING_ATOMIC = Node(Schema({"x-kubernetes-map-type": "atomic"}))
+"""Nothing is known, and nothing is taken apart."""
+
+_roots: WeakKeyDictionary[Schema, Node] = WeakKeyDictionary()
+
+
+def structure(schema: Schema) -> Node:
+    """The merge structure of a schema; made once for each."""
+    node = _roots.get(schema)
+    if node is None:
+        node = _roots[schema] = Node(schema)
+    return node
