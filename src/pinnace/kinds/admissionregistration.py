@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinnace.kinds import extension_rules
+from pinnace.kinds import extension_columns, extension_rules
 from pinnace.kinds import policy_conversions as conversions
 from pinnace.kinds.rows import GA, STATUS, Row, old, on_request
 
@@ -36,6 +36,7 @@ ROWS = (
         group=GROUP,
         name="MutatingAdmissionPolicy",
         plural="mutatingadmissionpolicies",
+        columns=extension_columns.MUTATING_ADMISSION_POLICY,
         namespaced=False,
         categories=_CATEGORIES,
         versions=_MUTATING_POLICY_VERSIONS,
@@ -45,6 +46,7 @@ ROWS = (
         group=GROUP,
         name="MutatingAdmissionPolicyBinding",
         plural="mutatingadmissionpolicybindings",
+        columns=extension_columns.ADMISSION_POLICY_BINDING,
         namespaced=False,
         categories=_CATEGORIES,
         versions=_MUTATING_POLICY_VERSIONS,
@@ -54,6 +56,7 @@ ROWS = (
         group=GROUP,
         name="MutatingWebhookConfiguration",
         plural="mutatingwebhookconfigurations",
+        columns=extension_columns.WEBHOOK_CONFIGURATION,
         namespaced=False,
         categories=_CATEGORIES,
         versions=_WEBHOOK_VERSIONS,
@@ -63,6 +66,7 @@ ROWS = (
         group=GROUP,
         name="ValidatingAdmissionPolicy",
         plural="validatingadmissionpolicies",
+        columns=extension_columns.VALIDATING_ADMISSION_POLICY,
         namespaced=False,
         categories=_CATEGORIES,
         versions=_VALIDATING_POLICY_VERSIONS,
@@ -73,6 +77,7 @@ ROWS = (
         group=GROUP,
         name="ValidatingAdmissionPolicyBinding",
         plural="validatingadmissionpolicybindings",
+        columns=extension_columns.ADMISSION_POLICY_BINDING,
         namespaced=False,
         categories=_CATEGORIES,
         versions=_VALIDATING_POLICY_VERSIONS,
@@ -82,6 +87,7 @@ ROWS = (
         group=GROUP,
         name="ValidatingWebhookConfiguration",
         plural="validatingwebhookconfigurations",
+        columns=extension_columns.WEBHOOK_CONFIGURATION,
         namespaced=False,
         categories=_CATEGORIES,
         versions=_WEBHOOK_VERSIONS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from pinnace.kinds import selectable, workload_rules
+from pinnace.kinds import selectable, workload_columns, workload_rules
 from pinnace.kinds import workload_conversions as conversions
 from pinnace.kinds.rows import GA, SCALE, STATUS, Row, old
 
@@ -16,6 +16,7 @@ ROWS = (
         group="apps",
         name="ControllerRevision",
         plural="controllerrevisions",
+        columns=workload_columns.CONTROLLER_REVISION,
         versions=(GA, _v1beta2(), _v1beta1()),
         strategy=workload_rules.CONTROLLER_REVISION,
     ),
@@ -23,6 +24,7 @@ ROWS = (
         group="apps",
         name="DaemonSet",
         plural="daemonsets",
+        columns=workload_columns.DAEMON_SET,
         short_names=("ds",),
         categories=("all",),
         versions=(
@@ -41,6 +43,7 @@ ROWS = (
         group="apps",
         name="Deployment",
         plural="deployments",
+        columns=workload_columns.DEPLOYMENT,
         short_names=("deploy",),
         categories=("all",),
         versions=(
@@ -63,6 +66,7 @@ ROWS = (
         group="apps",
         name="ReplicaSet",
         plural="replicasets",
+        columns=workload_columns.REPLICA_SET,
         short_names=("rs",),
         categories=("all",),
         versions=(
@@ -82,6 +86,7 @@ ROWS = (
         group="apps",
         name="StatefulSet",
         plural="statefulsets",
+        columns=workload_columns.STATEFUL_SET,
         short_names=("sts",),
         categories=("all",),
         versions=(

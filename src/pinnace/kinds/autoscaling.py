@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pinnace.kinds import autoscaling_conversions as conversions
-from pinnace.kinds import scaling_rules
+from pinnace.kinds import scaling_rules, workload_columns
 from pinnace.kinds.rows import STATUS, Row, Version, old
 
 ROWS = (
@@ -11,6 +11,7 @@ ROWS = (
         group="autoscaling",
         name="HorizontalPodAutoscaler",
         plural="horizontalpodautoscalers",
+        columns=workload_columns.HORIZONTAL_POD_AUTOSCALER,
         short_names=("hpa",),
         categories=("all",),
         versions=(

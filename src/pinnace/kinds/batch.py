@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinnace.kinds import batch_rules, selectable
+from pinnace.kinds import batch_rules, selectable, workload_columns
 from pinnace.kinds.rows import GA, STATUS, Row, old
 
 ROWS = (
@@ -10,6 +10,7 @@ ROWS = (
         group="batch",
         name="CronJob",
         plural="cronjobs",
+        columns=workload_columns.CRON_JOB,
         short_names=("cj",),
         categories=("all",),
         versions=(GA, old("v1beta1", deprecated="1.21", removed="1.25", replacement="batch/v1")),
@@ -20,6 +21,7 @@ ROWS = (
         group="batch",
         name="Job",
         plural="jobs",
+        columns=workload_columns.JOB,
         categories=("all",),
         versions=(GA,),
         subresources=(STATUS,),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinnace.kinds import access_rules, selectable
+from pinnace.kinds import access_columns, access_rules, selectable
 from pinnace.kinds import policy_conversions as conversions
 from pinnace.kinds.rows import CHANGE, GA, STATUS, Row, old, on_request
 
@@ -13,6 +13,7 @@ ROWS = (
         group=GROUP,
         name="CertificateSigningRequest",
         plural="certificatesigningrequests",
+        columns=access_columns.CERTIFICATE_SIGNING_REQUEST,
         short_names=("csr",),
         namespaced=False,
         versions=(
@@ -34,6 +35,7 @@ ROWS = (
         group=GROUP,
         name="ClusterTrustBundle",
         plural="clustertrustbundles",
+        columns=access_columns.CLUSTER_TRUST_BUNDLE,
         namespaced=False,
         versions=(
             GA,
@@ -47,6 +49,7 @@ ROWS = (
         group=GROUP,
         name="PodCertificateRequest",
         plural="podcertificaterequests",
+        columns=access_columns.POD_CERTIFICATE_REQUEST,
         versions=(GA, on_request("v1beta1", deprecated="1.38", removed="1.41"), on_request("v1alpha1")),
         subresources=(STATUS,),
         selectable=selectable.POD_CERTIFICATE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinnace.kinds import config_rules
+from pinnace.kinds import config_columns, config_rules
 from pinnace.kinds.rows import GA, Row, old, on_request
 
 GROUP = "coordination.k8s.io"
@@ -12,6 +12,7 @@ ROWS = (
         group=GROUP,
         name="LeaseCandidate",
         plural="leasecandidates",
+        columns=config_columns.LEASE_CANDIDATE,
         versions=(
             on_request("v1beta1", deprecated="1.36", removed="1.39"),
             on_request("v1alpha2", deprecated="1.35", removed="1.38"),
@@ -23,6 +24,7 @@ ROWS = (
         group=GROUP,
         name="Lease",
         plural="leases",
+        columns=config_columns.LEASE,
         versions=(GA, old("v1beta1", deprecated="1.19", removed="1.22", replacement="coordination.k8s.io/v1")),
         strategy=config_rules.LEASE,
     ),

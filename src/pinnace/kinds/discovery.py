@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pinnace.kinds import network_columns, network_rules
 from pinnace.kinds import network_conversions as conversions
-from pinnace.kinds import network_rules
 from pinnace.kinds.rows import GA, Row, old
 
 ROWS = (
@@ -11,6 +11,7 @@ ROWS = (
         group="discovery.k8s.io",
         name="EndpointSlice",
         plural="endpointslices",
+        columns=network_columns.ENDPOINT_SLICE,
         versions=(
             GA,
             old(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from pinnace.kinds import extension_rules
+from pinnace.kinds import extension_columns, extension_rules
 from pinnace.kinds import policy_conversions as conversions
 from pinnace.kinds.rows import GA, STATUS, Row, Version
 
@@ -18,6 +18,7 @@ ROWS = (
         group=GROUP,
         name="FlowSchema",
         plural="flowschemas",
+        columns=extension_columns.FLOW_SCHEMA,
         namespaced=False,
         versions=(GA, _v1beta3(), _v1beta2(), _v1beta1()),
         subresources=(STATUS,),
@@ -27,6 +28,7 @@ ROWS = (
         group=GROUP,
         name="PriorityLevelConfiguration",
         plural="prioritylevelconfigurations",
+        columns=extension_columns.PRIORITY_LEVEL_CONFIGURATION,
         namespaced=False,
         versions=(
             GA,

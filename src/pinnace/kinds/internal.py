@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pinnace.kinds import extension_columns
 from pinnace.kinds.rows import STATUS, Row, on_request
 
 ROWS = (
@@ -9,6 +10,7 @@ ROWS = (
         group="internal.apiserver.k8s.io",
         name="StorageVersion",
         plural="storageversions",
+        columns=extension_columns.STORAGE_VERSION,
         namespaced=False,
         versions=(on_request("v1alpha1"),),
         subresources=(STATUS,),

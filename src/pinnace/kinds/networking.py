@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pinnace.kinds import network_columns, network_rules
 from pinnace.kinds import network_conversions as conversions
-from pinnace.kinds import network_rules
 from pinnace.kinds.rows import GA, STATUS, Row, old, on_request
 
 GROUP = "networking.k8s.io"
@@ -22,6 +22,7 @@ ROWS = (
         group=GROUP,
         name="IngressClass",
         plural="ingressclasses",
+        columns=network_columns.INGRESS_CLASS,
         namespaced=False,
         versions=(GA, old("v1beta1", deprecated="1.19", removed="1.22", replacement=_V1)),
         strategy=network_rules.INGRESS_CLASS,
@@ -30,6 +31,7 @@ ROWS = (
         group=GROUP,
         name="Ingress",
         plural="ingresses",
+        columns=network_columns.INGRESS,
         short_names=("ing",),
         versions=(
             GA,
@@ -60,6 +62,7 @@ ROWS = (
         group=GROUP,
         name="IPAddress",
         plural="ipaddresses",
+        columns=network_columns.IP_ADDRESS,
         short_names=("ip",),
         namespaced=False,
         versions=(GA, on_request("v1beta1", deprecated="1.34", removed="1.37"), on_request("v1alpha1")),
@@ -69,6 +72,7 @@ ROWS = (
         group=GROUP,
         name="NetworkPolicy",
         plural="networkpolicies",
+        columns=network_columns.NETWORK_POLICY,
         short_names=("netpol",),
         versions=(GA, old("v1beta1", group="extensions", deprecated="1.9", removed="1.16", replacement=_V1)),
         strategy=network_rules.NETWORK_POLICY,
@@ -77,6 +81,7 @@ ROWS = (
         group=GROUP,
         name="ServiceCIDR",
         plural="servicecidrs",
+        columns=network_columns.SERVICE_CIDR,
         namespaced=False,
         versions=(GA, on_request("v1beta1", deprecated="1.34", removed="1.37"), on_request("v1alpha1")),
         subresources=(STATUS,),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinnace.kinds import config_rules
+from pinnace.kinds import config_columns, config_rules
 from pinnace.kinds.rows import GA, Row, old
 
 ROWS = (
@@ -10,6 +10,7 @@ ROWS = (
         group="node.k8s.io",
         name="RuntimeClass",
         plural="runtimeclasses",
+        columns=config_columns.RUNTIME_CLASS,
         namespaced=False,
         versions=(GA, old("v1beta1", deprecated="1.22", removed="1.25")),
         strategy=config_rules.RUNTIME_CLASS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pinnace.kinds import policy_conversions as conversions
-from pinnace.kinds import scaling_rules
+from pinnace.kinds import scaling_rules, workload_columns
 from pinnace.kinds.rows import GA, STATUS, Row, old
 
 ROWS = (
@@ -11,6 +11,7 @@ ROWS = (
         group="policy",
         name="PodDisruptionBudget",
         plural="poddisruptionbudgets",
+        columns=workload_columns.POD_DISRUPTION_BUDGET,
         short_names=("pdb",),
         versions=(
             GA,

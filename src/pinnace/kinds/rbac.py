@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinnace.kinds import access_rules
+from pinnace.kinds import access_columns, access_rules
 from pinnace.kinds.rows import GA, Row, old
 
 GROUP = "rbac.authorization.k8s.io"
@@ -13,6 +13,7 @@ ROWS = (
         group=GROUP,
         name="ClusterRoleBinding",
         plural="clusterrolebindings",
+        columns=access_columns.CLUSTER_ROLE_BINDING,
         namespaced=False,
         versions=_VERSIONS,
         strategy=access_rules.CLUSTER_ROLE_BINDING,
@@ -29,6 +30,7 @@ ROWS = (
         group=GROUP,
         name="RoleBinding",
         plural="rolebindings",
+        columns=access_columns.ROLE_BINDING,
         versions=_VERSIONS,
         strategy=access_rules.ROLE_BINDING,
     ),

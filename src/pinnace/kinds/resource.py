@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pinnace.kinds import cells, device_columns, device_rules, selectable
 from pinnace.kinds import device_conversions as conversions
-from pinnace.kinds import device_rules, selectable
 from pinnace.kinds.rows import GA, STATUS, Row, on_request
 
 GROUP = "resource.k8s.io"
@@ -14,6 +14,7 @@ ROWS = (
         group=GROUP,
         name="DeviceClass",
         plural="deviceclasses",
+        columns=cells.NAME_AND_AGE,
         namespaced=False,
         versions=(GA, _BETA2, on_request("v1beta1", deprecated="1.35", removed="1.38"), on_request("v1alpha3")),
         strategy=device_rules.DEVICE_CLASS,
@@ -22,6 +23,7 @@ ROWS = (
         group=GROUP,
         name="ResourceClaim",
         plural="resourceclaims",
+        columns=device_columns.RESOURCE_CLAIM,
         versions=(
             GA,
             _BETA2,
@@ -41,6 +43,7 @@ ROWS = (
         group=GROUP,
         name="ResourceClaimTemplate",
         plural="resourceclaimtemplates",
+        columns=cells.NAME_AND_AGE,
         versions=(
             GA,
             _BETA2,
@@ -59,6 +62,7 @@ ROWS = (
         group=GROUP,
         name="ResourceSlice",
         plural="resourceslices",
+        columns=device_columns.RESOURCE_SLICE,
         namespaced=False,
         versions=(
             GA,
@@ -79,6 +83,7 @@ ROWS = (
         group=GROUP,
         name="DeviceTaintRule",
         plural="devicetaintrules",
+        columns=device_columns.DEVICE_TAINT_RULE,
         namespaced=False,
         versions=(
             GA,
@@ -92,6 +97,7 @@ ROWS = (
         group=GROUP,
         name="ResourcePoolStatusRequest",
         plural="resourcepoolstatusrequests",
+        columns=device_columns.RESOURCE_POOL_STATUS_REQUEST,
         namespaced=False,
         versions=(on_request("v1alpha3", deprecated="1.39", removed="1.42"),),
         subresources=(STATUS,),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
+from pinnace.kinds import cells
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import ALL_VERBS, Column, Resource, Strategy, Subresource
 from pinnace.schema.shape import Schema
@@ -85,7 +86,7 @@ class Row:
     """A pair of name and verbs where the kind itself travels through."""
     since: Mapping[str, str] = field(default_factory=dict)
     """The first minor of a subresource that is younger than the oldest minor served here."""
-    columns: tuple[Column, ...] = ()
+    columns: tuple[Column, ...] = cells.PLAIN
     selectable: Mapping[str, Callable[[Object], str]] = field(default_factory=dict)
     strategy: Strategy = PLAIN
 
@@ -114,7 +115,7 @@ def resource(row: Row, version: Version, stored_version: Version, definitions: D
         verbs=row.verbs,
         subresources=_subresources(row, version, kind, definitions.minor),
         schema_of=_schema_of(version, kind, stored, definitions),
-        columns=row.columns,
+        columns=tuple(_documented(column, definitions) for column in row.columns),
         selectable=row.selectable if version.selectable is None else version.selectable,
         strategy=row.strategy,
         stored=stored,
@@ -122,6 +123,18 @@ def resource(row: Row, version: Version, stored_version: Version, definitions: D
         deprecation=_deprecation(version, kind, definitions.minor),
         **_conversions(version, stored_version),
     )
+
+
+def _documented(column: Column, definitions: Definitions) -> Column:
+    """The column with its description, where it only says which field documents it."""
+    if not column.description.startswith("io.k8s."):
+        return column
+    name, _, documented = column.description.rpartition(".")
+    try:
+        fields = definitions.schema(name).raw.get("properties", {})
+    except KeyError:
+        fields = {}  # Younger than this minor.
+    return replace(column, description=fields.get(documented, {}).get("description", ""))
 
 
 def _conversions(version: Version, stored: Version) -> dict[str, Convert]:

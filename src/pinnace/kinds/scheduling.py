@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinnace.kinds import config_rules
+from pinnace.kinds import cells, config_columns, config_rules
 from pinnace.kinds.rows import GA, STATUS, Row, old, on_request
 
 GROUP = "scheduling.k8s.io"
@@ -12,6 +12,7 @@ ROWS = (
         group=GROUP,
         name="PriorityClass",
         plural="priorityclasses",
+        columns=config_columns.PRIORITY_CLASS,
         short_names=("pc",),
         namespaced=False,
         versions=(GA, old("v1beta1", deprecated="1.14", removed="1.22", replacement="scheduling.k8s.io/v1")),
@@ -21,6 +22,7 @@ ROWS = (
         group=GROUP,
         name="PodGroup",
         plural="podgroups",
+        columns=config_columns.POD_GROUP,
         versions=(on_request("v1beta1"), on_request("v1alpha3"), on_request("v1alpha2")),
         subresources=(STATUS,),
     ),
@@ -28,6 +30,7 @@ ROWS = (
         group=GROUP,
         name="CompositePodGroup",
         plural="compositepodgroups",
+        columns=cells.NAME_AND_AGE,
         versions=(on_request("v1alpha3"),),
         subresources=(STATUS,),
     ),
@@ -35,6 +38,7 @@ ROWS = (
         group=GROUP,
         name="Workload",
         plural="workloads",
+        columns=cells.NAME_AND_AGE,
         versions=(on_request("v1beta1"), on_request("v1alpha3"), on_request("v1alpha2"), on_request("v1alpha1")),
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinnace.kinds import storage_rules
+from pinnace.kinds import storage_columns, storage_rules
 from pinnace.kinds.rows import GA, STATUS, Row, Version, old, on_request
 
 GROUP = "storage.k8s.io"
@@ -14,6 +14,7 @@ ROWS = (
         group=GROUP,
         name="CSIDriver",
         plural="csidrivers",
+        columns=storage_columns.CSI_DRIVER,
         namespaced=False,
         versions=(GA, _BETA),
         strategy=storage_rules.CSI_DRIVER,
@@ -22,6 +23,7 @@ ROWS = (
         group=GROUP,
         name="CSINode",
         plural="csinodes",
+        columns=storage_columns.CSI_NODE,
         namespaced=False,
         versions=(GA, old("v1beta1", deprecated="1.17", removed="1.22", replacement=_V1)),
         strategy=storage_rules.CSI_NODE,
@@ -38,6 +40,7 @@ ROWS = (
         group=GROUP,
         name="StorageClass",
         plural="storageclasses",
+        columns=storage_columns.STORAGE_CLASS,
         short_names=("sc",),
         namespaced=False,
         versions=(GA, _BETA),
@@ -47,6 +50,7 @@ ROWS = (
         group=GROUP,
         name="VolumeAttachment",
         plural="volumeattachments",
+        columns=storage_columns.VOLUME_ATTACHMENT,
         namespaced=False,
         versions=(
             GA,
@@ -59,6 +63,7 @@ ROWS = (
         group=GROUP,
         name="VolumeAttributesClass",
         plural="volumeattributesclasses",
+        columns=storage_columns.VOLUME_ATTRIBUTES_CLASS,
         short_names=("vac",),
         namespaced=False,
         versions=(

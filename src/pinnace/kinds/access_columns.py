@@ -1,0 +1,101 @@
+"""The columns of role bindings and certificate requests."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pinnace.kinds.cells import AGE, NAME, NONE, at, human_duration, labels_at, nonempty_at, reach, string, text
+from pinnace.model.objects import Object
+from pinnace.model.resources import Column
+
+_RBAC = "io.k8s.api.rbac.v1"
+_CERTIFICATES = "io.k8s.api.certificates.v1"
+
+
+def _role(binding: Object, now: datetime) -> str:
+    role = binding.get("roleRef") or {}
+    return f"{role.get('kind', '')}/{role.get('name', '')}"
+
+
+def _subjects(kind: str) -> Any:
+    def value(binding: Object, now: datetime) -> str:
+        return ", ".join(_subject(found) for found in binding.get("subjects") or () if found.get("kind") == kind)
+
+    return value
+
+
+def _subject(subject: Object) -> str:
+    name = text(subject.get("name"))
+    return f"{subject.get('namespace', '')}/{name}" if subject.get("kind") == "ServiceAccount" else name
+
+
+def _binding_columns(kind: str, called: str) -> tuple[Column, ...]:
+    return (
+        NAME,
+        string("Role", f"{_RBAC}.{kind}.roleRef", _role),
+        AGE,
+        string("Users", f"Users in the {called}", _subjects("User"), wide=True),
+        string("Groups", f"Groups in the {called}", _subjects("Group"), wide=True),
+        string("ServiceAccounts", f"ServiceAccounts in the {called}", _subjects("ServiceAccount"), wide=True),
+    )
+
+
+ROLE_BINDING = _binding_columns("RoleBinding", "roleBinding")
+CLUSTER_ROLE_BINDING = _binding_columns("ClusterRoleBinding", "clusterRoleBinding")
+
+
+def _requested_duration(request: Object, now: datetime) -> str:
+    seconds = reach(request, "spec", "expirationSeconds")
+    return NONE if seconds is None else human_duration(seconds)
+
+
+def _request_state(request: Object, now: datetime) -> str:
+    found = {condition.get("type") for condition in reach(request, "status", "conditions") or ()}
+    state = "Denied" if "Denied" in found else "Approved" if "Approved" in found else "Pending"
+    if "Failed" in found:
+        state += ",Failed"
+    return f"{state},Issued" if reach(request, "status", "certificate") else state
+
+
+_REQUEST = f"{_CERTIFICATES}.CertificateSigningRequest"
+CERTIFICATE_SIGNING_REQUEST = (
+    NAME,
+    AGE,
+    string("SignerName", f"{_REQUEST}Spec.signerName", nonempty_at("spec.signerName", NONE)),
+    string("Requestor", "Base64-encoded PKCS#10 CSR data", at("spec.username")),
+    string("RequestedDuration", f"{_REQUEST}Spec.expirationSeconds", _requested_duration),
+    string("Condition", "Conditions applied to the request, such as approval or denial.", _request_state),
+)
+CLUSTER_TRUST_BUNDLE = (
+    NAME,
+    string(
+        "SignerName",
+        "io.k8s.api.certificates.v1beta1.ClusterTrustBundleSpec.signerName",
+        nonempty_at("spec.signerName", NONE),
+    ),
+)
+
+
+def _pod_request_state(request: Object, now: datetime) -> str:
+    state = "Pending"
+    for condition in reach(request, "status", "conditions") or ():
+        if condition.get("type") in ("Issued", "Denied", "Failed"):
+            state = condition["type"]
+    return state
+
+
+_POD_REQUEST = "io.k8s.api.certificates.v1beta1.PodCertificateRequestSpec"
+POD_CERTIFICATE_REQUEST = (
+    NAME,
+    string("PodName", f"{_POD_REQUEST}.podName", at("spec.podName")),
+    string("ServiceAccountName", f"{_POD_REQUEST}.serviceAccountName", at("spec.serviceAccountName")),
+    string("NodeName", f"{_POD_REQUEST}.nodeName", at("spec.nodeName")),
+    string("SignerName", f"{_POD_REQUEST}.signerName", at("spec.signerName")),
+    string("State", "Is the request Pending, Issued, Denied, or Failed?", _pod_request_state),
+    string(
+        "UnverifiedUserAnnotations",
+        f"{_POD_REQUEST}.unverifiedUserAnnotations",
+        labels_at("spec.unverifiedUserAnnotations"),
+    ),
+)
