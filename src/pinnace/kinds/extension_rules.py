@@ -1,15 +1,264 @@
-"""What is special about webhooks, policies, API services and flow control."""
+"""What is special about API services, custom resource definitions and migrations.
 
+Webhooks, admission policies and flow control have a file each, and are named here, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pinnace.kinds import flow_control_rules, policy_rules, webhook_rules
+from pinnace.kinds.certificate_parsing import decoded
+from pinnace.kinds.field_checks import choice_faults, condition_faults, immutable_faults, name_faults
+from pinnace.kinds.go_view import GoStruct
+from pinnace.model import names
+from pinnace.model.causes import IMMUTABLE, Cause, invalid, required
+from pinnace.model.clock import SystemClock, to_rfc3339
+from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 
-MUTATING_WEBHOOK_CONFIGURATION = Strategy()
-VALIDATING_WEBHOOK_CONFIGURATION = Strategy()
-VALIDATING_ADMISSION_POLICY = Strategy()
-VALIDATING_ADMISSION_POLICY_BINDING = Strategy()
-MUTATING_ADMISSION_POLICY = Strategy()
-MUTATING_ADMISSION_POLICY_BINDING = Strategy()
-API_SERVICE = Strategy()
-CUSTOM_RESOURCE_DEFINITION = Strategy()
-FLOW_SCHEMA = Strategy()
-PRIORITY_LEVEL_CONFIGURATION = Strategy()
-STORAGE_VERSION_MIGRATION = Strategy()
+LOCAL_AVAILABLE = {
+    "type": "Available",
+    "status": "True",
+    "reason": "Local",
+    "message": "Local APIServices are always available",
+}
+MIXED_CASE = "may have mixed case, but should otherwise match: "
+
+
+def _any_name(name: str) -> list[str]:
+    """Whether a name is right depends on the whole object, so `validate` says it."""
+    return names.path_segment(name)
+
+
+# --- API services
+
+
+def _default_api_service(service: Object) -> None:
+    spec = service.setdefault("spec", {})
+    if (reference := spec.get("service")) is not None:
+        webhook_rules.default_service(reference)
+    for field in ("groupPriorityMinimum", "versionPriority"):
+        spec.setdefault(field, 0)
+    service.setdefault("status", {})
+
+
+def _prepare_api_service(service: Object, old: Object | None) -> None:
+    if old is None and service.get("spec", {}).get("service") is None:
+        now = to_rfc3339(SystemClock().now())
+        service["status"] = {"conditions": [{**LOCAL_AVAILABLE, "lastTransitionTime": now}]}
+
+
+def _api_service_faults(service: Object, old: Object | None) -> Iterator[Cause]:
+    spec, name = service.get("spec", {}), service["metadata"].get("name", "")
+    group, version = spec.get("group", ""), spec.get("version", "")
+    if not names.path_segment(name) and name != f"{version}.{group}":
+        yield invalid("metadata.name", name, f'must be `spec.version+"."+spec.group`: "{version}.{group}"')
+    if not group and version != "v1":
+        yield required("spec.group", "only v1 may have an empty group and it better be legacy kube")
+    if group:
+        yield from name_faults(group, names.dns_subdomain, "spec.group")
+    yield from name_faults(version, names.dns1035_label, "spec.version")
+    for field, most in (("groupPriorityMinimum", 20000), ("versionPriority", 1000)):
+        if not 0 < spec.get(field, 0) <= most:
+            yield invalid(f"spec.{field}", spec.get(field, 0), f"must be positive and less than {most}")
+    yield from _backend_faults(spec)
+
+
+def _backend_faults(spec: Mapping[str, Any]) -> Iterator[Cause]:
+    bundle, trusting = decoded(spec.get("caBundle") or ""), bool(spec.get("insecureSkipTLSVerify"))
+    if (service := spec.get("service")) is None:
+        if bundle:
+            yield invalid("spec.caBundle", f"{len(bundle)} bytes", "local APIServices may not have a caBundle")
+        if trusting:
+            yield invalid("spec.insecureSkipTLSVerify", True, "local APIServices may not have insecureSkipTLSVerify")
+        return
+    for field in ("namespace", "name"):
+        if not service.get(field):
+            yield required(f"spec.service.{field}")
+    port = service.get("port", 443)
+    if faults := names.port_number(port):
+        yield invalid("spec.service.port", port, f"port is not valid: {', '.join(faults)}")
+    if trusting and bundle:
+        yield invalid("spec.insecureSkipTLSVerify", True, "may not be true if caBundle is present")
+
+
+def _api_service_status_faults(service: Object, old: Object | None) -> Iterator[Cause]:
+    for i, condition in enumerate(service.get("status", {}).get("conditions") or []):
+        statuses = ("True", "False", "Unknown")
+        yield from choice_faults(condition.get("status", ""), statuses, f"status.conditions[{i}].status")
+
+
+# --- custom resource definitions
+
+
+def _default_definition(definition: Object) -> None:
+    spec = definition.setdefault("spec", {})
+    said = spec.setdefault("names", {})
+    kind = said.get("kind", "")
+    if not said.get("singular") and kind:
+        said["singular"] = kind.lower()
+    if not said.get("listKind") and kind:
+        said["listKind"] = f"{kind}List"
+    conversion = spec.setdefault("conversion", {"strategy": "None"})
+    service = ((conversion.get("webhook") or {}).get("clientConfig") or {}).get("service")
+    if service is not None:
+        webhook_rules.default_service(service)
+    status = definition.setdefault("status", {})
+    status.setdefault("conditions", None)  # The API says null before anything is known.
+    status.setdefault("acceptedNames", {"plural": "", "kind": ""})
+    if not status.get("storedVersions"):
+        status["storedVersions"] = _storage_versions(spec)[:1] or None
+
+
+def _prepare_definition(definition: Object, old: Object | None) -> None:
+    stored = definition.setdefault("status", {}).get("storedVersions") or []
+    storage = [name for name in _storage_versions(definition.get("spec", {}))[:1] if name not in stored]
+    definition["status"]["storedVersions"] = [*stored, *storage] or None
+
+
+def _storage_versions(spec: Mapping[str, Any]) -> list[str]:
+    return [version.get("name", "") for version in spec.get("versions") or [] if version.get("storage")]
+
+
+def _definition_faults(definition: Object, old: Object | None) -> Iterator[Cause]:
+    spec, name = definition.get("spec", {}), definition["metadata"].get("name", "")
+    group, said = spec.get("group", ""), spec.get("names", {})
+    if old is None and name != f"{said.get('plural', '')}.{group}":
+        yield invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
+    yield from _group_faults(group, "spec.group")
+    if not spec.get("scope"):
+        yield required("spec.scope")
+    else:
+        yield from choice_faults(spec["scope"], ("Cluster", "Namespaced"), "spec.scope")
+    yield from _version_faults(spec.get("versions") or [], "spec.versions")
+    for field in ("plural", "singular", "kind", "listKind"):
+        if not said.get(field):
+            yield required(f"spec.names.{field}")
+    yield from _resource_name_faults(said, "spec.names")
+    if old is not None:
+        before = old.get("spec", {})
+        if _is_established(old):
+            yield from immutable_faults(spec.get("scope", ""), before.get("scope", ""), "spec.scope")
+            kind, kind_before = said.get("kind", ""), before.get("names", {}).get("kind", "")
+            yield from immutable_faults(kind, kind_before, "spec.names.kind")
+        yield from immutable_faults(group, before.get("group", ""), "spec.group")
+        plural, plural_before = said.get("plural", ""), before.get("names", {}).get("plural", "")
+        yield from immutable_faults(plural, plural_before, "spec.names.plural")
+
+
+def _is_established(definition: Object) -> bool:
+    conditions = definition.get("status", {}).get("conditions") or []
+    return any(item.get("type") == "Established" and item.get("status") == "True" for item in conditions)
+
+
+def _group_faults(group: str, path: str) -> Iterator[Cause]:
+    if not group:
+        yield required(path)
+    elif faults := names.dns_subdomain(group):
+        yield invalid(path, group, ",".join(faults))
+    elif "." not in group:
+        yield invalid(path, group, "should be a domain with at least one dot")
+
+
+def _version_faults(versions: Sequence[Mapping[str, Any]], path: str) -> Iterator[Cause]:
+    for i, version in enumerate(versions):
+        if (version.get("schema") or {}).get("openAPIV3Schema") is None:
+            yield required(f"{path}[{i}].schema.openAPIV3Schema")
+    version_names = [version.get("name", "") for version in versions]
+    for i, name in enumerate(version_names):
+        if faults := names.dns1035_label(name):
+            yield invalid(f"{path}[{i}].name", name, ",".join(faults))
+    if len(set(version_names)) != len(version_names):
+        yield invalid(path, list(versions), "must contain unique version names")
+    if sum(bool(version.get("storage")) for version in versions) != 1:
+        yield invalid(path, list(versions) or None, "must have exactly one version marked as storage version")
+
+
+def _resource_name_faults(said: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    for field in ("plural", "singular", "kind", "listKind"):
+        name = said.get(field, "")
+        mixed = field in ("kind", "listKind")
+        if name and (faults := names.dns1035_label(name.lower() if mixed else name)):
+            yield invalid(f"{path}.{field}", name, (MIXED_CASE if mixed else "") + ",".join(faults))
+    for i, name in enumerate(said.get("shortNames") or []):
+        if faults := names.dns1035_label(name):
+            yield invalid(f"{path}.shortNames[{i}]", name, ",".join(faults))
+    if said.get("kind") and said.get("kind") == said.get("listKind"):
+        yield invalid(f"{path}.listKind", said["listKind"], "kind and listKind may not be the same")
+    for i, name in enumerate(said.get("categories") or []):
+        if faults := names.dns1035_label(name):
+            yield invalid(f"{path}.categories[{i}]", name, ",".join(faults))
+
+
+# --- migrations of stored versions
+
+_MIGRATION_SPEC = GoStruct("Resource", Resource=GoStruct("group='' resource=''"), inline=("Resource",))
+
+
+def _default_migration(migration: Object) -> None:
+    migration.setdefault("status", {})
+
+
+def _migration_faults(migration: Object, old: Object | None) -> Iterator[Cause]:
+    spec = migration.get("spec", {})
+    resource = spec.get("resource", {})
+    if not resource.get("resource"):
+        yield required("spec.resource.resource", "resource is required to be set")
+    elif faults := names.dns1035_label(resource["resource"]):
+        yield invalid("spec.resource.resource", resource["resource"], ",".join(faults))
+    if resource.get("group") and (faults := names.dns_subdomain(resource["group"])):
+        yield invalid("spec.resource.group", resource["group"], ",".join(faults))
+    if old is not None:
+        yield from immutable_faults(spec, old.get("spec", {}), "spec", shown=_MIGRATION_SPEC.view)
+
+
+def _migration_status_faults(migration: Object, old: Object | None) -> Iterator[Cause]:
+    status, before = migration.get("status", {}), (old or {}).get("status", {})
+    conditions = status.get("conditions") or []
+    yield from condition_faults(conditions, "status.conditions")
+    if before.get("resourceVersion") and before["resourceVersion"] != status.get("resourceVersion"):
+        yield invalid("status.resourceVersion", status.get("resourceVersion", ""), IMMUTABLE)
+    outcomes, outcomes_before = _outcomes(status), _outcomes(before)
+    if {"Succeeded", "Failed"} <= outcomes:
+        detail = "Both success and failed conditions cannot be true at the same time"
+        yield invalid("status.conditions", conditions, detail)
+    for type_, told in (("Succeeded", "Success"), ("Failed", "Failed")):
+        if type_ in outcomes_before and type_ not in outcomes:
+            yield invalid("status.conditions", conditions, f"{told} condition cannot be set to false once it is true")
+
+
+def _outcomes(status: Mapping[str, Any]) -> set[str]:
+    return {item.get("type", "") for item in status.get("conditions") or [] if item.get("status") == "True"}
+
+
+MUTATING_WEBHOOK_CONFIGURATION = webhook_rules.MUTATING_WEBHOOK_CONFIGURATION
+VALIDATING_WEBHOOK_CONFIGURATION = webhook_rules.VALIDATING_WEBHOOK_CONFIGURATION
+VALIDATING_ADMISSION_POLICY = policy_rules.VALIDATING_ADMISSION_POLICY
+VALIDATING_ADMISSION_POLICY_BINDING = policy_rules.VALIDATING_ADMISSION_POLICY_BINDING
+MUTATING_ADMISSION_POLICY = policy_rules.MUTATING_ADMISSION_POLICY
+MUTATING_ADMISSION_POLICY_BINDING = policy_rules.MUTATING_ADMISSION_POLICY_BINDING
+FLOW_SCHEMA = flow_control_rules.FLOW_SCHEMA
+PRIORITY_LEVEL_CONFIGURATION = flow_control_rules.PRIORITY_LEVEL_CONFIGURATION
+API_SERVICE = Strategy(
+    default=_default_api_service,
+    prepare=_prepare_api_service,
+    validate=_api_service_faults,
+    validate_status=_api_service_status_faults,
+    name_rule=_any_name,
+    may_update_unconditionally=False,
+)
+CUSTOM_RESOURCE_DEFINITION = Strategy(
+    default=_default_definition,
+    prepare=_prepare_definition,
+    validate=_definition_faults,
+    tracks_generation=True,
+    may_update_unconditionally=False,
+)
+STORAGE_VERSION_MIGRATION = Strategy(
+    default=_default_migration,
+    validate=_migration_faults,
+    validate_status=_migration_status_faults,
+    may_update_unconditionally=False,
+)
