@@ -76,6 +76,10 @@ class Strategy:
     may_update_unconditionally: bool = True
     """An update without resourceVersion overwrites whatever is there."""
     may_create_on_update: bool = False
+    facet_faults: Mapping[str, Callable[[Object, Object], Iterable[Cause]]] = field(default_factory=dict)
+    """By subresource: the faults of an update through it, where they are not those of the main URL."""
+    takes_strategic_patches: bool = True
+    """Custom kinds do not: their schemas say nothing of merge keys."""
     keeps_status_on_create: bool = False
     """Nodes are born with a status; other kinds get theirs through /status."""
     grace: Callable[[Object, int | None], int] | None = None

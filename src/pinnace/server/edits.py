@@ -25,8 +25,8 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCHES = frozenset(("application/apply-patch+yaml", "application/apply-patch+cbor"))
 
-Decode = Callable[[Object, str], Object]
-"""Read an object as its kind; the second argument says for the error what is read."""
+Decode = Callable[[Object], Object]
+"""Read what a patch leaves as an object of its kind."""
 
 
 def creation(call: Call, obj: Object) -> Edit:
@@ -70,20 +70,24 @@ def patch(call: Call, content_type: str, document: Any, decode: Decode) -> Edit:
     def edit(live: Object | None) -> Object:
         if live is None:
             raise call.not_found()
-        if content_type == JSON_PATCH:
-            wanted = patches.json_patch(live, document)
-        elif content_type == MERGE_PATCH:
-            wanted = patches.merge_patch(live, document)
-        else:
+        if content_type == STRATEGIC_PATCH:
             wanted = strategic.merge(live, document, call.resource.schema)
-        if not isinstance(wanted, dict):
-            raise errors.BadRequest("a patch must leave an object, and this one leaves something else")
-        wanted = decode(wanted, "patch")
+        else:
+            wanted = patched(live, content_type, document)
+        wanted = decode(wanted)
         if wanted.get("metadata", {}).get("resourceVersion", "") != live["metadata"]["resourceVersion"]:
             raise call.conflict(MODIFIED)
         return wanted
 
     return edit
+
+
+def patched(obj: Object, content_type: str, document: Any) -> Object:
+    """The object after a JSON patch or, for all other forms, a merge patch."""
+    wanted = patches.json_patch(obj, document) if content_type == JSON_PATCH else patches.merge_patch(obj, document)
+    if not isinstance(wanted, dict):
+        raise errors.BadRequest("a patch must leave an object, and this one leaves something else")
+    return wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,7 @@ class Application:
     manager: str
     force: bool
     now: str
+    ownership: managers.Ownership
 
     def __call__(self, live: Object | None) -> Object:
         call = self.call
@@ -106,21 +111,4 @@ class Application:
         uid = self.applied["metadata"].get("uid")
         if uid and (live is None or uid != live["metadata"]["uid"]):
             raise call.conflict("Precondition failed: the UID in the patch is not the UID of the object")
-        return managers.apply(
-            live,
-            self.applied,
-            manager=self.manager,
-            force=self.force,
-            subresource=call.subresource,
-            now=self.now,
-            schema=call.resource.schema,
-            api_version=call.resource.kind.api_version,
-            ignored=ignored_fields(call),
-        )
-
-
-def ignored_fields(call: Call) -> managers.Ignored:
-    """What a write through this URL cannot change, and so cannot own."""
-    if call.subresource == "status":
-        return managers.ALL_BUT_STATUS
-    return managers.STATUS if call.resource.has_status else managers.NOTHING
+        return managers.apply(live, self.applied, self.ownership, manager=self.manager, now=self.now, force=self.force)

@@ -46,7 +46,7 @@ class Watcher:
         self.cancelled = False
 
     def frame_of(self, event: Event) -> bytes | None:
-        """The event as this watcher sees it: a change that enters its selection is ADDED, one that leaves is DELETED."""
+        """The event as this watcher sees it: one that enters its selection is ADDED, one that leaves DELETED."""
         new, old = event.new, event.old
         if self.matches is not None:
             if new is not None and not self.matches(event.key, new):

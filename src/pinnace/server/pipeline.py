@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,12 +18,14 @@ from pinnace.model.causes import Cause
 from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.metadata import metadata_faults, metadata_update_faults
 from pinnace.model.objects import Object
-from pinnace.model.resources import Resource
+from pinnace.model.resources import Resource, Strategy
 from pinnace.server import deletion
 from pinnace.server.calls import Call
 from pinnace.server.deletion import DeleteOptions
-from pinnace.server.edits import Application, Edit, ignored_fields
+from pinnace.server.edits import Application, Edit
+from pinnace.server.facets import keep_from
 from pinnace.server.fanout import Fanout
+from pinnace.server.ownership import Ownerships
 from pinnace.server.renditions import in_version
 from pinnace.server.shelves import Entry, restamp, stamp
 from pinnace.store import store as stores
@@ -63,12 +65,14 @@ class Pipeline:
         clock: Clock,
         admission: AdmissionChain,
         reservations: Reservations,
+        ownerships: Ownerships,
     ) -> None:
         self._fanout = fanout
         self._store = store
         self._clock = clock
         self._admission = admission
         self._reservations = reservations
+        self._ownerships = ownerships
         self._writing: dict[str, asyncio.Future[None]] = {}
 
     async def write(self, call: Call, edit: Edit, *, options: Object | None = None) -> Written:
@@ -77,7 +81,7 @@ class Pipeline:
             while True:
                 entry = self._current(call)
                 old = entry.decode() if entry else None
-                new = self._edited(call, edit, old)
+                new = self._edited(call, edit, entry, old)
                 review = _review(call, new, old, options)
                 await self._admission.mutate(review)
                 self._finish(call, new, old)
@@ -118,43 +122,35 @@ class Pipeline:
     def _current(self, call: Call) -> Entry | None:
         return self._fanout.shelf(call.resource.prefix).entries.get(call.key)
 
-    def _edited(self, call: Call, edit: Edit, old: Object | None) -> Object:
+    def _edited(self, call: Call, edit: Edit, entry: Entry | None, old: Object | None) -> Object:
         """The edit's result as it would be stored, with defaults and with its fields' owners."""
         resource = call.resource
-        if not resource.is_converted and resource.kind == resource.stored:
-            live = orjson.loads(orjson.dumps(old)) if old is not None and not _is_replacement(call) else old
-            new = edit(live)
+        live = old
+        if entry is not None and (resource.is_converted or call.verb == "patch"):
+            live = in_version(entry.decode(), resource)  # Shared with the result, so not to be shared with `old`.
+        new = edit(live)
+        if resource.kind == resource.stored:
             resource.strategy.default(new)
             if not isinstance(edit, Application):
                 self._own(call, new, old)
             return new
-        live = in_version(orjson.loads(orjson.dumps(old)), resource) if old is not None else None
-        before = orjson.loads(orjson.dumps(live)) if live is not None else None
-        new = edit(live)
         if not isinstance(edit, Application):
-            self._own(call, new, before)
-        stored = resource.to_stored(new)
-        stored["apiVersion"], stored["kind"] = resource.stored.api_version, resource.stored.name
-        resource.strategy.default(stored)
-        return stored
+            self._own(call, new, in_version(entry.decode(), resource) if entry is not None else None)
+        if resource.is_converted:
+            new = resource.to_stored(new)
+        new["apiVersion"], new["kind"] = resource.stored.api_version, resource.stored.name
+        resource.strategy.default(new)
+        return new
 
     def _own(self, call: Call, new: Object, live: Object | None) -> None:
-        managers.after_update(
-            live,
-            new,
-            manager=manager_name(call),
-            subresource=call.subresource,
-            now=to_rfc3339(self._clock.now()),
-            schema=call.resource.schema,
-            api_version=call.resource.kind.api_version,
-            ignored=ignored_fields(call),
-        )
+        now = to_rfc3339(self._clock.now())
+        managers.after_update(live, new, self._ownerships.of(call), manager=manager_name(call), now=now)
 
     def _finish(self, call: Call, new: Object, old: Object | None) -> None:
         """What the server alone decides is set; then every fault is collected."""
         resource, strategy = call.resource, call.resource.strategy
         metadata = new["metadata"]
-        is_status = call.subresource == "status"
+        facet = call.subresource
         if old is None:
             metadata.pop("deletionTimestamp", None)
             metadata.pop("deletionGracePeriodSeconds", None)
@@ -167,9 +163,9 @@ class Pipeline:
             if strategy.tracks_generation:
                 metadata["generation"] = 1
         else:
-            _keep_from(old, new, is_status=is_status, has_status=resource.has_status)
-        (strategy.prepare_status if is_status else strategy.prepare)(new, old)
-        if old is not None and strategy.tracks_generation and not is_status and _spec_changed(new, old):
+            keep_from(old, new, facet=facet, has_status=resource.has_status)
+        (strategy.prepare_status if facet == "status" else strategy.prepare)(new, old)
+        if old is not None and strategy.tracks_generation and facet != "status" and _spec_changed(new, old):
             metadata["generation"] = old["metadata"].get("generation", 0) + 1
         faults: list[Cause] = []
         if old is None:
@@ -178,7 +174,7 @@ class Pipeline:
             faults = list(dict.fromkeys(faults))
         else:
             faults.extend(metadata_update_faults(new, old))
-            faults.extend((strategy.validate_status if is_status else strategy.validate)(new, old))
+            faults.extend(_update_faults(strategy, facet)(new, old))
         if faults:
             raise errors.Invalid(faults, group=resource.group, kind=resource.kind.name, name=metadata.get("name", ""))
         call.warnings.extend(strategy.warnings(new, old))
@@ -272,37 +268,10 @@ def _review(call: Call, new: Object | None, old: Object | None, options: Object 
     )
 
 
-def _is_replacement(call: Call) -> bool:
-    return call.verb in ("update", "create")
-
-
-def _keep_from(old: Object, new: Object, *, is_status: bool, has_status: bool) -> None:
-    """An update cannot change what belongs to the server or to another URL."""
-    metadata, before = new["metadata"], old["metadata"]
-    for name in ("uid", "creationTimestamp", "generation", "deletionTimestamp"):
-        if name in before:
-            metadata[name] = before[name]
-        elif name != "uid":
-            metadata.pop(name, None)
-    if "deletionGracePeriodSeconds" in before:
-        metadata.setdefault("deletionGracePeriodSeconds", before["deletionGracePeriodSeconds"])
-    metadata.setdefault("name", before["name"])
-    if "namespace" in before:
-        metadata.setdefault("namespace", before["namespace"])
-    metadata.pop("selfLink", None)
-    if is_status:
-        for name in [*new, *old]:
-            if name in ("metadata", "status", "kind", "apiVersion"):
-                continue
-            if name in old:
-                new[name] = old[name]
-            else:
-                new.pop(name, None)
-    elif has_status:
-        if "status" in old:
-            new["status"] = old["status"]
-        else:
-            new.pop("status", None)
+def _update_faults(strategy: Strategy, facet: str) -> Callable[[Object, Object], Iterable[Cause]]:
+    if facet == "status":
+        return strategy.validate_status
+    return strategy.facet_faults.get(facet, strategy.validate)
 
 
 def _spec_changed(new: Object, old: Object) -> bool:

@@ -91,7 +91,7 @@ class Reader:
         if chosen.name:
             keys = [key for key in _keys_named(shelf, chosen) if key > after]
         else:
-            keys = shelf.keys(chosen.namespace, after=after)
+            keys = shelf.keys_of(chosen.namespace, after=after)
         return _render_page(form, keys, entries, chosen.matches, options.limit, revision)
 
     async def _page_of_history(
@@ -211,7 +211,7 @@ class _Watch:
             keys = (
                 _keys_named(self._shelf, self._chosen)
                 if self._chosen.name
-                else self._shelf.keys(self._chosen.namespace)
+                else self._shelf.keys_of(self._chosen.namespace)
             )
             for key in keys:
                 entry = entries[key]
@@ -383,7 +383,7 @@ def _keys_named(shelf: Shelf, chosen: Selection) -> list[str]:
         candidates = [chosen.name]
     else:
         ending = f"/{chosen.name}"
-        candidates = [key for key in shelf.keys() if key.endswith(ending)]
+        candidates = [key for key in shelf.keys_of() if key.endswith(ending)]
     return [key for key in candidates if key in shelf.entries]
 
 

@@ -68,7 +68,7 @@ class Entry:
 
 
 class Event:
-    """One change as watchers see it: what the entry was and what it is; `frames` are shared by all who want the same."""
+    """One change as watchers see it: what the entry was and what it is; `frames` are shared by all who want them."""
 
     __slots__ = ("frames", "key", "new", "old", "revision")
 
@@ -120,7 +120,7 @@ class Shelf:
             self.recent_since = self.recent.popleft().revision
         return event
 
-    def keys(self, namespace: str = "", *, after: str = "") -> list[str]:
+    def keys_of(self, namespace: str = "", *, after: str = "") -> list[str]:
         """The keys in order, of one namespace or of all, behind `after`."""
         order = self._in_order()
         low = bisect_left(order, f"{namespace}/") if namespace else 0

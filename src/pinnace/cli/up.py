@@ -1,0 +1,153 @@
+"""`pinnace up`: a cluster in the foreground, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pinnace import __version__
+from pinnace.auth.certificates import CertificateError
+from pinnace.cluster import kubeconfig
+from pinnace.cluster.cluster import Settings, running
+from pinnace.cluster.kubeconfig import KubeconfigError
+from pinnace.kinds.definitions import NoDefinitions, minors
+from pinnace.store.store import StoreError
+
+app = typer.Typer(
+    help="A Kubernetes control plane that installs with pip, and the tools to extend it.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def default_data_dir() -> Path:
+    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(base) / "pinnace"
+
+
+@app.callback()
+def _command() -> None:
+    """A Kubernetes control plane that installs with pip, and the tools to extend it."""
+
+
+@app.command()
+def version() -> None:
+    """Print the version of pinnace and the Kubernetes minors that it can serve."""
+    print(f"pinnace {__version__}, serving Kubernetes {minors()[0]} to {minors()[-1]}")
+
+
+@app.command()
+def up(
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="Where the cluster keeps its state, certificates and kubeconfig.", show_default=False),
+    ] = None,
+    ephemeral: Annotated[
+        bool, typer.Option("--ephemeral", help="Keep everything in memory and leave nothing behind.")
+    ] = False,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.", min=0, max=65535)] = 6443,
+    kubeconfig_path: Annotated[
+        Path | None,
+        typer.Option(
+            "--kubeconfig",
+            help="Write a kubeconfig here, complete, at the moment the cluster is ready.",
+            show_default=False,
+        ),
+    ] = None,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Also add the cluster to your own kubeconfig and make it the current one.")
+    ] = False,
+    name: Annotated[str, typer.Option(help="What the cluster is called in kubeconfigs.")] = kubeconfig.DEFAULT_NAME,
+    kubernetes_version: Annotated[
+        str, typer.Option(help="The minor of Kubernetes whose API is served, such as 1.31.", show_default="newest")
+    ] = "",
+    no_old_versions: Annotated[
+        bool,
+        typer.Option(
+            "--no-old-versions", help="Do not serve API versions that Kubernetes has removed, as it would not."
+        ),
+    ] = False,
+) -> None:
+    """Start a cluster in the foreground and say how to reach it. Ctrl-C stops it.
+
+    The first start makes a certificate authority, an admin and the namespaces that every cluster has. State is kept in
+    the data directory, so that the next start goes on where this one stopped.
+    """
+    if ephemeral and data_dir is not None:
+        _fail("--ephemeral keeps nothing, so it cannot be combined with --data-dir; leave one of them out")
+    wanted = kubernetes_version.removeprefix("v")
+    if wanted and wanted not in minors():
+        _fail(f"Kubernetes {wanted} cannot be served; choose one of {', '.join(minors())}")
+    settings = Settings(
+        data_dir=None if ephemeral else (data_dir or default_data_dir()),
+        host=host,
+        port=port,
+        kubernetes_version=wanted,
+        name=name,
+        old_versions=not no_old_versions,
+    )
+    started = time.monotonic()
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(settings, kubeconfig_path, merge=merge, started=started))
+    except (StoreError, CertificateError, KubeconfigError, NoDefinitions) as problem:
+        _fail(str(problem))
+    except OSError as problem:
+        _fail(
+            f"cannot listen on {host}:{port}: {problem.strerror or problem}; choose another port, or 0 for a free one"
+        )
+
+
+async def _serve(settings: Settings, kubeconfig_path: Path | None, *, merge: bool, started: float) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with running(settings) as cluster:
+        paths = []
+        if settings.data_dir is not None:
+            paths.append(settings.data_dir / "kubeconfig")
+        if kubeconfig_path is not None:
+            paths.append(kubeconfig_path)
+        for path in paths:
+            kubeconfig.write(path, cluster.access)
+        if merge:
+            kubeconfig.merge(kubeconfig.user_kubeconfig(), cluster.access, use=True)
+        _say_ready(cluster.url, paths, merge=merge, seconds=time.monotonic() - started)
+        await stop.wait()
+        print("stopping: requests in flight finish, watches end", file=sys.stderr, flush=True)
+
+
+def _say_ready(url: str, paths: list[Path], *, merge: bool, seconds: float) -> None:
+    print(f"pinnace {__version__} is ready at {url} ({seconds:.2f} s)")
+    if merge:
+        print("  kubectl get namespaces")
+    elif paths:
+        print(f"  export KUBECONFIG={paths[-1]}")
+        print("  kubectl get namespaces")
+    else:
+        print("  no kubeconfig was asked for: start with --kubeconfig PATH or --merge to have one")
+    print("Ctrl-C stops it.", flush=True)
+
+
+def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop  # noqa: PLC0415 - not on every platform
+    except ImportError:
+        return None
+    return uvloop.Loop
+
+
+def _fail(message: str) -> None:
+    print(f"pinnace: {message}", file=sys.stderr)
+    raise typer.Exit(1)

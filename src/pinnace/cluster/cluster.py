@@ -1,0 +1,279 @@
+"""Puts the parts together into one running cluster. The only place that chooses implementations."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from pinnace import __version__
+from pinnace.admission.chain import AdmissionChain
+from pinnace.admission.namespaces import NamespaceLifecycle
+from pinnace.auth.authenticators import CertificateAuthenticator, FirstOf, TokenAuthenticator
+from pinnace.auth.authorizers import MastersOnly
+from pinnace.auth.certificates import SERVER_NAMES, CertificateFiles, ensure_certificates, write_private
+from pinnace.auth.users import MASTERS, User
+from pinnace.cluster import kubeconfig
+from pinnace.cluster.kubeconfig import Access
+from pinnace.cluster.newborn import newborn_objects
+from pinnace.cluster.upkeep import compact_regularly, expire_events_regularly
+from pinnace.kinds import catalog
+from pinnace.kinds.definitions import Definitions, minors
+from pinnace.model.clock import Clock, SystemClock
+from pinnace.model.objects import Kind, Object
+from pinnace.model.resources import Registry
+from pinnace.server.api import Api
+from pinnace.server.discovery import Discovery
+from pinnace.server.fanout import Fanout
+from pinnace.server.http import HttpServer, tls_context
+from pinnace.server.local import LocalApi
+from pinnace.server.metrics import Metrics
+from pinnace.server.openapi import OpenApi
+from pinnace.server.ownership import Ownerships
+from pinnace.server.pages import Pages
+from pinnace.server.pipeline import Pipeline
+from pinnace.server.reads import Reader
+from pinnace.server.reservations import ServiceReservations
+from pinnace.server.reviews import Reviews
+from pinnace.server.verbs import Verbs
+from pinnace.store.memory import MemoryStore
+from pinnace.store.sqlite import SqliteStore
+from pinnace.store.store import Store
+
+SYSTEM = User("system:apiserver", (MASTERS,))
+STOP_SECONDS = 5.0
+SWITCH_INTERVAL = 0.0005
+"""With Python's own interval a busy event loop keeps the store's writer thread waiting: a third of the writes."""
+
+_PHASE = {"status.phase": lambda obj: str((obj.get("status") or {}).get("phase") or "Active")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a cluster is to be. Without a `data_dir` it lives in memory and leaves nothing behind."""
+
+    data_dir: Path | None = None
+    host: str = "127.0.0.1"
+    port: int = 0
+    kubernetes_version: str = ""
+    """A minor such as 1.31; the newest if empty."""
+    name: str = kubeconfig.DEFAULT_NAME
+    old_versions: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlane:
+    """The server without its sockets: everything behind the HTTP layer."""
+
+    api: Api
+    registry: Registry
+    fanout: Fanout
+    store: Store
+    clock: Clock
+    metrics: Metrics
+
+    def local(self, user: User = SYSTEM) -> LocalApi:
+        """The API for callers in this process."""
+        return LocalApi(self.api, user)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A cluster that can be reached."""
+
+    plane: ControlPlane
+    access: Access
+    server: HttpServer
+
+    @property
+    def url(self) -> str:
+        return self.access.server
+
+
+async def build(
+    settings: Settings, store: Store, *, clock: Clock | None = None, tokens: dict[str, User] | None = None
+) -> ControlPlane:
+    """The control plane over a store, with everything that is stored loaded and the objects of a new cluster made."""
+    clock = clock or SystemClock()
+    definitions = Definitions.load(settings.kubernetes_version or minors()[-1])
+    registry = Registry(catalog.resources(definitions, old_versions=settings.old_versions))
+    fanout = Fanout(store)
+    await fanout.load()
+    authorizer = MastersOnly()
+    known_tokens = TokenAuthenticator(tokens or {})
+    ownerships = Ownerships(registry)
+    reservations = ServiceReservations()
+    for entry in fanout.shelf("/registry/core/services/").entries.values():
+        reservations.adopt(entry.decode())
+    namespaces = fanout.shelf("/registry/core/namespaces/")
+
+    def phase_of(namespace: str) -> str | None:
+        entry = namespaces.entries.get(namespace)
+        return entry.fields(_PHASE)["status.phase"] if entry is not None else None
+
+    pipeline = Pipeline(
+        fanout=fanout,
+        store=store,
+        clock=clock,
+        admission=AdmissionChain(mutators=[NamespaceLifecycle(phase_of)]),
+        reservations=reservations,
+        ownerships=ownerships,
+    )
+    metrics = Metrics()
+    api = Api(
+        registry=registry,
+        verbs=Verbs(
+            registry=registry,
+            fanout=fanout,
+            reader=Reader(fanout, store),
+            pipeline=pipeline,
+            ownerships=ownerships,
+            reviews=Reviews(authorizer=authorizer, tokens=known_tokens, clock=clock),
+            clock=clock,
+        ),
+        pages=Pages(
+            version=version_of(definitions.minor),
+            documents=(Discovery(registry), OpenApi(registry, definitions)),
+            metrics=metrics.text,
+            checks={"ping": _is_well, "log": _is_well, "etcd": _is_well, "informer-sync": _is_well},
+            only_ready=frozenset(("informer-sync",)),
+        ),
+        identify=FirstOf([CertificateAuthenticator(), known_tokens]),
+        authorizer=authorizer,
+        metrics=metrics,
+    )
+    metrics.gauge(
+        "apiserver_storage_objects",
+        "Stored objects by resource.",
+        lambda: [((("resource", prefix.split("/")[3]),), float(count)) for prefix, count in fanout.counts().items()],
+    )
+    metrics.gauge(
+        "apiserver_registered_watchers",
+        "Open watches.",
+        lambda: [((), float(len(fanout.watchers())))],
+    )
+    return ControlPlane(api, registry, fanout, store, clock, metrics)
+
+
+@asynccontextmanager
+async def running(settings: Settings) -> AsyncIterator[Cluster]:
+    """A cluster from its start, ready, to its clean stop."""
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    scratch = Path(tempfile.mkdtemp(prefix="pinnace-")) if settings.data_dir is None else None
+    directory = settings.data_dir or scratch
+    assert directory is not None
+    store: Store | None = None
+    upkeep: list[asyncio.Task[None]] = []
+    server = HttpServer()
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        files = ensure_certificates(directory / "pki", server_names=_names(settings.host))
+        token = _token(directory)
+        store = MemoryStore() if scratch is not None else await SqliteStore.open(directory / "state.db")
+        plane = await build(settings, store, tokens={token: User("admin", (MASTERS,))})
+        context = tls_context(
+            certificate=files.server.certificate, key=files.server.key, client_ca=files.ca.certificate
+        )
+        await server.start(settings.host, settings.port, context, plane.api)
+        await give_birth(plane, address=settings.host, port=server.port)
+        upkeep.append(asyncio.create_task(compact_regularly(store)))
+        upkeep.append(asyncio.create_task(expire_events_regularly(plane.fanout, store, plane.clock)))
+        yield Cluster(plane, _access(settings, files, token, server.port), server)
+    finally:
+        for task in upkeep:
+            task.cancel()
+        await server.stop(STOP_SECONDS)
+        if store is not None:
+            await store.close()
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+async def give_birth(plane: ControlPlane, *, address: str, port: int) -> None:
+    """Make what every cluster has from the start and this one lacks."""
+    local = plane.local()
+    for obj in newborn_objects(plane.registry, address=address, port=port, now=plane.clock.now()):
+        await _ensure(local, plane.registry, obj)
+
+
+async def _ensure(local: LocalApi, registry: Registry, obj: Object) -> None:
+    resource = registry.of_kind(Kind.parse(obj["apiVersion"], obj["kind"]))
+    if resource is None:
+        return  # This minor does not have the kind.
+    group = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
+    where = f"/namespaces/{obj['metadata']['namespace']}" if resource.namespaced else ""
+    target = f"{group}{where}/{resource.plural}"
+    headers = {"content-type": "application/json", "user-agent": "kube-apiserver"}
+    answer = await local.request("POST", target, orjson.dumps(obj), headers)
+    if answer.status not in (201, 409):
+        body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
+        raise RuntimeError(f"{resource.plural} {obj['metadata']['name']} could not be made: {body.decode()}")
+    if answer.status == 201 and "status" in obj and resource.has_status:
+        status_target = f"{target}/{obj['metadata']['name']}/status"
+        patch = orjson.dumps({"status": obj["status"]})
+        headers = {"content-type": "application/merge-patch+json", "user-agent": "kube-apiserver"}
+        await local.request("PATCH", status_target, patch, headers)
+
+
+def version_of(minor: str) -> dict[str, str]:
+    """What /version says: the Kubernetes that is served, and by whom."""
+    major, _, number = minor.partition(".")
+    return {
+        "major": major,
+        "minor": number,
+        "emulationMajor": major,
+        "emulationMinor": number,
+        "minCompatibilityMajor": major,
+        "minCompatibilityMinor": str(int(number) - 1),
+        "gitVersion": f"v{minor}.0+pinnace.{__version__}",
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": f"python{sys.version_info.major}.{sys.version_info.minor}",
+        "platform": f"{sys.platform}/{_architecture()}",
+    }
+
+
+def _architecture() -> str:
+    with suppress(ImportError, AttributeError):
+        import os  # noqa: PLC0415 - uname exists on some systems only
+
+        machine = os.uname().machine
+        return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+    return "unknown"
+
+
+def _access(settings: Settings, files: CertificateFiles, token: str, port: int) -> Access:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return Access(
+        server=f"https://{host}:{port}",
+        ca=files.ca.certificate.read_bytes(),
+        client_certificate=files.admin.certificate.read_bytes(),
+        client_key=files.admin.key.read_bytes(),
+        token=token,
+        name=settings.name,
+    )
+
+
+def _token(directory: Path) -> str:
+    path = directory / "token"
+    if not path.exists():
+        write_private(path, secrets.token_urlsafe(32).encode())
+    return path.read_text().strip()
+
+
+def _names(host: str) -> tuple[str, ...]:
+    return (*SERVER_NAMES, host) if host not in SERVER_NAMES else tuple(SERVER_NAMES)
+
+
+def _is_well() -> str:
+    return ""

@@ -1,0 +1,156 @@
+"""Subresources that are not the object itself: the scale of a workload, binding a pod to a node, evicting it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pinnace.model import causes, errors, selectors
+from pinnace.model.objects import Object
+from pinnace.server.calls import Call
+from pinnace.server.edits import Edit
+
+# The scale of a workload: how many are wanted, how many there are, and which pods they are.
+
+
+def scale_of(obj: Object, *, api_version: str = "autoscaling/v1") -> Object:
+    """The Scale that stands for a workload."""
+    metadata = obj["metadata"]
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    scale: Object = {
+        "kind": "Scale",
+        "apiVersion": api_version,
+        "metadata": {name: metadata[name] for name in kept if name in metadata},
+        "spec": {},
+        "status": {"replicas": status.get("replicas", 0)},
+    }
+    if spec.get("replicas"):
+        scale["spec"]["replicas"] = spec["replicas"]
+    text = _selector_text(spec.get("selector"))
+    if text:
+        scale["status"]["selector"] = text
+    return scale
+
+
+def rescaled(call: Call, edit_scale: Callable[[Object], Object]) -> Edit:
+    """The workload after an edit of its scale."""
+
+    def edit(live: Object | None) -> Object:
+        if live is None:
+            raise call.not_found()
+        wanted = edit_scale(scale_of(live))
+        replicas = (wanted.get("spec") or {}).get("replicas", 0)
+        if not isinstance(replicas, int) or isinstance(replicas, bool):
+            raise errors.BadRequest("json: cannot unmarshal into Go struct field ScaleSpec.spec.replicas of type int32")
+        metadata = wanted.get("metadata") or {}
+        if metadata.get("name", call.name) != call.name:
+            raise errors.BadRequest(
+                f"the name of the object ({metadata['name']}) does not match the name on the URL ({call.name})"
+            )
+        if replicas < 0:
+            fault = causes.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
+            raise errors.Invalid([fault], group="autoscaling", kind="Scale", name=call.name)
+        version = metadata.get("resourceVersion", "")
+        if version and version != live["metadata"]["resourceVersion"]:
+            raise call.conflict(
+                "the object has been modified; please apply your changes to the latest version and try again"
+            )
+        uid = metadata.get("uid", "")
+        if uid and uid != live["metadata"]["uid"]:
+            raise call.conflict(
+                f"Precondition failed: UID in precondition: {uid}, UID in object meta: {live['metadata']['uid']}"
+            )
+        new = {**live, "metadata": dict(live["metadata"]), "spec": {**live["spec"], "replicas": replicas}}
+        new["metadata"].pop("managedFields", None)
+        return new
+
+    return edit
+
+
+def _selector_text(selector: Any) -> str:
+    if not selector:
+        return ""
+    if "matchLabels" in selector or "matchExpressions" in selector:
+        return str(selectors.from_object(selector))
+    return str(selectors.from_labels(selector))
+
+
+# Binding: the scheduler's word on where a pod runs.
+
+
+def bound(call: Call, binding: Object, now: str) -> Edit:
+    """The pod, assigned to the node that the binding names."""
+    target = binding.get("target") or {}
+    faults = []
+    if target.get("kind", "Node") not in ("", "Node"):
+        faults.append(causes.not_supported("target.kind", target["kind"], ["Node", "<empty>"]))
+    if not target.get("name"):
+        faults.append(causes.required("target.name"))
+    if faults:
+        raise errors.Invalid(faults, group="", kind="Binding", name=call.name)
+
+    def edit(live: Object | None) -> Object:
+        if live is None:
+            raise call.not_found()
+        uid = (binding.get("metadata") or {}).get("uid")
+        if uid and uid != live["metadata"]["uid"]:
+            raise call.conflict(
+                f"Precondition failed: UID in precondition: {uid}, UID in object meta: {live['metadata']['uid']}"
+            )
+        if "deletionTimestamp" in live["metadata"]:
+            raise call.conflict(f"pod {call.name} is being deleted, cannot be assigned to a host")
+        spec = live["spec"]
+        if spec.get("nodeName"):
+            raise call.conflict(f'pod {call.name} is already assigned to node "{spec["nodeName"]}"')
+        if spec.get("schedulingGates"):
+            raise call.conflict(f"pod {call.name} has non-empty .spec.schedulingGates")
+        metadata = dict(live["metadata"])
+        for kind in ("annotations", "labels"):
+            more = (binding.get("metadata") or {}).get(kind)
+            if more:
+                metadata[kind] = {**(metadata.get(kind) or {}), **more}
+        status = dict(live.get("status") or {})
+        others = [one for one in status.get("conditions") or [] if one.get("type") != "PodScheduled"]
+        scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
+        status["conditions"] = [*others, scheduled]
+        return {**live, "metadata": metadata, "spec": {**spec, "nodeName": target["name"]}, "status": status}
+
+    return edit
+
+
+# Eviction: a deletion that a disruption budget may refuse.
+
+
+def refuse_if_budget_is_spent(pod: Object, budgets: list[Object]) -> Object | None:
+    """The budget that this eviction takes from, with its allowance reduced; None if no budget covers the pod.
+
+    Raises TooManyRequests when the budget allows no further disruption.
+    """
+    labels = pod["metadata"].get("labels") or {}
+    covering = [
+        one for one in budgets if selectors.from_object((one.get("spec") or {}).get("selector")).matches(labels)
+    ]
+    if not covering:
+        return None
+    if len(covering) > 1:
+        raise errors.InternalError(
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        )
+    budget = covering[0]
+    name, status = budget["metadata"]["name"], budget.get("status") or {}
+    if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
+        error = errors.TooManyRequests(
+            "Cannot evict pod as it would violate the pod's disruption budget.", retry_after=10
+        )
+        why = f"The disruption budget {name} is still being processed by the server."
+    elif status.get("disruptionsAllowed", 0) > 0:
+        return {**budget, "status": {**status, "disruptionsAllowed": status["disruptionsAllowed"] - 1}}
+    else:
+        error = errors.TooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.")
+        why = (
+            f"The disruption budget {name} needs {status.get('desiredHealthy', 0)} healthy pods "
+            f"and has {status.get('currentHealthy', 0)} currently"
+        )
+    error.details["causes"] = [{"reason": "DisruptionBudget", "message": why}]
+    raise error

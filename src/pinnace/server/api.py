@@ -1,0 +1,227 @@
+"""The front door: from a request to its answer, for every path that the server knows."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import secrets
+import time
+import zlib
+from collections.abc import Awaitable
+from typing import Protocol
+
+import orjson
+import yaml
+
+from pinnace.auth.authenticators import Credentials
+from pinnace.auth.authorizers import Action, Authorizer
+from pinnace.auth.users import User
+from pinnace.model import errors
+from pinnace.model.resources import Registry
+from pinnace.server.calls import Call, understand
+from pinnace.server.messages import Answer, Request, Response, Stream
+from pinnace.server.metrics import Metrics
+from pinnace.server.verbs import Outcome, Verbs
+
+log = logging.getLogger(__name__)
+
+_GZIP_FROM = 128 * 1024
+_THREAD_FROM = 512 * 1024
+_JSON = b"application/json"
+_PLAIN_TEXT = b"text/plain; charset=utf-8"
+_NO_CACHE = b"Cache-Control: no-cache, private\r\n"
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_BROWSERS = (b"curl", b"Wget", b"Mozilla/5.0")
+
+
+class Identify(Protocol):
+    def authenticate(self, credentials: Credentials) -> User:
+        """Who is calling; anonymous if nothing was shown. Raises Unauthorized for a bad credential."""
+
+
+class Pages(Protocol):
+    """Paths that are not objects: health, version, discovery, OpenAPI, metrics."""
+
+    def answer(self, request: Request, segments: list[str], user: User) -> Answer | Awaitable[Answer] | None:
+        """The answer, or None if this path is not among them."""
+
+
+class Api:
+    """Answers requests. Reads of one object or a plain list are answered at once, without a task."""
+
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        verbs: Verbs,
+        pages: Pages,
+        identify: Identify,
+        authorizer: Authorizer,
+        metrics: Metrics,
+    ) -> None:
+        self._registry = registry
+        self._verbs = verbs
+        self._pages = pages
+        self._identify = identify
+        self._authorizer = authorizer
+        self._metrics = metrics
+        self._audit_prefix = secrets.token_hex(10)
+        self._audit_numbers = itertools.count(1)
+
+    def __call__(self, request: Request) -> Answer | Awaitable[Answer]:
+        """Answer a request from the wire."""
+        try:
+            user = self._identify.authenticate(_Shown(request))
+        except errors.ApiError as refusal:
+            return self._refused(request, refusal)
+        return self.answer(request, user)
+
+    def answer(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
+        """Answer somebody who is known already: the way in for callers of this process."""
+        try:
+            segments = request.path.split("/")[1:]
+            if (segments[0] == "api" and len(segments) > 2) or (segments[0] == "apis" and len(segments) > 3):
+                call = understand(request, segments, self._registry, user)
+                if call is not None:
+                    return self._objects(call)
+                if segments[-1] != "" or len(segments) > 4:
+                    self._authorizer.authorize(user, Action(request.method.lower(), path=request.path))
+                    raise errors.NoSuchPath()
+            self._authorizer.authorize(user, Action(_method_verb(request), path=request.path))
+            page = self._pages.answer(request, segments, user)
+            if page is None:
+                return Response(404, self._head(_PLAIN_TEXT), b"404 page not found\n")
+            return page
+        except errors.ApiError as refusal:
+            return self._refused(request, refusal)
+
+    def _objects(self, call: Call) -> Answer | Awaitable[Answer]:
+        started = time.perf_counter()
+        resource = call.resource
+        action = Action(
+            call.verb,
+            group=resource.group,
+            resource=resource.plural,
+            subresource=call.subresource,
+            namespace=call.namespace,
+            name=call.name,
+        )
+        try:
+            self._authorizer.authorize(call.user, action)
+            if resource.deprecation:
+                call.warnings.append(resource.deprecation)
+            outcome = self._verbs.answer(call)
+            if isinstance(outcome, Outcome):
+                answer = self._shown(call, outcome)
+                if isinstance(answer, Response | Stream):
+                    self._metrics.observe(call, answer.status, time.perf_counter() - started)
+                    return answer
+                return answer
+        except errors.ApiError as refusal:
+            self._metrics.observe(call, refusal.code, time.perf_counter() - started)
+            return self._refused(call.request, refusal, call.warnings)
+        return self._later(call, outcome, started)
+
+    async def _later(self, call: Call, outcome: Awaitable[Outcome], started: float) -> Answer:
+        self._metrics.in_flight += 1
+        try:
+            answer = self._shown(call, await outcome)
+            done = answer if isinstance(answer, Response | Stream) else await answer
+        except errors.ApiError as refusal:
+            done = self._refused(call.request, refusal, call.warnings)
+        finally:
+            self._metrics.in_flight -= 1
+        self._metrics.observe(call, done.status, time.perf_counter() - started)
+        return done
+
+    # Answers.
+
+    def _shown(self, call: Call, outcome: Outcome) -> Response | Stream | Awaitable[Response]:
+        request = call.request
+        if outcome.stream is not None:
+            return Stream(outcome.status, self._head(outcome.content_type, call.warnings), outcome.stream)
+        body, content_type = outcome.body, outcome.content_type
+        if outcome.wants_yaml:
+            body, content_type = _as_yaml(body), b"application/yaml"
+        elif _is_pretty(request):
+            body = _indented(body)
+        if len(body) > _GZIP_FROM and b"gzip" in request.headers.get(b"accept-encoding", b""):
+            head = self._head(content_type, call.warnings) + b"Content-Encoding: gzip\r\nVary: Accept-Encoding\r\n"
+            if len(body) > _THREAD_FROM:
+                return _zipped_aside(outcome.status, head, body)
+            return Response(outcome.status, head, _gzip(body))
+        return Response(outcome.status, self._head(content_type, call.warnings), body)
+
+    def _refused(self, request: Request, refusal: errors.ApiError, warnings: list[str] | None = None) -> Response:
+        head = self._head(_JSON, warnings)
+        if refusal.retry_after:
+            head += b"Retry-After: %d\r\n" % refusal.retry_after
+        body = orjson.dumps(refusal.status, option=orjson.OPT_APPEND_NEWLINE)
+        return Response(refusal.code, head, _indented(body) if _is_pretty(request) else body)
+
+    def _head(self, content_type: bytes, warnings: list[str] | None = None) -> bytes:
+        number = next(self._audit_numbers)
+        prefix = self._audit_prefix
+        audit = f"{prefix[:8]}-{prefix[8:12]}-{prefix[12:16]}-{prefix[16:20]}-{number:012x}"
+        head = b"Audit-Id: %b\r\n%bContent-Type: %b\r\n" % (audit.encode(), _NO_CACHE, content_type)
+        if warnings:
+            head += b"".join(_warning(text) for text in dict.fromkeys(warnings))
+        return head
+
+
+class _Shown:
+    """What a request shows of its sender."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    @property
+    def certificate(self) -> bytes | None:
+        return self._request.peer.certificate
+
+    @property
+    def token(self) -> str | None:
+        given = self._request.headers.get(b"authorization")
+        if given is None or given[:7].lower() != b"bearer ":
+            return None
+        return given[7:].decode("latin-1").strip() or None
+
+
+def _method_verb(request: Request) -> str:
+    return request.method.lower()
+
+
+def _warning(text: str) -> bytes:
+    """RFC 7234's header with the agent and code that Kubernetes uses; control characters cannot smuggle a header."""
+    clean = "".join(char if char.isprintable() else " " for char in text)
+    quoted = clean.replace("\\", "\\\\").replace('"', '\\"')
+    return b'Warning: 299 - "%b"\r\n' % quoted.encode()
+
+
+def _is_pretty(request: Request) -> bool:
+    if not request.raw_query or "pretty" not in request.raw_query:
+        return request.headers.get(b"user-agent", b"").startswith(_BROWSERS)
+    asked = request.parameter("pretty")
+    return asked is not None and asked not in ("0", "false")
+
+
+def _indented(body: bytes) -> bytes:
+    return orjson.dumps(orjson.loads(body), option=orjson.OPT_INDENT_2)
+
+
+def _as_yaml(body: bytes) -> bytes:
+    dumped: str = yaml.dump(orjson.loads(body), Dumper=_DUMPER, default_flow_style=False, allow_unicode=True)
+    return dumped.encode()
+
+
+def _gzip(body: bytes) -> bytes:
+    packer = zlib.compressobj(1, zlib.DEFLATED, 31)
+    return packer.compress(body) + packer.flush()
+
+
+async def _zipped_aside(status: int, head: bytes, body: bytes) -> Response:
+    """Compression takes long and leaves the interpreter alone: others are served meanwhile."""
+    return Response(status, head, await asyncio.to_thread(_gzip, body))

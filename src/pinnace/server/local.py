@@ -1,0 +1,127 @@
+"""The same API without a socket: for controllers and tests in this process, with the same bytes as answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Protocol
+
+from pinnace.auth.users import User
+from pinnace.server.messages import Answer, Peer, Request, Response, Stream, split_target, unframe
+
+
+class Answers(Protocol):
+    def answer(self, request: Request, user: User) -> Answer | Awaitable[Answer]: ...
+
+
+class NoTransport(asyncio.BaseTransport):
+    """Stands where a connection would: nobody is at the other end but this process."""
+
+
+class LocalApi:
+    """Calls an API as one user."""
+
+    def __init__(self, api: Answers, user: User) -> None:
+        self._api = api
+        self._user = user
+        self._peer = Peer(NoTransport())
+
+    async def request(
+        self, method: str, target: str, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> Response:
+        """One request and its whole answer. A watch is for `stream`."""
+        answer = await self._answer(method, target, body, headers)
+        if not isinstance(answer, Response):
+            raise TypeError(f"{method} {target} is answered with a stream: ask for it with `stream`")
+        return answer
+
+    async def stream(self, target: str, headers: Mapping[str, str] | None = None) -> LocalStream | Response:
+        """A watch: its chunks as they come, or the answer that refuses it."""
+        answer = await self._answer("GET", target, b"", headers)
+        if isinstance(answer, Response):
+            return answer
+        if not isinstance(answer, Stream):
+            raise TypeError(f"GET {target} takes over a connection, and there is none here")
+        return LocalStream(answer)
+
+    async def _answer(self, method: str, target: str, body: bytes, headers: Mapping[str, str] | None) -> Answer:
+        path, query = split_target(target)
+        lowered = {name.lower().encode(): value.encode() for name, value in (headers or {}).items()}
+        request = Request(method, target, path, query, lowered, body, self._peer)
+        answer = self._api.answer(request, self._user)
+        return await answer if isinstance(answer, Awaitable) else answer
+
+
+class LocalStream:
+    """The sink of a stream whose reader is in this process. Iterate over it, and close it when done."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.status = stream.status
+        self._chunks: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._callbacks: list[Callable[[], None]] = []
+        self._buffered = 0
+        self._closed = False
+        self._task: asyncio.Task[None] | None = None
+        started = stream.start(self)
+        if started is not None:
+            self._task = asyncio.ensure_future(_finished(started))
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while (chunk := await self._chunks.get()) is not None:
+            self._buffered -= len(chunk)
+            yield chunk
+
+    # What the stream writes to.
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def buffered(self) -> int:
+        return self._buffered
+
+    def write(self, chunk: bytes) -> None:
+        if self._closed:
+            return
+        for data in _data_of(chunk):
+            self._buffered += len(data)
+            self._chunks.put_nowait(data)
+
+    async def drained(self) -> None:
+        while self._buffered and not self._closed:
+            await asyncio.sleep(0)
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        if self._closed:
+            callback()
+        else:
+            self._callbacks.append(callback)
+
+    def finish(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._chunks.put_nowait(None)
+        if self._task is not None:
+            self._task.cancel()
+        for callback in self._callbacks:
+            callback()
+
+    close = finish
+
+
+async def _finished(work: Awaitable[None]) -> None:
+    await work
+
+
+def _data_of(chunks: bytes) -> list[bytes]:
+    """The data of one or more chunks that were joined."""
+    found = []
+    at = 0
+    while at < len(chunks):
+        end = chunks.index(b"\r\n", at)
+        size = int(chunks[at:end], 16)
+        found.append(unframe(chunks[at : end + 2 + size + 2]))
+        at = end + 2 + size + 2
+    return found

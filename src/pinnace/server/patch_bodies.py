@@ -1,0 +1,62 @@
+"""Reads the body of a patch: which of the four forms it is, and what it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pinnace.model import errors
+from pinnace.server.bodies import Malformed, media_type_of, parse_json
+from pinnace.server.edits import APPLY_PATCHES, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from pinnace.server.yaml_bodies import YamlFault, read_yaml
+
+_FORMS = frozenset((JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, "application/apply-patch+yaml"))
+_GO_FORMS = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
+
+
+class UnknownPatch(errors.ApiError):
+    """A form of patch that nobody here can apply."""
+
+    code, reason = 415, "UnsupportedMediaType"
+    always_shows_details = True
+
+    def __init__(self) -> None:
+        super().__init__("415: Unsupported Media Type")
+
+
+def patch_type(content_type: str) -> str:
+    media_type = media_type_of(content_type)
+    if media_type not in _FORMS:
+        raise UnknownPatch()
+    return media_type
+
+
+def read_patch(body: bytes, media_type: str) -> Any:
+    """The patch: a list of operations for a JSON patch, an object for all others."""
+    if media_type in APPLY_PATCHES:
+        try:
+            return read_yaml(body).value
+        except YamlFault as fault:
+            raise errors.BadRequest(f"error decoding YAML: {fault}") from None
+    lead = "" if media_type == STRATEGIC_PATCH else "error decoding patch: "
+    try:
+        document = parse_json(body)
+    except Malformed as fault:
+        raise errors.BadRequest(f"{lead}{fault}") from None
+    wanted, described = (
+        (list, "[]handlers.jsonPatchOp") if media_type == JSON_PATCH else (dict, "map[string]interface {}")
+    )
+    if not isinstance(document, wanted):
+        found = _GO_FORMS.get(type(document), "null")
+        raise errors.BadRequest(f"{lead}json: cannot unmarshal {found} into Go value of type {described}")
+    return document
+
+
+def shown_as_map(value: Any) -> str:
+    """How a strategic patch is quoted in an error: as Go prints a map."""
+    if isinstance(value, dict):
+        return "map[" + " ".join(f"{name}:{shown_as_map(value[name])}" for name in sorted(value)) + "]"
+    if isinstance(value, list):
+        return "[" + " ".join(shown_as_map(one) for one in value) + "]"
+    if value is None:
+        return "<nil>"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,490 @@
+"""What each verb does with a call: read the body, choose the edit, have it written, show what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from pinnace.model import causes, errors, quantity
+from pinnace.model.clock import Clock, to_rfc3339
+from pinnace.model.metadata import manager_faults
+from pinnace.model.objects import Kind, Object
+from pinnace.model.resources import Registry, Resource
+from pinnace.schema.decode import DecodeError, Decoder, Decoders
+from pinnace.server import actions, bodies, edits
+from pinnace.server.bodies import Body, FieldValidation
+from pinnace.server.calls import Call
+from pinnace.server.deletion import DeleteOptions
+from pinnace.server.facets import FACETS
+from pinnace.server.fanout import Fanout
+from pinnace.server.messages import Sink
+from pinnace.server.negotiation import Answer as Accepted
+from pinnace.server.negotiation import negotiate
+from pinnace.server.ownership import Ownerships
+from pinnace.server.patch_bodies import patch_type, read_patch, shown_as_map
+from pinnace.server.pipeline import Pipeline, Written, generated_name, manager_name
+from pinnace.server.reads import Reader
+from pinnace.server.renditions import Form, MetadataOnly, Plain, Rows, in_version
+from pinnace.server.reviews import Reviews
+from pinnace.server.selection import selection_of
+from pinnace.server.shelves import Entry
+
+_GENERATE_ATTEMPTS = 8
+_DELETED_AT_ONCE = 64
+_JSON = b"application/json"
+_DELETE_OPTIONS = Kind("meta.k8s.io", "v1", "DeleteOptions")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What to answer: a whole body, or a stream that goes on."""
+
+    status: int = 200
+    body: bytes = b""
+    content_type: bytes = _JSON
+    wants_yaml: bool = False
+    stream: Callable[[Sink], Awaitable[None] | None] | None = None
+
+
+class Verbs:
+    """The objects API. Reads are answered at once where they can be; writes are awaited."""
+
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        fanout: Fanout,
+        reader: Reader,
+        pipeline: Pipeline,
+        ownerships: Ownerships,
+        reviews: Reviews,
+        clock: Clock,
+    ) -> None:
+        self._registry = registry
+        self._fanout = fanout
+        self._reader = reader
+        self._pipeline = pipeline
+        self._ownerships = ownerships
+        self._reviews = reviews
+        self._clock = clock
+        self._decoders = Decoders(quantity=quantity.canonical)
+        self._compiled: dict[int, tuple[Resource, Decoder]] = {}
+        self._forms: dict[tuple[int, Accepted, str], tuple[Resource, Form]] = {}
+        self._writers: dict[str, Callable[[Call], Awaitable[Outcome]]] = {
+            "create": self._create,
+            "update": self._update,
+            "patch": self._patch,
+            "delete": self._delete,
+            "deletecollection": self._delete_collection,
+        }
+
+    def answer(self, call: Call) -> Outcome | Awaitable[Outcome]:
+        verb = call.verb
+        if call.subresource and call.subresource not in FACETS:
+            return self._action(call)
+        if verb == "get":
+            accepted = self._accepted(call)
+            body = self._reader.get(call, self._form(call, accepted))
+            return Outcome(body=_whole(body), wants_yaml=accepted.is_yaml)
+        if verb == "list":
+            return self._list(call)
+        if verb == "watch":
+            return self._watch(call)
+        return self._writers[verb](call)
+
+    # Reads.
+
+    def _list(self, call: Call) -> Outcome | Awaitable[Outcome]:
+        accepted = self._accepted(call)
+        found = self._reader.list(call, self._form(call, accepted))
+        if isinstance(found, bytes | list):
+            return Outcome(body=_whole(found), wants_yaml=accepted.is_yaml)
+        return self._listed(found, accepted)
+
+    async def _listed(self, found: Awaitable[bytes | list[bytes]], accepted: Accepted) -> Outcome:
+        return Outcome(body=_whole(await found), wants_yaml=accepted.is_yaml)
+
+    def _watch(self, call: Call) -> Outcome:
+        accepted = negotiate(call.request.headers.get(b"accept", b"").decode("latin-1"))
+        start = self._reader.watch(call, self._form(call, accepted))
+        return Outcome(stream=start)
+
+    def _accepted(self, call: Call) -> Accepted:
+        return negotiate(call.request.headers.get(b"accept", b"").decode("latin-1"))
+
+    def _form(self, call: Call, accepted: Accepted) -> Form:
+        resource = call.resource
+        include = call.text("includeObject") if accepted.view == "Table" else ""
+        place = (id(resource), accepted, include)
+        known = self._forms.get(place)
+        if known is not None and known[0] is resource:
+            return known[1]
+        form: Form
+        if accepted.view == "Table":
+            form = Rows(resource, version=accepted.version, include=include, clock=self._clock)
+        elif accepted.view:
+            form = MetadataOnly(accepted.version)
+        else:
+            form = Plain(resource)
+        self._forms[place] = (resource, form)
+        return form
+
+    # Writes.
+
+    async def _create(self, call: Call) -> Outcome:
+        review = self._reviews.of(call)
+        if review is not None:
+            return await self._ask(call, review)
+        _check_manager(call, "CreateOptions")
+        obj = self._object(call)
+        if call.resource.plural == "bindings" and not call.resource.group:
+            return await self._bind(_on_pod(call, obj, self._registry), obj)
+        metadata = _metadata_of(obj)
+        _match_namespace(call, metadata)
+        if metadata.get("name"):
+            call.name = metadata["name"]
+            return self._show(call, await self._pipeline.write(call, edits.creation(call, obj)), 201)
+        prefix = metadata.get("generateName")
+        for attempt in range(_GENERATE_ATTEMPTS):
+            if prefix:
+                call.name = metadata["name"] = generated_name(prefix)
+            try:
+                return self._show(call, await self._pipeline.write(call, edits.creation(call, obj)), 201)
+            except errors.AlreadyExists:
+                if attempt == _GENERATE_ATTEMPTS - 1:
+                    raise
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    async def _update(self, call: Call) -> Outcome:
+        _check_manager(call, "UpdateOptions")
+        obj = self._object(call)
+        metadata = _metadata_of(obj)
+        _match_name(call, metadata)
+        _match_namespace(call, metadata)
+        written = await self._pipeline.write(call, edits.replacement(call, obj))
+        return self._show(call, written, 201 if written.is_created else 200)
+
+    async def _patch(self, call: Call) -> Outcome:
+        written = await self._pipeline.write(call, self._patch_edit(call))
+        return self._show(call, written, 201 if written.is_created else 200)
+
+    def _patch_edit(self, call: Call) -> edits.Edit:
+        content_type = patch_type(call.request.headers.get(b"content-type", b"").decode("latin-1"))
+        _check_manager(call, "PatchOptions", is_apply=content_type in edits.APPLY_PATCHES)
+        if content_type in edits.APPLY_PATCHES:
+            applied = read_patch(call.request.body, content_type)
+            self._check_applied(call, applied)
+            return edits.Application(
+                call=call,
+                applied=applied,
+                manager=manager_name(call),
+                force=call.flag("force"),
+                now=to_rfc3339(self._clock.now()),
+                ownership=self._ownerships.of(call),
+            )
+        if call.text("force"):
+            fault = causes.forbidden("force", "may not be specified for non-apply patch")
+            raise errors.Invalid([fault], group="meta.k8s.io", kind="PatchOptions", name="")
+        document = read_patch(call.request.body, content_type)
+        if content_type == edits.STRATEGIC_PATCH and not call.resource.strategy.takes_strategic_patches:
+            raise errors.UnsupportedMediaType([edits.JSON_PATCH, edits.MERGE_PATCH, *sorted(edits.APPLY_PATCHES)])
+
+        def decode(wanted: Object) -> Object:
+            decoded = self._patched(call, wanted, document if content_type == edits.STRATEGIC_PATCH else wanted)
+            metadata = _metadata_of(decoded)
+            _match_name(call, metadata)
+            _match_namespace(call, metadata)
+            return decoded
+
+        return edits.patch(call, content_type, document, decode)
+
+    def _check_applied(self, call: Call, applied: Any) -> None:
+        if not isinstance(applied, dict):
+            raise errors.BadRequest("error decoding YAML: the body is not an object")
+        kind = call.resource.kind
+        found = Kind.parse(str(applied.get("apiVersion", "")), str(applied.get("kind", "")))
+        if found != kind:
+            group_version = f"{found.group}/{found.version}"
+            raise errors.BadRequest(f"invalid object type: {group_version}, Kind={found.name}")
+        metadata = _metadata_of(applied)
+        metadata.setdefault("name", call.name)
+        _match_name(call, metadata)
+        _match_namespace(call, metadata)
+
+    async def _delete(self, call: Call) -> Outcome:
+        raw = self._delete_options(call)
+        options = DeleteOptions.of(raw)
+        if options.is_dry_run:
+            call.request.query["dryRun"] = ["All"]
+        written = await self._pipeline.delete(call, options, raw_options=raw)
+        if not written.is_deleted or call.resource.strategy.answers_with_deleted:
+            return self._show(call, written, 200)
+        return Outcome(body=_success(call, written.entry))
+
+    async def _delete_collection(self, call: Call) -> Outcome:
+        raw = self._delete_options(call)
+        options = DeleteOptions.of(raw)
+        chosen = selection_of(call)
+        shelf = self._fanout.shelf(call.resource.prefix)
+        keys = [
+            key
+            for key in shelf.keys_of(chosen.namespace)
+            if chosen.matches is None or chosen.matches(key, shelf.entries[key])
+        ]
+        accepted = self._accepted(call)
+        form = self._form(call, accepted)
+        metadata = {"resourceVersion": str(self._fanout.revision)}
+        listed = form.many([shelf.entries[key] for key in keys], metadata=metadata)
+        room = asyncio.Semaphore(_DELETED_AT_ONCE)
+
+        async def delete(key: str) -> None:
+            namespace, _, name = key.rpartition("/")
+            one = Call("delete", call.resource, namespace, name, "", "", call.request, call.user, call.warnings)
+            async with room:
+                with suppress(errors.NotFound):  # Someone else was faster: it is gone, which is what was wanted.
+                    await self._pipeline.delete(one, options, raw_options=raw)
+
+        await asyncio.gather(*(delete(key) for key in keys))
+        return Outcome(body=_whole(listed), wants_yaml=accepted.is_yaml)
+
+    def _delete_options(self, call: Call) -> Object:
+        """From the body, or from the query where there is no body."""
+        if call.request.body:
+            content_type = call.request.headers.get(b"content-type", b"").decode("latin-1")
+            return _read_delete_options(call.request.body, content_type)
+        options: Object = {}
+        grace = call.number("gracePeriodSeconds")
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        if call.text("propagationPolicy"):
+            options["propagationPolicy"] = call.text("propagationPolicy")
+        if call.request.parameter("orphanDependents") is not None:
+            options["orphanDependents"] = call.flag("orphanDependents")
+        if "dryRun" in call.request.query:
+            options["dryRun"] = call.request.query["dryRun"]
+        return options
+
+    # Subresources that are not the object.
+
+    def _action(self, call: Call) -> Outcome | Awaitable[Outcome]:
+        match call.subresource, call.verb:
+            case "scale", "get":
+                entry = self._reader.entry(call)
+                return Outcome(body=orjson.dumps(self._scale(call, entry)))
+            case "scale", "update" | "patch":
+                return self._rescale(call)
+            case "binding", "create":
+                return self._bind(call, self._read(call).obj)
+            case "eviction", "create":
+                return self._evict(call)
+            case _, "create" if (review := self._reviews.of(call)) is not None:
+                return self._ask(call, review)
+            case _:
+                return self._connect(call)
+
+    async def _ask(self, call: Call, review: Callable[[Call, Object], Awaitable[Object]]) -> Outcome:
+        return Outcome(201, orjson.dumps(await review(call, self._read(call).obj)))
+
+    def _scale(self, call: Call, entry: Entry) -> Object:
+        return actions.scale_of(in_version(entry.decode(), call.resource))
+
+    async def _rescale(self, call: Call) -> Outcome:
+        if call.verb == "update":
+            wanted = self._read(call).obj
+            edit = actions.rescaled(call, lambda scale: wanted)
+        else:
+            content_type = patch_type(call.request.headers.get(b"content-type", b"").decode("latin-1"))
+            document = read_patch(call.request.body, content_type)
+            edit = actions.rescaled(call, lambda scale: edits.patched(scale, content_type, document))
+        written = await self._pipeline.write(call, edit)
+        return Outcome(body=orjson.dumps(self._scale(call, written.entry)))
+
+    async def _bind(self, call: Call, binding: Object) -> Outcome:
+        edit = actions.bound(call, binding, to_rfc3339(self._clock.now()))
+        await self._pipeline.write(call, edit)
+        return Outcome(201, orjson.dumps({**_success_status(), "code": 201}))
+
+    async def _evict(self, call: Call) -> Outcome:
+        eviction = self._read(call).obj
+        raw = eviction.get("deleteOptions") or {}
+        options = DeleteOptions.of(raw)
+        pod = self._reader.entry(call).decode()
+        phase = (pod.get("status") or {}).get("phase")
+        if phase not in ("Succeeded", "Failed", "Pending") and "deletionTimestamp" not in pod["metadata"]:
+            await self._spend_budget(call, pod)
+        one = Call("delete", call.resource, call.namespace, call.name, "", "", call.request, call.user, call.warnings)
+        await self._pipeline.delete(one, options, raw_options=raw)
+        return Outcome(201, orjson.dumps({**_success_status(), "code": 201}))
+
+    async def _spend_budget(self, call: Call, pod: Object) -> None:
+        """Take one disruption from the budget that covers the pod, atomically with others who do."""
+        budgets = self._registry.find("policy", "v1", "poddisruptionbudgets")
+        if budgets is None:
+            return
+        shelf = self._fanout.shelf(budgets.prefix)
+        found = [shelf.entries[key].decode() for key in shelf.keys_of(call.namespace)]
+        spent = actions.refuse_if_budget_is_spent(pod, found)
+        if spent is None:
+            return
+        name = spent["metadata"]["name"]
+        one = Call("update", budgets, call.namespace, name, "status", "", call.request, call.user)
+
+        def edit(live: Object | None) -> Object:
+            again = actions.refuse_if_budget_is_spent(pod, [live] if live is not None else [])
+            if again is None:
+                raise call.conflict("the disruption budget has changed; try again")
+            disrupted = {**(again["status"].get("disruptedPods") or {}), call.name: to_rfc3339(self._clock.now())}
+            again["status"]["disruptedPods"] = disrupted
+            return {**again, "metadata": dict(again["metadata"])}
+
+        await self._pipeline.write(one, edit)
+
+    def _connect(self, call: Call) -> Outcome:
+        """Streams to a pod or node. They need a node that runs it."""
+        pod = self._reader.entry(call).decode()
+        if call.resource.plural == "pods" and not (pod.get("spec") or {}).get("nodeName"):
+            raise errors.BadRequest(f"pod {call.name} does not have a host assigned")
+        raise errors.Unavailable(f"no node of this cluster can serve {call.resource.plural}/{call.subresource}")
+
+    # Bodies.
+
+    def _read(self, call: Call) -> Body:
+        content_type = call.request.headers.get(b"content-type", b"").decode("latin-1")
+        sub = call.resource.subresource(call.subresource) if call.subresource else None
+        return bodies.read(
+            call.request.body,
+            content_type,
+            kind=sub.kind if sub is not None else call.resource.kind,
+            is_known=lambda kind: self._registry.of_kind(kind) is not None,
+            look_for_repeats=_strictness(call) != "Ignore",
+        )
+
+    def _object(self, call: Call) -> Object:
+        """The object that a create or update brings: wrong types are refused, unknown fields told of and dropped."""
+        body = self._read(call)
+        decoder = self._decoder(call.resource)
+        warnings = bodies.decode(body, decoder, kind=call.resource.kind, validation=_strictness(call))
+        call.warnings.extend(warnings)
+        return body.obj
+
+    def _patched(self, call: Call, wanted: Object, shown: Any) -> Object:
+        """What a patch leaves, read as its kind; `shown` is what an error quotes."""
+        try:
+            unknown = self._decoder(call.resource)(wanted)
+            if unknown:
+                strictness = _strictness(call)
+                faults = [f'unknown field "{path}"' for path in unknown]
+                if strictness == "Strict":
+                    raise DecodeError(f"strict decoding error: {', '.join(faults)}")
+                if strictness == "Warn":
+                    call.warnings.extend(faults)
+        except DecodeError as problem:
+            text = orjson.dumps(wanted).decode() if shown is wanted else shown_as_map(shown)
+            fault = causes.invalid("patch", text, str(problem))
+            raise errors.Invalid([fault], group="", kind="", name="") from None
+        kind = call.resource.kind
+        wanted["kind"], wanted["apiVersion"] = kind.name, kind.api_version
+        return wanted
+
+    def _decoder(self, resource: Resource) -> Decoder:
+        known = self._compiled.get(id(resource))
+        if known is None or known[0] is not resource:
+            known = self._compiled[id(resource)] = (resource, self._decoders.of(resource.schema))
+        return known[1]
+
+    # Answers.
+
+    def _show(self, call: Call, written: Written, status: int) -> Outcome:
+        accepted = self._accepted(call)
+        body = self._form(call, accepted).one(written.entry)
+        return Outcome(status, body, wants_yaml=accepted.is_yaml)
+
+
+def _whole(body: bytes | list[bytes]) -> bytes:
+    return body if isinstance(body, bytes) else b"".join(body)
+
+
+def _success_status() -> Object:
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+
+
+def _success(call: Call, entry: Entry) -> bytes:
+    details = {"name": call.name, "group": call.resource.group, "kind": call.resource.plural}
+    details["uid"] = entry.decode()["metadata"].get("uid", "")
+    kept = {name: value for name, value in details.items() if value}
+    return orjson.dumps({**_success_status(), "details": kept}, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _metadata_of(obj: Object) -> Object:
+    metadata = obj.get("metadata")
+    if metadata is None:
+        metadata = obj["metadata"] = {}
+    if not isinstance(metadata, dict):
+        raise errors.BadRequest("metadata must be an object")
+    return metadata
+
+
+def _match_namespace(call: Call, metadata: Object) -> None:
+    if not call.resource.namespaced:
+        if not metadata.get("namespace"):
+            metadata.pop("namespace", None)
+        return
+    if not metadata.get("namespace"):
+        metadata["namespace"] = call.namespace
+    elif metadata["namespace"] != call.namespace:
+        raise errors.BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+
+
+def _match_name(call: Call, metadata: Object) -> None:
+    if not metadata.get("name"):
+        metadata["name"] = call.name
+    elif metadata["name"] != call.name:
+        raise errors.BadRequest(
+            f"the name of the object ({metadata['name']}) does not match the name on the URL ({call.name})"
+        )
+
+
+def _strictness(call: Call) -> FieldValidation:
+    asked = call.text("fieldValidation")
+    if asked == "Strict":
+        return "Strict"
+    if asked == "Ignore":
+        return "Ignore"
+    if asked and asked != "Warn":
+        options = {"create": "CreateOptions", "update": "UpdateOptions"}.get(call.verb, "PatchOptions")
+        fault = causes.not_supported("fieldValidation", asked, ["", "Ignore", "Warn", "Strict"])
+        raise errors.Invalid([fault], group="meta.k8s.io", kind=options, name="")
+    return "Warn"
+
+
+def _check_manager(call: Call, options: str, *, is_apply: bool = False) -> None:
+    manager = call.text("fieldManager")
+    faults = list(manager_faults(manager, "fieldManager")) if manager else []
+    if is_apply and not manager:
+        faults.append(causes.required("fieldManager", "is required for apply patch"))
+    if faults:
+        raise errors.Invalid(faults, group="meta.k8s.io", kind=options, name="")
+    _strictness(call)
+    _ = call.is_dry_run
+
+
+def _read_delete_options(body: bytes, content_type: str) -> Object:
+    read = bodies.read(body, content_type, kind=_DELETE_OPTIONS, is_known=_may_carry_options)
+    return read.obj
+
+
+def _may_carry_options(kind: Kind) -> bool:
+    return kind.name == "DeleteOptions"
+
+
+def _on_pod(call: Call, binding: Object, registry: Registry) -> Call:
+    """The old way to bind: a Binding posted to its own collection, named after the pod."""
+    pods = registry.find("", "v1", "pods")
+    assert pods is not None, "every cluster serves pods"
+    name = _metadata_of(binding).get("name", "")
+    return Call("create", pods, call.namespace, name, "binding", "", call.request, call.user, call.warnings)
