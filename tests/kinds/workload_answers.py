@@ -1,0 +1,118 @@
+"""What a real kube-apiserver 1.36 answered to writes of pods and of the kinds that make them, put to our rules.
+
+A record in answers/*.json holds the `object` that was sent, the one that was there (`old`), through which `part` it
+was written (none, status, ephemeralcontainers or resize), and what was `stored`, or the `causes` of the refusal.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pinnace.kinds import batch_rules, pod_rules, scaling_rules, workload_rules
+from pinnace.model.causes import Cause
+from pinnace.model.objects import Object
+from pinnace.model.quantity import canonical
+from pinnace.model.resources import Strategy
+
+Record = dict[str, Any]
+STRATEGIES: dict[str, Strategy] = {
+    name: value
+    for module in (pod_rules, workload_rules, batch_rules, scaling_rules)
+    for name, value in vars(module).items()
+    if isinstance(value, Strategy)
+}
+# By admission, and by the moment of the write: none of it is the kind's own doing.
+OF_OTHERS = ("priority", "preemptionPolicy")
+OF_THE_SERVER = ("uid", "creationTimestamp", "namespace", "generation", "managedFields", "resourceVersion")
+
+
+def recorded(name: str) -> pytest.MarkDecorator:
+    """The records of one file, as the parameters of a test."""
+    records = json.loads((Path(__file__).parent / "answers" / f"{name}.json").read_text())
+    return pytest.mark.parametrize("record", [pytest.param(record, id=record["name"]) for record in records])
+
+
+def expected_answer(record: Record) -> Record:
+    if "causes" in record:
+        return {"causes": _sorted(record["causes"])}
+    return {"stored": record["stored"], "warnings": record.get("warnings", [])}
+
+
+def answer_of(record: Record) -> Record:
+    """What our rules answer, in the shape of a record's answer."""
+    strategy = STRATEGIES[record["strategy"]]
+    new: Object = decoded(record["object"])
+    old: Object | None = decoded(record["old"]) if "old" in record else None
+    part = record.get("part", "")
+    if old is None:
+        new["metadata"]["uid"] = "U"
+        new.pop("status", None)
+    elif part == "status":
+        new["spec"] = copy.deepcopy(old["spec"])
+    elif "status" in old:
+        new["status"] = copy.deepcopy(old["status"])
+    strategy.default(new)
+    if part in ("ephemeralcontainers", "resize"):
+        assert old is not None, "these parts belong to pods that exist"
+        take, faults_of = _SPECIAL_PARTS[part]
+        take(new, old)
+        faults: Iterable[Cause] = faults_of(new, old)
+    elif part == "status":
+        strategy.prepare_status(new, old)
+        faults = strategy.validate_status(new, old)
+    else:
+        strategy.prepare(new, old)
+        faults = strategy.validate(new, old)
+    if causes := [list(cause) for cause in faults]:
+        return {"causes": _sorted(causes)}
+    warnings = [] if part else list(dict.fromkeys(strategy.warnings(new, old)))
+    return {"stored": comparable(new), "warnings": warnings}
+
+
+_SPECIAL_PARTS: dict[str, tuple[Callable[[Object, Object], None], Callable[[Object, Object], Iterable[Cause]]]] = {
+    "ephemeralcontainers": (pod_rules.take_ephemeral_containers, pod_rules.ephemeral_container_update_faults),
+    "resize": (pod_rules.take_resize, pod_rules.resize_faults),
+}
+
+
+def decoded(value: Any, field: str = "") -> Any:
+    """As the server hands objects over: nulls are left out and quantities are in their canonical form."""
+    if isinstance(value, dict):
+        if field in ("limits", "requests", "overhead"):
+            return {key: canonical(amount) for key, amount in value.items()}
+        return {key: decoded(item, key) for key, item in value.items() if item is not None}
+    return [decoded(item) for item in value] if isinstance(value, list) else value
+
+
+def comparable(obj: Object) -> Object:
+    """The stored object without what others than the kind's rules put there, and without moments."""
+    stored: Object = _without_moments(decoded(obj))
+    for field in OF_THE_SERVER:
+        stored["metadata"].pop(field, None)
+    spec = stored.get("spec", {})
+    if stored.get("kind") == "Pod":
+        for field in OF_OTHERS:
+            spec.pop(field, None)
+        ours = [
+            item for item in spec.pop("tolerations", ()) if not item.get("key", "").startswith("node.kubernetes.io/")
+        ]
+        if ours:
+            spec["tolerations"] = ours
+    return stored
+
+
+def _without_moments(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: "T" if key == "lastTransitionTime" else _without_moments(item) for key, item in value.items()}
+    return [_without_moments(item) for item in value] if isinstance(value, list) else value
+
+
+def _sorted(causes: list[list[str]]) -> list[list[str]]:
+    """Without the diffs that some messages end with: only what comes before is fixed."""
+    return sorted([field, reason, message.partition("\n")[0]] for field, reason, message in causes)
