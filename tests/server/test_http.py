@@ -870,6 +870,19 @@ async def test_stopping_is_bounded() -> None:
         assert served.server.connections == 0
 
 
+async def test_stopping_does_not_wait_for_an_idle_client_that_never_says_goodbye(files: CertificateFiles) -> None:
+    limits = Limits(linger_time=0.05)
+    tls: dict[str, Any] = {"server_tls": server_context(files), "client_tls": client_context(files)}
+    async with serving(hello, limits=limits, **tls) as served:
+        client = await served.connect()
+        await client.send(GET)
+        assert (await client.reply()).status == 200
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        assert served.server.connections == 1
+        await asyncio.wait_for(served.server.stop(60.0), 5)
+        assert served.server.connections == 0
+
+
 # TLS.
 
 

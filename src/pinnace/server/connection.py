@@ -476,9 +476,9 @@ class Connection(asyncio.Protocol):
             if size < SLICE:
                 self._write(head + body)
             else:
-                self._write_all([head, memoryview(body)])
+                self._write_all([head, body])
         else:
-            self._write_all([head, *(memoryview(piece) if len(piece) >= SLICE else piece for piece in body)])
+            self._write_all([head, *body])
 
     def _head(self, answer: Answer, *, keep: bool, chunks: bool) -> bytes:
         headers = answer.headers
@@ -566,19 +566,18 @@ class Connection(asyncio.Protocol):
         """Hand slices to the transport until it has had enough. What waits here is neither copied nor encrypted."""
         out = self._out
         while out and not self._write_paused and not self._closing:
-            piece = out.popleft()
-            if len(piece) > SLICE:
-                view = memoryview(piece)
-                out.appendleft(view[SLICE:])
-                piece = view[:SLICE]
-            elif out and len(piece) + len(out[0]) <= SLICE:
-                gathered, size = [piece], len(piece)
-                while out and size + len(out[0]) <= SLICE:
-                    gathered.append(out.popleft())
-                    size += len(gathered[-1])
-                piece = b"".join(gathered)
-            self._out_size -= len(piece)
-            self._transport.write(piece)
+            batch: list[bytes | memoryview] = []
+            room = SLICE
+            while out and room:
+                piece = out.popleft()
+                if len(piece) > room:
+                    view = memoryview(piece)
+                    out.appendleft(view[room:])
+                    piece = view[:room]
+                batch.append(piece)
+                room -= len(piece)
+            self._out_size -= SLICE - room
+            self._transport.write(batch[0] if len(batch) == 1 else b"".join(batch))
 
     @property
     def buffered(self) -> int:
