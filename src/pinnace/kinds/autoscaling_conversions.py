@@ -209,7 +209,7 @@ def v2beta1_to_v2(autoscaler: Object) -> Object:
 
 def v2_to_v2beta1(autoscaler: Object) -> Object:
     changed = _with_metrics(autoscaler, _old_spec, _old_status)
-    behavior = changed.get("spec", {}).pop("behavior", None)
+    behavior = (changed.get("spec") or {}).pop("behavior", None)
     annotations = _annotations_without(changed, (BEHAVIOR,))
     if behavior is not None:
         annotations[BEHAVIOR] = orjson.dumps(_go_behavior(behavior)).decode()
@@ -227,8 +227,8 @@ def _with_metrics(autoscaler: Object, spec_of: Any, status_of: Any) -> Object:
         if "currentMetrics" in status:
             changed["status"]["currentMetrics"] = [status_of(metric) for metric in status["currentMetrics"] or ()]
     behavior = _carried(autoscaler, BEHAVIOR)
-    if isinstance(behavior, dict) and "behavior" not in changed.get("spec", {}):
-        changed.setdefault("spec", {})["behavior"] = _plain_behavior(behavior)
+    if isinstance(behavior, dict) and changed.get("spec") and "behavior" not in changed["spec"]:
+        changed["spec"]["behavior"] = _plain_behavior(behavior)
         changed = _annotated(changed, _annotations_without(changed, (BEHAVIOR,)))
     return changed
 
@@ -262,7 +262,7 @@ def v2_to_v1(autoscaler: Object) -> Object:
 
     changed = {**autoscaler, "spec": spec}
     if "status" in autoscaler:
-        changed["status"] = status
+        changed["status"] = {"currentReplicas": 0, "desiredReplicas": 0, **status}
     return _annotated(changed, annotations)
 
 
@@ -282,8 +282,8 @@ def v1_to_v2(autoscaler: Object) -> Object:
     used = status.pop("currentCPUUtilizationPercentage", None)
     if used is not None and not any(_cpu_utilization(metric, "current") is not None for metric in current):
         current.append(_cpu("current", averageUtilization=used))
-    if current:
-        status["currentMetrics"] = current
+    if not status.get("currentReplicas"):
+        status.pop("currentReplicas", None)
     behavior = _carried(autoscaler, BEHAVIOR)
     if isinstance(behavior, dict):
         spec["behavior"] = _plain_behavior(behavior)
@@ -293,7 +293,8 @@ def v1_to_v2(autoscaler: Object) -> Object:
 
     changed = {**autoscaler, "spec": spec}
     if status or "status" in autoscaler:
-        changed["status"] = status
+        # Go writes both of these whatever they are, and an empty list as null.
+        changed["status"] = {"desiredReplicas": 0, **status, "currentMetrics": current or None}
     return _annotated(changed, _annotations_without(autoscaler, CARRIED))
 
 
@@ -330,20 +331,36 @@ def _carried(obj: Object, annotation: str) -> Any:
         return None  # Someone else's words: as Kubernetes, drop them.
 
 
-def _go_behavior(behavior: Any) -> Any:
-    names = {plain: go for go, plain in _GO_BEHAVIOR.items()}
-    return _renamed(behavior, names)
+def _go_behavior(behavior: Object) -> Object:
+    return {"ScaleUp": _go_rules(behavior.get("scaleUp")), "ScaleDown": _go_rules(behavior.get("scaleDown"))}
 
 
-def _plain_behavior(behavior: Any) -> Any:
-    return _renamed(behavior, _GO_BEHAVIOR)
+def _go_rules(rules: Object | None) -> Object | None:
+    if rules is None:
+        return None
+    policies = rules.get("policies")
+    return {
+        "StabilizationWindowSeconds": rules.get("stabilizationWindowSeconds"),
+        "SelectPolicy": rules.get("selectPolicy"),
+        "Policies": None if policies is None else [_go_policy(policy) for policy in policies],
+        "Tolerance": rules.get("tolerance"),
+    }
 
 
-def _renamed(value: Any, names: dict[str, str]) -> Any:
+def _go_policy(policy: Object) -> Object:
+    return {
+        "Type": policy.get("type", ""),
+        "Value": policy.get("value", 0),
+        "PeriodSeconds": policy.get("periodSeconds", 0),
+    }
+
+
+def _plain_behavior(value: Any) -> Any:
     if isinstance(value, dict):
-        return {names.get(name, name): _renamed(child, names) for name, child in value.items() if child is not None}
+        present = ((name, child) for name, child in value.items() if child is not None)
+        return {_GO_BEHAVIOR.get(name, name): _plain_behavior(child) for name, child in present}
     if isinstance(value, list):
-        return [_renamed(child, names) for child in value]
+        return [_plain_behavior(child) for child in value]
     return value
 
 

@@ -20,7 +20,7 @@ NEW_NAMES = {core: new for new, core in CORE_NAMES.items()}
 
 def to_core(event: Object) -> Object:
     core = {CORE_NAMES.get(name, name): value for name, value in event.items()}
-    # These three are never absent from a core event.
+    # Never absent from a core event.
     core.setdefault("involvedObject", {})
     core.setdefault("reportingComponent", "")
     core.setdefault("reportingInstance", "")
@@ -34,6 +34,9 @@ def to_core(event: Object) -> Object:
 def from_core(event: Object) -> Object:
     new = {NEW_NAMES.get(name, name): value for name, value in event.items()}
     new.setdefault("eventTime", None)
+    for name in ("reportingController", "reportingInstance"):
+        if not new.get(name):
+            new.pop(name, None)
     return new
 
 
