@@ -158,13 +158,14 @@ async def test_a_failed_commit_fails_its_writers_and_leaves_memory_as_the_disk_i
         followed: list[str] = []
         store.follow(lambda changes: followed.extend(change.key for change in changes))
         with no_file_may_grow_beyond(64 * 1024):
-            answers = await asyncio.gather(
+            writing = asyncio.gather(
                 store.put("/big", b"x" * 500_000, expected=0),
                 store.put("/kept", b"new", expected=kept),
                 store.put("/kept", b"newer", expected=None),
                 store.put("/big", b"y", expected=0),  # Loses against the first, waits, wins or fails with it.
                 return_exceptions=True,
             )
+            answers = await asyncio.wait_for(writing, 10)
         assert [type(answer) for answer in answers[:3]] == [WriteFailed] * 3
         assert "/big" not in [record.key for record in before.records]
         assert isinstance(answers[3], int | WriteFailed)
