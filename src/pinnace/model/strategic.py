@@ -1,0 +1,41 @@
+"""Strategic merge patch, with its refusals as the API answers them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pinnace.model.errors import ApiError, BadRequest
+from pinnace.model.objects import Object
+from pinnace.model.patches import PatchRefused
+from pinnace.schema.shape import Schema
+from pinnace.schema.strategic import MalformedPatch, PatchFault, UnacceptablePatch, strategic_merge
+
+_JSON_TYPES = {bool: "bool", int: "number", float: "number", str: "string", list: "array"}
+
+
+class PatchFailed(ApiError):
+    """The patch contradicts the schema or the object. A real server has no better word for it than 500."""
+
+    code, reason = 500, ""
+
+
+def strategic_merge_patch(document: Object, patch: Any, schema: Schema) -> Object:
+    """The document after the patch. Changes neither; the result shares what was not touched.
+
+    Raises BadRequest for what is no patch, PatchRefused or PatchFailed for one that does not apply.
+    """
+    if patch is None:
+        patch = {}
+    if not isinstance(patch, dict):
+        kind = _JSON_TYPES[type(patch)]
+        raise BadRequest(f"json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}")
+    try:
+        return strategic_merge(document, patch, schema)
+    except MalformedPatch as fault:
+        raise BadRequest(str(fault)) from None
+    except UnacceptablePatch as fault:
+        raise PatchRefused(str(fault)) from None
+    except PatchFault as fault:
+        raise PatchFailed(str(fault)) from None
+    except ValueError as fault:
+        raise BadRequest(str(fault)) from None
