@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pinnace.auth.users import User
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
+
+
+class Requester(Protocol):
+    """Who makes the write."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def groups(self) -> tuple[str, ...]: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def extra(self) -> Mapping[str, tuple[str, ...]]: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -22,7 +34,7 @@ class Review:
     name: str
     new: Object | None
     old: Object | None
-    user: User
+    user: Requester
     is_dry_run: bool = False
     options: Object = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)

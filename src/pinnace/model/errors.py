@@ -116,9 +116,10 @@ class BadMethod(ApiError):
 
 class NotAcceptable(ApiError):
     code, reason = 406, "NotAcceptable"
+    always_shows_details = True
 
     def __init__(self, offered: Sequence[str]) -> None:
-        super().__init__(f"only the following media types are accepted: {', '.join(offered)}")
+        super().__init__(f"406: Not Acceptable\n\nAvailable representations: {', '.join(offered)}")
 
 
 class AlreadyExists(_AboutResource):

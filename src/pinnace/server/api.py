@@ -91,6 +91,8 @@ class Api:
             self._authorizer.authorize(user, Action(_method_verb(request), path=request.path))
             page = self._pages.answer(request, segments, user)
             if page is None:
+                if segments[0] == "api":
+                    raise errors.NoSuchPath()
                 return Response(404, self._head(_PLAIN_TEXT), b"404 page not found\n")
             return page
         except errors.ApiError as refusal:

@@ -261,3 +261,18 @@ def _start(body: bytes) -> str:
 
 def _is_within(path: str, unknown: list[str]) -> bool:
     return any(path == other or path.startswith((f"{other}.", f"{other}[")) for other in unknown)
+
+
+def read_untyped(body: bytes, content_type: str) -> Object:
+    """An object of which nothing is asked but that it is one."""
+    media_type = media_type_of(content_type)
+    if media_type not in ACCEPTED:
+        raise errors.UnsupportedMediaType(ACCEPTED)
+    try:
+        value = parse_json(body) if media_type == JSON else read_yaml(body).value
+        _check_envelope(value)
+    except Malformed as fault:
+        raise errors.BadRequest(f"couldn't get version/kind; json parse error: {fault}") from None
+    except YamlFault as fault:
+        raise errors.BadRequest(str(fault)) from None
+    return value or {}

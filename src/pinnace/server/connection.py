@@ -240,6 +240,10 @@ class Connection(asyncio.Protocol):
                 self._refuse(failure(500, "InternalError", "Internal Server Error: the request could not be read"))
         except httptools.HttpParserError as error:
             if not self._closing and not self._last:  # Bytes after the last request are not a mistake to answer.
+                if isinstance(error, httptools.HttpParserInvalidMethodError):
+                    message = "the server does not allow this method on the requested resource"
+                    self._refuse(failure(405, "MethodNotAllowed", message))
+                    return
                 self._refuse(failure(400, "BadRequest", f"malformed HTTP request: {error}"))
         else:
             if self._reading and self._wire > self._limits.head + _WIRE_BYTES_PER_BODY_BYTE * len(self._body):
@@ -517,7 +521,7 @@ class Connection(asyncio.Protocol):
         except Exception as error:
             # The status is sent; only a body that does not end well can still say that something went wrong.
             log.error("%s %s failed while streaming", request.method, request.target, exc_info=error)
-            self._transport.abort()
+            self.abort()
         finally:
             self._sink = None
             sink.lost()
@@ -632,7 +636,7 @@ class Connection(asyncio.Protocol):
             if self._discarding and not self._closing and not self._write_paused:
                 self._close_idle()
             else:
-                self._transport.abort()
+                self.abort()
         elif now >= self._read_deadline and not self._occupied and not self._closing:
             if not self._reading:
                 self._close_idle()
@@ -657,6 +661,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Cut the connection now."""
+        self._closing = True  # Before the loss is reported, uvloop would raise at a write.
         self._transport.abort()
 
     def _close_idle(self) -> None:

@@ -91,7 +91,7 @@ def marked_for_deletion(resource: Resource, obj: Object, options: DeleteOptions,
             del metadata["finalizers"]
     if not finalizers and not (is_graceful and metadata["deletionGracePeriodSeconds"] > 0):
         if _is_held_by_spec(resource, obj):
-            _mark(obj, now)
+            metadata.setdefault("deletionTimestamp", to_rfc3339(now))
             return obj
         return None
     if not is_graceful and before[0] is None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pinnace.model import causes, errors, managers, patches
 from pinnace.model.objects import Object
-from pinnace.schema import strategic
+from pinnace.schema import gotext, strategic
 from pinnace.server.calls import Call
 
 Edit = Callable[[Object | None], Object]
@@ -57,6 +57,7 @@ def replacement(call: Call, obj: Object) -> Edit:
                 fault = causes.invalid("metadata.resourceVersion", 0, "must be specified for an update")
                 group, plural = call.resource.group, call.resource.plural
                 raise errors.Invalid([fault], group=group, kind=plural, name=call.name)
+            obj["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
         elif wanted != live["metadata"]["resourceVersion"]:
             raise call.conflict(MODIFIED)
         return obj
@@ -71,7 +72,7 @@ def patch(call: Call, content_type: str, document: Any, decode: Decode) -> Edit:
         if live is None:
             raise call.not_found()
         if content_type == STRATEGIC_PATCH:
-            wanted = strategic.merge(live, document, call.resource.schema)
+            wanted = _strategically_patched(live, document, call)
         else:
             wanted = patched(live, content_type, document)
         wanted = decode(wanted)
@@ -80,6 +81,16 @@ def patch(call: Call, content_type: str, document: Any, decode: Decode) -> Edit:
         return wanted
 
     return edit
+
+
+def _strategically_patched(live: Object, document: Object, call: Call) -> Object:
+    try:
+        return strategic.strategic_merge(live, document, call.resource.schema)
+    except strategic.UnacceptablePatch as fault:
+        cause = causes.invalid("patch", gotext.shown(document), str(fault))
+        raise errors.Invalid([cause], group="", kind="", name="") from None
+    except strategic.PatchFault as fault:
+        raise errors.BadRequest(str(fault)) from None
 
 
 def patched(obj: Object, content_type: str, document: Any) -> Object:
@@ -111,4 +122,9 @@ class Application:
         uid = self.applied["metadata"].get("uid")
         if uid and (live is None or uid != live["metadata"]["uid"]):
             raise call.conflict("Precondition failed: the UID in the patch is not the UID of the object")
-        return managers.apply(live, self.applied, self.ownership, manager=self.manager, now=self.now, force=self.force)
+        merged = managers.apply(
+            live, self.applied, self.ownership, manager=self.manager, now=self.now, force=self.force
+        )
+        if call.resource.namespaced:
+            merged["metadata"].setdefault("namespace", call.namespace)
+        return merged

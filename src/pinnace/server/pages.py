@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 import orjson
 
 from pinnace.auth.users import User
 from pinnace.model import errors
+from pinnace.server.documents import Document
 from pinnace.server.messages import Answer, Request, Response
 
 _TEXT = ((b"Cache-Control", b"no-cache, private"), (b"Content-Type", b"text/plain; charset=utf-8"))
@@ -21,21 +21,10 @@ Check = Callable[[], str]
 """Says what is wrong; an empty answer means that all is well."""
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A page that can be cached by its reader."""
-
-    body: bytes
-    content_type: str
-    etag: str = ""
-    headers: tuple[tuple[bytes, bytes], ...] = ()
-    status: int = 200
-
-
 class Documents(Protocol):
     """Discovery or OpenAPI."""
 
-    def find(self, path: str, accept: str, query: Mapping[str, list[str]]) -> Document | None:
+    def page(self, path: str, accept: str) -> Document | None:
         """The document at a path, or None. Raises NotAcceptable."""
 
 
@@ -69,7 +58,7 @@ class Pages:
             return Response(200, _METRICS, self._metrics().encode())
         accept = request.headers.get(b"accept", b"").decode("latin-1")
         for documents in self._documents:
-            document = documents.find(request.path, accept, request.query)
+            document = documents.page(request.path, accept)
             if document is not None:
                 return _shown(request, document)
         return None
@@ -103,10 +92,10 @@ class Pages:
 
 
 def _shown(request: Request, document: Document) -> Response:
-    headers = [(b"Content-Type", document.content_type.encode()), *document.headers]
+    headers = [(b"Content-Type", document.content_type.encode())]
+    headers += [(name.encode(), value.encode()) for name, value in document.headers]
     if document.etag:
         headers.append((b"Etag", document.etag.encode()))
-        known = request.headers.get(b"if-none-match", b"").decode("latin-1")
-        if known and (known == "*" or document.etag in [one.strip().removeprefix("W/") for one in known.split(",")]):
-            return Response(304, headers)
-    return Response(document.status, headers, document.body)
+    if document.is_held_by(request.headers.get(b"if-none-match", b"").decode("latin-1")):
+        return Response(304, headers)
+    return Response(200, headers, document.body)

@@ -36,7 +36,7 @@ def read_patch(body: bytes, media_type: str) -> Any:
         try:
             return read_yaml(body).value
         except YamlFault as fault:
-            raise errors.BadRequest(f"error decoding YAML: {fault}") from None
+            raise errors.BadRequest(f"error decoding YAML: error converting YAML to JSON: {fault}") from None
     lead = "" if media_type == STRATEGIC_PATCH else "error decoding patch: "
     try:
         document = parse_json(body)
@@ -49,14 +49,3 @@ def read_patch(body: bytes, media_type: str) -> Any:
         found = _GO_FORMS.get(type(document), "null")
         raise errors.BadRequest(f"{lead}json: cannot unmarshal {found} into Go value of type {described}")
     return document
-
-
-def shown_as_map(value: Any) -> str:
-    """How a strategic patch is quoted in an error: as Go prints a map."""
-    if isinstance(value, dict):
-        return "map[" + " ".join(f"{name}:{shown_as_map(value[name])}" for name in sorted(value)) + "]"
-    if isinstance(value, list):
-        return "[" + " ".join(shown_as_map(one) for one in value) + "]"
-    if value is None:
-        return "<nil>"
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -303,11 +303,11 @@ def list_options(call: Call) -> ListOptions:
                 )
             )
         if match not in _MATCHES:
-            faults.append(causes.not_supported("resourceVersionMatch", match, _MATCHES))
+            faults.append(causes.not_supported("resourceVersionMatch", match, [*_MATCHES, ""]))
         if match == "Exact" and wanted == "0":
             faults.append(
                 causes.forbidden(
-                    "resourceVersionMatch", 'resourceVersionMatch "Exact" is forbidden for resourceVersion "0"'
+                    "resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
                 )
             )
     _refuse(faults)
@@ -335,12 +335,10 @@ def watch_options(call: Call) -> WatchOptions:
             )
         )
     if match and not initial:
-        faults.append(
-            causes.forbidden(
-                "resourceVersionMatch",
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            )
-        )
+        why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        faults.append(causes.forbidden("resourceVersionMatch", why))
+    if match and match != "NotOlderThan":
+        faults.append(causes.not_supported("resourceVersionMatch", match, ["NotOlderThan"]))
     _refuse(faults)
     revision = _revision(wanted) if wanted else 0
     if initial:

@@ -15,6 +15,7 @@ from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.metadata import manager_faults
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import Registry, Resource
+from pinnace.schema import gotext
 from pinnace.schema.decode import DecodeError, Decoder, Decoders
 from pinnace.server import actions, bodies, edits
 from pinnace.server.bodies import Body, FieldValidation
@@ -26,7 +27,7 @@ from pinnace.server.messages import Sink
 from pinnace.server.negotiation import Answer as Accepted
 from pinnace.server.negotiation import negotiate
 from pinnace.server.ownership import Ownerships
-from pinnace.server.patch_bodies import patch_type, read_patch, shown_as_map
+from pinnace.server.patch_bodies import patch_type, read_patch
 from pinnace.server.pipeline import Pipeline, Written, generated_name, manager_name
 from pinnace.server.reads import Reader
 from pinnace.server.renditions import Form, MetadataOnly, Plain, Rows, in_version
@@ -37,7 +38,7 @@ from pinnace.server.shelves import Entry
 _GENERATE_ATTEMPTS = 8
 _DELETED_AT_ONCE = 64
 _JSON = b"application/json"
-_DELETE_OPTIONS = Kind("meta.k8s.io", "v1", "DeleteOptions")
+_DELETE_OPTIONS = "DeleteOptions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +213,8 @@ class Verbs:
             group_version = f"{found.group}/{found.version}"
             raise errors.BadRequest(f"invalid object type: {group_version}, Kind={found.name}")
         metadata = _metadata_of(applied)
-        metadata.setdefault("name", call.name)
         _match_name(call, metadata)
-        _match_namespace(call, metadata)
+        _match_namespace(call, dict(metadata))
 
     async def _delete(self, call: Call) -> Outcome:
         raw = self._delete_options(call)
@@ -384,7 +384,7 @@ class Verbs:
                 if strictness == "Warn":
                     call.warnings.extend(faults)
         except DecodeError as problem:
-            text = orjson.dumps(wanted).decode() if shown is wanted else shown_as_map(shown)
+            text = orjson.dumps(wanted).decode() if shown is wanted else gotext.shown(shown)
             fault = causes.invalid("patch", text, str(problem))
             raise errors.Invalid([fault], group="", kind="", name="") from None
         kind = call.resource.kind
@@ -431,8 +431,7 @@ def _metadata_of(obj: Object) -> Object:
 
 def _match_namespace(call: Call, metadata: Object) -> None:
     if not call.resource.namespaced:
-        if not metadata.get("namespace"):
-            metadata.pop("namespace", None)
+        metadata.pop("namespace", None)
         return
     if not metadata.get("namespace"):
         metadata["namespace"] = call.namespace
@@ -457,7 +456,7 @@ def _strictness(call: Call) -> FieldValidation:
         return "Ignore"
     if asked and asked != "Warn":
         options = {"create": "CreateOptions", "update": "UpdateOptions"}.get(call.verb, "PatchOptions")
-        fault = causes.not_supported("fieldValidation", asked, ["", "Ignore", "Warn", "Strict"])
+        fault = causes.not_supported("fieldValidation", asked, ["", "Ignore", "Strict", "Warn"])
         raise errors.Invalid([fault], group="meta.k8s.io", kind=options, name="")
     return "Warn"
 
@@ -474,12 +473,13 @@ def _check_manager(call: Call, options: str, *, is_apply: bool = False) -> None:
 
 
 def _read_delete_options(body: bytes, content_type: str) -> Object:
-    read = bodies.read(body, content_type, kind=_DELETE_OPTIONS, is_known=_may_carry_options)
-    return read.obj
-
-
-def _may_carry_options(kind: Kind) -> bool:
-    return kind.name == "DeleteOptions"
+    """DeleteOptions may be of any version, and say no kind at all."""
+    options = bodies.read_untyped(body, content_type)
+    kind = options.get("kind", _DELETE_OPTIONS)
+    if kind != _DELETE_OPTIONS:
+        version = options.get("apiVersion", "")
+        raise errors.BadRequest(f'no kind "{kind}" is registered for version "{version}" in scheme "meta.k8s.io"')
+    return options
 
 
 def _on_pod(call: Call, binding: Object, registry: Registry) -> Call:
