@@ -14,6 +14,8 @@ class Document:
     content_type: str = "application/json"
     etag: str = ""
     headers: tuple[tuple[str, str], ...] = (("Cache-Control", "no-cache, private"),)
+    location: str = ""
+    """Where the document is now: answer 301."""
 
     def is_held_by(self, if_none_match: str) -> bool:
         """True if the client, by its If-None-Match header, has this very document: answer 304."""

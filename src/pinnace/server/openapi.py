@@ -1,0 +1,294 @@
+"""The schemas and operations of what is served, for clients that ask: OpenAPI v3 by group version, v2 as a whole."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import orjson
+
+from pinnace.model.objects import Kind, Object
+from pinnace.model.resources import Registry, Resource
+from pinnace.server.discovery import Groups, grouped
+from pinnace.server.documents import Document
+from pinnace.server.negotiation import clauses
+from pinnace.server.openapi_paths import META, FormV2, FormV3, Paths
+
+JSON = "application/json"
+PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+
+_EDITION = b"1"  # To be raised when documents change though what they describe has not: it is part of every hash.
+_FRESH = (("Cache-Control", "no-cache, private"), ("Vary", "Accept"))
+_FOREVER = (("Cache-Control", "public, immutable"), ("Vary", "Accept"))
+
+_QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
+_INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
+_COMMON = tuple(f"{META}{name}" for name in ("APIResourceList", "DeleteOptions", "Patch", "Status", "WatchEvent"))
+
+_REFERENCE = re.compile(rb'"\$ref":"#/\$defs/([^"]+)"')
+_BARE_REFERENCE = re.compile(rb'\{"\$ref":"#/\$defs/([^"]+)"\}')
+_OPENNESS = b',"x-kubernetes-preserve-unknown-fields":true'
+
+
+class Definitions(Protocol):
+    """The definitions of the built-in kinds."""
+
+    minor: str
+
+    def __contains__(self, name: str) -> bool: ...
+    def raw_bytes(self, name: str) -> bytes: ...
+    def name_of_kind(self, kind: Kind) -> str | None: ...
+
+
+class OpenApi:
+    """Writes OpenAPI documents, each when it is first asked for, and again only if what it describes changed.
+
+    A document's hash is that of what it describes, so that the index can name all hashes without writing a document.
+    """
+
+    def __init__(self, registry: Registry, definitions: Definitions) -> None:
+        self._registry = registry
+        self._schemas = Schemas(definitions)
+        self._minor = definitions.minor
+        self._revision = -1
+        self._groups: Groups = {}
+        self._hashes: dict[str, str] = {}
+        self._written: dict[str, Document] = {}
+
+    def index(self) -> Document:
+        """/openapi/v3: where the document of each group and version is."""
+        self._refresh()
+        paths = {path: {"serverRelativeURL": _url(path, told)} for path, told in self._hashes.items()}
+        return Document(orjson.dumps({"paths": paths}), "text/plain; charset=utf-8")
+
+    def v3(self, path: str, *, hash: str = "") -> Document | None:
+        """/openapi/v3/<path>: the document of `api/v1` or `apis/<group>/<version>`; None if that is not served.
+
+        A document that is asked for by its hash may be kept forever. One whose hash is another has moved: `location`.
+        """
+        self._refresh()
+        present = self._hashes.get(path)
+        if present is None:
+            return None
+        if hash and hash != present:
+            return Document(b"", JSON, f'"{present}"', _FRESH, location=_url(path, present))
+        document = self._kept(path, present, lambda: self._write_v3(path))
+        return Document(document.body, JSON, document.etag, _FOREVER) if hash else document
+
+    def v2(self, accept: str = "") -> Document | None:
+        """/openapi/v2: everything in one document, as JSON; None if the client does not accept that: answer 406."""
+        if accept and not any(media_type in (JSON, "*/*", "application/*") for media_type, _ in clauses(accept)):
+            return None
+        self._refresh()
+        told = hashlib.sha512("".join(self._hashes.values()).encode()).hexdigest().upper()
+        return self._kept("v2", told, self._write_v2)
+
+    def _refresh(self) -> None:
+        if self._revision == self._registry.revision:
+            return
+        self._revision = self._registry.revision
+        self._groups = grouped(self._registry)
+        self._hashes = {
+            _path(group, version): self._hash(resources)
+            for group, versions in self._groups.items()
+            for version, resources in versions.items()
+        }
+        for gone in [path for path in self._written if path != "v2" and path not in self._hashes]:
+            del self._written[gone]
+
+    def _hash(self, resources: Iterable[Resource]) -> str:
+        digest = hashlib.sha512(_EDITION + self._minor.encode())
+        for resource in resources:
+            said = (resource.kind, resource.plural, resource.namespaced, resource.verbs, resource.subresources)
+            digest.update(repr(said).encode())
+            if not self._schemas.is_built_in(resource.kind):
+                digest.update(self._schemas.raw(resource))
+        return digest.hexdigest().upper()
+
+    def _kept(self, path: str, told: str, write: Callable[[], bytes]) -> Document:
+        etag = f'"{told}"'
+        document = self._written.get(path)
+        if document is None or document.etag != etag:
+            document = self._written[path] = Document(write(), JSON, etag, _FRESH)
+        return document
+
+    def _write_v3(self, path: str) -> bytes:
+        group, version = _group_version(path)
+        resources = self._groups[group][version]
+        paths = Paths(FormV3(), group, version, self._schemas.names(resources), is_typed=self._schemas.typed_name)
+        head = {
+            "openapi": "3.0.0",
+            "info": {"title": "Kubernetes", "version": self._minor},
+            "paths": paths.of(resources),
+        }
+        schemas = self._schemas.of(resources)
+        return b"".join(
+            (
+                orjson.dumps(head)[:-1],
+                b',"components":{"schemas":{',
+                _joined(schemas, _in_v3),
+                b'},"securitySchemes":',
+                _SECURITY,
+                b"}}",
+            )
+        )
+
+    def _write_v2(self) -> bytes:
+        every = [resource for versions in self._groups.values() for found in versions.values() for resource in found]
+        names = self._schemas.names(every)
+        paths: Object = {}
+        for group, versions in self._groups.items():
+            for version, resources in versions.items():
+                form = Paths(FormV2(), group, version, names, is_typed=self._schemas.typed_name)
+                paths.update(form.of(resources))
+        head = {"swagger": "2.0", "info": {"title": "Kubernetes", "version": self._minor}, "paths": paths}
+        return b"".join(
+            (
+                orjson.dumps(head)[:-1],
+                b',"definitions":{',
+                _joined(self._schemas.of(every), _in_v2),
+                b'},"securityDefinitions":',
+                _SECURITY,
+                b',"security":[{"BearerToken":[]}]}',
+            )
+        )
+
+
+_SECURITY = orjson.dumps(
+    {
+        "BearerToken": {
+            "type": "apiKey",
+            "description": "Bearer Token authentication",
+            "name": "authorization",
+            "in": "header",
+        }
+    }
+)
+
+
+class Schemas:
+    """The schemas that resources need, as JSON whose references are `#/$defs/<name>`."""
+
+    def __init__(self, definitions: Definitions) -> None:
+        self._definitions = definitions
+
+    def is_built_in(self, kind: Kind) -> bool:
+        return self._definitions.name_of_kind(kind) is not None
+
+    def typed_name(self, kind: Kind) -> str:
+        return self._definitions.name_of_kind(kind) or ""
+
+    def names(self, resources: Iterable[Resource]) -> Callable[[Kind], str]:
+        """How documents call the kinds of these resources, of their lists and of the built-in kinds."""
+        own = {}
+        for resource in resources:
+            if not self.is_built_in(resource.kind):
+                kind = resource.kind
+                own[kind] = schema_name(kind)
+                own[kind._replace(name=f"{kind.name}List")] = f"{schema_name(kind)}List"
+        return lambda kind: own.get(kind) or self.typed_name(kind)
+
+    def raw(self, resource: Resource) -> bytes:
+        return orjson.dumps(resource.schema.raw, default=dict)
+
+    def of(self, resources: Iterable[Resource]) -> dict[str, bytes]:
+        """Every schema that these resources refer to, directly or not, by name."""
+        found: dict[str, bytes] = {}
+        wanted = [name for name in _COMMON if name in self._definitions]
+        for resource in resources:
+            kinds = [resource.kind, *(below.kind for below in resource.subresources)]
+            for kind in kinds:
+                wanted += filter(None, map(self.typed_name, (kind, kind._replace(name=f"{kind.name}List"))))
+            if not self.is_built_in(resource.kind):
+                found |= self._custom(resource)
+        wanted += (name for body in found.values() for name in _references(body))
+        while wanted:
+            name = wanted.pop()
+            if name not in found and name in self._definitions:
+                found[name] = self._definitions.raw_bytes(name)
+                wanted += _references(found[name])
+        return dict(sorted(found.items()))
+
+    def _custom(self, resource: Resource) -> dict[str, bytes]:
+        name = schema_name(resource.kind)
+        raw = dict(resource.schema.raw)
+        own = {key: value for key, value in raw.get("properties", {}).items() if key not in _ENVELOPE}
+        kind: Object = {"group": resource.group, "version": resource.version, "kind": resource.kind.name}
+        raw["properties"] = {**_ENVELOPE, "metadata": _METADATA, **own}
+        raw["x-kubernetes-group-version-kind"] = [kind]
+        listed = {
+            "description": f"{resource.kind.name}List is a list of {resource.kind.name}",
+            "type": "object",
+            "required": ["items"],
+            "properties": {
+                **_ENVELOPE,
+                "metadata": {**_LIST_METADATA},
+                "items": {
+                    "description": f"The {resource.plural}.",
+                    "type": "array",
+                    "items": {"$ref": f"#/$defs/{name}"},
+                },
+            },
+            "x-kubernetes-group-version-kind": [{**kind, "kind": f"{resource.kind.name}List"}],
+        }
+        return {name: orjson.dumps(raw, default=dict), f"{name}List": orjson.dumps(listed)}
+
+
+_METADATA: Object = {
+    "description": "Its name, namespace, labels, annotations and owners.",
+    "$ref": f"#/$defs/{META}ObjectMeta",
+}
+_LIST_METADATA: Object = {"description": "The revision of the list.", "$ref": f"#/$defs/{META}ListMeta"}
+_ENVELOPE: Object = {
+    "apiVersion": {"description": "The group and version of this object's schema.", "type": "string"},
+    "kind": {"description": "What this object is, in CamelCase.", "type": "string"},
+    "metadata": {},
+}
+
+
+def schema_name(kind: Kind) -> str:
+    """com.example.boats.v1.Boat for a group boats.example.com."""
+    if "." not in kind.group:
+        return f"io.k8s.api.{kind.group or 'core'}.{kind.version}.{kind.name}"
+    return ".".join((*reversed(kind.group.split(".")), kind.version, kind.name))
+
+
+def _references(body: bytes) -> list[str]:
+    return [name.decode() for name in _REFERENCE.findall(body)]
+
+
+def _joined(schemas: dict[str, bytes], form: Callable[[str, bytes], bytes]) -> bytes:
+    return b",".join(b'"' + name.encode() + b'":' + form(name, body) for name, body in schemas.items())
+
+
+def _in_v3(name: str, body: bytes) -> bytes:
+    """In v3 nothing may stand beside a reference: it moves into an allOf."""
+    if name == _QUANTITY:
+        return body.replace(b'"type":"string","format":"quantity"', b'"oneOf":[{"type":"string"},{"type":"number"}]')
+    if name == _INT_OR_STRING:
+        return body.replace(b'"type":"string",', b'"oneOf":[{"type":"integer"},{"type":"string"}],')
+    body = _BARE_REFERENCE.sub(rb'{"$ref":"#/components/schemas/\1"}', body)
+    body = _REFERENCE.sub(rb'"allOf":[{"$ref":"#/components/schemas/\1"}]', body)
+    return body.replace(_OPENNESS, b"") if name.startswith("io.k8s.api") else body
+
+
+def _in_v2(name: str, body: bytes) -> bytes:
+    if name == _QUANTITY:
+        return body.replace(b',"format":"quantity"', b"")
+    body = body.replace(b'"#/$defs/', b'"#/definitions/')
+    return body.replace(_OPENNESS, b"") if name.startswith("io.k8s.api") else body
+
+
+def _path(group: str, version: str) -> str:
+    return f"apis/{group}/{version}" if group else f"api/{version}"
+
+
+def _group_version(path: str) -> tuple[str, str]:
+    _, *group, version = path.split("/")
+    return (group[0] if group else ""), version
+
+
+def _url(path: str, told: str) -> str:
+    return f"/openapi/v3/{path}?hash={told}"

@@ -1,0 +1,300 @@
+"""The operations of an OpenAPI document: which URL takes which method, with which parameters and bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from pinnace.model.objects import Kind, Object
+from pinnace.model.resources import Resource, Subresource
+
+META = "io.k8s.apimachinery.pkg.apis.meta.v1."
+PATCHES = (
+    "application/apply-patch+yaml",
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+)
+PRODUCED = ("application/json", "application/yaml")
+STREAMED = "application/json;stream=watch"
+
+_PARAMETERS: dict[str, tuple[str, str]] = {
+    "allowWatchBookmarks": ("boolean", "Whether a watch may send events of type BOOKMARK."),
+    "continue": ("string", "Where a list goes on: the token from the page before."),
+    "dryRun": ("string", "All: go through every step of the write, but do not store the result."),
+    "fieldManager": ("string", "Who makes this change, for the record of field ownership."),
+    "fieldSelector": ("string", "Only objects whose fields are so: metadata.name=web."),
+    "fieldValidation": ("string", "What to do about unknown and repeated fields: Ignore, Warn or Strict."),
+    "force": ("boolean", "Of an apply: take over fields that others own."),
+    "gracePeriodSeconds": ("integer", "How long the object may take to end; 0 is at once."),
+    "labelSelector": ("string", "Only objects whose labels are so: app=web,tier!=cache."),
+    "limit": ("integer", "How many objects a page of a list holds at most."),
+    "orphanDependents": ("boolean", "Deprecated, see propagationPolicy."),
+    "propagationPolicy": ("string", "What becomes of dependents: Orphan, Background or Foreground."),
+    "resourceVersion": ("string", "The revision to answer from, or to watch from."),
+    "resourceVersionMatch": ("string", "How resourceVersion constrains a list: Exact or NotOlderThan."),
+    "sendInitialEvents": ("boolean", "Whether a watch begins with the objects that are there."),
+    "timeoutSeconds": ("integer", "How long a list or watch may last."),
+    "watch": ("boolean", "Send changes as they come, instead of a list."),
+}
+_LIST = (
+    "allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit", "resourceVersion",
+    "resourceVersionMatch", "sendInitialEvents", "timeoutSeconds", "watch",
+)  # fmt: skip
+_WRITE = ("dryRun", "fieldManager", "fieldValidation")
+_DELETE = ("dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy")
+_DELETE_MANY = (
+    "continue", "dryRun", "fieldSelector", "gracePeriodSeconds", "labelSelector", "limit", "orphanDependents",
+    "propagationPolicy", "resourceVersion", "resourceVersionMatch", "sendInitialEvents", "timeoutSeconds",
+)  # fmt: skip
+
+_CONNECTIONS = frozenset({"attach", "exec", "portforward", "proxy"})
+_METHODS = {"create": "post", "delete": "delete", "get": "get", "patch": "patch", "update": "put"}
+
+NameOf = Callable[[Kind], str]
+"""How the document calls the schema of a kind; empty if it has none."""
+
+
+class Form(Protocol):
+    """What differs between the versions of OpenAPI."""
+
+    def parameter(self, name: str, place: str, type: str, description: str) -> Object: ...
+    def operation(self, *, schema: str, codes: dict[str, str], streams: bool) -> Object: ...
+    def with_body(self, operation: Object, schema: str, media_types: Iterable[str], *, required: bool) -> None: ...
+
+
+class Paths:
+    """Writes the paths of one group and version."""
+
+    def __init__(self, form: Form, group: str, version: str, name_of: NameOf, *, is_typed: NameOf) -> None:
+        self._form = form
+        self._root = f"/apis/{group}/{version}" if group else f"/api/{version}"
+        self._name_of = name_of
+        self._is_typed = is_typed
+        words = (group.removesuffix(".k8s.io") or "core").split(".")
+        self._tag = f"{words[0]}{''.join(_capital(word) for word in words[1:])}_{version}"
+        self._owner = "".join(_capital(word) for word in (*words, version))
+        self._query = {
+            name: form.parameter(name, "query", type, description) for name, (type, description) in _PARAMETERS.items()
+        }
+        self._pretty = form.parameter("pretty", "query", "string", "true: write the answer for people to read.")
+        self._namespace = form.parameter("namespace", "path", "string", "The namespace of the objects.")
+
+    def of(self, resources: Iterable[Resource]) -> Object:
+        paths: Object = {f"{self._root}/": {"get": self._resources()}}
+        for resource in resources:
+            self._collection(paths, resource)
+            self._single(paths, resource)
+            for below in resource.subresources:
+                self._below(paths, resource, below)
+        return dict(sorted(paths.items()))
+
+    def _resources(self) -> Object:
+        operation = self._form.operation(schema=f"{META}APIResourceList", codes={"200": "OK"}, streams=False)
+        told = {"tags": [self._tag], "description": "get available resources"}
+        return {**told, "operationId": f"get{self._owner}APIResources", **operation}
+
+    def _collection(self, paths: Object, resource: Resource) -> None:
+        kind, item = resource.kind, Object()
+        name, listed = self._name_of(kind), self._name_of(kind._replace(name=f"{kind.name}List"))
+        if "list" in resource.verbs:
+            told = f"list or watch objects of kind {kind.name}"
+            item["get"] = self._operation("list", resource, told, listed, "list", _LIST, streams=True)
+            if resource.namespaced:
+                everywhere = self._operation(
+                    "list", resource, told, listed, "list", (), suffix="ForAllNamespaces", streams=True, everywhere=True
+                )
+                everywhere.pop("parameters", None)
+                shared = [*(self._query[name] for name in _LIST), self._pretty]
+                paths[f"{self._root}/{resource.plural}"] = {"get": everywhere, "parameters": shared}
+        if "create" in resource.verbs:
+            codes = {"200": "OK", "201": "Created", "202": "Accepted"}
+            create = self._operation("create", resource, f"create {_a(kind.name)}", name, "post", _WRITE, codes=codes)
+            self._form.with_body(create, name, ("*/*",), required=True)
+            item["post"] = create
+        if "deletecollection" in resource.verbs:
+            told = f"delete collection of {kind.name}"
+            delete = self._operation(
+                "deleteCollection", resource, told, f"{META}Status", "deletecollection", _DELETE_MANY
+            )
+            delete["operationId"] = delete["operationId"].replace("deleteCollection", "delete", 1)
+            delete["operationId"] = delete["operationId"].replace(
+                f"delete{self._owner}", f"delete{self._owner}Collection"
+            )
+            self._form.with_body(delete, f"{META}DeleteOptions", ("*/*",), required=False)
+            item["delete"] = delete
+        if item:
+            paths[self._path(resource)] = {**item, "parameters": self._shared(resource)}
+
+    def _single(self, paths: Object, resource: Resource) -> None:
+        kind, item = resource.kind, Object()
+        name = self._name_of(kind)
+        if "get" in resource.verbs:
+            item["get"] = self._operation("read", resource, f"read the specified {kind.name}", name, "get", ())
+        if "update" in resource.verbs:
+            told = f"replace the specified {kind.name}"
+            item["put"] = self._replace(resource, told, name)
+        if "delete" in resource.verbs:
+            codes = {"200": "OK", "202": "Accepted"}
+            told = f"delete {_a(kind.name)}"
+            delete = self._operation("delete", resource, told, f"{META}Status", "delete", _DELETE, codes=codes)
+            self._form.with_body(delete, f"{META}DeleteOptions", ("*/*",), required=False)
+            item["delete"] = delete
+        if "patch" in resource.verbs:
+            item["patch"] = self._patch(resource, f"partially update the specified {kind.name}", name)
+        if item:
+            paths[f"{self._path(resource)}/{{name}}"] = {**item, "parameters": self._shared(resource, named=True)}
+
+    def _connect(self, paths: Object, resource: Resource, below: Subresource) -> None:
+        """A subresource that hands the connection over, whatever the method."""
+        item: Object = {}
+        for verb in below.verbs:
+            method = _METHODS[verb]
+            told = f"connect {method.upper()} requests to {below.name} of {resource.kind.name}"
+            connect = self._operation("connect", resource, told, "", "connect", (), suffix=_capital(below.name))
+            connect["operationId"] = connect["operationId"].replace(self._owner, self._owner + method.title(), 1)
+            item[method] = connect | {"x-kubernetes-group-version-kind": _wire(below.kind)}
+        paths[f"{self._path(resource)}/{{name}}/{below.name}"] = {
+            **item,
+            "parameters": self._shared(resource, named=True),
+        }
+
+    def _below(self, paths: Object, resource: Resource, below: Subresource) -> None:
+        if below.name in _CONNECTIONS:
+            self._connect(paths, resource, below)
+            return
+        suffix, kind, item = _capital(below.name), below.kind, Object()
+        name = self._name_of(kind)
+        of = f"{below.name} of the specified {resource.kind.name}"
+        if "get" in below.verbs:
+            item["get"] = self._operation("read", resource, f"read {of}", name, "get", (), suffix=suffix, kind=kind)
+        if "update" in below.verbs:
+            item["put"] = self._replace(resource, f"replace {of}", name, suffix=suffix, kind=kind)
+        if "patch" in below.verbs:
+            item["patch"] = self._patch(resource, f"partially update {of}", name, suffix=suffix, kind=kind)
+        if "create" in below.verbs:
+            told = f"create {of}"
+            create = self._operation("create", resource, told, name, "post", _WRITE, suffix=suffix, kind=kind)
+            if name:
+                self._form.with_body(create, name, ("*/*",), required=True)
+            item["post"] = create
+        if item:
+            path = f"{self._path(resource)}/{{name}}/{below.name}"
+            paths[path] = {**item, "parameters": self._shared(resource, named=True)}
+
+    def _replace(
+        self, resource: Resource, told: str, name: str, *, suffix: str = "", kind: Kind | None = None
+    ) -> Object:
+        codes = {"200": "OK", "201": "Created"}
+        replace = self._operation("replace", resource, told, name, "put", _WRITE, codes=codes, suffix=suffix, kind=kind)
+        if name:
+            self._form.with_body(replace, name, ("*/*",), required=True)
+        return replace
+
+    def _patch(self, resource: Resource, told: str, name: str, *, suffix: str = "", kind: Kind | None = None) -> Object:
+        codes = {"200": "OK", "201": "Created"}
+        parameters = (*_WRITE, "force")
+        patch = self._operation(
+            "patch", resource, told, name, "patch", parameters, codes=codes, suffix=suffix, kind=kind
+        )
+        media_types = PATCHES if self._is_typed(resource.kind) else PATCHES[:-1]
+        self._form.with_body(patch, f"{META}Patch", media_types, required=True)
+        return patch
+
+    def _operation(
+        self,
+        verb: str,
+        resource: Resource,
+        told: str,
+        schema: str,
+        action: str,
+        parameters: tuple[str, ...],
+        *,
+        codes: dict[str, str] | None = None,
+        suffix: str = "",
+        kind: Kind | None = None,
+        streams: bool = False,
+        everywhere: bool = False,
+    ) -> Object:
+        scope = "Namespaced" if resource.namespaced and not everywhere else ""
+        kind = kind or resource.kind
+        return {
+            "tags": [self._tag],
+            "description": told,
+            "operationId": f"{verb}{self._owner}{scope}{resource.kind.name}{suffix}",
+            "parameters": [self._query[name] for name in parameters],
+            **self._form.operation(schema=schema, codes=codes or {"200": "OK"}, streams=streams),
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind": _wire(kind),
+        }
+
+    def _path(self, resource: Resource) -> str:
+        scope = "/namespaces/{namespace}" if resource.namespaced else ""
+        return f"{self._root}{scope}/{resource.plural}"
+
+    def _shared(self, resource: Resource, *, named: bool = False) -> list[Object]:
+        shared = []
+        if named:
+            told = f"The name of the {resource.kind.name}."
+            shared.append(self._form.parameter("name", "path", "string", told))
+        if resource.namespaced:
+            shared.append(self._namespace)
+        return [*shared, self._pretty]
+
+
+class FormV3:
+    def parameter(self, name: str, place: str, type: str, description: str) -> Object:
+        parameter: Object = {"name": name, "in": place, "description": description}
+        if place == "path":
+            parameter["required"] = True
+        return {**parameter, "schema": {"type": type, "uniqueItems": True}}
+
+    def operation(self, *, schema: str, codes: dict[str, str], streams: bool) -> Object:
+        content = self._content(schema, (*PRODUCED, STREAMED) if streams else PRODUCED)
+        responses: Object = {code: {"description": told, **content} for code, told in codes.items()}
+        return {"responses": {**responses, "401": {"description": "Unauthorized"}}}
+
+    def with_body(self, operation: Object, schema: str, media_types: Iterable[str], *, required: bool) -> None:
+        body: Object = self._content(schema, media_types)
+        operation["requestBody"] = {**body, "required": True} if required else body
+
+    def _content(self, schema: str, media_types: Iterable[str]) -> Object:
+        if not schema:
+            return {"content": {media_type: {"schema": {"type": "string"}} for media_type in media_types}}
+        reference = {"$ref": f"#/components/schemas/{schema}"}
+        return {"content": {media_type: {"schema": reference} for media_type in media_types}}
+
+
+class FormV2:
+    def parameter(self, name: str, place: str, type: str, description: str) -> Object:
+        parameter: Object = {"uniqueItems": True, "type": type, "description": description, "name": name, "in": place}
+        return {**parameter, "required": True} if place == "path" else parameter
+
+    def operation(self, *, schema: str, codes: dict[str, str], streams: bool) -> Object:
+        shape: Any = {"$ref": f"#/definitions/{schema}"} if schema else {"type": "string"}
+        responses: Object = {code: {"description": told, "schema": shape} for code, told in codes.items()}
+        return {
+            "consumes": ["*/*"],
+            "produces": [*PRODUCED, STREAMED] if streams else list(PRODUCED),
+            "schemes": ["https"],
+            "responses": {**responses, "401": {"description": "Unauthorized"}},
+        }
+
+    def with_body(self, operation: Object, schema: str, media_types: Iterable[str], *, required: bool) -> None:
+        body: Object = {"name": "body", "in": "body", "schema": {"$ref": f"#/definitions/{schema}"}}
+        if required:
+            body["required"] = True
+        operation["parameters"] = [body, *operation["parameters"]]
+        operation["consumes"] = list(media_types)
+
+
+def _wire(kind: Kind) -> Object:
+    return {"group": kind.group, "version": kind.version, "kind": kind.name}
+
+
+def _capital(word: str) -> str:
+    return word[:1].upper() + word[1:]
+
+
+def _a(noun: str) -> str:
+    return f"an {noun}" if noun[0] in "AEIOU" else f"a {noun}"

@@ -1,0 +1,164 @@
+"""OpenAPI documents describe what is served, as the real server describes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from pinnace.kinds.catalog import resources
+from pinnace.kinds.definitions import Definitions
+from pinnace.model.objects import Kind
+from pinnace.model.resources import Registry, Resource, Subresource
+from pinnace.schema.shape import Schema
+from pinnace.server.documents import Document
+from pinnace.server.openapi import OpenApi, schema_name
+
+DEFINITIONS = Definitions.load("1.36")
+BOAT = Kind("boats.example.com", "v1", "Boat")
+CHANGE = ("get", "patch", "update")
+
+
+def _boats(**spec: Any) -> Resource:
+    raw = {"type": "object", "description": "A boat.", "properties": {"spec": {"type": "object", "properties": spec}}}
+    return Resource(
+        kind=BOAT,
+        plural="boats",
+        singular="boat",
+        namespaced=True,
+        stored=BOAT,
+        schema_of=lambda: Schema(raw),
+        subresources=(Subresource("scale", Kind("autoscaling", "v1", "Scale"), CHANGE),),
+    )
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry(resources(DEFINITIONS))
+
+
+@pytest.fixture
+def openapi(registry: Registry) -> OpenApi:
+    return OpenApi(registry, DEFINITIONS)
+
+
+def _read(document: Document | None) -> Any:
+    assert document is not None
+    return orjson.loads(document.body)
+
+
+def _references(value: Any) -> set[str]:
+    if isinstance(value, dict):
+        own = {value["$ref"]} if isinstance(value.get("$ref"), str) else set()
+        return own.union(*map(_references, value.values()))
+    return set().union(*map(_references, value)) if isinstance(value, list) else set()
+
+
+def test_the_index_leads_to_every_document(openapi: OpenApi) -> None:
+    paths = _read(openapi.index())["paths"]
+    assert {"api/v1", "apis/apps/v1", "apis/autoscaling/v2"} <= paths.keys()
+    for path, where in paths.items():
+        url, _, told = where["serverRelativeURL"].partition("?hash=")
+        assert url == f"/openapi/v3/{path}"
+        document = openapi.v3(path, hash=told)
+        assert document is not None
+        assert document.etag == f'"{told}"'
+        assert ("Cache-Control", "public, immutable") in document.headers
+
+
+@pytest.mark.parametrize("path", ["api/v1", "apis/apps/v1", "apis/extensions/v1beta1", "apis/apiextensions.k8s.io/v1"])
+def test_every_reference_of_a_document_is_in_it(openapi: OpenApi, path: str) -> None:
+    document = _read(openapi.v3(path))
+    schemas = document["components"]["schemas"]
+    assert {name.removeprefix("#/components/schemas/") for name in _references(document)} <= schemas.keys()
+
+
+def test_every_reference_of_the_whole_is_in_it(registry: Registry, openapi: OpenApi) -> None:
+    registry.add(_boats())
+    document = _read(openapi.v2())
+    assert document["swagger"] == "2.0"
+    definitions = document["definitions"]
+    assert {name.removeprefix("#/definitions/") for name in _references(document)} <= definitions.keys()
+    assert definitions["com.example.boats.v1.Boat"]["properties"]["metadata"]["$ref"].endswith("ObjectMeta")
+
+
+def test_operations_say_their_kind_action_and_parameters(openapi: OpenApi) -> None:
+    item = _read(openapi.v3("apis/apps/v1"))["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]
+    assert set(item) == {"get", "put", "patch", "delete", "parameters"}
+    patch = item["patch"]
+    assert patch["operationId"] == "patchAppsV1NamespacedDeployment"
+    assert patch["x-kubernetes-action"] == "patch"
+    assert patch["x-kubernetes-group-version-kind"] == {"group": "apps", "version": "v1", "kind": "Deployment"}
+    assert [one["name"] for one in patch["parameters"]] == ["dryRun", "fieldManager", "fieldValidation", "force"]
+    assert "application/strategic-merge-patch+json" in patch["requestBody"]["content"]
+    assert [one["name"] for one in item["parameters"]] == ["name", "namespace", "pretty"]
+
+
+def test_schemas_keep_what_merging_needs(openapi: OpenApi) -> None:
+    schemas = _read(openapi.v3("apis/apps/v1"))["components"]["schemas"]
+    containers = schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"]
+    assert containers["x-kubernetes-patch-merge-key"] == "name"
+    assert containers["items"] == {"$ref": "#/components/schemas/io.k8s.api.core.v1.Container"}
+    spec = schemas["io.k8s.api.apps.v1.Deployment"]["properties"]["spec"]
+    assert spec["allOf"] == [{"$ref": "#/components/schemas/io.k8s.api.apps.v1.DeploymentSpec"}]
+    assert spec["description"]
+    assert schemas["io.k8s.apimachinery.pkg.util.intstr.IntOrString"]["oneOf"] == [
+        {"type": "integer"},
+        {"type": "string"},
+    ]
+    assert schemas["io.k8s.apimachinery.pkg.api.resource.Quantity"]["oneOf"] == [
+        {"type": "string"},
+        {"type": "number"},
+    ]
+
+
+def test_a_custom_kind_is_described_like_a_built_in_one(registry: Registry, openapi: OpenApi) -> None:
+    registry.add(_boats(name={"type": "string"}))
+    document = _read(openapi.v3("apis/boats.example.com/v1"))
+    boat = document["components"]["schemas"]["com.example.boats.v1.Boat"]
+    assert boat["x-kubernetes-group-version-kind"] == [{"group": BOAT.group, "version": "v1", "kind": "Boat"}]
+    assert boat["properties"]["spec"]["properties"]["name"] == {"type": "string"}
+    assert boat["properties"]["metadata"]["allOf"][0]["$ref"].endswith(".ObjectMeta")
+    item = document["paths"]["/apis/boats.example.com/v1/namespaces/{namespace}/boats/{name}"]
+    assert "application/strategic-merge-patch+json" not in item["patch"]["requestBody"]["content"]
+    assert item["get"]["operationId"] == "readBoatsExampleComV1NamespacedBoat"
+    assert "com.example.boats.v1.BoatList" in document["components"]["schemas"]
+
+
+def test_a_custom_kind_rewrites_only_its_own_group(registry: Registry, openapi: OpenApi) -> None:
+    apps, whole = openapi.v3("apis/apps/v1"), openapi.v2()
+    registry.add(_boats(name={"type": "string"}))
+    boats = openapi.v3("apis/boats.example.com/v1")
+    assert openapi.v3("apis/apps/v1") is apps
+    assert whole is not None
+    assert not whole.is_held_by((openapi.v2() or whole).etag)
+    registry.add(_boats(name={"type": "integer"}))
+    changed = openapi.v3("apis/boats.example.com/v1")
+    assert boats is not None
+    assert changed is not None
+    assert changed.etag != boats.etag
+    registry.remove(_boats())
+    assert openapi.v3("apis/boats.example.com/v1") is None
+
+
+def test_a_document_that_changed_has_moved(openapi: OpenApi) -> None:
+    moved = openapi.v3("apis/apps/v1", hash="OLD")
+    assert moved is not None
+    assert moved.body == b""
+    assert moved.location.startswith("/openapi/v3/apis/apps/v1?hash=")
+
+
+def test_what_is_not_served_has_no_document(openapi: OpenApi) -> None:
+    assert openapi.v3("apis/nothing/v1") is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (BOAT, "com.example.boats.v1.Boat"),
+        (Kind("extensions", "v1beta1", "Ingress"), "io.k8s.api.extensions.v1beta1.Ingress"),
+    ],
+)
+def test_schemas_are_named_by_their_group(kind: Kind, name: str) -> None:
+    assert schema_name(kind) == name
