@@ -21,7 +21,7 @@ from pinnace.model.resources import Strategy
 Record = dict[str, Any]
 OF_THE_SERVER = ("metadata.name", "metadata.labels", "metadata.resourceVersion")
 NAMED_BY_CONTENT = ("API_SERVICE", "CUSTOM_RESOURCE_DEFINITION", "CLUSTER_TRUST_BUNDLE")
-MOMENTS = ("lastPhaseTransitionTime", "lastTransitionTime", "lastUpdateTime")
+MOMENTS = ("lastPhaseTransitionTime", "lastTransitionTime", "lastUpdateTime", "timeAdded")
 
 
 def recorded(name: str) -> pytest.MarkDecorator:

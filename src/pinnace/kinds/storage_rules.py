@@ -187,6 +187,9 @@ def _default_driver(driver: Object) -> None:
 def _prepare_driver(driver: Object, old: Object | None) -> None:
     if "preventPodSchedulingIfMissing" not in (old or {}).get("spec", {}):
         driver.get("spec", {}).pop("preventPodSchedulingIfMissing", None)  # An alpha feature, which is off.
+    # Unlike other kinds' generations, this one is absent until the first change.
+    if old is not None and driver.get("spec") != old.get("spec"):
+        driver["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
 
 def _driver_faults(driver: Object, old: Object | None) -> Iterator[Cause]:
