@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from pinnace.kinds import selectable, workload_columns, workload_rules
+from pinnace.kinds import workload_columns, workload_rules
 from pinnace.kinds import workload_conversions as conversions
 from pinnace.kinds.rows import GA, SCALE, STATUS, Row, old
 
@@ -79,7 +79,6 @@ ROWS = (
             ),
         ),
         subresources=(SCALE, STATUS),
-        selectable=selectable.REPLICAS,
         strategy=workload_rules.REPLICA_SET,
     ),
     Row(

@@ -85,7 +85,7 @@ ROWS = (
         plural="endpoints",
         columns=network_columns.ENDPOINTS,
         short_names=("ep",),
-        versions=(GA,),
+        versions=(Version("v1", deprecated="1.33", replacement="discovery.k8s.io/v1 EndpointSlice"),),
         strategy=network_rules.ENDPOINTS,
     ),
     EVENT,

@@ -49,6 +49,7 @@ class Version:
     deprecated: str = ""
     removed: str = ""
     replacement: str = ""
+    """The group and version to use instead, and the kind where it has another name."""
     to_stored: Convert | None = None
     from_stored: Convert | None = None
     """None where the shapes are equal."""
@@ -203,5 +204,6 @@ def _deprecation(version: Version, kind: Kind, minor: str) -> str:
     if version.removed:
         warning += f", unavailable in v{version.removed}+"
     if version.replacement:
-        warning += f"; use {version.replacement} {kind.name}"
+        named = " " in version.replacement
+        warning += f"; use {version.replacement}" if named else f"; use {version.replacement} {kind.name}"
     return warning
