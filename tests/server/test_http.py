@@ -434,6 +434,11 @@ HOSTILE = {
 }
 
 
+# Kubernetes answers 405 to a method that it does not know. The parser gives up at its first wrong byte, so bytes that
+# are no request at all look the same to us.
+NO_METHOD = [HOSTILE[name] for name in ("an unknown method", "TLS to a plain port", "noise")]
+
+
 @pytest.mark.parametrize("step", [1, 7, 10_000], ids=["byte by byte", "in bits", "at once"])
 @pytest.mark.parametrize("sent", HOSTILE.values(), ids=HOSTILE.keys())
 async def test_what_is_doubtful_is_refused_and_nothing_after_it_is_interpreted(sent: bytes, step: int) -> None:
@@ -452,8 +457,9 @@ async def test_what_is_doubtful_is_refused_and_nothing_after_it_is_interpreted(s
             await asyncio.sleep(0)
         assert (await client.reply()).body == b"hello /before"
         refusal = await client.reply()
-        assert (refusal.status, refusal.headers[b"connection"]) == (400, b"close")
-        assert (refusal.json["kind"], refusal.json["reason"], refusal.json["code"]) == ("Status", "BadRequest", 400)
+        code, reason = (405, "MethodNotAllowed") if sent in NO_METHOD else (400, "BadRequest")
+        assert (refusal.status, refusal.headers[b"connection"]) == (code, b"close")
+        assert (refusal.json["kind"], refusal.json["reason"], refusal.json["code"]) == ("Status", reason, code)
         assert await client.rest() == b""
     assert seen == ["/before"]
 
