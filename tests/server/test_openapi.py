@@ -83,6 +83,34 @@ def test_every_reference_of_the_whole_is_in_it(registry: Registry, openapi: Open
     assert definitions["com.example.boats.v1.Boat"]["properties"]["metadata"]["$ref"].endswith("ObjectMeta")
 
 
+@pytest.mark.parametrize("minor", ["1.25", "1.31", "1.37"])
+def test_every_minor_is_described(minor: str) -> None:
+    definitions = Definitions.load(minor)
+    document = _read(OpenApi(Registry(resources(definitions)), definitions).v2())
+    assert document["info"]["version"] == minor
+    assert {name.removeprefix("#/definitions/") for name in _references(document)} <= document["definitions"].keys()
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type"),
+    [
+        ("", "application/json"),
+        ("application/json", "application/json"),
+        ("*/*", "application/json"),
+        (
+            "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+            "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+        ),
+    ],
+)
+def test_the_whole_is_had_as_json_or_protobuf(openapi: OpenApi, accept: str, content_type: str) -> None:
+    document = openapi.v2(accept)
+    assert document is not None
+    assert document.content_type == content_type
+    assert openapi.v2(accept) is document
+    assert openapi.v2("text/html") is None
+
+
 def test_operations_say_their_kind_action_and_parameters(openapi: OpenApi) -> None:
     item = _read(openapi.v3("apis/apps/v1"))["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]
     assert set(item) == {"get", "put", "patch", "delete", "parameters"}

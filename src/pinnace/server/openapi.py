@@ -15,9 +15,13 @@ from pinnace.server.discovery import Groups, grouped
 from pinnace.server.documents import Document
 from pinnace.server.negotiation import clauses
 from pinnace.server.openapi_paths import META, FormV2, FormV3, Paths
+from pinnace.server.openapi_protobuf import encode_document
 
 JSON = "application/json"
-PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+PROTOBUF_V2 = (
+    "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+    "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+)
 
 _EDITION = b"1"  # To be raised when documents change though what they describe has not: it is part of every hash.
 _FRESH = (("Cache-Control", "no-cache, private"), ("Vary", "Accept"))
@@ -78,12 +82,15 @@ class OpenApi:
         return Document(document.body, JSON, document.etag, _FOREVER) if hash else document
 
     def v2(self, accept: str = "") -> Document | None:
-        """/openapi/v2: everything in one document, as JSON; None if the client does not accept that: answer 406."""
-        if accept and not any(media_type in (JSON, "*/*", "application/*") for media_type, _ in clauses(accept)):
-            return None
+        """/openapi/v2: everything in one document; None if the client accepts neither JSON nor protobuf: answer 406."""
         self._refresh()
         told = hashlib.sha512("".join(self._hashes.values()).encode()).hexdigest().upper()
-        return self._kept("v2", told, self._write_v2)
+        for media_type, _ in clauses(accept or JSON):
+            if media_type in (JSON, "*/*", "application/*"):
+                return self._kept("v2", told, self._write_v2)
+            if media_type in PROTOBUF_V2:
+                return self._kept("v2 protobuf", told, self._write_v2_protobuf, PROTOBUF_V2[-1])
+        return None
 
     def _refresh(self) -> None:
         if self._revision == self._registry.revision:
@@ -95,7 +102,7 @@ class OpenApi:
             for group, versions in self._groups.items()
             for version, resources in versions.items()
         }
-        for gone in [path for path in self._written if path != "v2" and path not in self._hashes]:
+        for gone in [path for path in self._written if path[:2] != "v2" and path not in self._hashes]:
             del self._written[gone]
 
     def _hash(self, resources: Iterable[Resource]) -> str:
@@ -107,11 +114,11 @@ class OpenApi:
                 digest.update(self._schemas.raw(resource))
         return digest.hexdigest().upper()
 
-    def _kept(self, path: str, told: str, write: Callable[[], bytes]) -> Document:
+    def _kept(self, path: str, told: str, write: Callable[[], bytes], content_type: str = JSON) -> Document:
         etag = f'"{told}"'
         document = self._written.get(path)
         if document is None or document.etag != etag:
-            document = self._written[path] = Document(write(), JSON, etag, _FRESH)
+            document = self._written[path] = Document(write(), content_type, etag, _FRESH)
         return document
 
     def _write_v3(self, path: str) -> bytes:
@@ -154,6 +161,9 @@ class OpenApi:
                 b',"security":[{"BearerToken":[]}]}',
             )
         )
+
+    def _write_v2_protobuf(self) -> bytes:
+        return encode_document(orjson.loads(self._write_v2()))
 
 
 _SECURITY = orjson.dumps(
