@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.schema.samples import CONFIG_MAP, CUSTOM, POD
 
 from pinnace.model.errors import ApplyConflict, BadRequest
-from pinnace.model.managers import LAST_APPLIED, ApplyFailed, Ownership, after_update, apply, ignoring, keep_times, only
+from pinnace.model.last_applied import LAST_APPLIED
+from pinnace.model.managers import ApplyFailed, Ownership, after_update, apply, ignoring, keep_times, only
 from pinnace.model.objects import Object
 
 T1, T2, T3 = "2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z", "2026-01-01T00:00:03Z"

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.schema.samples import CONFIG_MAP, CUSTOM, POD
-from tests.schema.test_fields import custom_objects, members
+from tests.schema.test_changes import custom_objects, members
 
 from pinnace.schema import fields
+from pinnace.schema.changes import changed, of
 from pinnace.schema.merge import extract, faults, merge, remove, told
 
 
@@ -79,8 +80,8 @@ def test_merging_keeps_all_that_was_applied_and_changes_no_argument(
     merged = merge(live, applied, CUSTOM)
     assert (live, applied) == before
     again = merge(merged, applied, CUSTOM)
-    assert fields.changed(again, merged, CUSTOM).is_none
-    assert not fields.changed(merged, applied, CUSTOM).added
+    assert changed(again, merged, CUSTOM).is_none
+    assert not changed(merged, applied, CUSTOM).added
 
 
 @given(custom_objects)
@@ -89,23 +90,23 @@ def test_merging_with_itself_changes_nothing(value: dict[str, Any]) -> None:
         assert merge(value, value, CUSTOM) == value
 
 
-def test_fields_are_removed_with_what_becomes_empty() -> None:
+def test_fields_are_removed_and_what_loses_everything_below_is_null() -> None:
     live = {"metadata": {"name": "x", "labels": {"a": "1"}}, "spec": {"containers": [{"name": "a", "image": "i"}]}}
     removed = remove(
         live, {"f:metadata": {"f:labels": {"f:a": {}}}, "f:spec": {"f:containers": {'k:{"name":"a"}': {}}}}, POD
     )
-    assert removed == {"metadata": {"name": "x"}}
+    assert removed == {"metadata": {"name": "x", "labels": None}, "spec": {"containers": None}}
 
 
 @given(custom_objects, st.data())
 def test_what_is_removed_is_gone_and_the_rest_stays(value: dict[str, Any], data: st.DataObject) -> None:
-    owned = members(fields.of(value, CUSTOM))
+    owned = members(of(value, CUSTOM))
     removable = [path for path in owned if path[-1] != "f:id"]  # An item without its key is none.
     if not removable:
         return
     path = data.draw(st.sampled_from(sorted(removable)))
     left = remove(value, fields.of_paths(path), CUSTOM) or {}
-    now = members(fields.of(left, CUSTOM))
+    now = members(of(left, CUSTOM))
     assert path not in now
     assert now >= {other for other in owned if other[: len(path)] != path and path[: len(other)] != other}
 

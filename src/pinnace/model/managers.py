@@ -7,23 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
-
-import orjson
 
 from pinnace.model.causes import Cause
 from pinnace.model.errors import ApiError, ApplyConflict, BadRequest
+from pinnace.model.last_applied import allowed_by_last_applied, sync_last_applied
+from pinnace.model.manager_entries import Managed, Manager, Owned, capped, decode, without_entries, write
 from pinnace.model.objects import Object, kind_of
 from pinnace.schema import fields
-from pinnace.schema.fields import Changes, FieldSet, Path
-from pinnace.schema.gotext import quoted
+from pinnace.schema.changes import Changes, changed, of, settled, with_structs
+from pinnace.schema.fields import FieldSet, Path
 from pinnace.schema.merge import faults, merge, remove, told
 from pinnace.schema.shape import Schema
-from pinnace.schema.structure import canonical, structure
-
-MOST_UPDATE_MANAGERS = 10
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-MOST_ANNOTATION_BYTES = 256 * 1024
+from pinnace.schema.structure import structure
 
 _STRIPPED = fields.of_paths(
     ("f:apiVersion",),
@@ -72,43 +67,6 @@ class ApplyFailed(ApiError):
     code, reason = 500, ""
 
 
-class _Manager(NamedTuple):
-    """Whose entry this is. An applier keeps its entry when it changes to another version, so that has none here."""
-
-    name: str
-    operation: str
-    api_version: str
-    subresource: str
-
-    @property
-    def sort_key(self) -> str:
-        wire = {"manager": self.name, "operation": self.operation, "apiVersion": self.api_version}
-        wire["subresource"] = self.subresource
-        return orjson.dumps({key: value for key, value in wire.items() if value}).decode()
-
-    def __str__(self) -> str:
-        told = quoted(self.name)
-        if self.subresource:
-            told += f" with subresource {quoted(self.subresource)}"
-        return f"{told} using {self.api_version}" if self.operation == "Update" else told
-
-
-@dataclass(frozen=True, slots=True)
-class _Owned:
-    """One entry of managedFields. `wire` is the entry as it came, for as long as nothing about it changes."""
-
-    owned: FieldSet
-    api_version: str
-    time: str
-    wire: Object | None = None
-
-    def holding(self, owned: FieldSet) -> _Owned:
-        return self if owned is self.owned or owned == self.owned else replace(self, owned=owned, wire=None)
-
-
-_Managed = dict[_Manager, _Owned]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ownership:
     """The rules by which the fields of one kind are owned, at one URL: what both kinds of write need to know."""
@@ -135,7 +93,7 @@ class Ownership:
             return None
         if api_version != self.api_version:
             old, new = self.convert(old, api_version), self.convert(new, api_version)
-        found = fields.changed(old, new, schema)
+        found = changed(old, new, schema)
         return Changes(*map(self.tracked, found)) if self.tracked is not everything_tracked else found
 
 
@@ -151,19 +109,22 @@ def after_update(live: Object | None, new: Object, ownership: Ownership, *, mana
         return  # Nobody tracks this object: its managers were reset, or it is older than they are.
     try:
         managed = _updated(live, new, managed, ownership, manager=manager, now=now)
-    except ValueError:
-        return  # Not comparable, hence about to be refused by validation, or unowned.
-    _write(new, managed)
+    except (ValueError, RecursionError):
+        return  # Not comparable: validation is about to refuse it, or else nobody tracks it.
+    write(new, managed)
 
 
+@fields.refusing_depth
 def apply(
     live: Object | None, applied: Object, ownership: Ownership, *, manager: str, now: str, force: bool = False
 ) -> Object:
     """`live` after `applied` is laid over it: server-side apply. `live` is None where there is no such object yet.
 
     What this manager applied before and does not now is removed, if nobody else owns it. An object that does not change
-    keeps its time. Raises ApplyConflict where another manager owns a field that would change, unless by `force`, which
-    takes it; BadRequest or ApplyFailed for what cannot be applied.
+    keeps its time. Like an object from a client, the result may hold nulls.
+
+    Raises ApplyConflict where another manager owns a field that would change, unless by `force`, which takes it;
+    BadRequest or ApplyFailed for what cannot be applied; ValueError for depth beyond reason.
     """
     if (applied.get("metadata") or {}).get("managedFields") is not None:
         raise BadRequest("metadata.managedFields must be nil")
@@ -171,23 +132,25 @@ def apply(
     if found:
         raise ApplyFailed(f"failed to create typed patch object ({_described(applied)}): {told(found)}")
     try:
-        managed = _decode((live or {}).get("metadata", {}).get("managedFields"))
+        managed = decode((live or {}).get("metadata", {}).get("managedFields"))
     except ValueError as fault:
         raise ApplyFailed(f"failed to decode managed fields: {fault}") from None
-    before = _without_managers(live) if live is not None else ownership.empty()
-    if not managed and live is not None:
-        managed = _updated(None, before, {}, ownership, manager="before-first-apply", now=now)
-    me = _Manager(manager, "Apply", "", ownership.subresource)
+    before = without_entries(live) if live is not None else ownership.empty()
+    me = Manager(manager, "Apply", "", ownership.subresource)
     try:
+        if not managed and live is not None:
+            managed = _updated(None, before, {}, ownership, manager="before-first-apply", now=now)
         merged, managed = _applied(before, applied, managed, ownership, me=me, force=force)
     except _Conflicts as conflicts:
-        allowed = _allowed_by_last_applied(before, ownership.schema) if manager == "kubectl" else None
+        allowed = allowed_by_last_applied(before, ownership.schema) if manager == "kubectl" else None
         if allowed is None:
             raise conflicts.as_error() from None
         left = _Conflicts([(who, path) for who, path in conflicts.found if not fields.contains(allowed, path)])
         if left.found:
             raise left.as_error() from None
         merged, managed = _applied(before, applied, managed, ownership, me=me, force=True)
+    except ValueError as fault:
+        raise ApplyFailed(f"failed to merge config: {fault}") from None
     if me in managed:
         kept = fields.difference(managed[me].owned, _STRIPPED)
         if kept:
@@ -196,10 +159,11 @@ def apply(
             del managed[me]
     if merged != before and me in managed:
         managed[me] = replace(managed[me], time=now, wire=None)
-    merged = {**merged, "metadata": dict(merged.get("metadata") or {})}
+    metadata = merged.get("metadata") or {}
+    merged = {**merged, "metadata": {key: value for key, value in metadata.items() if value is not None}}
     if manager == "kubectl":
-        _sync_last_applied(merged, applied)
-    _write(merged, managed)
+        sync_last_applied(merged, applied)
+    write(merged, managed)
     return merged
 
 
@@ -210,14 +174,14 @@ def keep_times(live: Object, new: Object) -> None:
         return
     if [{**entry, "time": ""} for entry in old_entries] != [{**entry, "time": ""} for entry in new_entries]:
         return
-    if _without_managers(live) == _without_managers(new):
+    if without_entries(live) == without_entries(new):
         new["metadata"]["managedFields"] = old_entries
 
 
 # --- Updates
 
 
-def _managed_of_request(live: Object | None, new: Object, ownership: Ownership) -> _Managed:
+def _managed_of_request(live: Object | None, new: Object, ownership: Ownership) -> Managed:
     """The managers that the client says there are, or those of the live object where it says nothing useful."""
     entries = new["metadata"].get("managedFields")
     current = live["metadata"].get("managedFields") if live is not None else None
@@ -225,50 +189,50 @@ def _managed_of_request(live: Object | None, new: Object, ownership: Ownership) 
         if not entries or entries == [{}]:
             return {}
         try:
-            return _decode(entries, parse=fields.parse)
+            return decode(entries, parse=fields.parse)
         except ValueError:
             pass
     try:
-        return _decode(current)
+        return decode(current)
     except ValueError:
         return {}
 
 
 def _updated(
-    live: Object | None, new: Object, managed: _Managed, ownership: Ownership, *, manager: str, now: str
-) -> _Managed:
-    old = _without_managers(live) if live is not None else ownership.empty()
+    live: Object | None, new: Object, managed: Managed, ownership: Ownership, *, manager: str, now: str
+) -> Managed:
+    old = without_entries(live) if live is not None else ownership.empty()
     managed = _settled(managed, ownership)
     changes = ownership.changes(old, new, ownership.api_version)
     assert changes is not None  # Its own version is always known.
     left = _given_up(old, new, managed, ownership, changes, me=None)
     mine = fields.difference(fields.union(changes.modified, changes.added), _STRIPPED)
     if mine:
-        me = _Manager(manager or "unknown", "Update", ownership.api_version, ownership.subresource)
+        me = Manager(manager or "unknown", "Update", ownership.api_version, ownership.subresource)
         if me in left:
             mine = fields.union(mine, left[me].owned)
-        left[me] = _Owned(mine, ownership.api_version, now)
-    return _capped(left)
+        left[me] = Owned(mine, ownership.api_version, now)
+    return capped(left)
 
 
-def _settled(managed: _Managed, ownership: Ownership) -> _Managed:
+def _settled(managed: Managed, ownership: Ownership) -> Managed:
     """Without the entries of versions that are gone, and with sets that fit the schemas of today."""
-    found: _Managed = {}
+    found: Managed = {}
     for manager, entry in managed.items():
         schema = ownership.schema_of(entry.api_version)
         if schema is not None and schema.name:
             found[manager] = entry
         elif schema is not None:  # Only custom kinds change their schemas while there are objects of them.
-            found[manager] = entry.holding(fields.settled(entry.owned, structure(schema)))
+            found[manager] = entry.holding(settled(entry.owned, structure(schema)))
     return found
 
 
 def _given_up(
-    old: Object, new: Object, managed: _Managed, ownership: Ownership, changes: Changes, *, me: _Manager | None
-) -> _Managed:
+    old: Object, new: Object, managed: Managed, ownership: Ownership, changes: Changes, *, me: Manager | None
+) -> Managed:
     """The managers after those but `me` have lost what changed. With `me`, see also `_conflicts`."""
     by_version: dict[str, Changes | None] = {ownership.api_version: changes}
-    left: _Managed = {}
+    left: Managed = {}
     for manager, entry in managed.items():
         if manager == me:
             left[manager] = entry
@@ -288,37 +252,11 @@ def _given_up(
     return left
 
 
-def _capped(managed: _Managed) -> _Managed:
-    """No more than ten managers by update: the oldest of each version become one, called ancient-changes."""
-    updaters = [manager for manager in managed if manager.operation == "Update"]
-    excess = len(updaters) - MOST_UPDATE_MANAGERS
-    if excess <= 0:
-        return managed
-    updaters.sort(key=lambda manager: (managed[manager].time, manager.sort_key))
-    first_of: dict[str, _Manager] = {}
-    for manager in updaters:
-        if excess <= 0:
-            break
-        entry = managed[manager]
-        first = first_of.setdefault(entry.api_version, manager)
-        if first == manager:
-            continue
-        bucket = _Manager("ancient-changes", "Update", entry.api_version, "")
-        if bucket not in managed:
-            managed[bucket] = managed.pop(first)
-        owned = fields.union(entry.owned, managed[bucket].owned)
-        if manager != bucket:
-            del managed[manager]
-        managed[bucket] = _Owned(owned, entry.api_version, entry.time)
-        excess -= 1
-    return managed
-
-
 # --- Apply
 
 
 class _Conflicts(Exception):
-    def __init__(self, found: list[tuple[_Manager, Path]]) -> None:
+    def __init__(self, found: list[tuple[Manager, Path]]) -> None:
         self.found = sorted(found, key=lambda conflict: conflict[0].sort_key)
 
     def as_error(self) -> ApplyConflict:
@@ -338,18 +276,15 @@ class _Conflicts(Exception):
 
 
 def _applied(
-    live: Object, applied: Object, managed: _Managed, ownership: Ownership, *, me: _Manager, force: bool
-) -> tuple[Object, _Managed]:
+    live: Object, applied: Object, managed: Managed, ownership: Ownership, *, me: Manager, force: bool
+) -> tuple[Object, Managed]:
     """One round of apply: the merged object and its managers. Raises _Conflicts."""
     managed = _settled(managed, ownership)
     last = managed.get(me)
-    try:
-        merged: Object = merge(live, applied, ownership.schema)
-    except ValueError as fault:
-        raise ApplyFailed(f"failed to merge config: {fault}") from None
-    mine = ownership.tracked(fields.of(applied, ownership.schema))
+    merged: Object = merge(live, applied, ownership.schema)
+    mine = ownership.tracked(of(applied, ownership.schema))
     time = last.time if last is not None else ""
-    entry = _Owned(mine, ownership.api_version, time)
+    entry = Owned(mine, ownership.api_version, time)
     same = last is not None and last.api_version == ownership.api_version and last.owned == _stripped(mine)
     managed = {**managed, me: replace(entry, wire=last.wire) if same and last is not None else entry}
     if last is not None:
@@ -368,8 +303,8 @@ def _stripped(owned: FieldSet) -> FieldSet:
 
 
 def _conflicts(
-    old: Object, new: Object, managed: _Managed, ownership: Ownership, changes: Changes, *, me: _Manager
-) -> Iterable[tuple[_Manager, Path]]:
+    old: Object, new: Object, managed: Managed, ownership: Ownership, changes: Changes, *, me: Manager
+) -> Iterable[tuple[Manager, Path]]:
     for manager, entry in managed.items():
         if manager == me:
             continue
@@ -381,7 +316,7 @@ def _conflicts(
                 yield manager, path
 
 
-def _pruned(merged: Object, managed: _Managed, last: _Owned, ownership: Ownership) -> Object:
+def _pruned(merged: Object, managed: Managed, last: Owned, ownership: Ownership) -> Object:
     """Without what this manager applied last time, does not apply now, and nobody else owns."""
     schema = ownership.schema_of(last.api_version)
     if schema is None:
@@ -393,14 +328,12 @@ def _pruned(merged: Object, managed: _Managed, last: _Owned, ownership: Ownershi
         return merged
     node = structure(schema)
     here = ownership.convert(merged, last.api_version) if last.api_version != ownership.api_version else merged
-    dropped = fields.with_structs(last.owned, node)
+    dropped = with_structs(last.owned, node)
     pruned = remove(here, dropped, schema) or {}
     versions = sorted(by_version, key=lambda version: version != last.api_version)
     for version in versions:
         pruned = _with_owned_back(here, pruned, by_version[version], ownership.schema_of(version))
-    gone = fields.difference(
-        fields.with_structs(fields.of(here, schema), node), fields.with_structs(fields.of(pruned, schema), node)
-    )
+    gone = fields.difference(with_structs(of(here, schema), node), with_structs(of(pruned, schema), node))
     left: Object = remove(here, fields.intersection(gone, dropped), schema) or {}
     return ownership.convert(left, ownership.api_version) if here is not merged else left
 
@@ -409,107 +342,12 @@ def _with_owned_back(merged: Object, pruned: Object, owned: FieldSet, schema: Sc
     if schema is None:
         return pruned
     node = structure(schema)
-    all_fields = fields.with_structs(fields.of(merged, schema), node)
-    kept = fields.union(fields.with_structs(fields.of(pruned, schema), node), fields.with_structs(owned, node))
+    all_fields = with_structs(of(merged, schema), node)
+    kept = fields.union(with_structs(of(pruned, schema), node), with_structs(owned, node))
     found: Object = remove(merged, fields.difference(all_fields, kept), schema) or {}
     return found
-
-
-# --- kubectl's annotation
-
-
-def _allowed_by_last_applied(live: Object, schema: Schema) -> FieldSet | None:
-    """Fields that kubectl's client-side apply set, and that still are as it set them: kubectl may take them over."""
-    annotation = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED)
-    if not annotation:
-        return None
-    try:
-        last = orjson.loads(annotation)
-        if not isinstance(last, dict) or last.get("apiVersion") != live.get("apiVersion") or faults(last, schema):
-            return None
-        found = fields.of(last, schema)
-        for differs in fields.changed(last, live, schema):
-            found = fields.difference(found, differs)
-    except ValueError:
-        return None
-    return found
-
-
-def _sync_last_applied(merged: Object, applied: Object) -> None:
-    """Where kubectl's annotation is kept, let it say what was applied, so that a client-side apply may follow."""
-    annotations = merged["metadata"].get("annotations")
-    if not annotations or not annotations.get(LAST_APPLIED):
-        return
-    config = applied
-    said = applied["metadata"].get("annotations")
-    if said is not None:
-        without = {key: value for key, value in said.items() if key != LAST_APPLIED}
-        config = {**applied, "metadata": {**applied["metadata"], "annotations": without}}
-    annotations = {**annotations, LAST_APPLIED: canonical(config) + "\n"}
-    if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > MOST_ANNOTATION_BYTES:
-        del annotations[LAST_APPLIED]
-    merged["metadata"]["annotations"] = annotations
-
-
-# --- The wire
-
-
-def _without_managers(obj: Object) -> Object:
-    metadata = obj.get("metadata") or {}
-    if "managedFields" not in metadata:
-        return obj
-    return {**obj, "metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}
 
 
 def _described(obj: Object) -> str:
     metadata, kind = obj.get("metadata") or {}, kind_of(obj)
     return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {kind.group}/{kind.version}, Kind={kind.name}"
-
-
-def _as_stored(owned: Any) -> FieldSet:
-    return owned or {}  # It was checked before it was stored.
-
-
-def _decode(entries: Any, *, parse: Callable[[Any], FieldSet] = _as_stored) -> _Managed:
-    """Raises ValueError where an entry is none."""
-    found: _Managed = {}
-    for number, entry in enumerate(entries or ()):
-        operation, api_version = entry.get("operation", ""), entry.get("apiVersion", "")
-        if operation not in ("Apply", "Update"):
-            raise ValueError("operation must be `Apply` or `Update`")
-        if not api_version:
-            raise ValueError("apiVersion must not be empty")
-        fields_type = entry.get("fieldsType", "")
-        if fields_type != "FieldsV1":
-            what = f"invalid fieldsType {quoted(fields_type)}" if fields_type else "missing fieldsType"
-            raise ValueError(f"{what} in managed fields entry {number}")
-        manager = _Manager(
-            entry.get("manager", ""),
-            operation,
-            api_version if operation == "Update" else "",
-            entry.get("subresource", ""),
-        )
-        found[manager] = _Owned(parse(entry.get("fieldsV1")), api_version, entry.get("time") or "", entry)
-    return found
-
-
-def _write(obj: Object, managed: _Managed) -> None:
-    metadata = obj["metadata"]
-    if not managed:
-        metadata.pop("managedFields", None)
-        return
-    order = sorted(managed, key=lambda m: (m.operation, managed[m].time, m.name, managed[m].api_version, m.subresource))
-    metadata["managedFields"] = [managed[manager].wire or _encode(manager, managed[manager]) for manager in order]
-
-
-def _encode(manager: _Manager, entry: _Owned) -> Object:
-    wire: Object = {"manager": manager.name} if manager.name else {}
-    wire["operation"] = manager.operation
-    wire["apiVersion"] = entry.api_version
-    if entry.time:
-        wire["time"] = entry.time
-    wire["fieldsType"] = "FieldsV1"
-    wire["fieldsV1"] = fields.ordered(entry.owned)
-    if manager.subresource:
-        wire["subresource"] = manager.subresource
-    return wire

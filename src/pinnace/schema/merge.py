@@ -13,7 +13,6 @@ from pinnace.schema.shape import Schema
 from pinnace.schema.structure import ATOMIC, LIST, MAP, Node, structure
 
 _GO_TYPES = {bool: "bool", int: "int64", float: "float64", str: "string"}
-_REMOVED: Any = object()
 
 
 @refusing_depth
@@ -106,12 +105,15 @@ def index(node: Node, items: list[Any]) -> dict[str, Any]:
 
 @refusing_depth
 def remove(value: Any, fields: FieldSet, schema: Schema) -> Any:
-    """The value without the members of the set and all that is below them. What becomes empty thereby goes as well."""
-    found = remove_below(structure(schema), value, fields)
-    return None if found is _REMOVED else found
+    """The value without the members of the set and all that is below them.
+
+    A place that is no member itself but loses everything below it is null afterwards, as it is on a real server: what
+    that means is for the kind to say.
+    """
+    return _remove(structure(schema), value, fields)
 
 
-def remove_below(node: Node, value: Any, fields: FieldSet) -> Any:
+def _remove(node: Node, value: Any, fields: FieldSet) -> Any:
     if not fields or not value:
         return value
     node = node.facet(value)
@@ -122,10 +124,8 @@ def remove_below(node: Node, value: Any, fields: FieldSet) -> Any:
             if below is None:
                 left[key] = child
             elif below and "." not in below:
-                kept = remove_below(node.fields.get(key) or node.rest, child, below)
-                if kept is not _REMOVED:
-                    left[key] = kept
-        return left or _REMOVED
+                left[key] = _remove(node.fields.get(key) or node.rest, child, below)
+        return left or None
     if node.shape == LIST and value.__class__ is list:
         items = []
         for item in value:
@@ -133,11 +133,9 @@ def remove_below(node: Node, value: Any, fields: FieldSet) -> Any:
             if below is None:
                 items.append(item)
             elif below and "." not in below:
-                kept = remove_below(node.item, item, below)
-                if kept is not _REMOVED:
-                    items.append(kept)
-        return items or _REMOVED
-    return _REMOVED if node.shape == ATOMIC else value
+                items.append(_remove(node.item, item, below))
+        return items or None
+    return None if node.shape == ATOMIC else value
 
 
 @refusing_depth
