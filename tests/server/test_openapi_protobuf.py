@@ -9,7 +9,8 @@ from pinnace.server.openapi_protobuf import encode_document
 
 def _fields(message: bytes) -> list[tuple[int, Any]]:
     """The fields of a protobuf message, in order: number, and a count or bytes."""
-    at, found = 0, []
+    at = 0
+    found: list[tuple[int, Any]] = []
 
     def varint() -> int:
         nonlocal at
