@@ -14,6 +14,7 @@ from pinnace.kinds.autoscaling_conversions import v1_to_v2, v2_to_v1
 from pinnace.kinds.definitions import Definitions
 from pinnace.model.objects import Object
 from pinnace.model.resources import Registry, Resource
+from pinnace.schema import decode
 
 RECORDED: list[dict[str, Object]] = json.loads((Path(__file__).parent / "conversions_1_36.json").read_text())
 """The same objects in two versions each, as a real kube-apiserver 1.36 answers them."""
@@ -241,6 +242,20 @@ def test_an_old_version_is_stored_as_todays_and_read_as_it_was_written(
     resource = served(registry, api_version, plural)
     assert resource.to_stored(deepcopy(old)) == stored
     assert resource.from_stored(deepcopy(stored)) == old
+
+
+@pytest.mark.parametrize(
+    ("api_version", "plural", "old", "stored"),
+    [pytest.param(*case, id=f"{case[0]}/{case[1]}-{index}") for index, case in enumerate(ROUND_TRIPS)],
+)
+def test_the_schema_of_a_version_knows_the_fields_it_is_written_in(
+    registry: Registry, api_version: str, plural: str, old: Object, stored: Object
+) -> None:
+    resource = served(registry, api_version, plural)
+    todays = registry.of_kind(resource.stored)
+    assert todays is not None
+    assert decode.compile(resource.schema, quantity=str)(deepcopy(old)) == []
+    assert decode.compile(todays.schema, quantity=str)(deepcopy(stored)) == []
 
 
 def test_conversions_stand_an_object_with_nothing_in_it(registry: Registry) -> None:
