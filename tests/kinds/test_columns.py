@@ -21,8 +21,8 @@ COLUMNS_1_36 = (HERE / "table_columns_1_36.txt").read_text()
 ROWS_1_36 = [json.loads(line) for line in (HERE / "table_rows_1_36.jsonl").read_text().splitlines()]
 """Objects, the moment of asking, and the cells that a real kube-apiserver 1.36 made of them.
 
-Two were edited: an IPAddress's row has a third cell there, an age without a column, which is left out; and the moment of
-autoscaler h3 is one second earlier than noted, since its answer was made just before the second changed.
+Two were edited: an IPAddress's row has a third cell there, an age without a column, which is left out; and the moment
+of autoscaler h3 is one second earlier than noted, since its answer was made just before the second changed.
 """
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
