@@ -1,4 +1,4 @@
-"""What is special about roles and bindings; certificate requests and trust bundles are in `certificate_rules`."""
+"""What is special about roles and bindings; certificate kinds have files of their own and are named here, too."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from pinnace.kinds import certificate_rules
+from pinnace.kinds import certificate_rules, pod_certificate_rules
 from pinnace.kinds.field_checks import choice_faults, name_faults
 from pinnace.kinds.go_view import GoStruct
 from pinnace.model import names
@@ -124,4 +124,4 @@ CLUSTER_ROLE_BINDING = Strategy(
 CERTIFICATE_SIGNING_REQUEST = certificate_rules.CERTIFICATE_SIGNING_REQUEST
 CERTIFICATE_APPROVAL = certificate_rules.CERTIFICATE_APPROVAL
 CLUSTER_TRUST_BUNDLE = certificate_rules.CLUSTER_TRUST_BUNDLE
-POD_CERTIFICATE_REQUEST = certificate_rules.POD_CERTIFICATE_REQUEST
+POD_CERTIFICATE_REQUEST = pod_certificate_rules.POD_CERTIFICATE_REQUEST

@@ -109,6 +109,19 @@ def trust_anchor_fault(block: PemBlock) -> str:
     return "" if constraints.ca else "does not have the CA bit set"
 
 
+def is_certificate_of(certificate: bytes, request: bytes) -> bool:
+    """Whether a certificate was issued for the key that a request asks it for, both as DER. Raises ValueError."""
+    issued, asked = parse_certificate(certificate).public_key(), parse_request(request).public_key()
+    return _spki(issued) == _spki(asked)
+
+
+def _spki(key: Any) -> bytes:
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
+
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return bytes(key.public_bytes(serialization.Encoding.DER, form))
+
+
 def public_key_fault(key: Any) -> tuple[str, str]:
     """What is shown of a key that pods may not have, and why they may not; two empty texts for a good one."""
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""What is special about certificate signing requests, trust bundles and pods' certificate requests."""
+"""What is special about certificate signing requests and trust bundles."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from typing import Any
 from pinnace.kinds.certificate_parsing import (
     certificate_fault,
     decoded,
-    parse_request,
     pem_blocks,
-    public_key_fault,
     request_fault,
     trust_anchor_fault,
 )
 from pinnace.kinds.field_checks import (
     choice_faults,
-    condition_faults,
     duplicate_faults,
     immutable_faults,
     name_faults,
@@ -25,7 +22,7 @@ from pinnace.kinds.field_checks import (
 )
 from pinnace.kinds.go_view import GoStruct
 from pinnace.model import names
-from pinnace.model.causes import Cause, duplicate, forbidden, invalid, not_supported, required, too_long
+from pinnace.model.causes import Cause, duplicate, forbidden, invalid, required, too_long
 from pinnace.model.clock import SystemClock, to_rfc3339
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
@@ -60,8 +57,6 @@ FINAL_CONDITIONS = ("Approved", "Denied", "Failed")
 DECISIONS = ("Approved", "Denied")
 MAX_SIGNER_NAME = 253 + 253 + 63 + 1 + 1
 MAX_TRUST_BUNDLE = 1024 * 1024
-MAX_STUB_REQUEST = 10 * 1024
-MAX_CHAIN = 100 * 1024
 OMITTED = "<value omitted>"
 
 _CONDITION = GoStruct("Type='' Status='' Reason='' Message='' LastUpdateTime LastTransitionTime")
@@ -289,143 +284,6 @@ def _anchor_faults(bundle: str, path: str) -> Iterator[Cause]:
             yield invalid(path, OMITTED, f"duplicate trust anchor (indices [{shown}])")
 
 
-# --- pods' certificate requests
-
-_POD_REQUEST_SPEC = GoStruct(
-    "SignerName='' PodName='' PodUID:podUID='' ServiceAccountName='' ServiceAccountUID:serviceAccountUID='' "
-    "NodeName='' NodeUID:nodeUID='' MaxExpirationSeconds PKIXPublicKey:pkixPublicKey ProofOfPossession "
-    "StubPKCS10Request:stubPKCS10Request UnverifiedUserAnnotations"
-)
-ONE_OUTCOME = 'There may be at most one condition with type "Issued", "Denied", or "Failed"'
-OUTCOMES = ("Issued", "Denied", "Failed")
-
-
-def _default_pod_request(request: Object) -> None:
-    request.setdefault("spec", {}).setdefault("maxExpirationSeconds", 86400)
-    request.setdefault("status", {})
-
-
-def _pod_request_faults(request: Object, old: Object | None) -> Iterator[Cause]:
-    spec = request.get("spec", {})
-    if old is not None:
-        yield from immutable_faults(spec, old.get("spec", {}), "spec", shown=_POD_REQUEST_SPEC.view)
-        return
-    yield from signer_name_faults(spec.get("signerName", ""), "spec.signerName")
-    for key in spec.get("unverifiedUserAnnotations") or {}:
-        yield from domain_prefixed_key_faults(key.lower(), "spec.unverifiedUserAnnotations")
-    for name, uid in (("podName", "podUID"), ("serviceAccountName", "serviceAccountUID"), ("nodeName", "nodeUID")):
-        yield from name_faults(spec.get(name, ""), names.dns_subdomain, f"spec.{name}")
-        if not spec.get(uid):
-            yield invalid(f"spec.{uid}", "", "must not be empty")
-        elif len(spec[uid]) > 128:
-            yield too_long(f"spec.{uid}", 128)
-    domain = spec.get("signerName", "").partition("/")[0]
-    longest = 86400 if domain == "kubernetes.io" or domain.endswith(".kubernetes.io") else 91 * 86400
-    seconds = spec.get("maxExpirationSeconds", 86400)
-    if not 3600 <= seconds <= longest:
-        yield invalid("spec.maxExpirationSeconds", seconds, f"must be in the range [3600, {longest}]")
-    yield from _stub_faults(spec)
-
-
-def domain_prefixed_key_faults(key: str, path: str) -> Iterator[Cause]:
-    """A key that belongs to a domain: example.com/key."""
-    if not key:
-        yield required(path)
-        return
-    if faults := list(name_faults(key, names.qualified_name, path)):
-        yield from faults
-    elif "/" not in key:
-        yield invalid(path, key, 'must be a domain-prefixed key (such as "acme.io/foo")')
-
-
-def _stub_faults(spec: Mapping[str, Any]) -> Iterator[Cause]:
-    path, stub = "spec.stubPKCS10Request", decoded(spec.get("stubPKCS10Request", ""))
-    if not stub and not (spec.get("pkixPublicKey") and spec.get("proofOfPossession")):
-        detail = "exactly one of (stubPKCS10Request) or (pkixPublicKey, proofOfPossession) must be set"
-        yield _without_value("spec", detail)
-    if not stub:
-        return
-    if len(stub) > MAX_STUB_REQUEST:
-        yield too_long(path, MAX_STUB_REQUEST)
-        return
-    try:
-        request = parse_request(stub)
-        key = request.public_key()
-    except ValueError:
-        yield _without_value(path, "must be a valid PKCS#10 CSR")
-        return
-    shown, fault = public_key_fault(key)
-    if fault:
-        yield invalid(path, shown, fault) if shown else _without_value(path, fault)
-    elif not request.is_signature_valid:
-        yield _without_value(path, "invalid signature")
-
-
-def _without_value(path: str, detail: str) -> Cause:
-    return Cause(path, "FieldValueInvalid", f"Invalid value: {detail}")
-
-
-def _pod_request_status_faults(request: Object, old: Object | None) -> Iterator[Cause]:
-    status, before = request.get("status", {}), (old or {}).get("status", {})
-    conditions = status.get("conditions") or []
-    faults = [*_outcome_faults(conditions), *condition_faults(conditions, "status.conditions")]
-    if faults:
-        yield from faults
-    elif _outcome_of(before):
-        if status != before:
-            detail = "immutable after PodCertificateRequest is issued, denied, or failed"
-            yield _without_value("status", detail)
-    elif _outcome_of(status) in ("Denied", "Failed"):
-        if set(status) - {"conditions"}:
-            detail = "non-condition status fields must be empty when denying or failing the PodCertificateRequest"
-            yield _without_value("status", detail)
-    elif _outcome_of(status) == "Issued":
-        yield from _issued_faults(status)
-    elif status != before:
-        detail = 'status is immutable unless transitioning to "Issued", "Denied", or "Failed"'
-        yield _without_value("status", detail)
-
-
-def _outcome_faults(conditions: Sequence[Mapping[str, Any]]) -> Iterator[Cause]:
-    known = 0
-    for i, condition in enumerate(conditions):
-        path, type_ = f"status.conditions.[{i}]", condition.get("type", "")
-        if type_ not in OUTCOMES:
-            yield not_supported(f"{path}.type", type_, OUTCOMES)
-            continue
-        known += 1
-        if known > 1:
-            yield invalid(f"{path}.type", type_, ONE_OUTCOME)
-        yield from choice_faults(condition.get("status", ""), ["True"], f"{path}.status")
-
-
-def _outcome_of(status: Mapping[str, Any]) -> str:
-    settled = {item.get("type") for item in status.get("conditions") or [] if item.get("status") == "True"}
-    return next((outcome for outcome in OUTCOMES if outcome in settled), "")
-
-
-def _issued_faults(status: Mapping[str, Any]) -> Iterator[Cause]:
-    path, chain = "status.certificateChain", status.get("certificateChain", "")
-    if len(chain) > MAX_CHAIN:
-        yield too_long(path, MAX_CHAIN)
-        return
-    blocks = list(pem_blocks(chain.encode()))
-    if not blocks:
-        yield invalid(path, chain, "issued certificate chain must contain at least one certificate")
-        return
-    if any(block.type != "CERTIFICATE" for block in blocks):
-        yield invalid(path, chain, "issued certificate chain must consist entirely of CERTIFICATE PEM blocks")
-        return
-    if certificate_fault(chain.encode()):
-        yield invalid(path, chain, "leaf certificate does not parse as valid X.509")
-        return
-    for field in ("notBefore", "notAfter"):
-        if not status.get(field):
-            yield required(f"status.{field}", "must be present and consistent with the issued certificate")
-    if not status.get("beginRefreshAt"):
-        yield required("status.beginRefreshAt", "must be present and in the range [notbefore+10min, notafter-10min]")
-
-
 def _any_name(name: str) -> list[str]:
     """The server asks for a path segment of every name; this kind asks for no more, or decides by the whole object."""
     return []
@@ -447,9 +305,3 @@ CERTIFICATE_APPROVAL = Strategy(
 )
 """A CertificateSigningRequest's /approval: the conditions may change there, the certificate may not."""
 CLUSTER_TRUST_BUNDLE = Strategy(validate=_trust_bundle_faults, name_rule=_any_name, may_update_unconditionally=False)
-POD_CERTIFICATE_REQUEST = Strategy(
-    default=_default_pod_request,
-    validate=_pod_request_faults,
-    validate_status=_pod_request_status_faults,
-    may_update_unconditionally=False,
-)

@@ -10,7 +10,7 @@ from typing import Any
 
 from pinnace.kinds import flow_control_rules, policy_rules, webhook_rules
 from pinnace.kinds.certificate_parsing import decoded
-from pinnace.kinds.field_checks import choice_faults, condition_faults, immutable_faults, name_faults
+from pinnace.kinds.field_checks import choice_faults, condition_faults, immutable_faults, in_wire_order, name_faults
 from pinnace.kinds.go_view import GoStruct
 from pinnace.model import names
 from pinnace.model.causes import IMMUTABLE, Cause, invalid, required
@@ -198,6 +198,7 @@ _MIGRATION_SPEC = GoStruct("Resource", Resource=GoStruct("group='' resource=''")
 
 
 def _default_migration(migration: Object) -> None:
+    migration.setdefault("spec", {}).setdefault("resource", {}).setdefault("group", "")
     migration.setdefault("status", {})
 
 
@@ -220,13 +221,14 @@ def _migration_status_faults(migration: Object, old: Object | None) -> Iterator[
     yield from condition_faults(conditions, "status.conditions")
     if before.get("resourceVersion") and before["resourceVersion"] != status.get("resourceVersion"):
         yield invalid("status.resourceVersion", status.get("resourceVersion", ""), IMMUTABLE)
+    shown = [in_wire_order(condition) for condition in conditions]
     outcomes, outcomes_before = _outcomes(status), _outcomes(before)
     if {"Succeeded", "Failed"} <= outcomes:
         detail = "Both success and failed conditions cannot be true at the same time"
-        yield invalid("status.conditions", conditions, detail)
+        yield invalid("status.conditions", shown, detail)
     for type_, told in (("Succeeded", "Success"), ("Failed", "Failed")):
         if type_ in outcomes_before and type_ not in outcomes:
-            yield invalid("status.conditions", conditions, f"{told} condition cannot be set to false once it is true")
+            yield invalid("status.conditions", shown, f"{told} condition cannot be set to false once it is true")
 
 
 def _outcomes(status: Mapping[str, Any]) -> set[str]:

@@ -66,6 +66,12 @@ def in_key_order(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if value is None else dict(sorted(value.items()))
 
 
+def in_wire_order(condition: Mapping[str, Any]) -> dict[str, Any]:
+    """A metav1 condition with its fields in the order in which Go prints them."""
+    order = ("type", "status", "observedGeneration", "lastTransitionTime", "reason", "message")
+    return {field: condition[field] for field in order if field in condition}
+
+
 def duplicate_faults(values: Sequence[Any], path: str) -> Iterator[Cause]:
     """Each value that was there before, by its index."""
     seen = set()
