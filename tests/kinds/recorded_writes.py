@@ -1,0 +1,72 @@
+"""What a real API server (1.36) answered to writes, kept in recorded/*.jsonl, and the same writes made here."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import orjson
+
+from pinnace.model.metadata import metadata_faults, metadata_update_faults
+from pinnace.model.objects import Object
+from pinnace.model.resources import Strategy
+
+Write = dict[str, Any]
+"""name, rules, namespaced, new; old for an update, status for one of /status; and the answer: object or causes,
+and warnings."""
+
+_PER_WRITE = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "deletionTimestamp")
+
+
+def recorded(name: str) -> Iterator[Write]:
+    for line in (Path(__file__).parent / "recorded" / f"{name}.jsonl").read_bytes().splitlines():
+        yield orjson.loads(line)
+
+
+def answer_here(rules: ModuleType, write: Write) -> dict[str, Any]:
+    """The same write through a kind's rules, in the order of the pipeline."""
+    strategy: Strategy = getattr(rules, write["rules"])
+    new, old = copy.deepcopy(write["new"]), copy.deepcopy(write.get("old"))
+    if old is not None:
+        kept = {field: old["metadata"][field] for field in _PER_WRITE if field in old["metadata"]}
+        new["metadata"] = {**new["metadata"], **kept}
+    if write.get("status"):
+        new = {**copy.deepcopy(write["old"]), "status": new["status"]}
+    strategy.default(new)
+    once = copy.deepcopy(new)
+    strategy.default(new)
+    assert new == once, "defaulting twice must be defaulting once"
+    (strategy.prepare_status if write.get("status") else strategy.prepare)(new, old)
+    if old is None:
+        faults = list(metadata_faults(new, namespaced=write["namespaced"], name_rule=strategy.name_rule))
+    else:
+        faults = list(metadata_update_faults(new, old))
+    faults += (strategy.validate_status if write.get("status") else strategy.validate)(new, old)
+    if faults:
+        return {"causes": sorted({tuple(fault) for fault in faults})}
+    warnings = [] if write.get("status") else sorted(strategy.warnings(new, old))
+    return {"object": _comparable(new), "warnings": warnings}
+
+
+def answer_recorded(write: Write) -> dict[str, Any]:
+    if "causes" in write:
+        return {"causes": sorted({tuple(cause) for cause in write["causes"]})}
+    return {"object": write["object"], "warnings": sorted(write.get("warnings", ()))}
+
+
+def _comparable(obj: Object) -> Object:
+    """Without what differs from write to write, and without the addresses and ports that a server gives out."""
+    obj = {field: value for field, value in obj.items() if field not in ("apiVersion", "kind")}
+    obj["metadata"] = {field: value for field, value in obj["metadata"].items() if field not in _PER_WRITE}
+    spec = obj.get("spec")
+    if isinstance(spec, dict):
+        for field in ("clusterIP", "clusterIPs"):
+            if spec.get(field) not in ("None", ["None"]):
+                spec.pop(field, None)
+        spec.pop("healthCheckNodePort", None)
+        for port in spec.get("ports") or ():
+            port.pop("nodePort", None)
+    return obj
