@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from typing import Any
 
 import orjson
@@ -175,6 +176,15 @@ def test_a_document_that_changed_has_moved(openapi: OpenApi) -> None:
     assert moved is not None
     assert moved.body == b""
     assert moved.location.startswith("/openapi/v3/apis/apps/v1?hash=")
+
+
+def test_a_document_is_packed_once(openapi: OpenApi) -> None:
+    told = _read(openapi.index())["paths"]["apis/apps/v1"]["serverRelativeURL"].partition("?hash=")[2]
+    first, second = openapi.v3("apis/apps/v1", hash=told), openapi.v3("apis/apps/v1", hash=told)
+    assert first is not None
+    assert second is not None
+    assert first.gzipped is second.gzipped
+    assert gzip.decompress(first.gzipped) == first.body
 
 
 def test_what_is_not_served_has_no_document(openapi: OpenApi) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Document:
     """Bytes with what HTTP must know of them. An `etag` carries its quotes; it is empty where there is none."""
 
@@ -16,6 +18,11 @@ class Document:
     headers: tuple[tuple[str, str], ...] = (("Cache-Control", "no-cache, private"),)
     location: str = ""
     """Where the document is now: answer 301."""
+
+    @cached_property
+    def gzipped(self) -> bytes:
+        """The body for clients that accept gzip, packed once and fast: most of the gain for a tenth of the time."""
+        return gzip.compress(self.body, 1, mtime=0)
 
     def is_held_by(self, if_none_match: str) -> bool:
         """True if the client, by its If-None-Match header, has this very document: answer 304."""

@@ -78,8 +78,9 @@ class OpenApi:
             return None
         if hash and hash != present:
             return Document(b"", JSON, f'"{present}"', _FRESH, location=_url(path, present))
-        document = self._kept(path, present, lambda: self._write_v3(path))
-        return Document(document.body, JSON, document.etag, _FOREVER) if hash else document
+        if hash:
+            return self._kept(f"{path} forever", present, lambda: self._write_v3(path), headers=_FOREVER)
+        return self._kept(path, present, lambda: self._write_v3(path))
 
     def v2(self, accept: str = "") -> Document | None:
         """/openapi/v2: everything in one document; None if the client accepts neither JSON nor protobuf: answer 406."""
@@ -102,8 +103,10 @@ class OpenApi:
             for group, versions in self._groups.items()
             for version, resources in versions.items()
         }
-        for gone in [path for path in self._written if path[:2] != "v2" and path not in self._hashes]:
-            del self._written[gone]
+        for name in list(self._written):
+            path = name.partition(" ")[0]
+            if path != "v2" and path not in self._hashes:
+                del self._written[name]
 
     def _hash(self, resources: Iterable[Resource]) -> str:
         digest = hashlib.sha512(_EDITION + self._minor.encode())
@@ -114,11 +117,18 @@ class OpenApi:
                 digest.update(self._schemas.raw(resource))
         return digest.hexdigest().upper()
 
-    def _kept(self, path: str, told: str, write: Callable[[], bytes], content_type: str = JSON) -> Document:
+    def _kept(
+        self,
+        name: str,
+        told: str,
+        write: Callable[[], bytes],
+        content_type: str = JSON,
+        headers: tuple[tuple[str, str], ...] = _FRESH,
+    ) -> Document:
         etag = f'"{told}"'
-        document = self._written.get(path)
+        document = self._written.get(name)
         if document is None or document.etag != etag:
-            document = self._written[path] = Document(write(), content_type, etag, _FRESH)
+            document = self._written[name] = Document(write(), content_type, etag, headers)
         return document
 
     def _write_v3(self, path: str) -> bytes:
