@@ -179,6 +179,13 @@ def test_an_operator_that_does_not_exist_is_refused() -> None:
         from_object({"matchExpressions": [{"key": "a", "operator": "Like"}]})
 
 
+def test_no_value_of_an_object_becomes_code() -> None:
+    tricky = "'] or True or ['\\\"\n"
+    selector = from_object({"matchLabels": {tricky: tricky}})
+    assert selector.matches({tricky: tricky})
+    assert not selector.matches({"a": "b"})
+
+
 def test_the_same_text_is_compiled_once() -> None:
     assert label_selector("a=b,c!=d") is label_selector("a=b,c!=d")
 
