@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from pinnace.kinds.device_checks import (
@@ -60,9 +61,16 @@ _ATTRIBUTE = GoStruct(
 
 
 def _default_slice(resource_slice: Object) -> None:
-    for device in resource_slice.setdefault("spec", {}).get("devices") or []:
+    spec = resource_slice.setdefault("spec", {})
+    for device in spec.get("devices") or []:
         for taint in device.get("taints") or []:
             default_taint(taint)
+        for amount in (device.get("capacity") or {}).values():
+            amount.setdefault("value", "0")
+    consumers = [device.get("consumesCounters") or [] for device in spec.get("devices") or []]
+    for counter_set in chain(spec.get("sharedCounters") or [], *consumers):
+        for counter in (counter_set.get("counters") or {}).values():
+            counter.setdefault("value", "0")
 
 
 def _prepare_slice(resource_slice: Object, old: Object | None) -> None:

@@ -137,6 +137,8 @@ def _definition_faults(definition: Object, old: Object | None) -> Iterator[Cause
         if not said.get(field):
             yield required(f"spec.names.{field}")
     yield from _resource_name_faults(said, "spec.names")
+    if not definition.get("status", {}).get("storedVersions"):
+        yield invalid("status.storedVersions", None, "must have at least one stored version")
     if old is not None:
         before = old.get("spec", {})
         if _is_established(old):

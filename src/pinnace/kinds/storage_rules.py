@@ -81,7 +81,8 @@ def _bytes_of(texts: Mapping[str, str]) -> int:
 
 
 def _topology_faults(terms: Sequence[Mapping[str, Any]], path: str) -> Iterator[Cause]:
-    seen: list[dict[str, frozenset[str]]] = []
+    # Kubernetes compares with as many empty terms, too, so one that asks for nothing is always a duplicate.
+    seen: list[dict[str, frozenset[str]]] = [{}] * len(terms)
     for i, term in enumerate(terms):
         wanted: dict[str, frozenset[str]] = {}
         for j, expression in enumerate(term.get("matchLabelExpressions") or []):
@@ -96,8 +97,7 @@ def _topology_faults(terms: Sequence[Mapping[str, Any]], path: str) -> Iterator[
             if key in wanted:
                 yield duplicate(f"{place}.key", key)
             wanted[key] = frozenset(values)
-        if wanted in seen or not wanted:  # A term that asks nothing equals the empty ones Go starts with.
-            yield from [duplicate(f"{path}[{i}].matchLabelExpressions", "")] * (seen.count(wanted) or len(terms))
+        yield from [duplicate(f"{path}[{i}].matchLabelExpressions", "")] * seen.count(wanted)
         seen.append(wanted)
 
 

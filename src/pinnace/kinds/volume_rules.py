@@ -114,7 +114,7 @@ def _volume_faults(volume: Object, old: Object | None) -> Iterator[Cause]:
 def volume_spec_faults(spec: Mapping[str, Any], path: str, *, volume_name: str) -> Iterator[Cause]:
     """Every fault of a PersistentVolumeSpec that is a volume of its own."""
     yield from _access_mode_faults(spec, path, none_given="")
-    yield from _capacity_faults(spec.get("capacity") or {}, f"{path}.capacity")
+    yield from _capacity_faults(spec.get("capacity"), f"{path}.capacity")
     policy = spec.get("persistentVolumeReclaimPolicy") or None
     yield from choice_faults(policy, RECLAIM_POLICIES, f"{path}.persistentVolumeReclaimPolicy")
     if (affinity := spec.get("nodeAffinity")) is not None:
@@ -163,12 +163,12 @@ def _access_mode_faults(spec: Mapping[str, Any], path: str, *, none_given: str) 
         yield forbidden(f"{path}.accessModes", "may not use ReadWriteOncePod with other access modes")
 
 
-def _capacity_faults(capacity: Mapping[str, str], path: str) -> Iterator[Cause]:
+def _capacity_faults(capacity: Mapping[str, str] | None, path: str) -> Iterator[Cause]:
     if not capacity:
         yield required(path)
-    if set(capacity) != {"storage"}:
-        yield not_supported(path, capacity or None, ["storage"])
-    for resource, amount in capacity.items():
+    if set(capacity or {}) != {"storage"}:
+        yield not_supported(path, capacity, ["storage"])
+    for resource, amount in (capacity or {}).items():
         yield from _negative_amount_faults(amount, f"{path}[{resource}]")
         if quantity.parse(amount) <= quantity.ZERO:
             yield invalid(f"{path}[{resource}]", amount, NOT_POSITIVE)
