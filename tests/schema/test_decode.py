@@ -24,6 +24,9 @@ def _decoder(name: str) -> Decoder:
 config_map = _decoder("core.v1.ConfigMap")
 pod = _decoder("core.v1.Pod")
 lease = _decoder("coordination.v1.Lease")
+crd = DECODERS.of(
+    DEFINITIONS.schema("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition")
+)
 
 
 def _container(**fields: Any) -> dict[str, Any]:
@@ -188,14 +191,51 @@ def test_free_form_values_keep_everything() -> None:
 
 
 def test_a_schema_may_contain_itself() -> None:
-    crd = DECODERS.of(
-        DEFINITIONS.schema("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition")
-    )
     schema: dict[str, Any] = {"properties": {"a": {"properties": {"b": {"default": {"x": None}, "typo": 1}}}}}
     assert crd({"spec": {"versions": [{"schema": {"openAPIV3Schema": schema}}]}}) == [
         "spec.versions[0].schema.openAPIV3Schema.properties.a.properties.b.typo"
     ]
     assert schema["properties"]["a"]["properties"]["b"] == {"default": {"x": None}}
+
+
+def _column(**fields: Any) -> dict[str, Any]:
+    return {"spec": {"versions": [{"schema": {"openAPIV3Schema": {"properties": {"a": fields}}}}]}}
+
+
+def test_a_schema_inside_a_schema_loses_unknown_fields_silently() -> None:
+    fields: dict[str, Any] = {
+        "items": {"type": "string", "foo": 1, "description": None},
+        "additionalProperties": {"type": "string", "foo": 1},
+    }
+    assert crd(_column(**fields)) == []
+    assert fields == {"items": {"type": "string"}, "additionalProperties": {"type": "string"}}
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_additional_properties_may_be_a_boolean(value: bool) -> None:
+    assert crd(_column(additionalProperties=value)) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"additionalProperties": 5}, "boolean or JSON schema expected"),
+        (
+            {"items": {"items": {"properties": {"x": {"maxLength": "a"}}}}},
+            "json: cannot unmarshal string into Go struct field JSONSchemaProps.spec.versions.schema.openAPIV3Schema."
+            "properties.items.items.properties.maxLength of type int64",
+        ),
+        (
+            {"dependencies": {"z": [5]}},
+            "json: cannot unmarshal number into Go struct field JSONSchemaProps.spec.versions.schema.openAPIV3Schema."
+            "properties.dependencies of type string",
+        ),
+    ],
+)
+def test_a_bad_schema_inside_a_schema_is_told(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        crd(_column(**fields))
+    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ Canonical = Callable[[str], str]
 _Read = Callable[[Any], Any]
 """Read one value. None: it is fine as it is. A list: its unknown fields. Anything else: what to put in its place."""
 
+_SCHEMA_OR = "JSONSchemaPropsOr"
 _INTEGERS = {"int32": 2**31, "int64": 2**63, "": 2**63}
 _EMPTY = {"string": "", "integer": 0, "number": 0, "boolean": False}
 _FOUND = {str: "string", bool: "bool", int: "number", float: "number", dict: "object", list: "array"}
@@ -80,6 +81,8 @@ class Decoders:
         return self._named[key]
 
     def _made(self, schema: Schema) -> _Read:
+        if schema.go_name.startswith(_SCHEMA_OR):
+            return self._schema_or(schema)
         if schema.preserves_unknown:
             return _read_anything
         if schema.is_int_or_string:
@@ -121,6 +124,26 @@ class Decoders:
             return self._quantity(text)
         except ValueError as fault:
             raise DecodeError(str(fault)) from None
+
+    def _schema_or(self, schema: Schema) -> _Read:
+        """A JSON schema or something simpler. Go reads it apart: unknown fields go, but nobody is told of them."""
+        read = self._read(schema.resolve(schema.name.partition(_SCHEMA_OR)[0] + "JSONSchemaProps"))
+        simpler = schema.go_name.removeprefix(_SCHEMA_OR)
+
+        def read_schema_or(value: Any) -> None:
+            if value.__class__ is dict:
+                read(value)
+            elif simpler == "Bool":
+                if value.__class__ is not bool:
+                    raise DecodeError("boolean or JSON schema expected")
+            elif value.__class__ is list:
+                for item in value:
+                    if simpler == "Array":
+                        read(item)
+                    elif item.__class__ is not str:
+                        raise _Mismatch(item, "string")
+
+        return read_schema_or
 
     def _struct(self, schema: Schema) -> _Read:
         struct, expected = schema.go_name, _go_type(schema)
