@@ -33,7 +33,7 @@ class Authenticator(Protocol):
 
 
 class CertificateAuthenticator:
-    """The common name is the user, each organisation a group. TLS has checked the chain; expiry is checked there too."""
+    """The common name is the user, each organisation a group. TLS has checked chain and expiry."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, User] = {}

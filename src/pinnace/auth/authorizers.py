@@ -1,4 +1,4 @@
-"""What a user may do. Until roles are evaluated, masters may do everything and others may look at health and discovery."""
+"""What a user may do. Until roles are evaluated, masters may do everything, others look at health and discovery."""
 
 from __future__ import annotations
 

@@ -141,7 +141,8 @@ async def build(
         ),
         pages=Pages(
             version=version_of(definitions.minor),
-            documents=(Discovery(registry), OpenApi(registry, definitions)),
+            discovery=Discovery(registry),
+            openapi=OpenApi(registry, definitions),
             metrics=metrics.text,
             checks={"ping": _is_well, "log": _is_well, "etcd": _is_well, "informer-sync": _is_well},
             only_ready=frozenset(("informer-sync",)),

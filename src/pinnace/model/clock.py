@@ -19,9 +19,9 @@ class SystemClock:
 
 def to_rfc3339(moment: datetime) -> str:
     """Kubernetes' `Time`: whole seconds, UTC, with a Z."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.isoformat(timespec="seconds")[:19] + "Z"
 
 
 def to_rfc3339_micro(moment: datetime) -> str:
     """Kubernetes' `MicroTime`: six digits, UTC, with a Z."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.isoformat(timespec="microseconds")[:26] + "Z"

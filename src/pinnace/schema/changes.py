@@ -88,24 +88,23 @@ def everything(node: Node, value: Any) -> FieldSet:
     kind = value.__class__
     if (kind is not dict and kind is not list) or not value:
         return {}
-    node = node.facet(value)
+    if node.shape == ANY:
+        node = node.facet(value)
     if node.shape <= ATOMIC:
         return {}
     out: FieldSet = {".": {}}
     if kind is list:
-        item_node = node.item
+        item_node, element_of = node.item, node.element_of
         for item in value:
-            element = node.element_of(item)
+            element = element_of(item)
             out[element] = {} if element in out else everything(item_node, item)
         return out
-    declared, rest = node.fields, None
+    declared = node.fields
     for key, child_value in value.items():
         child_kind = child_value.__class__
-        if (child_kind is dict or child_kind is list) and child_value:
-            child = declared.get(key)
-            if child is None:
-                child = rest = rest or node.rest
-            out["f:" + key] = everything(child, child_value)
+        if child_value and (child_kind is dict or child_kind is list):
+            child = declared.get(key) or node.rest
+            out["f:" + key] = everything(child, child_value) if child.shape > ATOMIC else {}
         else:
             out["f:" + key] = {}
     return out

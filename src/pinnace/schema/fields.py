@@ -9,7 +9,7 @@ set as frozen.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
 import orjson
@@ -192,9 +192,12 @@ def _sorted_elements(fields: FieldSet) -> list[str]:
         return list(fields)
     elements = sorted(fields)
     # "." sorts first and "f:" next by themselves; keys and values are sorted by what they say: port 80 before 443.
-    return elements if elements[-1] < "g" else sorted(elements, key=_order)
+    if elements[-1] < "g" or (len(elements) == 2 and elements[0] == "."):
+        return elements
+    return sorted(elements, key=_order)
 
 
+@lru_cache(maxsize=8192)  # The same few names and ports, again and again.
 def _order(element: str) -> tuple[Any, ...]:
     kind, rest = element[:2], element[2:]
     if element == "." or kind == "f:":

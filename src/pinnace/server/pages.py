@@ -15,17 +15,25 @@ from pinnace.server.messages import Answer, Request, Response
 _TEXT = ((b"Cache-Control", b"no-cache, private"), (b"Content-Type", b"text/plain; charset=utf-8"))
 _JSON = ((b"Cache-Control", b"no-cache, private"), (b"Content-Type", b"application/json"))
 _METRICS = ((b"Content-Type", b"text/plain; version=0.0.4; charset=utf-8"),)
+_GZIP_FROM = 1024
 _HEALTH = frozenset(("healthz", "livez", "readyz"))
 
 Check = Callable[[], str]
 """Says what is wrong; an empty answer means that all is well."""
 
 
-class Documents(Protocol):
-    """Discovery or OpenAPI."""
+class Discovery(Protocol):
+    """Which resources there are."""
 
-    def page(self, path: str, accept: str) -> Document | None:
-        """The document at a path, or None. Raises NotAcceptable."""
+    def page(self, path: str, accept: str) -> Document | None: ...
+
+
+class OpenApi(Protocol):
+    """What the resources look like."""
+
+    def index(self) -> Document: ...
+    def v3(self, path: str, *, hash: str = "") -> Document | None: ...
+    def v2(self, accept: str = "") -> Document | None: ...
 
 
 class Pages:
@@ -35,13 +43,15 @@ class Pages:
         self,
         *,
         version: Mapping[str, str],
-        documents: tuple[Documents, ...],
+        discovery: Discovery,
+        openapi: OpenApi,
         metrics: Callable[[], str],
         checks: Mapping[str, Check],
         only_ready: frozenset[str] = frozenset(),
     ) -> None:
         self._version = orjson.dumps(version, option=orjson.OPT_INDENT_2)
-        self._documents = documents
+        self._discovery = discovery
+        self._openapi = openapi
         self._metrics = metrics
         self._checks = dict(checks)
         self._only_ready = only_ready
@@ -57,11 +67,36 @@ class Pages:
         if request.path == "/metrics":
             return Response(200, _METRICS, self._metrics().encode())
         accept = request.headers.get(b"accept", b"").decode("latin-1")
-        for documents in self._documents:
-            document = documents.page(request.path, accept)
-            if document is not None:
-                return _shown(request, document)
-        return None
+        if first == "openapi":
+            return self._described(request, segments, accept)
+        if request.path == "/":
+            return Response(200, _JSON, self._paths(accept))
+        document = self._discovery.page(request.path, accept) if first in ("api", "apis") else None
+        return _shown(request, document) if document is not None else None
+
+    def _described(self, request: Request, segments: list[str], accept: str) -> Response | None:
+        match segments:
+            case ["openapi", "v2"]:
+                document = self._openapi.v2(accept)
+                if document is None:
+                    raise errors.NotAcceptable(("application/json",))
+            case ["openapi", "v3"] | ["openapi", "v3", ""]:
+                document = self._openapi.index()
+            case ["openapi", "v3", *rest]:
+                document = self._openapi.v3("/".join(rest), hash=request.parameter("hash") or "")
+            case _:
+                return None
+        return _shown(request, document) if document is not None else None
+
+    def _paths(self, accept: str) -> bytes:
+        """What there is to ask for."""
+        paths = ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
+        paths += [f"/{page}/{name}" for page in sorted(_HEALTH) for name in self._checks]
+        groups = self._discovery.page("/apis", "")
+        for group in orjson.loads(groups.body)["groups"] if groups is not None else []:
+            paths.append(f"/apis/{group['name']}")
+            paths += [f"/apis/{version['groupVersion']}" for version in group["versions"]]
+        return orjson.dumps({"paths": sorted([*paths, "/api/v1"])}, option=orjson.OPT_INDENT_2)
 
     def _health(self, request: Request, page: str, rest: list[str]) -> Response | None:
         names = [name for name in self._checks if page == "readyz" or name not in self._only_ready]
@@ -96,6 +131,11 @@ def _shown(request: Request, document: Document) -> Response:
     headers += [(name.encode(), value.encode()) for name, value in document.headers]
     if document.etag:
         headers.append((b"Etag", document.etag.encode()))
+    if document.location:
+        return Response(301, [*headers, (b"Location", document.location.encode())])
     if document.is_held_by(request.headers.get(b"if-none-match", b"").decode("latin-1")):
         return Response(304, headers)
+    if len(document.body) > _GZIP_FROM and b"gzip" in request.headers.get(b"accept-encoding", b""):
+        headers += [(b"Content-Encoding", b"gzip"), (b"Vary", b"Accept-Encoding")]
+        return Response(200, headers, document.gzipped)
     return Response(200, headers, document.body)

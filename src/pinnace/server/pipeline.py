@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -77,7 +76,9 @@ class Pipeline:
 
     async def write(self, call: Call, edit: Edit, *, options: Object | None = None) -> Written:
         """Create, replace, patch or apply. The edit may be asked again if someone else was faster."""
-        async with self._turn(call):
+        key = self._store_key(call)
+        turn = await self._take_turn(key)
+        try:
             while True:
                 entry = self._current(call)
                 old = entry.decode() if entry else None
@@ -94,10 +95,14 @@ class Pipeline:
                     done = await self._store_object(call, entry, new, old)
                 if done is not None:
                     return done
+        finally:
+            self._end_turn(key, turn)
 
     async def delete(self, call: Call, options: DeleteOptions, *, raw_options: Object | None = None) -> Written:
         """Delete one object, or set it on its way out."""
-        async with self._turn(call):
+        key = self._store_key(call)
+        turn = await self._take_turn(key)
+        try:
             while True:
                 entry = self._current(call)
                 if entry is None:
@@ -116,6 +121,8 @@ class Pipeline:
                     done = await self._store_object(call, entry, remains, old)
                 if done is not None:
                     return done
+        finally:
+            self._end_turn(key, turn)
 
     # The steps, in the order in which they are taken.
 
@@ -164,18 +171,21 @@ class Pipeline:
                 metadata["generation"] = 1
         else:
             keep_from(old, new, facet=facet, has_status=resource.has_status)
-        (strategy.prepare_status if facet == "status" else strategy.prepare)(new, old)
+        if not facet:
+            strategy.prepare(new, old)
+        elif facet == "status":
+            strategy.prepare_status(new, old)
         if old is not None and strategy.tracks_generation and facet != "status" and _spec_changed(new, old):
             metadata["generation"] = old["metadata"].get("generation", 0) + 1
         faults: list[Cause] = []
         if old is None:
             faults.extend(strategy.validate(new, None))
             faults.extend(metadata_faults(new, namespaced=resource.namespaced, name_rule=strategy.name_rule))
-            faults = list(dict.fromkeys(faults))
         else:
             faults.extend(metadata_update_faults(new, old))
             faults.extend(_update_faults(strategy, facet)(new, old))
         if faults:
+            faults = list(dict.fromkeys(faults))
             raise errors.Invalid(faults, group=resource.group, kind=resource.kind.name, name=metadata.get("name", ""))
         call.warnings.extend(strategy.warnings(new, old))
 
@@ -213,18 +223,16 @@ class Pipeline:
     def _store_key(self, call: Call) -> str:
         return call.resource.prefix + call.key
 
-    @asynccontextmanager
-    async def _turn(self, call: Call) -> AsyncIterator[None]:
+    async def _take_turn(self, key: str) -> asyncio.Future[None]:
         """One writer of a key at a time, so that a race is lost in a queue and not in wasted work."""
-        key = self._store_key(call)
         while (before := self._writing.get(key)) is not None:
             await asyncio.shield(before)
-        mine = self._writing[key] = asyncio.get_running_loop().create_future()
-        try:
-            yield
-        finally:
-            del self._writing[key]
-            mine.set_result(None)
+        turn = self._writing[key] = asyncio.get_running_loop().create_future()
+        return turn
+
+    def _end_turn(self, key: str, turn: asyncio.Future[None]) -> None:
+        del self._writing[key]
+        turn.set_result(None)
 
 
 def encoded(obj: Object) -> bytes:
