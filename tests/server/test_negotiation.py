@@ -56,4 +56,5 @@ def test_the_best_answer_we_have_is_chosen(accept: str, answer: Answer) -> None:
 def test_what_we_cannot_answer_is_refused(accept: str) -> None:
     with pytest.raises(errors.NotAcceptable) as caught:
         negotiate(accept)
-    assert caught.value.message == "only the following media types are accepted: application/json, application/yaml"
+    assert caught.value.code == 406
+    assert caught.value.message.endswith("application/json, application/yaml")
