@@ -57,7 +57,20 @@ def told(metadata: dict[str, Any], *, namespaced: bool = True) -> list[str]:
         ),
         ({"annotations": {"a": "x" * 262143}}, []),
         ({"finalizers": ["kubernetes", "example.com/a"]}, []),
-        ({"finalizers": ["a b"]}, [f'metadata.finalizers: Invalid value: "a b": {QUALIFIED}']),
+        ({"finalizers": ["x.y/a b"]}, [f'metadata.finalizers: Invalid value: "x.y/a b": {QUALIFIED}']),
+        (
+            {"finalizers": ["kubernetes", "own"]},
+            [
+                'metadata.finalizers[1]: Invalid value: "own": name is neither a standard finalizer name nor is it '
+                "fully qualified"
+            ],
+        ),
+        (
+            {"labels": {f"{'p' * 254}/x": "y"}},
+            [
+                f'metadata.labels: Invalid value: "{"p" * 254}/x": prefix part must be no more than 253 bytes',
+            ],
+        ),
         (
             {"finalizers": ["orphan", "foregroundDeletion"]},
             [
@@ -107,6 +120,11 @@ def test_a_fault_of_the_metadata_is_told(change: dict[str, Any], faults: list[st
 
 def test_a_cluster_wide_object_has_no_namespace() -> None:
     assert told(GOOD, namespaced=False) == ["metadata.namespace: Forbidden: not allowed on this type"]
+
+
+def test_a_custom_kind_may_use_a_finalizer_of_its_own() -> None:
+    obj = {"metadata": {"name": "a", "finalizers": ["own"]}}
+    assert not list(metadata_faults(obj, namespaced=False, qualified_finalizers=False))
 
 
 def test_a_kind_says_what_its_names_look_like() -> None:

@@ -12,12 +12,12 @@ from pinnace.kinds.field_checks import choice_faults, immutable_faults, name_fau
 from pinnace.kinds.secret_rules import MOST_BYTES, config_key_faults, decoded_size, frozen_faults
 from pinnace.model import names
 from pinnace.model.causes import Cause, forbidden, invalid, required, too_long
+from pinnace.model.metadata import STANDARD_FINALIZERS, UNQUALIFIED_FINALIZER
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 NAMESPACE_FINALIZER = "kubernetes"
-STANDARD_FINALIZERS = (NAMESPACE_FINALIZER, "orphan", "foregroundDeletion")
 MOUNTABLE_SECRETS = "kubernetes.io/enforce-mountable-secrets"
 SYSTEM_PRIORITIES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 HIGHEST_USER_PRIORITY = 1_000_000_000
@@ -79,8 +79,7 @@ def namespace_faults(namespace: Object, old: Object | None) -> Iterator[Cause]:
     for finalizer in (namespace.get("spec") or {}).get("finalizers") or ():
         yield from name_faults(finalizer, names.qualified_name, "spec.finalizers")
         if "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
-            detail = "name is neither a standard finalizer name nor is it fully qualified"
-            yield invalid("spec.finalizers", finalizer, detail)
+            yield invalid("spec.finalizers", finalizer, UNQUALIFIED_FINALIZER)
 
 
 def _namespace_status_faults(namespace: Object, old: Object | None) -> Iterator[Cause]:

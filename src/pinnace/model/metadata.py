@@ -15,6 +15,8 @@ from pinnace.model.selectors import label_faults
 MOST_ANNOTATION_BYTES = 256 * 1024
 MOST_MANAGER_BYTES = 128
 MOST_SUBRESOURCE_BYTES = 256
+STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
+UNQUALIFIED_FINALIZER = "name is neither a standard finalizer name nor is it fully qualified"
 
 _FIXED = (
     ("name", ""),
@@ -27,9 +29,18 @@ _FIXED = (
 
 
 def metadata_faults(
-    obj: Object, *, namespaced: bool, name_rule: NameRule = names.dns_subdomain, path: str = "metadata"
+    obj: Object,
+    *,
+    namespaced: bool,
+    name_rule: NameRule = names.dns_subdomain,
+    path: str = "metadata",
+    qualified_finalizers: bool = True,
 ) -> Iterator[Cause]:
-    """Every fault of the metadata by itself: what is asked of an object when it is created."""
+    """Every fault of the metadata by itself: what is asked of an object when it is created.
+
+    An update is asked the same, with `names.path_segment` as the rule: what was let in once keeps its name.
+    Custom kinds may use finalizers without a domain: not `qualified_finalizers`.
+    """
     metadata: Object = obj.get("metadata") or {}
     prefix = metadata.get("generateName")
     if prefix:
@@ -55,6 +66,10 @@ def metadata_faults(
     yield from _contents_faults(metadata, path)
     if finalizers := metadata.get("finalizers"):
         yield from finalizer_faults(finalizers, f"{path}.finalizers")
+        if qualified_finalizers:
+            for index, finalizer in enumerate(finalizers):
+                if "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
+                    yield causes.invalid(f"{path}.finalizers[{index}]", finalizer, UNQUALIFIED_FINALIZER)
 
 
 def metadata_update_faults(new: Object, old: Object, path: str = "metadata") -> Iterator[Cause]:

@@ -56,7 +56,11 @@ def dns_label(value: str) -> list[str]:
 
 
 def dns_subdomain(value: str) -> list[str]:
-    faults = [_longer_than(253)] if len(value) > 253 else []
+    return _subdomain_faults(value, "characters")
+
+
+def _subdomain_faults(value: str, unit: str) -> list[str]:
+    faults = [_longer_than(253, unit)] if len(value) > 253 else []
     if not _dns_subdomain(value):
         faults.append(
             _mismatch(
@@ -102,7 +106,7 @@ def qualified_name(value: str) -> list[str]:
             if not prefix:
                 faults.append("prefix part must be non-empty")
             else:
-                faults.extend(f"prefix part {fault}" for fault in dns_subdomain(prefix))
+                faults.extend(f"prefix part {fault}" for fault in _subdomain_faults(prefix, "bytes"))
         case _:
             return [
                 _mismatch(
