@@ -40,6 +40,7 @@ _ALWAYS_PRESENT: dict[str, tuple[str, ...]] = {
     "PodTemplateSpec": ("metadata", "spec"),
     "ReplicaSetSpec": ("template",),
     "ResourceClaimSpec": ("devices",),
+    "ResourceClaimTemplateSpec": ("metadata", "spec"),
     "ResourceSliceSpec": ("pool",),
     "RoleBinding": ("roleRef",),
     "SelfSubjectReviewStatus": ("userInfo",),
@@ -50,6 +51,19 @@ _ALWAYS_PRESENT: dict[str, tuple[str, ...]] = {
 }
 """Structs that a new object of a built-in kind holds by value: they are there, empty, before anyone sets them, so
 nobody becomes their owner by doing so."""
+
+_ALWAYS_WRITTEN: dict[str, dict[str, Any]] = {
+    "Event": {
+        "deprecatedFirstTimestamp": None,
+        "deprecatedLastTimestamp": None,
+        "eventTime": None,
+        "firstTimestamp": None,
+        "lastTimestamp": None,
+        "reportingComponent": "",
+        "reportingInstance": "",
+    }
+}
+"""Optional fields that are written even when they are zero, and so are there before anyone sets them."""
 
 _MISSING: Any = object()
 _needs_escape = re.compile('[\\x00-\\x1f"\\\\<>&\u2028\u2029]').search
@@ -194,9 +208,12 @@ class Node:
         if not self._schema.name:
             return {}
         found: dict[str, Any] = {}
+        written = _ALWAYS_WRITTEN.get(self._schema.go_name, {})
         for name, child in self._schema.properties.items():
             if _is_always_present(self._schema, name, child):
                 found[name] = Node(child).empty
+            elif name in written:
+                found[name] = written[name]
             elif name in self._schema.required:
                 found[name] = _zero(child)
         return found
