@@ -378,9 +378,6 @@ def _default_template(template: Object) -> None:
 
 def _template_faults(template: Object, old: Object | None) -> Iterator[Cause]:
     spec = template.get("spec", {})
-    if old is not None:
-        yield from immutable_faults(_template_view(spec), _template_view(old.get("spec", {})), "spec")
-        return
     metadata = spec.get("metadata") or {}
     for key in metadata.get("annotations") or {}:
         yield from name_faults(key.lower(), names.qualified_name, "spec.metadata.annotations")
@@ -389,6 +386,8 @@ def _template_faults(template: Object, old: Object | None) -> Iterator[Cause]:
         if field not in ("labels", "annotations"):
             yield forbidden(f"spec.metadata.{field}", "cannot be set")
     yield from claim_spec_faults(spec.get("spec", {}), "spec.spec")
+    if old is not None:
+        yield from immutable_faults(_template_view(spec), _template_view(old.get("spec", {})), "spec")
 
 
 def _template_view(spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,11 +53,20 @@ def negative_faults(value: int | None, path: str) -> Iterator[Cause]:
         yield invalid(path, value, NEGATIVE)
 
 
+def semantically_equal(one: Any, other: Any) -> bool:
+    """Whether two values mean the same: what is null or an empty list was as good as left out."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return all(semantically_equal(one.get(key), other.get(key)) for key in one.keys() | other.keys())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(semantically_equal, one, other))
+    return bool(one == other) or (one in (None, []) and other in (None, []))
+
+
 def immutable_faults(
     new: Any, old: Any, path: str, *, shown: Callable[[Any], Any] = lambda value: value
 ) -> Iterator[Cause]:
     """`shown` renders the new value where Kubernetes prints its own Go names instead of those on the wire."""
-    if new != old:
+    if not semantically_equal(new, old):
         yield invalid(path, shown(new), IMMUTABLE)
 
 

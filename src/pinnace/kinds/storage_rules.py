@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pinnace.kinds import volume_rules
+from pinnace.kinds import volume_claim_rules, volume_rules
 from pinnace.kinds.field_checks import (
     NEGATIVE,
     choice_faults,
@@ -125,7 +125,9 @@ def _attributes_class_faults(attributes: Object, old: Object | None) -> Iterator
 # --- attachments
 
 _ATTACHMENT_SPEC = GoStruct(
-    "Attacher='' Source NodeName=''", Source=GoStruct("PersistentVolumeName InlineVolumeSpec"), inline=("Source",)
+    "Attacher='' Source NodeName=''",
+    Source=GoStruct("PersistentVolumeName InlineVolumeSpec", InlineVolumeSpec=volume_rules.VOLUME_SPEC),
+    inline=("Source",),
 )
 ONE_SOURCE = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
 
@@ -182,6 +184,8 @@ def _default_driver(driver: Object) -> None:
         spec.setdefault(field, False)
     if not spec.get("volumeLifecycleModes"):
         spec["volumeLifecycleModes"] = ["Persistent"]
+    for request in spec.get("tokenRequests") or []:
+        request.setdefault("audience", "")
 
 
 def _prepare_driver(driver: Object, old: Object | None) -> None:
@@ -316,7 +320,7 @@ def _capacity_warnings(capacity: Object, old: Object | None) -> Iterator[str]:
 
 
 PERSISTENT_VOLUME = volume_rules.PERSISTENT_VOLUME
-PERSISTENT_VOLUME_CLAIM = volume_rules.PERSISTENT_VOLUME_CLAIM
+PERSISTENT_VOLUME_CLAIM = volume_claim_rules.PERSISTENT_VOLUME_CLAIM
 STORAGE_CLASS = Strategy(default=_default_class, validate=_class_faults, warnings=_class_warnings)
 VOLUME_ATTACHMENT = Strategy(
     default=_default_attachment,

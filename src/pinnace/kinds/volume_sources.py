@@ -199,6 +199,9 @@ def _secret_reference_faults(secret: Source, path: str) -> Iterator[Cause]:
 
 
 _SECRET = GoStruct("Name='' Namespace=''")
+OBJECT_REFERENCE = GoStruct(
+    "Kind='' Namespace='' Name='' UID:uid='' APIVersion:apiVersion='' ResourceVersion='' FieldPath=''"
+)
 
 
 class VolumeSource(NamedTuple):
@@ -333,7 +336,9 @@ SOURCES = (
     VolumeSource(
         "storageos",
         "StorageOS",
-        GoStruct("VolumeName='' VolumeNamespace='' FSType:fsType='' ReadOnly=false SecretRef"),
+        GoStruct(
+            "VolumeName='' VolumeNamespace='' FSType:fsType='' ReadOnly=false SecretRef", SecretRef=OBJECT_REFERENCE
+        ),
         (),
         _storageos,
     ),
@@ -359,10 +364,9 @@ _GO_ORDER = (
     "Flocker AzureFile VsphereVolume AzureDisk PhotonPersistentDisk PortworxVolume ScaleIO Local StorageOS CSI"
 )
 _BY_GO_NAME = {source.go_name: source for source in SOURCES}
-ALL_SOURCES = GoStruct(
-    " ".join(f"{name}:{_BY_GO_NAME[name].field}" for name in _GO_ORDER.split()),
-    structs={source.go_name: source.struct for source in SOURCES},
-)
+SOURCE_FIELDS = " ".join(f"{name}:{_BY_GO_NAME[name].field}" for name in _GO_ORDER.split())
+SOURCE_STRUCTS = {source.go_name: source.struct for source in SOURCES}
+ALL_SOURCES = GoStruct(SOURCE_FIELDS, structs=SOURCE_STRUCTS)
 """Go's PersistentVolumeSource, of which a spec is one."""
 
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
