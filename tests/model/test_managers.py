@@ -15,6 +15,7 @@ from pinnace.model.errors import ApplyConflict, BadRequest
 from pinnace.model.last_applied import LAST_APPLIED
 from pinnace.model.managers import ApplyFailed, Ownership, after_update, apply, ignoring, keep_times, only
 from pinnace.model.objects import Object
+from pinnace.schema.shape import Schema
 
 T1, T2, T3 = "2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z", "2026-01-01T00:00:03Z"
 CONFIG = Ownership(schema=CONFIG_MAP, api_version="v1")
@@ -181,6 +182,45 @@ def test_entries_of_versions_that_are_gone_are_dropped() -> None:
     known = Ownership(schema=CONFIG_MAP, api_version="v1", schema_for=lambda version: CONFIG_MAP)
     new = updated(live, "b", ownership=known, data={"a": "x", "b": "2"})
     assert owners(new) == {"a": {"f:data": {".": {}, "f:b": {}}}, "b": {"f:data": {"f:a": {}}}}
+
+
+def in_other_version(obj: Object, api_version: str) -> Object:
+    """v2 calls `entries` what v1 calls `data`."""
+    old, new = ("data", "entries") if api_version == "v2" else ("entries", "data")
+    return {new if key == old else key: value for key, value in obj.items()}
+
+
+CONFIG_V2_SCHEMA = Schema(
+    {
+        **CONFIG_MAP.raw,
+        "properties": {"entries" if k == "data" else k: v for k, v in CONFIG_MAP.raw["properties"].items()},
+    },
+    CONFIG_MAP.resolve,
+    "core.v2.ConfigMap",
+)
+CONFIG_V2 = Ownership(
+    schema=CONFIG_V2_SCHEMA,
+    api_version="v2",
+    schema_for={"v1": CONFIG_MAP}.get,
+    convert=in_other_version,
+)
+
+
+def test_entries_of_another_version_are_compared_in_that_version() -> None:
+    live = {**in_other_version(created(config_map(a="1", b="2")), "v2"), "apiVersion": "v2"}
+    new = updated(live, "b", ownership=CONFIG_V2, entries={"a": "x", "b": "2"})
+    assert owners(new) == {"a": {"f:data": {".": {}, "f:b": {}}}, "b": {"f:entries": {"f:a": {}}}}
+
+
+def test_an_applier_that_goes_over_to_another_version_keeps_its_entry() -> None:
+    live = applied(None, config_map(a="1", b="2"), "x", T1)
+    live = {**in_other_version(live, "v2"), "apiVersion": "v2"}
+    config = {**in_other_version(config_map(a="1"), "v2"), "apiVersion": "v2"}
+    obj = applied(live, config, "x", T2, ownership=CONFIG_V2)
+    assert (obj["apiVersion"], obj["entries"]) == ("v2", {"a": "1"})
+    assert [(e["manager"], e["apiVersion"], e["fieldsV1"]) for e in obj["metadata"]["managedFields"]] == [
+        ("x", "v2", {"f:entries": {"f:a": {}}})
+    ]
 
 
 # --- Apply

@@ -78,6 +78,7 @@ class Ownership:
     schema_for: Callable[[str], Schema | None] = lambda api_version: None
     """The schema of this kind in another version; None where that is no longer served, and its entries are dropped."""
     convert: Callable[[Object, str], Object] = lambda obj, api_version: obj
+    """An object in another version; its own apiVersion says which one it is in. May not change what it is given."""
 
     def schema_of(self, api_version: str) -> Schema | None:
         return self.schema if api_version == self.api_version else self.schema_for(api_version)
@@ -86,13 +87,18 @@ class Ownership:
         """The object before it is created."""
         return structure(self.schema).empty
 
+    def in_version(self, obj: Object, api_version: str) -> Object:
+        if obj.get("apiVersion", self.api_version) == api_version:
+            return obj
+        return {**self.convert(obj, api_version), "apiVersion": api_version}
+
     def changes(self, old: Object, new: Object, api_version: str) -> Changes | None:
         """What a write changes, as seen in one version; None where that version is unknown."""
         schema = self.schema_of(api_version)
         if schema is None:
             return None
         if api_version != self.api_version:
-            old, new = self.convert(old, api_version), self.convert(new, api_version)
+            old, new = self.in_version(old, api_version), self.in_version(new, api_version)
         found = changed(old, new, schema)
         return Changes(*map(self.tracked, found)) if self.tracked is not everything_tracked else found
 
@@ -327,21 +333,24 @@ def _pruned(merged: Object, managed: Managed, last: Owned, ownership: Ownership)
     if not fields.difference(last.owned, by_version.get(last.api_version, {})):
         return merged
     node = structure(schema)
-    here = ownership.convert(merged, last.api_version) if last.api_version != ownership.api_version else merged
+    here = ownership.in_version(merged, last.api_version)
     dropped = with_structs(last.owned, node)
     pruned = remove(here, dropped, schema) or {}
-    versions = sorted(by_version, key=lambda version: version != last.api_version)
-    for version in versions:
-        pruned = _with_owned_back(here, pruned, by_version[version], ownership.schema_of(version))
+    for version in sorted(by_version, key=lambda version: version != last.api_version):
+        pruned = _with_owned_back(here, pruned, by_version[version], ownership, version)
+    pruned = ownership.in_version(pruned, last.api_version)
     gone = fields.difference(with_structs(of(here, schema), node), with_structs(of(pruned, schema), node))
     left: Object = remove(here, fields.intersection(gone, dropped), schema) or {}
-    return ownership.convert(left, ownership.api_version) if here is not merged else left
+    return ownership.in_version(left, ownership.api_version)
 
 
-def _with_owned_back(merged: Object, pruned: Object, owned: FieldSet, schema: Schema | None) -> Object:
+def _with_owned_back(merged: Object, pruned: Object, owned: FieldSet, ownership: Ownership, version: str) -> Object:
+    """The merged object without what was pruned, but for what is owned in this version; in this version."""
+    schema = ownership.schema_of(version)
     if schema is None:
         return pruned
     node = structure(schema)
+    merged, pruned = ownership.in_version(merged, version), ownership.in_version(pruned, version)
     all_fields = with_structs(of(merged, schema), node)
     kept = fields.union(with_structs(of(pruned, schema), node), with_structs(owned, node))
     found: Object = remove(merged, fields.difference(all_fields, kept), schema) or {}
