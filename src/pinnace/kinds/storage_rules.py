@@ -303,9 +303,22 @@ def _capacity_faults(capacity: Object, old: Object | None) -> Iterator[Cause]:
     if amount is not None and quantity.parse(amount) < quantity.ZERO:
         yield invalid("capacity", amount, NEGATIVE)
     if old is not None:
-        yield from immutable_faults(topology, old.get("nodeTopology"), "nodeTopology")
+        before = old.get("nodeTopology")
+        yield from immutable_faults(topology, before, "nodeTopology", shown=_selector_view)
         class_name, class_before = capacity.get("storageClassName", ""), old.get("storageClassName", "")
         yield from immutable_faults(class_name, class_before, "storageClassName")
+
+
+def _selector_view(selector: Mapping[str, Any] | None) -> Object | None:
+    """A label selector as Go prints it: what is empty is left out, except of an expression."""
+    if selector is None:
+        return None
+    expressions = [
+        {"key": "", "operator": "", **{field: value for field, value in expression.items() if value}}
+        for expression in selector.get("matchExpressions") or []
+    ]
+    said = {"matchLabels": in_key_order(selector.get("matchLabels")), "matchExpressions": expressions}
+    return {field: value for field, value in said.items() if value}
 
 
 def _capacity_warnings(capacity: Object, old: Object | None) -> Iterator[str]:
