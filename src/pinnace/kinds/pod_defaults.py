@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from pinnace.kinds import pod_resources
+from pinnace.kinds.volume_claim_rules import default_claim_spec
 from pinnace.model.objects import Object
 
 _FILE_MODE = 0o644
@@ -235,14 +236,9 @@ def _default_claim(source: Object) -> None:
     template = source.get("volumeClaimTemplate")
     if template is not None:
         template.setdefault("metadata", {})
-        default_claim_spec(template.setdefault("spec", {}))
-
-
-def default_claim_spec(spec: Object) -> None:
-    """What a volume claim, or the template of one, leaves unsaid."""
-    if "volumeMode" not in spec:
-        spec["volumeMode"] = "Filesystem"
-    spec.setdefault("resources", {})
+        spec = template.setdefault("spec", {})
+        default_claim_spec(spec)
+        spec.setdefault("resources", {})
 
 
 def _filling(**values: Any) -> Callable[[Object], None]:

@@ -8,7 +8,7 @@ from ipaddress import IPv6Address
 from pinnace.kinds.field_faults import parsed_ip, without_leading_zeros
 from pinnace.kinds.pod_faults import APP_ARMOR_PREFIX, SECCOMP_POD, SECCOMP_PREFIX
 from pinnace.kinds.security_faults import containers_with_paths
-from pinnace.kinds.volume_rules import claim_spec_warnings
+from pinnace.kinds.volume_claim_rules import claim_spec_warnings
 from pinnace.model.objects import Object
 from pinnace.model.quantity import parse
 

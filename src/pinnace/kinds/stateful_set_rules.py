@@ -18,7 +18,7 @@ from pinnace.kinds.rollout_faults import (
     selector_faults,
 )
 from pinnace.kinds.sameness import alike
-from pinnace.kinds.volume_rules import claim_spec_faults, claim_spec_warnings, default_claim_spec
+from pinnace.kinds.volume_claim_rules import claim_spec_faults, claim_spec_warnings, default_claim_spec
 from pinnace.model import names
 from pinnace.model.causes import Cause, forbidden, invalid, not_supported
 from pinnace.model.objects import Object

@@ -16,7 +16,7 @@ from pinnace.kinds.field_faults import (
     relative_path_faults,
 )
 from pinnace.kinds.projection_faults import downward_file_faults, item_faults, projected_faults
-from pinnace.kinds.volume_rules import claim_spec_faults
+from pinnace.kinds.volume_claim_rules import claim_spec_faults
 from pinnace.kinds.volume_sources import csi_driver_name_faults
 from pinnace.model import names
 from pinnace.model.causes import Cause, duplicate, forbidden, invalid, not_supported, required
