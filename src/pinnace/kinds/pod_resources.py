@@ -254,6 +254,12 @@ def _is_whole_pages(name: str, asked: Quantity) -> bool:
     return page > ZERO and page.milli_value % 1000 == 0 and asked.value % page.value == 0
 
 
+def container_resource_name_faults(name: str, path: str, faults: list[Cause]) -> None:
+    """What is wrong with the name of something that a container may ask for."""
+    if name not in _CONTAINER_RESOURCES:
+        _name_faults(name, path, faults, is_pod_level=False)
+
+
 def _name_faults(name: str, path: str, faults: list[Cause], *, is_pod_level: bool) -> None:
     malformed = names.qualified_name(name)
     faults.extend(invalid(path, name, fault) for fault in malformed)

@@ -1,0 +1,181 @@
+"""When a cron job runs: reads what `schedule` says, and refuses it in the words of Kubernetes' own parser."""
+
+from __future__ import annotations
+
+import re
+import zoneinfo
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+_MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_WEEKDAY_NAMES = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_MONTHS = {name: number for number, name in enumerate(_MONTH_NAMES, 1)}
+_WEEKDAYS = {name: number for number, name in enumerate(_WEEKDAY_NAMES)}
+_NAMED = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_duration_part = re.compile(r"(\d*\.?\d*)([^\d.]*)")
+_int = re.compile("[+-]?[0-9]+").fullmatch
+
+
+class InvalidSchedule(ValueError):
+    """The text is no schedule; the message is that of Kubernetes' parser."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    least: int
+    most: int
+    names: dict[str, int] = field(default_factory=dict)
+
+
+_FIELDS = (Bounds(0, 59), Bounds(0, 23), Bounds(1, 31), Bounds(1, 12, _MONTHS), Bounds(0, 6, _WEEKDAYS))
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The values that one field of a schedule allows. `is_any` tells a star, which leaves the choice to others."""
+
+    values: frozenset[int]
+    is_any: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CronSchedule:
+    """Either a pattern of five fields, or a number of seconds from one run to the next."""
+
+    minutes: Times
+    hours: Times
+    days: Times
+    months: Times
+    weekdays: Times
+    every_seconds: float = 0.0
+    time_zone: str = ""
+
+
+@lru_cache(maxsize=1024)
+def parse_schedule(text: str) -> CronSchedule:
+    """What the text means. Raises InvalidSchedule."""
+    if not text:
+        raise InvalidSchedule("empty spec string")
+    zone = ""
+    if text.startswith(("TZ=", "CRON_TZ=")):
+        declaration, space, rest = text.partition(" ")
+        if not space:
+            raise InvalidSchedule("invalid schedule format: runtime error: slice bounds out of range [:-1]")
+        zone = declaration.partition("=")[2]
+        if fault := time_zone_fault(zone):
+            raise InvalidSchedule(f"provided bad location {zone}: {fault}")
+        text = rest.strip()
+    every = 0.0
+    if text.startswith("@"):
+        if text.startswith("@every "):
+            every = _every(text)
+            text = "* * * * *"
+        elif text not in _NAMED:
+            raise InvalidSchedule(f"unrecognized descriptor: {text}")
+        text = _NAMED.get(text, text)
+    fields = text.split()
+    if len(fields) != len(_FIELDS):
+        raise InvalidSchedule(f"expected exactly 5 fields, found {len(fields)}: [{' '.join(fields)}]")
+    minutes, hours, days, months, weekdays = map(_times, fields, _FIELDS)
+    return CronSchedule(minutes, hours, days, months, weekdays, every_seconds=every, time_zone=zone)
+
+
+def _times(text: str, bounds: Bounds) -> Times:
+    values: set[int] = set()
+    is_any = False
+    for expression in filter(None, text.split(",")):
+        some, is_star = _range(expression, bounds)
+        values.update(some)
+        is_any = is_any or is_star
+    return Times(frozenset(values), is_any)
+
+
+def _range(expression: str, bounds: Bounds) -> tuple[range, bool]:
+    span, *steps = expression.split("/")
+    ends = span.split("-")
+    is_star = ends[0] in ("*", "?")
+    if is_star:
+        start, end = bounds.least, bounds.most
+    else:
+        start = end = _number(ends[0], bounds.names)
+        if len(ends) == 2:
+            end = _number(ends[1], bounds.names)
+        elif len(ends) > 2:
+            raise InvalidSchedule(f"too many hyphens: {expression}")
+    step = 1
+    if len(steps) == 1:
+        step = _number(steps[0], {})
+        if len(ends) == 1:
+            end = bounds.most
+        is_star = is_star and step <= 1
+    elif steps:
+        raise InvalidSchedule(f"too many slashes: {expression}")
+    if start < bounds.least:
+        raise InvalidSchedule(f"beginning of range ({start}) below minimum ({bounds.least}): {expression}")
+    if end > bounds.most:
+        raise InvalidSchedule(f"end of range ({end}) above maximum ({bounds.most}): {expression}")
+    if start > end:
+        raise InvalidSchedule(f"beginning of range ({start}) beyond end of range ({end}): {expression}")
+    if step == 0:
+        raise InvalidSchedule(f"step of range should be a positive number: {expression}")
+    return range(start, end + 1, step), is_star
+
+
+def _number(text: str, names: dict[str, int]) -> int:
+    named = names.get(text.lower())
+    if named is not None:
+        return named
+    if not _int(text):
+        raise InvalidSchedule(f'failed to parse int from {text}: strconv.Atoi: parsing "{text}": invalid syntax')
+    number = int(text)
+    if not -(2**63) <= number < 2**63:
+        raise InvalidSchedule(f'failed to parse int from {text}: strconv.Atoi: parsing "{text}": value out of range')
+    if number < 0:
+        raise InvalidSchedule(f"negative number ({number}) not allowed: {text}")
+    return number
+
+
+def _every(text: str) -> float:
+    duration = text.removeprefix("@every ")
+    fault = f'failed to parse duration {text}: time: invalid duration "{duration}"'
+    unsigned = duration.lstrip("+-") if duration[:1] in ("+", "-") else duration
+    if unsigned == "0":
+        return 1.0
+    seconds, position = 0.0, 0
+    while position < len(unsigned):
+        part = _duration_part.match(unsigned, position)
+        if part is None or not part[1].strip("."):
+            raise InvalidSchedule(fault)
+        if not part[2]:
+            raise InvalidSchedule(f'failed to parse duration {text}: time: missing unit in duration "{duration}"')
+        if part[2] not in _UNITS:
+            unit = f'time: unknown unit "{part[2]}" in duration "{duration}"'
+            raise InvalidSchedule(f"failed to parse duration {text}: {unit}")
+        seconds += float(part[1]) * _UNITS[part[2]]
+        position = part.end()
+    if not unsigned:
+        raise InvalidSchedule(fault)
+    return max(float(int(seconds)), 1.0)
+
+
+@lru_cache(maxsize=1024)
+def time_zone_fault(name: str) -> str:
+    """Why there is no such time zone; empty for one that exists."""
+    if name in ("", "UTC", "Local"):
+        return ""
+    if ".." in name or name[0] in "/\\" or "\\" in name:
+        return "time: invalid location name"
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return f"unknown time zone {name}"
+    return ""
