@@ -1,0 +1,47 @@
+"""The checks that many kinds share say what Kubernetes says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pinnace.kinds.field_checks import condition_faults, immutable_faults, semantically_equal, unified_diff
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ({"a": 1}, {"a": 1}, True),
+        ({"a": None}, {}, True),
+        ({"a": []}, {}, True),
+        ({"a": {"b": None}}, {"a": {}}, True),
+        ({"a": {}}, {}, False),
+        ({"a": ""}, {}, False),
+        ([{"a": None}], [{}], True),
+        ([1], [1, 2], False),
+    ],
+)
+def test_null_and_an_empty_list_mean_the_same_as_nothing(one: Any, other: Any, same: bool) -> None:
+    assert semantically_equal(one, other) is same
+
+
+def test_a_changed_field_is_shown_as_it_is_printed_in_go() -> None:
+    (fault,) = immutable_faults({"name": "b"}, {"name": "a"}, "spec", shown=lambda value: {"Name": value["name"]})
+    assert str(fault) == 'spec: Invalid value: {"Name":"b"}: field is immutable'
+
+
+def test_a_diff_is_unified_without_file_names() -> None:
+    assert (
+        unified_diff({"A": 1, "B": 2}, {"A": 1, "B": 3}) == '@@ -1,4 +1,4 @@\n {\n  "A": 1,\n- "B": 2\n+ "B": 3\n }\n'
+    )
+
+
+def test_a_condition_without_anything_has_every_fault() -> None:
+    assert [fault.field for fault in condition_faults([{}], "status.conditions")] == [
+        "status.conditions[0].type",
+        "status.conditions[0].type",
+        "status.conditions[0].status",
+        "status.conditions[0].lastTransitionTime",
+        "status.conditions[0].reason",
+    ]
