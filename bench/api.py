@@ -197,9 +197,7 @@ def main() -> None:
         before = server.resident_mb
         fill(server, 10000, "many")
         grown = server.resident_mb - before
-        delete = (
-            '  return wrk.format("DELETE", "/api/v1/namespaces/many/configmaps/c" .. string.format("%05d", n - 1))'
-        )
+        delete = '  return wrk.format("DELETE", "/api/v1/namespaces/many/configmaps/c" .. string.format("%05d", n - 1))'
         rows.append(load_deletes(server, delete))
     report(rows, took=took, idle=idle, grown=grown)
 
@@ -222,7 +220,6 @@ def report(rows: list[Row], *, took: float, idle: float, grown: float) -> None:
     print(f"{'cold start, s':28}{took:8.2f}{3.0:8.2f}   goal under 0.7")
     print(f"{'idle memory, MB':28}{idle:8.1f}{310:8.1f}   goal under 90")
     print(f"{'10,000 objects of 1 KiB, MB':28}{grown:8.1f}{'':8}   goal under 40")
-
 
 
 if __name__ == "__main__":

@@ -92,6 +92,7 @@ def _namespace_status_faults(namespace: Object, old: Object | None) -> Iterator[
 
 
 NAMESPACE = Strategy(
+    answers_with_deleted=True,
     default=_default_namespace,
     prepare=_prepare_namespace,
     validate=namespace_faults,
@@ -118,7 +119,9 @@ def _service_account_warnings(account: Object, old: Object | None) -> Iterator[s
         )
 
 
-SERVICE_ACCOUNT = Strategy(prepare=_prepare_service_account, warnings=_service_account_warnings)
+SERVICE_ACCOUNT = Strategy(
+    answers_with_deleted=True, prepare=_prepare_service_account, warnings=_service_account_warnings
+)
 
 # --- priority classes
 

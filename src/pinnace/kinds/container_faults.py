@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from pinnace.kinds.field_faults import dns_label_faults, no_backsteps, port_name, relative_path_faults
+from pinnace.kinds.field_faults import dns_label, no_backsteps, port_name, relative_path_faults
 from pinnace.kinds.pod_resources import container_resource_faults
 from pinnace.kinds.probe_faults import lifecycle_faults, probe_faults
 from pinnace.kinds.reference_faults import env_faults, env_from_faults
@@ -29,6 +29,10 @@ _NOT_FOR_EPHEMERAL = (
     "startupProbe",
     "lifecycle",
 )
+# Most containers have none of these, and one look tells.
+_RARE_FIELDS = frozenset({"envFrom", "volumeDevices", "resizePolicy"})
+_LIVENESS_FIELDS = frozenset({"lifecycle", *PROBES})
+_RARE_MOUNT_FIELDS = frozenset({"subPath", "subPathExpr", "mountPropagation", "recursiveReadOnly"})
 _MAY_BE_EMPTY = frozenset({"ports", "resources", "resizePolicy", "restartPolicyRules"})
 
 
@@ -47,7 +51,6 @@ def containers_faults(containers: list[Object], around: Surroundings, path: str,
         faults.append(required(path))
         return
     seen: set[str] = set()
-    has_host_ports = False
     for index, container in enumerate(containers):
         where = f"{path}[{index}]"
         _container_faults(container, around, where, faults)
@@ -55,12 +58,11 @@ def containers_faults(containers: list[Object], around: Surroundings, path: str,
         if name in seen:
             faults.append(duplicate(f"{where}.name", name))
         seen.add(name)
-        _liveness_faults(container, around, where, faults)
+        if not _LIVENESS_FIELDS.isdisjoint(container):
+            _liveness_faults(container, around, where, faults)
         if "restartPolicy" in container or "restartPolicyRules" in container:
             _restart_policy_faults(container, where, faults)
-        has_host_ports = has_host_ports or "ports" in container
-    if has_host_ports:
-        _host_port_conflicts(containers, path, faults)
+    _host_port_conflicts(containers, path, faults)
 
 
 def init_containers_faults(
@@ -132,8 +134,8 @@ def _container_faults(container: Object, around: Surroundings, path: str, faults
     name = container.get("name", "")
     if not name:
         faults.append(required(f"{path}.name"))
-    else:
-        dns_label_faults(name, f"{path}.name", faults)
+    elif wrong := dns_label(name):
+        faults.extend(invalid(f"{path}.name", name, fault) for fault in wrong)
     if not container.get("image"):
         faults.append(required(f"{path}.image"))
     policy = container.get("terminationMessagePolicy", "")
@@ -144,22 +146,27 @@ def _container_faults(container: Object, around: Surroundings, path: str, faults
         _port_faults(container["ports"], f"{path}.ports", faults)
     if "env" in container:
         env_faults(container["env"], f"{path}.env", faults)
-    if "envFrom" in container:
-        env_from_faults(container["envFrom"], f"{path}.envFrom", faults)
-    mounts, devices = container.get("volumeMounts"), container.get("volumeDevices")
-    if mounts:
+    if "volumeMounts" in container:
         _mount_faults(container, around.volumes, f"{path}.volumeMounts", faults)
-    if devices:
-        _device_faults(devices, mounts or [], around.volumes, f"{path}.volumeDevices", faults)
+    if not _RARE_FIELDS.isdisjoint(container):
+        _rare_faults(container, around, path, faults)
     pull = container.get("imagePullPolicy", "")
     if pull not in PULL_POLICIES:
         faults.append(not_supported(f"{path}.imagePullPolicy", pull, PULL_POLICIES))
     if resources := container.get("resources"):
         container_resource_faults(resources, f"{path}.resources", faults, around.claims)
-    if "resizePolicy" in container:
-        _resize_policy_faults(container["resizePolicy"], around.restart_policy, f"{path}.resizePolicy", faults)
     if security := container.get("securityContext"):
         container_security_faults(security, f"{path}.securityContext", faults, has_host_users=around.host_users)
+
+
+def _rare_faults(container: Object, around: Surroundings, path: str, faults: list[Cause]) -> None:
+    if "envFrom" in container:
+        env_from_faults(container["envFrom"], f"{path}.envFrom", faults)
+    if devices := container.get("volumeDevices"):
+        mounts = container.get("volumeMounts") or []
+        _device_faults(devices, mounts, around.volumes, f"{path}.volumeDevices", faults)
+    if "resizePolicy" in container:
+        _resize_policy_faults(container["resizePolicy"], around.restart_policy, f"{path}.resizePolicy", faults)
 
 
 def _liveness_faults(container: Object, around: Surroundings, path: str, faults: list[Cause]) -> None:
@@ -198,9 +205,8 @@ def _port_faults(ports: list[Object], path: str, faults: list[Cause]) -> None:
 def _host_port_conflicts(containers: list[Object], path: str, faults: list[Cause]) -> None:
     seen: set[str] = set()
     for index, container in enumerate(containers):
-        for position, port in enumerate(container.get("ports", ())):
-            number = port.get("hostPort")
-            if number:
+        for position, port in enumerate(container["ports"]) if "ports" in container else ():
+            if "hostPort" in port and (number := port["hostPort"]):
                 address = f"{port.get('protocol', '')}/{port.get('hostIP', '')}/{number}"
                 if address in seen:
                     faults.append(duplicate(f"{path}[{index}].ports[{position}].hostPort", address))
@@ -208,7 +214,9 @@ def _host_port_conflicts(containers: list[Object], path: str, faults: list[Cause
 
 
 def _mount_faults(container: Object, volumes: Mapping[str, Object], path: str, faults: list[Cause]) -> None:
-    devices = {device.get("name", ""): device.get("devicePath", "") for device in container.get("volumeDevices", ())}
+    devices = {}
+    if "volumeDevices" in container:
+        devices = {device.get("name", ""): device.get("devicePath", "") for device in container["volumeDevices"]}
     seen: set[str] = set()
     for index, mount in enumerate(container["volumeMounts"]):
         name, target = mount.get("name", ""), mount.get("mountPath", "")
@@ -227,7 +235,7 @@ def _mount_faults(container: Object, volumes: Mapping[str, Object], path: str, f
             if target in devices.values():
                 detail = "must not already exist as a path in volumeDevices"
                 faults.append(invalid(f"{path}[{index}].mountPath", target, detail))
-        if len(mount) > 2:
+        if len(mount) > 2 and not _RARE_MOUNT_FIELDS.isdisjoint(mount):
             _mount_detail_faults(mount, container, path, f"{path}[{index}]", faults)
 
 

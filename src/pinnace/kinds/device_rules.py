@@ -443,15 +443,19 @@ def _taint_rule_status_faults(rule: Object, old: Object | None) -> Iterator[Caus
 
 
 RESOURCE_CLAIM = Strategy(
+    answers_with_deleted=True,
     default=_default_claim,
     prepare_status=_prepare_claim_status,
     validate=_claim_faults,
     validate_status=_claim_status_faults,
 )
-RESOURCE_CLAIM_TEMPLATE = Strategy(default=_default_template, validate=_template_faults)
+RESOURCE_CLAIM_TEMPLATE = Strategy(answers_with_deleted=True, default=_default_template, validate=_template_faults)
 RESOURCE_SLICE = device_slice_rules.RESOURCE_SLICE
-DEVICE_CLASS = Strategy(default=_default_class, validate=_class_faults, tracks_generation=True)
+DEVICE_CLASS = Strategy(
+    answers_with_deleted=True, default=_default_class, validate=_class_faults, tracks_generation=True
+)
 DEVICE_TAINT_RULE = Strategy(
+    answers_with_deleted=True,
     default=_default_taint_rule,
     prepare=_prepare_taint_rule,
     validate=_taint_rule_faults,

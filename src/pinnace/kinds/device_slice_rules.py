@@ -325,6 +325,7 @@ def _slice_warnings(resource_slice: Object, old: Object | None) -> Iterator[str]
 
 
 RESOURCE_SLICE = Strategy(
+    answers_with_deleted=True,
     default=_default_slice,
     prepare=_prepare_slice,
     validate=_slice_faults,

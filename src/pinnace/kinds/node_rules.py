@@ -173,6 +173,7 @@ def _node_warnings(node: Object, old: Object | None) -> Iterator[str]:
 
 
 NODE = Strategy(
+    keeps_status_on_create=True,
     default=_default_node,
     prepare=_prepare_node,
     prepare_status=_prepare_node_status,

@@ -14,6 +14,7 @@ from pinnace.kinds.container_faults import (
 from pinnace.kinds.field_faults import (
     annotation_faults,
     dns_label_faults,
+    dns_subdomain,
     dns_subdomain_faults,
     ip_faults,
     label_faults,
@@ -41,6 +42,7 @@ MIRROR = "kubernetes.io/config.mirror"
 APP_ARMOR_PREFIX = "container.apparmor.security.beta.kubernetes.io/"
 SECCOMP_POD = "seccomp.security.alpha.kubernetes.io/pod"
 SECCOMP_PREFIX = "container.seccomp.security.alpha.kubernetes.io/"
+_PROFILE_PREFIXES = (SECCOMP_POD, SECCOMP_PREFIX, APP_ARMOR_PREFIX)
 _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")
@@ -49,6 +51,25 @@ _underscored_label = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 _search_pattern = rf"{_underscored_label}(\.{_underscored_label})*"
 _search_domain = re.compile(_search_pattern).fullmatch
 _deletion_cost = re.compile("0|-?[1-9][0-9]*").fullmatch
+# Most pods have none of these, and one look tells.
+_PLACEMENT_FIELDS = frozenset(
+    {"nodeSelector", "affinity", "dnsConfig", "readinessGates", "schedulingGates", "topologySpreadConstraints"}
+)
+_RARE_FIELDS = frozenset(
+    {
+        "os",
+        "hostUsers",
+        "hostnameOverride",
+        "activeDeadlineSeconds",
+        "hostname",
+        "subdomain",
+        "hostAliases",
+        "runtimeClassName",
+        "preemptionPolicy",
+        "overhead",
+    }
+)
+_NO_CLAIMS: frozenset[str] = frozenset()
 _CLAIM = GoStruct("Name='' ResourceClaimName ResourceClaimTemplateName")
 
 
@@ -113,7 +134,7 @@ def pod_spec_faults(spec: Object, path: str, faults: list[Cause], *, metadata: O
     restart_policy = spec.get("restartPolicy", "")
     around = Surroundings(
         volumes=sound,
-        claims=frozenset(claim.get("name", "") for claim in claims),
+        claims=frozenset(claim.get("name", "") for claim in claims) if claims else _NO_CLAIMS,
         restart_policy=restart_policy,
         grace_period=spec.get("terminationGracePeriodSeconds", 0),
         host_users=spec.get("hostUsers") is not False,
@@ -135,10 +156,12 @@ def pod_spec_faults(spec: Object, path: str, faults: list[Cause], *, metadata: O
         faults.append(not_supported(f"{path}.dnsPolicy", spec.get("dnsPolicy", ""), _DNS_POLICIES))
     if spec.get("securityContext") or spec.get("hostPID"):
         pod_security_faults(spec, path, faults)
-    _placement_faults(spec, path, faults)
+    if not _PLACEMENT_FIELDS.isdisjoint(spec) or spec.get("dnsPolicy") == "None":
+        _placement_faults(spec, path, faults)
+    _windows_faults(spec, path, faults)
+    if not _RARE_FIELDS.isdisjoint(spec):
+        _rare_faults(spec, path, faults)
     _identity_faults(spec, path, faults)
-    if "os" in spec:
-        os_faults(spec, path, faults)
     _file_key_volume_faults(spec, path, faults)
 
 
@@ -156,12 +179,19 @@ def _placement_faults(spec: Object, path: str, faults: list[Cause]) -> None:
         _gate_faults(gates, f"{path}.schedulingGates", faults)
     if constraints := spec.get("topologySpreadConstraints"):
         spread_faults(constraints, f"{path}.topologySpreadConstraints", faults)
-    _windows_and_host_user_faults(spec, path, faults)
 
 
-def _windows_and_host_user_faults(spec: Object, path: str, faults: list[Cause]) -> None:
-    if any("windowsOptions" in (holder.get("securityContext") or ()) for holder in (spec, *spec.get("containers", ()))):
-        host_process_faults(spec, path, faults)
+def _windows_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+    for holder in (spec, *spec.get("containers", ()), *spec.get("initContainers", ())):
+        context = holder.get("securityContext")
+        if context and "windowsOptions" in context:
+            host_process_faults(spec, path, faults)
+            return
+
+
+def _rare_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+    if "os" in spec:
+        os_faults(spec, path, faults)
     if spec.get("hostUsers") is False:
         for field, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
             if spec.get(field):
@@ -179,12 +209,6 @@ def _windows_and_host_user_faults(spec: Object, path: str, faults: list[Cause]) 
         if len(override) > 64:
             faults.append(too_long(where, 64))
         dns_subdomain_faults(override, where, faults)
-
-
-def _identity_faults(spec: Object, path: str, faults: list[Cause]) -> None:
-    for field in ("serviceAccountName", "nodeName"):
-        if name := spec.get(field):
-            dns_subdomain_faults(name, f"{path}.{field}", faults)
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= _LONGEST_DEADLINE:
         detail = f"must be between 1 and {_LONGEST_DEADLINE}, inclusive"
@@ -192,15 +216,11 @@ def _identity_faults(spec: Object, path: str, faults: list[Cause]) -> None:
     for field in ("hostname", "subdomain"):
         if name := spec.get(field):
             dns_label_faults(name, f"{path}.{field}", faults)
-    if tolerations := spec.get("tolerations"):
-        toleration_faults(tolerations, f"{path}.tolerations", faults)
     for index, alias in enumerate(spec.get("hostAliases", ())):
         where = f"{path}.hostAliases[{index}]"
         ip_faults(alias.get("ip", ""), f"{where}.ip", faults)
         for position, hostname in enumerate(alias.get("hostnames", ())):
             dns_subdomain_faults(hostname, f"{where}.hostnames[{position}]", faults)
-    if spec.get("priorityClassName"):
-        dns_subdomain_faults(spec["priorityClassName"], f"{path}.priorityClassName", faults)
     if "runtimeClassName" in spec:
         dns_subdomain_faults(spec["runtimeClassName"], f"{path}.runtimeClassName", faults)
     policy = spec.get("preemptionPolicy")
@@ -210,6 +230,15 @@ def _identity_faults(spec: Object, path: str, faults: list[Cause]) -> None:
         faults.append(not_supported(where, policy, supported) if policy else required(where))
     if "overhead" in spec:
         overhead_faults(spec["overhead"], f"{path}.overhead", faults)
+
+
+def _identity_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+    for field in ("serviceAccountName", "nodeName", "priorityClassName"):
+        name = spec.get(field)
+        if name and (wrong := dns_subdomain(name)):
+            faults.extend(invalid(f"{path}.{field}", name, fault) for fault in wrong)
+    if tolerations := spec.get("tolerations"):
+        toleration_faults(tolerations, f"{path}.tolerations", faults)
 
 
 def _image_reference_faults(volumes: list[Object], path: str, faults: list[Cause]) -> None:
@@ -314,17 +343,17 @@ def _gate_faults(gates: list[Object], path: str, faults: list[Cause]) -> None:
 
 
 def _file_key_volume_faults(spec: Object, path: str, faults: list[Cause]) -> None:
-    for container, where in containers_with_paths(spec, path):
-        for index, variable in enumerate(container.get("env", ())):
-            reference = variable.get("valueFrom", {}).get("fileKeyRef") if "valueFrom" in variable else None
-            if reference is not None:
-                name = reference.get("volumeName", "")
-                at = f"{where}.env[{index}].valueFrom.fileKeyRef.volumeName"
-                volume = next((v for v in spec.get("volumes", ()) if v.get("name", "") == name), None)
-                if volume is None:
-                    faults.append(not_found(at, name))
-                elif "emptyDir" not in volume:
-                    faults.append(invalid(at, name, "referenced volume must be of type emptyDir"))
+    for field in ("initContainers", "containers", "ephemeralContainers"):
+        for index, container in enumerate(spec[field]) if field in spec else ():
+            for position, variable in enumerate(container["env"]) if "env" in container else ():
+                if "valueFrom" in variable and "fileKeyRef" in variable["valueFrom"]:
+                    name = variable["valueFrom"]["fileKeyRef"].get("volumeName", "")
+                    where = f"{path}.{field}[{index}].env[{position}].valueFrom.fileKeyRef.volumeName"
+                    volume = next((v for v in spec.get("volumes", ()) if v.get("name", "") == name), None)
+                    if volume is None:
+                        faults.append(not_found(where, name))
+                    elif "emptyDir" not in volume:
+                        faults.append(invalid(where, name, "referenced volume must be of type emptyDir"))
 
 
 def pod_annotation_faults(annotations: dict[str, str], spec: Object, path: str, faults: list[Cause]) -> None:
@@ -336,6 +365,8 @@ def pod_annotation_faults(annotations: dict[str, str], spec: Object, path: str, 
     if cost is not None and not (_deletion_cost(cost) and -(2**31) <= int(cost) < 2**31):
         faults.append(invalid(f"{path}[{_DELETION_COST}]", cost, "must be a 32bit integer"))
     for key, value in annotations.items():
+        if not key.startswith(_PROFILE_PREFIXES):
+            continue
         if key == SECCOMP_POD or key.startswith(SECCOMP_PREFIX):
             if value.startswith("localhost/"):
                 relative_path_faults(value.removeprefix("localhost/"), f"{path}.{key}", faults)
@@ -351,6 +382,8 @@ def pod_annotation_faults(annotations: dict[str, str], spec: Object, path: str, 
 
 def _profile_mismatch_faults(annotations: dict[str, str], spec: Object, path: str, faults: list[Cause]) -> None:
     """Profiles were annotations once; where both are given they must agree."""
+    if not any(key.startswith(_PROFILE_PREFIXES) for key in annotations):
+        return
     context = spec.get("securityContext") or {}
     if SECCOMP_POD in annotations and "seccompProfile" in context:
         where = f"{path}.securityContext.seccompProfile"

@@ -127,27 +127,31 @@ def qos_class(spec: Object) -> str:
         asked = [own]
         everyone_limited = not own.get("limits") or _limits_cpu_and_memory(own)
     else:
-        everyone_limited = True
-        asked = []
-        for containers in (spec.get("containers"), spec.get("initContainers")):
-            for container in containers or ():
-                resources = container.get("resources")
-                if resources:
-                    asked.append(resources)
-                everyone_limited = everyone_limited and bool(resources) and _limits_cpu_and_memory(resources)
-    if not asked:
+        containers = spec.get("containers", []) + spec.get("initContainers", [])
+        asked = [resources for container in containers if (resources := container.get("resources"))]
+        everyone_limited = len(asked) == len(containers) and all(map(_limits_cpu_and_memory, asked))
+    if not any(_asks_for_compute(resources) for resources in asked):
         return "BestEffort"
-    requests, limits = _qos_sum(asked, "requests"), _qos_sum(asked, "limits")
-    if not requests and not limits:
-        return "BestEffort"
-    if everyone_limited and requests == limits:
+    if everyone_limited and _qos_sum(asked, "requests") == _qos_sum(asked, "limits"):
         return "Guaranteed"
     return "Burstable"
 
 
+def _is_positive(amount: Any) -> bool:
+    return amount is not None and amount != "0" and parse(amount) > ZERO
+
+
+def _asks_for_compute(resources: Object) -> bool:
+    for what in ("requests", "limits"):
+        amounts = resources.get(what)
+        if amounts and (_is_positive(amounts.get("cpu")) or _is_positive(amounts.get("memory"))):
+            return True
+    return False
+
+
 def _limits_cpu_and_memory(resources: Object) -> bool:
     limits = resources.get("limits") or {}
-    return all(name in limits and parse(limits[name]) > ZERO for name in ("cpu", "memory"))
+    return _is_positive(limits.get("cpu")) and _is_positive(limits.get("memory"))
 
 
 def _qos_sum(asked: list[Object], what: str) -> dict[str, Decimal]:
@@ -203,15 +207,21 @@ def _requirement_faults(
     limits, requests = resources.get("limits"), resources.get("requests")
     has_compute = has_huge_pages = False
     if limits:
+        where = f"{path}.limits"
         for name, amount in limits.items():
-            _amount_faults(name, amount, f"{path}.limits", faults, is_pod_level=is_pod_level)
-            has_compute = has_compute or name in _POD_LEVEL_RESOURCES
-            has_huge_pages = has_huge_pages or name.startswith(HUGE_PAGES)
+            _amount_faults(name, amount, where, faults, is_pod_level=is_pod_level)
+            if name in _POD_LEVEL_RESOURCES:
+                has_compute = True
+            elif name.startswith(HUGE_PAGES):
+                has_huge_pages = True
     if requests:
+        where = f"{path}.requests"
         for name, amount in requests.items():
-            _amount_faults(name, amount, f"{path}.requests", faults, is_pod_level=is_pod_level)
-            has_compute = has_compute or name in _POD_LEVEL_RESOURCES
-            has_huge_pages = has_huge_pages or name.startswith(HUGE_PAGES)
+            _amount_faults(name, amount, where, faults, is_pod_level=is_pod_level)
+            if name in _POD_LEVEL_RESOURCES:
+                has_compute = True
+            elif name.startswith(HUGE_PAGES):
+                has_huge_pages = True
             if limits and name in limits:
                 limit = limits[name]
                 if amount != limit:
@@ -232,6 +242,8 @@ def _compare(name: str, request: Quantity, limit: Quantity, path: str, faults: l
 
 
 def _amount_faults(name: str, amount: Any, path: str, faults: list[Cause], *, is_pod_level: bool) -> None:
+    if name in _CONTAINER_RESOURCES and not is_pod_level and str(amount)[0] != "-":
+        return
     if name not in _CONTAINER_RESOURCES or is_pod_level:
         _name_faults(name, f"{path}[{name}]", faults, is_pod_level=is_pod_level)
     asked = parse(amount)

@@ -190,6 +190,7 @@ POD = Strategy(
     warnings=_pod_warnings,
 )
 POD_TEMPLATE = Strategy(
+    answers_with_deleted=True,
     default=_default_pod_template,
     prepare=_prepare_pod_template,
     validate=_pod_template_faults,

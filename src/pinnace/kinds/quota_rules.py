@@ -203,7 +203,11 @@ def _quota_warnings(quota: Object, old: Object | None) -> Iterator[str]:
 
 
 RESOURCE_QUOTA = Strategy(
-    default=_default_quota, validate=_quota_faults, validate_status=_quota_status_faults, warnings=_quota_warnings
+    answers_with_deleted=True,
+    default=_default_quota,
+    validate=_quota_faults,
+    validate_status=_quota_status_faults,
+    warnings=_quota_warnings,
 )
 
 # --- limit ranges

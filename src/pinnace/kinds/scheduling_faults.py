@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pinnace.kinds.field_faults import dns_label_faults, label_value, qualified_name_faults
+from pinnace.kinds.field_faults import dns_label_faults, label_value, qualified_name, qualified_name_faults
 from pinnace.kinds.node_selector_checks import node_selector_faults
 from pinnace.model.causes import Cause, duplicate, forbidden, invalid, not_supported, required
 from pinnace.model.objects import Object
@@ -92,7 +92,8 @@ def toleration_faults(tolerations: Sequence[Object], path: str, faults: list[Cau
         key, operator = toleration.get("key", ""), toleration.get("operator", "")
         effect, value = toleration.get("effect", ""), toleration.get("value", "")
         if key:
-            qualified_name_faults(key, f"{path}[{index}].key", faults)
+            if wrong := qualified_name(key):
+                faults.extend(invalid(f"{path}[{index}].key", key, fault) for fault in wrong)
         elif operator != "Exists":
             detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
             faults.append(invalid(f"{path}[{index}].operator", operator, detail))
@@ -100,8 +101,8 @@ def toleration_faults(tolerations: Sequence[Object], path: str, faults: list[Cau
             detail = "effect must be 'NoExecute' when `tolerationSeconds` is set"
             faults.append(invalid(f"{path}[{index}].effect", effect, detail))
         if operator in ("", "Equal"):
-            if value and (wrong := label_value(value)):
-                faults.append(invalid(f"{path}[{index}].operator", value, ";".join(wrong)))
+            if value and (odd := label_value(value)):
+                faults.append(invalid(f"{path}[{index}].operator", value, ";".join(odd)))
         elif operator == "Exists":
             if value:
                 detail = "value must be empty when `operator` is 'Exists'"

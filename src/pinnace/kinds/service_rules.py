@@ -82,6 +82,7 @@ def _service_warnings(service: Object, old: Object | None) -> Iterator[str]:
 
 
 SERVICE = Strategy(
+    answers_with_deleted=True,
     default=default_service,
     prepare=prepare_service,
     validate=service_faults,

@@ -334,22 +334,28 @@ def _capacity_warnings(capacity: Object, old: Object | None) -> Iterator[str]:
 
 PERSISTENT_VOLUME = volume_rules.PERSISTENT_VOLUME
 PERSISTENT_VOLUME_CLAIM = volume_claim_rules.PERSISTENT_VOLUME_CLAIM
-STORAGE_CLASS = Strategy(default=_default_class, validate=_class_faults, warnings=_class_warnings)
+STORAGE_CLASS = Strategy(
+    answers_with_deleted=True, default=_default_class, validate=_class_faults, warnings=_class_warnings
+)
 VOLUME_ATTACHMENT = Strategy(
+    answers_with_deleted=True,
     default=_default_attachment,
     validate=_attachment_faults,
     validate_status=_attachment_faults,
     may_update_unconditionally=False,
 )
 CSI_DRIVER = Strategy(
+    answers_with_deleted=True,
     default=_default_driver,
     prepare=_prepare_driver,
     validate=_driver_faults,
     warnings=_driver_warnings,
     may_update_unconditionally=False,
 )
-CSI_NODE = Strategy(default=_default_node, validate=_node_faults, may_update_unconditionally=False)
+CSI_NODE = Strategy(
+    answers_with_deleted=True, default=_default_node, validate=_node_faults, may_update_unconditionally=False
+)
 CSI_STORAGE_CAPACITY = Strategy(
     validate=_capacity_faults, warnings=_capacity_warnings, may_update_unconditionally=False
 )
-VOLUME_ATTRIBUTES_CLASS = Strategy(validate=_attributes_class_faults)
+VOLUME_ATTRIBUTES_CLASS = Strategy(answers_with_deleted=True, validate=_attributes_class_faults)

@@ -240,6 +240,7 @@ def claim_spec_warnings(spec: Mapping[str, Any], path: str) -> Iterator[str]:
 
 
 PERSISTENT_VOLUME_CLAIM = Strategy(
+    answers_with_deleted=True,
     default=_default_claim,
     prepare=_prepare_claim,
     validate=_claim_faults,

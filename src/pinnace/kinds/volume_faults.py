@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 from pinnace.kinds.field_faults import (
     annotation_faults,
+    dns_label,
     dns_label_faults,
     label_faults,
     mode_faults,
@@ -52,8 +52,8 @@ def volume_faults(volumes: list[Object], path: str, faults: list[Cause], pod_nam
         _source_faults(volume, where, faults, name, pod_name)
         if not name:
             faults.append(required(f"{where}.name"))
-        else:
-            dns_label_faults(name, f"{where}.name", faults)
+        elif wrong := dns_label(name):
+            faults.extend(invalid(f"{where}.name", name, fault) for fault in wrong)
         if name in sound:
             faults.append(duplicate(f"{where}.name", name))
         if len(faults) == before:
@@ -83,9 +83,7 @@ def _source_faults(volume: Object, path: str, faults: list[Cause], name: str, po
             shown = _NAMES_WHEN_MANY.get(extra, extra)
             faults.append(forbidden(f"{path}.{shown}", "may not specify more than 1 volume type"))
     chosen = sources[0]
-    rule = _SOURCES[chosen]
-    if rule is not None:
-        rule(volume[chosen], f"{path}.{_NAMES_WHEN_WRONG.get(chosen, chosen)}", faults)
+    _SOURCES[chosen](volume[chosen], f"{path}.{_NAMES_WHEN_WRONG.get(chosen, chosen)}", faults)
     if "iscsi" in volume:
         portal = volume["iscsi"].get("targetPortal", "")
         if "initiatorName" in volume["iscsi"] and len(f"{name}:{portal}") > 64:
@@ -296,7 +294,7 @@ def _needing(*fields: str) -> SourceRule:
 
 
 # In the order in which Kubernetes looks: the first of several is the one that counts.
-_SOURCES: dict[str, SourceRule | None] = {
+_SOURCES: dict[str, SourceRule] = {
     "emptyDir": _empty_dir,
     "hostPath": _host_path,
     "gitRepo": _git_repo,
@@ -331,4 +329,4 @@ _SOURCES: dict[str, SourceRule | None] = {
 _ORDER: dict[str, int] = {name: index for index, name in enumerate(_SOURCES)}
 # Kubernetes misspells these in its messages.
 _NAMES_WHEN_MANY = {"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
-_NAMES_WHEN_WRONG: dict[str, Any] = {"gcePersistentDisk": "persistentDisk"}
+_NAMES_WHEN_WRONG = {"gcePersistentDisk": "persistentDisk"}

@@ -287,6 +287,7 @@ def _volume_warnings(volume: Object, old: Object | None) -> Iterator[str]:
 
 
 PERSISTENT_VOLUME = Strategy(
+    answers_with_deleted=True,
     default=_default_volume,
     prepare=_prepare_volume,
     prepare_status=_prepare_volume_status,

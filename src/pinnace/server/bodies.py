@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -47,6 +47,8 @@ class Body:
     """JSON: the paths of fields that were given more than once; the last one won."""
     repeated_keys: tuple[str, ...] = ()
     """YAML: the same, as sentences with their line."""
+    text: bytes = b""
+    """The JSON as it came, where fields are repeated: faults are told in its order."""
 
 
 def read(
@@ -70,7 +72,7 @@ def read(
         if media_type == JSON:
             value = parse_json(body)
             repeated = repeated_fields(body, value) if look_for_repeats else ()
-            read_body = Body(value, repeated_fields=repeated)
+            read_body = Body(value, repeated_fields=repeated, text=body if repeated else b"")
         else:
             value, keys = read_yaml(body)
             read_body = Body(value, repeated_keys=keys if look_for_repeats else ())
@@ -92,20 +94,23 @@ def decode(body: Body, decoder: Decoder, *, kind: Kind, validation: FieldValidat
         return []
     # What is below an unknown field is not looked at, hence not found repeated.
     seen = tuple(path for path in body.repeated_fields if not _is_within(path, unknown))
-    return told(Body(body.obj, seen, body.repeated_keys), unknown, kind=kind, validation=validation)
+    return told(replace(body, repeated_fields=seen), unknown, kind=kind, validation=validation)
 
 
 def told(body: Body, unknown: list[str], *, kind: Kind, validation: FieldValidation) -> list[str]:
     """What to say of repeated and unknown fields: refuse if Strict, return warnings if Warn, nothing if Ignore."""
     if validation == "Ignore":
         return []
-    faults = [f'duplicate field "{path}"' for path in body.repeated_fields]
-    unknowns = [f'unknown field "{path}"' for path in unknown]
+    if body.repeated_fields and unknown:
+        faults = _in_order(body.text, set(body.repeated_fields), set(unknown))
+    else:
+        faults = [f'duplicate field "{path}"' for path in body.repeated_fields]
+        faults += [f'unknown field "{path}"' for path in unknown]
     if validation == "Warn":
-        return [*faults, *body.repeated_keys, *unknowns][:MAX_TOLD]
+        return [*body.repeated_keys, *faults][:MAX_TOLD]
     if body.repeated_keys:
-        faults.append("yaml: unmarshal errors:\n  " + "\n  ".join(body.repeated_keys))
-    faults = [*faults, *unknowns][:MAX_TOLD]
+        faults.insert(0, "yaml: unmarshal errors:\n  " + "\n  ".join(body.repeated_keys))
+    faults = faults[:MAX_TOLD]
     if faults:
         raise cannot_be_handled(kind, f"strict decoding error: {', '.join(faults)}")
     return []
@@ -168,6 +173,30 @@ def _repeated(path: str, value: Any) -> Iterator[str]:
                 yield from _repeated(f"{path}[{at}]", inner)
 
 
+def _in_order(text: bytes, repeated: set[str], unknown: set[str]) -> list[str]:
+    """The faults in the order in which a reader of the text meets them."""
+    found: list[str] = []
+    _meet("", json.loads(text.decode("utf-8", "replace"), object_pairs_hook=_Pairs), repeated, unknown, found)
+    return list(dict.fromkeys(found))
+
+
+def _meet(path: str, value: Any, repeated: set[str], unknown: set[str], found: list[str]) -> None:
+    if isinstance(value, _Pairs):
+        seen: set[str] = set()
+        for key, inner in value:
+            below = f"{path}.{key}" if path else key
+            if below in unknown:
+                found.append(f'unknown field "{below}"')
+                continue
+            if key in seen and below in repeated:
+                found.append(f'duplicate field "{below}"')
+            seen.add(key)
+            _meet(below, inner, repeated, unknown, found)
+    elif isinstance(value, list):
+        for at, inner in enumerate(value):
+            _meet(f"{path}[{at}]", inner, repeated, unknown, found)
+
+
 def _parse_leniently(body: bytes) -> Any:
     """What Go reads and our fast parser refuses: bytes that are not UTF-8 and halves of surrogate pairs."""
     text = body.decode("utf-8", "replace")
@@ -225,7 +254,7 @@ def _identified(body: Body, text: bytes, kind: Kind, *, is_known: Callable[[Kind
     if found != kind:
         _refuse_other(found, kind, is_known=is_known, is_custom=is_custom)
     named = {"kind": found.name, "apiVersion": found.api_version}
-    return Body({**named, **obj, **named}, body.repeated_fields, body.repeated_keys)
+    return replace(body, obj={**named, **obj, **named})
 
 
 def _refuse_other(found: Kind, kind: Kind, *, is_known: Callable[[Kind], bool], is_custom: bool) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pinnace.model import causes, errors, managers, patches
 from pinnace.model.objects import Object
-from pinnace.schema import gotext, strategic
+from pinnace.model.strategic import strategic_merge_patch
 from pinnace.server.calls import Call
 
 Edit = Callable[[Object | None], Object]
@@ -72,7 +72,7 @@ def patch(call: Call, content_type: str, document: Any, decode: Decode) -> Edit:
         if live is None:
             raise call.not_found()
         if content_type == STRATEGIC_PATCH:
-            wanted = _strategically_patched(live, document, call)
+            wanted = strategic_merge_patch(live, document, call.resource.schema)
         else:
             wanted = patched(live, content_type, document)
         wanted = decode(wanted)
@@ -81,16 +81,6 @@ def patch(call: Call, content_type: str, document: Any, decode: Decode) -> Edit:
         return wanted
 
     return edit
-
-
-def _strategically_patched(live: Object, document: Object, call: Call) -> Object:
-    try:
-        return strategic.strategic_merge(live, document, call.resource.schema)
-    except strategic.UnacceptablePatch as fault:
-        cause = causes.invalid("patch", gotext.shown(document), str(fault))
-        raise errors.Invalid([cause], group="", kind="", name="") from None
-    except strategic.PatchFault as fault:
-        raise errors.BadRequest(str(fault)) from None
 
 
 def patched(obj: Object, content_type: str, document: Any) -> Object:
@@ -111,6 +101,7 @@ class Application:
     force: bool
     now: str
     ownership: managers.Ownership
+    decode: Decode
 
     def __call__(self, live: Object | None) -> Object:
         call = self.call
@@ -127,4 +118,4 @@ class Application:
         )
         if call.resource.namespaced:
             merged["metadata"].setdefault("namespace", call.namespace)
-        return merged
+        return self.decode(merged)

@@ -8,6 +8,7 @@ from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import Registry, Resource
 from pinnace.schema.shape import Schema
 from pinnace.server.calls import Call
+from pinnace.server.renditions import in_version
 
 
 class Ownerships:
@@ -33,10 +34,10 @@ class Ownerships:
             return other.schema if other is not None else None
 
         def convert(obj: Object, api_version: str) -> Object:
-            other = sibling(api_version)
-            if other is None:
+            source, target = sibling(obj.get("apiVersion", resource.kind.api_version)), sibling(api_version)
+            if source is None or target is None:
                 return obj
-            return other.from_stored(resource.to_stored(_copy(obj)))
+            return in_version(source.to_stored(_copy(obj)), target)
 
         return Ownership(
             schema=resource.schema,
@@ -48,9 +49,23 @@ class Ownerships:
         )
 
 
+_ALL_METADATA = (("metadata",),)
+_LEFT_BY_STATUS: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {
+    ("", "pods"): (("metadata", "deletionTimestamp"), ("metadata", "ownerReferences")),
+    ("apps", "deployments"): (("metadata", "labels"),),
+    ("apiregistration.k8s.io", "apiservices"): _ALL_METADATA,
+    ("apiextensions.k8s.io", "customresourcedefinitions"): _ALL_METADATA,
+    ("flowcontrol.apiserver.k8s.io", "flowschemas"): _ALL_METADATA,
+    ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"): _ALL_METADATA,
+    ("resource.k8s.io", "devicetaintrules"): _ALL_METADATA,
+    ("resource.k8s.io", "resourceclaims"): _ALL_METADATA,
+}
+"""What a write to /status leaves as it is beside the spec, for the kinds that are strict about it."""
+
+
 def _tracked(resource: Resource, subresource: str) -> managers.Tracked:
     if subresource == "status":
-        return managers.ignoring(("spec",))
+        return managers.ignoring(("spec",), *_LEFT_BY_STATUS.get((resource.group, resource.plural), ()))
     return managers.ignoring(("status",)) if resource.has_status else managers.everything_tracked
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 import orjson
 
 from pinnace.admission.chain import AdmissionChain, Review
-from pinnace.model import errors, managers
+from pinnace.model import errors, managers, names
 from pinnace.model.causes import Cause
 from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.metadata import metadata_faults, metadata_update_faults
@@ -85,16 +85,24 @@ class Pipeline:
                 new = self._edited(call, edit, entry, old)
                 review = _review(call, new, old, options)
                 await self._admission.mutate(review)
-                self._finish(call, new, old)
-                await self._admission.validate(review)
-                if entry is not None and _is_unchanged(new, old):
-                    return Written(entry)
-                if entry is not None and deletion.is_finished(call.resource, new):
-                    done = await self._remove(call, entry, shown=new)
-                else:
-                    done = await self._store_object(call, entry, new, old)
+                give_back = self._reservations.reserve(call.resource, new, old)
+                try:
+                    self._finish(call, new, old)
+                    await self._admission.validate(review)
+                    if entry is not None and _is_unchanged(new, old):
+                        return Written(entry)
+                    if entry is not None and deletion.is_finished(call.resource, new):
+                        done = await self._remove(call, entry, shown=new)
+                    else:
+                        done = await self._store_object(call, entry, new)
+                except BaseException:
+                    give_back()
+                    raise
                 if done is not None:
+                    if call.is_dry_run:
+                        give_back()
                     return done
+                give_back()  # Lost a race: edit the newer object, or let the edit refuse it.
         finally:
             self._end_turn(key, turn)
 
@@ -118,7 +126,7 @@ class Pipeline:
                 elif remains == old:
                     return Written(entry)
                 else:
-                    done = await self._store_object(call, entry, remains, old)
+                    done = await self._store_object(call, entry, remains)
                 if done is not None:
                     return done
         finally:
@@ -145,7 +153,7 @@ class Pipeline:
             self._own(call, new, in_version(entry.decode(), resource) if entry is not None else None)
         if resource.is_converted:
             new = resource.to_stored(new)
-        new["apiVersion"], new["kind"] = resource.stored.api_version, resource.stored.name
+            new.setdefault("apiVersion", resource.kind.api_version)
         resource.strategy.default(new)
         return new
 
@@ -183,34 +191,31 @@ class Pipeline:
             faults.extend(metadata_faults(new, namespaced=resource.namespaced, name_rule=strategy.name_rule))
         else:
             faults.extend(metadata_update_faults(new, old))
+            faults.extend(metadata_faults(new, namespaced=resource.namespaced, name_rule=names.path_segment))
             faults.extend(_update_faults(strategy, facet)(new, old))
         if faults:
             faults = list(dict.fromkeys(faults))
             raise errors.Invalid(faults, group=resource.group, kind=resource.kind.name, name=metadata.get("name", ""))
         call.warnings.extend(strategy.warnings(new, old))
 
-    async def _store_object(self, call: Call, entry: Entry | None, new: Object, old: Object | None) -> Written | None:
+    async def _store_object(self, call: Call, entry: Entry | None, new: Object) -> Written | None:
         """None if another writer was faster: look again."""
-        give_back = self._reservations.reserve(call.resource, new, old)
+        value = encoded(new, call.resource)
+        if call.is_dry_run:
+            return Written(_dry(value, entry), is_created=entry is None)
         try:
-            value = encoded(new)
-            if call.is_dry_run:
-                give_back()
-                return Written(_dry(value, entry), is_created=entry is None)
             await self._store.put(self._store_key(call), value, expected=entry.revision if entry else 0)
         except stores.Conflict:
-            give_back()
             return None
-        except BaseException:
-            give_back()
-            raise
         written = self._current(call)
         if written is None:  # Deleted again before this writer was woken: show what it wrote.
             written = Entry(stamp(value, self._fanout.revision), self._fanout.revision)
         return Written(written, is_created=entry is None)
 
     async def _remove(self, call: Call, entry: Entry, *, shown: Object | None = None) -> Written | None:
-        last = Entry(stamp(encoded(shown), entry.revision), entry.revision) if shown is not None else entry
+        last = (
+            Entry(stamp(encoded(shown, call.resource), entry.revision), entry.revision) if shown is not None else entry
+        )
         if call.is_dry_run:
             return Written(last, is_deleted=True)
         try:
@@ -235,11 +240,11 @@ class Pipeline:
         turn.set_result(None)
 
 
-def encoded(obj: Object) -> bytes:
+def encoded(obj: Object, resource: Resource) -> bytes:
     """The bytes that are stored: kind, apiVersion and metadata first, no revision (see shelves)."""
     metadata = dict(obj["metadata"])
     metadata.pop("resourceVersion", None)
-    ordered = {"kind": obj["kind"], "apiVersion": obj["apiVersion"], "metadata": metadata}
+    ordered = {"kind": resource.stored.name, "apiVersion": resource.stored.api_version, "metadata": metadata}
     for name, value in obj.items():
         if name not in ordered:
             ordered[name] = value
@@ -282,16 +287,19 @@ def _update_faults(strategy: Strategy, facet: str) -> Callable[[Object, Object],
     return strategy.facet_faults.get(facet, strategy.validate)
 
 
+_NAMES_OF_KIND = frozenset(("kind", "apiVersion"))
+
+
 def _spec_changed(new: Object, old: Object) -> bool:
-    names = (new.keys() | old.keys()) - {"metadata", "status"}
+    names = (new.keys() | old.keys()) - {"metadata", "status", "kind", "apiVersion"}
     return any(new.get(name) != old.get(name) for name in names)
 
 
 def _is_unchanged(new: Object, old: Object | None) -> bool:
-    if old is None or new.keys() != old.keys():
+    if old is None or new.keys() - _NAMES_OF_KIND != old.keys() - _NAMES_OF_KIND:
         return False
     for name, value in new.items():
-        if name != "metadata" and value != old[name]:
+        if name not in _NAMES_OF_KIND and name != "metadata" and value != old[name]:
             return False
     before, after = dict(old["metadata"]), dict(new["metadata"])
     owned_before, owned_after = before.pop("managedFields", []), after.pop("managedFields", [])

@@ -187,6 +187,7 @@ class Verbs:
                 force=call.flag("force"),
                 now=to_rfc3339(self._clock.now()),
                 ownership=self._ownerships.of(call),
+                decode=lambda merged: self._patched(call, merged, merged),
             )
         if call.text("force"):
             fault = causes.forbidden("force", "may not be specified for non-apply patch")

@@ -1,0 +1,47 @@
+# The few verbs. Nothing but Python 3.11 or newer and make is needed: the rest is set up on the first use.
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+ARGS ?=
+
+.PHONY: help up test check bench clean
+.DEFAULT_GOAL := help
+
+help: ## List the verbs.
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+up: $(VENV)/.up ## Start a cluster in the foreground and say how to reach it. ARGS="--port 0" are passed on.
+	@$(BIN)/pinnace up $(ARGS)
+
+test: $(VENV)/.dev ## Run every test. ARGS="-k watch" are passed on to pytest.
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.dev ## Check style, types and the rules of who may import whom.
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: $(VENV)/.dev ## Measure what each verb costs, beside the figures of kube-apiserver. Needs wrk and curl.
+	@$(BIN)/python bench/api.py
+
+clean: ## Remove what the verbs have set up.
+	rm -rf $(VENV) build dist src/pinnace/kinds/data
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "pinnace needs Python 3.11 or newer: install it, or name it with PYTHON=..."; exit 1; }
+	@echo "setting up $(VENV) with $(PYTHON)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.up: $(VENV)/bin/python pyproject.toml build_definitions.py
+	@echo "installing pinnace and what it needs (once, about half a minute)"
+	@$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.up
+	@echo "installing what the tests and checks need (once, about a minute)"
+	@$(PIP) install --editable '.[dev]'
+	@touch $@
