@@ -122,6 +122,15 @@ class NotAcceptable(ApiError):
         super().__init__(f"406: Not Acceptable\n\nAvailable representations: {', '.join(offered)}")
 
 
+class NotShownSo(ApiError):
+    """The format is fine, but what is answered here has no such view: a review has no rows."""
+
+    code, reason = 406, "NotAcceptable"
+
+    def __init__(self, offered: Sequence[str]) -> None:
+        super().__init__(f"only the following media types are accepted: {', '.join(offered)}")
+
+
 class AlreadyExists(_AboutResource):
     code, reason = 409, "AlreadyExists"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pinnace.model import errors, selectors
@@ -20,12 +20,15 @@ class Selection:
     namespace: str
     name: str
     matches: Matches | None
+    labels: Callable[[Mapping[str, str]], bool] | None = None
+    """Set where labels alone decide: the quick way to ask the same as `matches`."""
 
 
 def selection_of(call: Call) -> Selection:
     """What the call's selectors choose. Raises BadRequest for one that cannot be read."""
     label_text, field_text = call.text("labelSelector"), call.text("fieldSelector")
-    labels = _label_test(label_text) if label_text else None
+    by_labels = _label_test(label_text) if label_text else None
+    labels = _on_labels(by_labels) if by_labels is not None else None
     namespace, name = call.namespace, call.name
     fields = None
     if field_text:
@@ -39,17 +42,19 @@ def selection_of(call: Call) -> Selection:
     if labels is None:
         return Selection(namespace, name, fields)
     if fields is None:
-        return Selection(namespace, name, labels)
+        return Selection(namespace, name, labels, by_labels)
     both_labels, both_fields = labels, fields
     return Selection(namespace, name, lambda key, entry: both_labels(key, entry) and both_fields(key, entry))
 
 
-def _label_test(text: str) -> Matches | None:
+def _label_test(text: str) -> Callable[[Mapping[str, str]], bool]:
     try:
-        selector = selectors.label_selector(text)
+        return selectors.label_selector(text).matches
     except ValueError as problem:
         raise errors.BadRequest(str(problem)) from None
-    matches = selector.matches
+
+
+def _on_labels(matches: Callable[[Mapping[str, str]], bool]) -> Matches:
     return lambda key, entry: matches(entry.labels)
 
 

@@ -25,7 +25,7 @@ from pinnace.server.facets import FACETS
 from pinnace.server.fanout import Fanout
 from pinnace.server.messages import Sink
 from pinnace.server.negotiation import Answer as Accepted
-from pinnace.server.negotiation import negotiate
+from pinnace.server.negotiation import OFFERED, negotiate
 from pinnace.server.ownership import Ownerships
 from pinnace.server.patch_bodies import patch_type, read_patch
 from pinnace.server.pipeline import Pipeline, Written, generated_name, manager_name
@@ -289,7 +289,10 @@ class Verbs:
                 return self._connect(call)
 
     async def _ask(self, call: Call, review: Callable[[Call, Object], Awaitable[Object]]) -> Outcome:
-        return Outcome(201, orjson.dumps(await review(call, self._read(call).obj)))
+        accepted = self._accepted(call)
+        if accepted.view:
+            raise errors.NotShownSo(OFFERED)
+        return Outcome(201, orjson.dumps(await review(call, self._read(call).obj)), wants_yaml=accepted.is_yaml)
 
     def _scale(self, call: Call, entry: Entry) -> Object:
         return actions.scale_of(in_version(entry.decode(), call.resource))
