@@ -47,8 +47,9 @@ def _default_job(job: Object) -> None:
         spec["backoffLimit"] = _LARGEST if "backoffLimitPerIndex" in spec else 6
     _default_failure_policy(spec)
     labels = spec["template"]["metadata"].get("labels")
-    if labels and not job["metadata"].get("labels"):
-        job["metadata"]["labels"] = dict(labels)
+    metadata = job.setdefault("metadata", {})
+    if labels and not metadata.get("labels"):
+        metadata["labels"] = dict(labels)
     if "completionMode" not in spec:
         spec["completionMode"] = "NonIndexed"
     if "suspend" not in spec:

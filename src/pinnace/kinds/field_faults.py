@@ -84,6 +84,8 @@ def relative_path_faults(value: str, path: str, faults: list[Cause]) -> None:
 
 
 def unreserved_path_faults(value: str, path: str, faults: list[Cause]) -> None:
+    if ".." not in value and not value.startswith("/"):
+        return
     relative_path_faults(value, path, faults)
     if value.startswith("..") and not value.startswith("../"):
         faults.append(invalid(path, value, "must not start with '..'"))

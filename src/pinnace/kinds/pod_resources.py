@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from decimal import ROUND_UP, Decimal
+from functools import lru_cache
 from typing import Any
 
 from pinnace.model import names
@@ -51,7 +52,8 @@ def is_extended(name: str) -> bool:
 
 
 def may_overcommit(name: str) -> bool:
-    return is_native(name) and not name.startswith(HUGE_PAGES)
+    """Whether more may be limited than is requested."""
+    return name in _CONTAINER_RESOURCES or (is_native(name) and not name.startswith(HUGE_PAGES))
 
 
 def round_up(amounts: dict[str, Any] | None) -> None:
@@ -209,29 +211,37 @@ def _requirement_faults(
     if limits:
         where = f"{path}.limits"
         for name, amount in limits.items():
-            _amount_faults(name, amount, where, faults, is_pod_level=is_pod_level)
-            if name in _POD_LEVEL_RESOURCES:
-                has_compute = True
-            elif name.startswith(HUGE_PAGES):
-                has_huge_pages = True
+            if name in _CONTAINER_RESOURCES:
+                has_compute = has_compute or name in _POD_LEVEL_RESOURCES
+            else:
+                has_huge_pages = has_huge_pages or name.startswith(HUGE_PAGES)
+            if is_pod_level or name not in _CONTAINER_RESOURCES or str(amount)[0] == "-":
+                _amount_faults(name, amount, where, faults, is_pod_level=is_pod_level)
     if requests:
         where = f"{path}.requests"
         for name, amount in requests.items():
-            _amount_faults(name, amount, where, faults, is_pod_level=is_pod_level)
-            if name in _POD_LEVEL_RESOURCES:
-                has_compute = True
-            elif name.startswith(HUGE_PAGES):
-                has_huge_pages = True
+            if name in _CONTAINER_RESOURCES:
+                has_compute = has_compute or name in _POD_LEVEL_RESOURCES
+            else:
+                has_huge_pages = has_huge_pages or name.startswith(HUGE_PAGES)
+            if is_pod_level or name not in _CONTAINER_RESOURCES or str(amount)[0] == "-":
+                _amount_faults(name, amount, where, faults, is_pod_level=is_pod_level)
             if limits and name in limits:
                 limit = limits[name]
-                if amount != limit:
-                    _compare(name, parse(amount), parse(limit), f"{path}.requests", faults)
+                if amount != limit and not (may_overcommit(name) and _is_within(amount, limit)):
+                    _compare(name, parse(amount), parse(limit), where, faults)
             elif not may_overcommit(name):
                 faults.append(required(f"{path}.limits", "Limit must be set for non overcommitable resources"))
     if has_huge_pages and not has_compute:
         faults.append(forbidden(path, "HugePages require cpu or memory"))
     if "claims" in resources:
         _claim_faults(resources["claims"], f"{path}.claims", faults, claims)
+
+
+@lru_cache(maxsize=4096)
+def _is_within(request: Any, limit: Any) -> bool:
+    """The same few pairs come again with every pod of a kind."""
+    return parse(request) <= parse(limit)
 
 
 def _compare(name: str, request: Quantity, limit: Quantity, path: str, faults: list[Cause]) -> None:
@@ -242,8 +252,6 @@ def _compare(name: str, request: Quantity, limit: Quantity, path: str, faults: l
 
 
 def _amount_faults(name: str, amount: Any, path: str, faults: list[Cause], *, is_pod_level: bool) -> None:
-    if name in _CONTAINER_RESOURCES and not is_pod_level and str(amount)[0] != "-":
-        return
     if name not in _CONTAINER_RESOURCES or is_pod_level:
         _name_faults(name, f"{path}[{name}]", faults, is_pod_level=is_pod_level)
     asked = parse(amount)

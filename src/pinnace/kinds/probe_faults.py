@@ -45,15 +45,11 @@ def lifecycle_faults(lifecycle: Object, grace_period: int, path: str, faults: li
 def _handler_faults(
     holder: Object, handlers: tuple[str, ...], grace_period: int | None, path: str, faults: list[Cause]
 ) -> None:
-    found = False
-    for kind in handlers:
-        action = holder.get(kind)
-        if action is None:
-            continue
-        if found:
-            faults.append(forbidden(f"{path}.{kind}", "may not specify more than 1 handler type"))
-            continue
-        found = True
+    found = [kind for kind in handlers if kind in holder]
+    for extra in found[1:]:
+        faults.append(forbidden(f"{path}.{extra}", "may not specify more than 1 handler type"))
+    for kind in found[:1]:
+        action = holder[kind]
         if kind == "httpGet":
             _http_get_faults(action, f"{path}.httpGet", faults)
         elif kind == "exec":

@@ -12,16 +12,21 @@ _FILE_FIELDS = ("metadata.annotations", "metadata.labels", "metadata.name", "met
 
 def item_faults(source: Object, path: str, faults: list[Cause]) -> None:
     """Which keys of a secret or config map become which files."""
-    for index, item in enumerate(source.get("items", ())):
-        where = f"{path}.items[{index}]"
-        needed(item, where, faults, "key", "path")
-        unreserved_path_faults(item.get("path", ""), f"{where}.path", faults)
-        mode_faults(item, "mode", where, faults)
+    for index, item in enumerate(source["items"]) if "items" in source else ():
+        where, file = f"{path}.items[{index}]", item.get("path", "")
+        if not file or not item.get("key"):
+            needed(item, where, faults, "key", "path")
+        if ".." in file or file.startswith("/"):
+            unreserved_path_faults(file, f"{where}.path", faults)
+        if "mode" in item:
+            mode_faults(item, "mode", where, faults)
 
 
 def downward_file_faults(file: Object, path: str, faults: list[Cause]) -> None:
-    needed(file, path, faults, "path")
-    unreserved_path_faults(file.get("path", ""), f"{path}.path", faults)
+    if not file.get("path"):
+        faults.append(required(f"{path}.path"))
+    else:
+        unreserved_path_faults(file["path"], f"{path}.path", faults)
     if "fieldRef" in file:
         field_ref_faults(file["fieldRef"], _FILE_FIELDS, f"{path}.fieldRef", faults)
         if "resourceFieldRef" in file:
@@ -31,7 +36,8 @@ def downward_file_faults(file: Object, path: str, faults: list[Cause]) -> None:
         resource_field_ref_faults(file["resourceFieldRef"], f"{path}.resourceFieldRef", faults, needs_container=True)
     else:
         faults.append(required(path, "one of fieldRef and resourceFieldRef is required"))
-    mode_faults(file, "mode", path, faults)
+    if "mode" in file:
+        mode_faults(file, "mode", path, faults)
 
 
 def projected_faults(source: Object, path: str, faults: list[Cause]) -> None:
@@ -42,11 +48,13 @@ def projected_faults(source: Object, path: str, faults: list[Cause]) -> None:
         where = f"{path}.sources[{index}]"
         for kind in ("secret", "configMap"):
             if kind in projection:
-                needed(projection[kind], f"{where}.{kind}", faults, "name")
-                item_faults(projection[kind], f"{where}.{kind}", faults)
-                for item in projection[kind].get("items", ()):
+                chosen = projection[kind]
+                if not chosen.get("name"):
+                    faults.append(required(f"{where}.{kind}.name"))
+                item_faults(chosen, f"{where}.{kind}", faults)
+                for item in chosen.get("items", ()):
                     if item.get("path"):
-                        _take(item["path"], taken, path, faults, shown=projection[kind].get("name", ""))
+                        _take(item["path"], taken, path, faults, shown=chosen.get("name", ""))
         if "downwardAPI" in projection:
             for file in projection["downwardAPI"].get("items", ()):
                 downward_file_faults(file, f"{where}.downwardAPI", faults)

@@ -45,7 +45,7 @@ def env_faults(variables: list[Object], path: str, faults: list[Cause]) -> None:
         name = variable.get("name", "")
         if not name:
             faults.append(required(f"{path}[{index}].name"))
-        elif not name.isidentifier() and not _is_printable(name):  # Most names are plain words, which is quickly seen.
+        elif not _is_printable(name):
             faults.append(invalid(f"{path}[{index}].name", name, _UNPRINTABLE))
         source = variable.get("valueFrom")
         if source is not None:

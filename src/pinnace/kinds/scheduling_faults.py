@@ -52,15 +52,17 @@ def _weight_faults(term: Object, path: str, faults: list[Cause]) -> None:
 
 
 def _pod_term_faults(term: Object, path: str, faults: list[Cause]) -> None:
-    faults.extend(label_selector_faults(term.get("labelSelector"), f"{path}.labelSelector"))
-    faults.extend(label_selector_faults(term.get("namespaceSelector"), f"{path}.namespaceSelector"))
+    for field in ("labelSelector", "namespaceSelector"):
+        if field in term:
+            faults.extend(label_selector_faults(term[field], f"{path}.{field}"))
     for namespace in term.get("namespaces", ()):
         dns_label_faults(namespace, f"{path}.namespace", faults)
-    _label_key_faults(term, path, faults)
+    if "matchLabelKeys" in term or "mismatchLabelKeys" in term:
+        _label_key_faults(term, path, faults)
     key = term.get("topologyKey", "")
     if not key:
         faults.append(required(f"{path}.topologyKey", "can not be empty"))
-    qualified_name_faults(key, f"{path}.topologyKey", faults)
+    faults.extend(invalid(f"{path}.topologyKey", key, fault) for fault in qualified_name(key))
 
 
 def _label_key_faults(term: Object, path: str, faults: list[Cause]) -> None:

@@ -133,13 +133,15 @@ def _aws_disk(source: Object, path: str, faults: list[Cause]) -> None:
 
 
 def _secret(source: Object, path: str, faults: list[Cause]) -> None:
-    needed(source, path, faults, "secretName")
+    if not source.get("secretName"):
+        faults.append(required(f"{path}.secretName"))
     mode_faults(source, "defaultMode", path, faults)
     item_faults(source, path, faults)
 
 
 def _config_map(source: Object, path: str, faults: list[Cause]) -> None:
-    needed(source, path, faults, "name")
+    if not source.get("name"):
+        faults.append(required(f"{path}.name"))
     mode_faults(source, "defaultMode", path, faults)
     item_faults(source, path, faults)
 

@@ -191,8 +191,9 @@ def _default_replication_controller(controller: Object) -> None:
         if labels:
             if not spec.get("selector"):
                 spec["selector"] = dict(labels)
-            if not controller["metadata"].get("labels"):
-                controller["metadata"]["labels"] = dict(labels)
+            metadata = controller.setdefault("metadata", {})
+            if not metadata.get("labels"):
+                metadata["labels"] = dict(labels)
     if "replicas" not in spec:
         spec["replicas"] = 1
     _fill_status(controller, ("replicas",))
