@@ -183,9 +183,11 @@ def binding_condition_faults(holder: Mapping[str, Any], path: str) -> Iterator[C
             detail = "bindingFailureConditions must not overlap with bindingConditions"
             yield invalid(f"{failures_path}[{i}]", condition, detail)
     if failures and not awaited:
-        yield invalid(awaited_path, None, "bindingConditions are required to use bindingFailureConditions")
+        detail = "bindingConditions are required to use bindingFailureConditions"
+        yield invalid(awaited_path, holder.get("bindingConditions"), detail)
     if awaited and not failures:
-        yield invalid(failures_path, None, "bindingFailureConditions are required to use bindingConditions")
+        detail = "bindingFailureConditions are required to use bindingConditions"
+        yield invalid(failures_path, holder.get("bindingFailureConditions"), detail)
 
 
 def _label_key_faults(key: str, path: str) -> Iterator[Cause]:

@@ -148,7 +148,8 @@ def _attachment_faults(attachment: Object, old: Object | None) -> Iterator[Cause
     if (volume := spec.get("source", {}).get("persistentVolumeName")) is not None:
         yield from name_faults(volume, names.dns_subdomain, "spec.source.persistentVolumeName")
     if old is not None:
-        yield from immutable_faults(spec, old.get("spec", {}), "spec", shown=_ATTACHMENT_SPEC.view)
+        shown, shown_before = _ATTACHMENT_SPEC.view(spec), _ATTACHMENT_SPEC.view(old.get("spec", {}))
+        yield from immutable_faults(shown, shown_before, "spec")
 
 
 def _attachment_source_faults(source: Mapping[str, Any], path: str) -> Iterator[Cause]:
@@ -268,8 +269,8 @@ def _node_faults(node: Object, old: Object | None) -> Iterator[Cause]:
     for before in (old or {}).get("spec", {}).get("drivers") or []:
         for driver in drivers:
             if driver.get("name") == before.get("name"):
-                fixed, fixed_before = _without_allocatable(driver), _without_allocatable(before)
-                yield from immutable_faults(fixed, fixed_before, "spec.drivers", shown=_NODE_DRIVER.view)
+                fixed, fixed_before = (_NODE_DRIVER.view(_without_allocatable(item)) for item in (driver, before))
+                yield from immutable_faults(fixed, fixed_before, "spec.drivers")
 
 
 def _node_id_faults(node_id: str, path: str) -> Iterator[Cause]:

@@ -163,8 +163,9 @@ def _claim_change_faults(claim: Object, old: Object) -> Iterator[Cause]:
         spec.pop("volumeName", None)
     if claim.get("status", {}).get("phase") == "Bound":
         _take_over_what_may_change(spec, before)
-    if not semantically_equal(spec, before):
-        changes = unified_diff(_CLAIM_SPEC.view(before), _CLAIM_SPEC.view(spec))
+    shown, shown_before = _CLAIM_SPEC.view(spec), _CLAIM_SPEC.view(before)
+    if not semantically_equal(shown, shown_before):
+        changes = unified_diff(shown_before, shown)
         yield forbidden("spec", f"{CLAIM_IMMUTABLE}\n{changes}")
     yield from _shrink_faults(claim["spec"], old)
     volume_mode, mode_before = claim["spec"].get("volumeMode"), before.get("volumeMode")

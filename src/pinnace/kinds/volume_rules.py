@@ -229,15 +229,16 @@ def _volume_change_faults(spec: Mapping[str, Any], before: Mapping[str, Any]) ->
     ):
         # A secret for expansion may be added later on, once.
         source["csi"] = {key: value for key, value in source["csi"].items() if key != "controllerExpandSecretRef"}
-    if not semantically_equal(source, source_before):
-        changes = unified_diff(ALL_SOURCES.view(source_before), ALL_SOURCES.view(source))
+    shown, shown_before = ALL_SOURCES.view(source), ALL_SOURCES.view(source_before)
+    if not semantically_equal(shown, shown_before):
+        changes = unified_diff(shown_before, shown)
         detail = f"spec.persistentvolumesource is immutable after creation\n{changes}"
         yield forbidden("spec.persistentvolumesource", detail)
     yield from immutable_faults(spec.get("volumeMode"), before.get("volumeMode"), "volumeMode")
     affinity, affinity_before = spec.get("nodeAffinity"), before.get("nodeAffinity")
     if affinity_before is not None and not _differ_in_renamed_labels_only(affinity, affinity_before):
-        shown = _NODE_AFFINITY.view_or_none(affinity)
-        yield invalid("nodeAffinity", shown, f"{IMMUTABLE}, except for updating from beta label to GA")
+        shown_affinity = _NODE_AFFINITY.view_or_none(affinity)
+        yield invalid("nodeAffinity", shown_affinity, f"{IMMUTABLE}, except for updating from beta label to GA")
     if before.get("volumeAttributesClassName") is not None and spec.get("volumeAttributesClassName") is None:
         yield forbidden("spec.volumeAttributesClassName", "update from non-nil value to nil is forbidden")
 
@@ -254,8 +255,10 @@ _RENAMED_LABELS = {
 def _differ_in_renamed_labels_only(new: Any, old: Any) -> bool:
     """Whether `old` becomes `new` by nothing but giving beta labels their final names."""
     if isinstance(new, dict) and isinstance(old, dict):
-        if _RENAMED_LABELS.get(old.get("key", "")) == new.get("key", object()):
-            old = {**old, "key": new["key"]}
+        # Kubernetes looks up any old label, and takes one that has no new name for renamed to nothing.
+        if "key" in old and _RENAMED_LABELS.get(old["key"], "") == new.get("key", ""):
+            old = {**old, "key": new.get("key", "")}
+            new = {**new, "key": new.get("key", "")}
         return new.keys() == old.keys() and all(_differ_in_renamed_labels_only(new[key], old[key]) for key in new)
     if isinstance(new, list) and isinstance(old, list):
         return len(new) == len(old) and all(map(_differ_in_renamed_labels_only, new, old))
