@@ -145,15 +145,16 @@ class Api:
             return Stream(outcome.status, self._head(outcome.content_type, call.warnings), outcome.stream)
         body, content_type = outcome.body, outcome.content_type
         if outcome.wants_yaml:
-            body, content_type = _as_yaml(body), b"application/yaml"
+            body, content_type = _as_yaml(_whole(body)), b"application/yaml"
         elif _is_pretty(request):
-            body = _indented(body)
-        if len(body) > _GZIP_FROM and b"gzip" in request.headers.get(b"accept-encoding", b""):
-            head = self._head(content_type, call.warnings) + b"Content-Encoding: gzip\r\nVary: Accept-Encoding\r\n"
-            if len(body) > _THREAD_FROM:
+            body = _indented(_whole(body))
+        head = self._head(content_type, call.warnings)
+        if b"gzip" in request.headers.get(b"accept-encoding", b"") and _size(body) > _GZIP_FROM:
+            head += b"Content-Encoding: gzip\r\nVary: Accept-Encoding\r\n"
+            if _size(body) > _THREAD_FROM:
                 return _zipped_aside(outcome.status, head, body)
             return Response(outcome.status, head, _gzip(body))
-        return Response(outcome.status, self._head(content_type, call.warnings), body)
+        return Response(outcome.status, head, body)
 
     def _refused(self, request: Request, refusal: errors.ApiError, warnings: list[str] | None = None) -> Response:
         head = self._head(_JSON, warnings)
@@ -219,11 +220,19 @@ def _as_yaml(body: bytes) -> bytes:
     return dumped.encode()
 
 
-def _gzip(body: bytes) -> bytes:
+def _size(body: bytes | list[bytes]) -> int:
+    return len(body) if isinstance(body, bytes) else sum(map(len, body))
+
+
+def _whole(body: bytes | list[bytes]) -> bytes:
+    return body if isinstance(body, bytes) else b"".join(body)
+
+
+def _gzip(body: bytes | list[bytes]) -> bytes:
     packer = zlib.compressobj(1, zlib.DEFLATED, 31)
-    return packer.compress(body) + packer.flush()
+    return packer.compress(_whole(body)) + packer.flush()
 
 
-async def _zipped_aside(status: int, head: bytes, body: bytes) -> Response:
+async def _zipped_aside(status: int, head: bytes, body: bytes | list[bytes]) -> Response:
     """Compression takes long and leaves the interpreter alone: others are served meanwhile."""
     return Response(status, head, await asyncio.to_thread(_gzip, body))

@@ -90,12 +90,10 @@ class Reader:
         entries = shelf.entries
         if chosen.name:
             keys = [key for key in _keys_named(shelf, chosen) if key > after]
+        elif chosen.labels:
+            keys = shelf.keys_labelled(chosen.labels, chosen.namespace, after=after)
         else:
             keys = shelf.keys_of(chosen.namespace, after=after)
-        if chosen.labels is not None and not options.limit:
-            test = chosen.labels
-            found = [entry for key in keys if test((entry := entries[key]).labels)]
-            return form.many(found, metadata={"resourceVersion": str(revision)})
         return _render_page(form, keys, entries, chosen.matches, options.limit, revision)
 
     async def _page_of_history(

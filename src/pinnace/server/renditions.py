@@ -64,7 +64,7 @@ class Plain:
     def many(self, entries: Iterable[Entry], *, metadata: Object) -> bytes | list[bytes]:
         one = self.one
         items = [entry.body for entry in entries] if self._is_stored else [one(entry) for entry in entries]
-        return b'%b%b,"items":[%b]}\n' % (self._list_head, orjson.dumps(metadata), b",".join(items))
+        return [b'%b%b,"items":[' % (self._list_head, orjson.dumps(metadata)), b",".join(items), b"]}\n"]
 
     def bookmark(self, metadata: Object) -> bytes:
         kind = self._resource.kind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pinnace.model import errors, selectors
 from pinnace.model.resources import Resource
@@ -20,15 +20,16 @@ class Selection:
     namespace: str
     name: str
     matches: Matches | None
-    labels: Callable[[Mapping[str, str]], bool] | None = None
-    """Set where labels alone decide: the quick way to ask the same as `matches`."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels that every chosen object has, for a search by index; `matches` is asked all the same."""
 
 
 def selection_of(call: Call) -> Selection:
     """What the call's selectors choose. Raises BadRequest for one that cannot be read."""
     label_text, field_text = call.text("labelSelector"), call.text("fieldSelector")
-    by_labels = _label_test(label_text) if label_text else None
-    labels = _on_labels(by_labels) if by_labels is not None else None
+    selector = _label_selector(label_text) if label_text else None
+    labels = _on_labels(selector.matches) if selector is not None else None
+    equal = selector.equalities() if selector is not None else {}
     namespace, name = call.namespace, call.name
     fields = None
     if field_text:
@@ -42,14 +43,14 @@ def selection_of(call: Call) -> Selection:
     if labels is None:
         return Selection(namespace, name, fields)
     if fields is None:
-        return Selection(namespace, name, labels, by_labels)
+        return Selection(namespace, name, labels, equal)
     both_labels, both_fields = labels, fields
-    return Selection(namespace, name, lambda key, entry: both_labels(key, entry) and both_fields(key, entry))
+    return Selection(namespace, name, lambda key, entry: both_labels(key, entry) and both_fields(key, entry), equal)
 
 
-def _label_test(text: str) -> Callable[[Mapping[str, str]], bool]:
+def _label_selector(text: str) -> selectors.LabelSelector:
     try:
-        return selectors.label_selector(text).matches
+        return selectors.label_selector(text)
     except ValueError as problem:
         raise errors.BadRequest(str(problem)) from None
 

@@ -18,6 +18,7 @@ from pinnace.store import store as stores
 _METADATA = b'"metadata":{'
 _STAMP = b'"resourceVersion":"'
 _NO_LABELS: dict[str, str] = {}
+_NO_KEYS: set[str] = set()
 
 RECENT_EVENTS = 2048
 """How many changes of one resource are held in memory for watchers that come back; older ones come from the store."""
@@ -93,12 +94,14 @@ class Shelf:
         """Every change after this revision is in `recent`."""
         self._sorted: list[str] = []
         self._unsorted: list[str] = []
+        self._by_label: dict[tuple[str, str], set[str]] | None = None  # Made when labels are first asked for.
 
     def load(self, key: str, entry: Entry) -> None:
         """Put what was there before this process, without telling anyone."""
         self.entries[key] = entry
         self._unsorted.append(key)
         self.changed = max(self.changed, entry.revision)
+        self._by_label = None
 
     def apply(self, change: stores.Change, key: str) -> Event:
         old = self.entries.get(key)
@@ -114,6 +117,8 @@ class Shelf:
             if old is None:
                 self._unsorted.append(key)
         self.changed = change.revision
+        if self._by_label is not None:
+            self._index(key, old, new)
         event = Event(key, change.revision, new, old)
         self.recent.append(event)
         if len(self.recent) > RECENT_EVENTS:
@@ -128,6 +133,30 @@ class Shelf:
             low = max(low, bisect_left(order, after + "\0"))
         high = bisect_left(order, f"{namespace}0") if namespace else len(order)  # "0" follows "/".
         return order[low:high]
+
+    def keys_labelled(self, labels: Mapping[str, str], namespace: str = "", *, after: str = "") -> list[str]:
+        """The keys in order of those objects that have the rarest of these labels. There must be one at least."""
+        if self._by_label is None:
+            self._by_label = {}
+            for key, entry in self.entries.items():
+                self._index(key, None, entry)
+        found = min((self._by_label.get(label, _NO_KEYS) for label in labels.items()), key=len)
+        beginning = f"{namespace}/" if namespace else ""
+        return sorted(key for key in found if key.startswith(beginning) and key > after)
+
+    def _index(self, key: str, old: Entry | None, new: Entry | None) -> None:
+        assert self._by_label is not None
+        before, after = old.labels if old is not None else _NO_LABELS, new.labels if new is not None else _NO_LABELS
+        if before == after:
+            return
+        for label in before.items():
+            keys = self._by_label.get(label)
+            if keys is not None:
+                keys.discard(key)
+                if not keys:
+                    del self._by_label[label]
+        for label in after.items():
+            self._by_label.setdefault(label, set()).add(key)
 
     def since(self, revision: int) -> Iterator[Event]:
         """The remembered changes after a revision, oldest first."""

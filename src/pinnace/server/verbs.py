@@ -46,7 +46,8 @@ class Outcome:
     """What to answer: a whole body, or a stream that goes on."""
 
     status: int = 200
-    body: bytes = b""
+    body: bytes | list[bytes] = b""
+    """In pieces where it is large, so that they need not be joined to be sent."""
     content_type: bytes = _JSON
     wants_yaml: bool = False
     stream: Callable[[Sink], Awaitable[None] | None] | None = None
@@ -91,7 +92,7 @@ class Verbs:
         if verb == "get":
             accepted = self._accepted(call)
             body = self._reader.get(call, self._form(call, accepted))
-            return Outcome(body=_whole(body), wants_yaml=accepted.is_yaml)
+            return Outcome(body=body, wants_yaml=accepted.is_yaml)
         if verb == "list":
             return self._list(call)
         if verb == "watch":
@@ -104,11 +105,11 @@ class Verbs:
         accepted = self._accepted(call)
         found = self._reader.list(call, self._form(call, accepted))
         if isinstance(found, bytes | list):
-            return Outcome(body=_whole(found), wants_yaml=accepted.is_yaml)
+            return Outcome(body=found, wants_yaml=accepted.is_yaml)
         return self._listed(found, accepted)
 
     async def _listed(self, found: Awaitable[bytes | list[bytes]], accepted: Accepted) -> Outcome:
-        return Outcome(body=_whole(await found), wants_yaml=accepted.is_yaml)
+        return Outcome(body=await found, wants_yaml=accepted.is_yaml)
 
     def _watch(self, call: Call) -> Outcome:
         accepted = negotiate(call.request.headers.get(b"accept", b"").decode("latin-1"))
@@ -251,7 +252,7 @@ class Verbs:
                     await self._pipeline.delete(one, options, raw_options=raw)
 
         await asyncio.gather(*(delete(key) for key in keys))
-        return Outcome(body=_whole(listed), wants_yaml=accepted.is_yaml)
+        return Outcome(body=listed, wants_yaml=accepted.is_yaml)
 
     def _delete_options(self, call: Call) -> Object:
         """From the body, or from the query where there is no body."""
@@ -407,10 +408,6 @@ class Verbs:
         accepted = self._accepted(call)
         body = self._form(call, accepted).one(written.entry)
         return Outcome(status, body, wants_yaml=accepted.is_yaml)
-
-
-def _whole(body: bytes | list[bytes]) -> bytes:
-    return body if isinstance(body, bytes) else b"".join(body)
 
 
 def _success_status() -> Object:
