@@ -55,14 +55,8 @@ _Read = Callable[[bytes, int, int, int], Any]
 """Read the value between two places; None if there is none."""
 
 
-class _Entry(NamedTuple):
-    """What to do about one tag."""
-
-    how: int
-    name: str
-    keeps_zero: bool
-    read: Any
-
+_Entry = tuple[int, str, bool, Any]
+"""What to do about one tag: the way to read it, the field's name, whether it keeps zero, and who reads the value."""
 
 # Ways to read a field. Text and messages are most of what travels, hence have their own.
 _TEXT, _MESSAGE, _INLINE, _MESSAGES, _TEXTS, _VALUE, _VALUES, _MAPPED, _NUMBER, _NUMBERS, _PACKED, _DOUBLE = range(12)
@@ -111,7 +105,6 @@ class Reader:
 def _filler(message: str, fields: Sequence[Field], reader: Reader) -> _Fill:
     by_number = {field.number: field for field in fields}
     met: dict[int, _Entry] = {}  # By tag: the fields met so far.
-    known = met.get
 
     def meet(tag: int) -> _Entry | None:
         """What to do about a tag that was not met before. None: skip it. Raises Malformed."""
@@ -135,24 +128,38 @@ def _filler(message: str, fields: Sequence[Field], reader: Reader) -> _Fill:
         while at < end:
             tag = data[at]
             at += 1
-            if tag > 127:
-                tag, at = _varint(data, at - 1)
-            entry = known(tag)
-            if entry is None and (entry := meet(tag)) is None:
-                at = _skip(tag & 7, data, at)
-                continue
-            how, name, keeps_zero, read = entry
+            if tag > 127:  # The numbers that follow are mostly of one byte, and else of two.
+                if data[at] < 128:
+                    tag += (data[at] - 1) << 7
+                    at += 1
+                else:
+                    tag, at = _varint(data, at - 1)
+            try:
+                how, name, keeps_zero, read = met[tag]
+            except KeyError:
+                entry = meet(tag)
+                if entry is None:
+                    at = _skip(tag & 7, data, at)
+                    continue
+                how, name, keeps_zero, read = entry
             if how < _NUMBER:
                 length = data[at]
                 at += 1
                 if length > 127:
-                    length, at = _varint(data, at - 1)
+                    if data[at] < 128:
+                        length += (data[at] - 1) << 7
+                        at += 1
+                    else:
+                        length, at = _varint(data, at - 1)
                 stop = at + length
                 if stop > end:
                     raise _cut_off(length)
                 if how == _TEXT:
                     if length or keeps_zero:
-                        obj[name] = _text(data, at, stop, depth)
+                        try:
+                            obj[name] = data[at:stop].decode()
+                        except UnicodeDecodeError:
+                            obj[name] = _text(data, at, stop, depth)
                 elif how == _MESSAGE:
                     if length:
                         inner: dict[str, Any] = {}
@@ -219,22 +226,22 @@ def _entry(field: Field, wire: int, reader: Reader) -> _Entry | None:
     scalar = _SCALARS.get(type)
     if scalar is not None:
         how = (_LISTED_NUMBERS if shape == LIST else _LONE_NUMBERS).get(wire)
-        return None if how is None else _Entry(how, name, keeps_zero, scalar)
+        return None if how is None else (how, name, keeps_zero, scalar)
     if type == "double":
-        return _Entry(_DOUBLE, name, keeps_zero, None) if wire == _FIXED64 else None
+        return (_DOUBLE, name, keeps_zero, None) if wire == _FIXED64 else None
     return _delimited(field, reader) if wire == _LENGTH else None
 
 
 def _delimited(field: Field, reader: Reader) -> _Entry:
     name, _, type, shape, keeps_zero = field
     if shape == MAP:
-        return _Entry(_MAPPED, name, keeps_zero, _text if type == "string" else reader.value(type))
+        return _MAPPED, name, keeps_zero, _text if type == "string" else reader.value(type)
     if type == "string":
-        return _Entry(_TEXTS if shape else _TEXT, name, keeps_zero, None)
+        return _TEXTS if shape else _TEXT, name, keeps_zero, None
     if type in _ODD or type.rpartition(".")[2] in _UNIONS:
         # A raw zero is a value that somebody wrote.
-        return _Entry(_VALUES if shape else _VALUE, name, keeps_zero or type == "raw", reader.value(type))
-    return _Entry(_MESSAGES if shape else _MESSAGE if name else _INLINE, name, keeps_zero, reader.fill(type))
+        return _VALUES if shape else _VALUE, name, keeps_zero or type == "raw", reader.value(type)
+    return _MESSAGES if shape else _MESSAGE if name else _INLINE, name, keeps_zero, reader.fill(type)
 
 
 # The wire.
