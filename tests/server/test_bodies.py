@@ -146,13 +146,13 @@ def test_json_and_yaml_are_accepted(content_type: str) -> None:
     assert _read('{"data":{"a":"b"}}', content_type).obj["data"] == {"a": "b"}
 
 
-@pytest.mark.parametrize("content_type", ["text/plain", "application/vnd.kubernetes.protobuf", "*/*", "garbage;;"])
+@pytest.mark.parametrize("content_type", ["text/plain", "application/cbor", "*/*", "garbage;;"])
 def test_other_formats_are_refused(content_type: str) -> None:
     with pytest.raises(errors.UnsupportedMediaType) as caught:
         _read("{}", content_type)
     assert caught.value.message == (
         "the body of the request was in an unknown format - accepted media types include: "
-        "application/json, application/yaml"
+        "application/json, application/yaml, application/vnd.kubernetes.protobuf"
     )
 
 

@@ -12,15 +12,19 @@ from typing import Any, Literal
 
 import orjson
 
+from pinnace.kinds import field_numbers
 from pinnace.model import errors
 from pinnace.model.objects import Kind, Object
+from pinnace.schema import protobuf
 from pinnace.schema.decode import DecodeError, Decoder
 from pinnace.server.json_faults import MAX_DEPTH, fault_of
 from pinnace.server.yaml_bodies import YamlFault, read_yaml
 
 JSON = "application/json"
 YAML = "application/yaml"
-ACCEPTED = (JSON, YAML)
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+ACCEPTED = (JSON, YAML, PROTOBUF)
+ACCEPTED_OF_CUSTOM_KINDS = (JSON, YAML)
 
 FieldValidation = Literal["Strict", "Warn", "Ignore"]
 
@@ -47,6 +51,8 @@ class Body:
     """JSON: the paths of fields that were given more than once; the last one won."""
     repeated_keys: tuple[str, ...] = ()
     """YAML: the same, as sentences with their line."""
+    is_protobuf: bool = False
+    """Then nothing is told of fields that this server does not know: they have no names there."""
     text: bytes = b""
     """The JSON as it came, where fields are repeated: faults are told in its order."""
 
@@ -68,6 +74,8 @@ def read(
     media_type = media_type_of(content_type)
     if media_type not in ACCEPTED:
         raise errors.UnsupportedMediaType(ACCEPTED)
+    if media_type == PROTOBUF:
+        return _read_protobuf(body, kind, is_known=is_known)
     try:
         if media_type == JSON:
             value = parse_json(body)
@@ -84,13 +92,37 @@ def read(
     return _identified(read_body, body, kind, is_known=is_known, is_custom=is_custom)
 
 
+def _read_protobuf(body: bytes, kind: Kind, *, is_known: Callable[[Kind], bool]) -> Body:
+    message = field_numbers.message_of(kind)
+    if message is None:
+        raise errors.UnsupportedMediaType(ACCEPTED_OF_CUSTOM_KINDS)
+    try:
+        envelope = protobuf.read_envelope(body)
+    except protobuf.Malformed as fault:
+        raise _unrecognized(kind, str(fault), body) from None
+    said = Body({"kind": envelope.kind, "apiVersion": envelope.api_version})
+    named = _identified(said, body, kind, is_known=is_known, is_custom=False).obj
+    try:
+        obj = named | field_numbers.reader().read(message, envelope.raw)
+        _check_raw_depth(obj, body)
+    except (protobuf.Malformed, Malformed) as fault:
+        raise cannot_be_handled(kind, str(fault)) from None
+    return Body(obj, is_protobuf=True)
+
+
+def _check_raw_depth(obj: Object, body: bytes) -> None:
+    """Messages nest within bounds; the JSON that some of them carry may nest deeper."""
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH - 2 * protobuf.MAX_DEPTH:
+        _check_depth(obj)
+
+
 def decode(body: Body, decoder: Decoder, *, kind: Kind, validation: FieldValidation) -> list[str]:
     """Read the object by its schema, in place; return the warnings. Raises BadRequest."""
     try:
         unknown = decoder(body.obj)
     except DecodeError as fault:
         raise cannot_be_handled(kind, str(fault)) from None
-    if not unknown and not body.repeated_fields and not body.repeated_keys:
+    if body.is_protobuf or (not unknown and not body.repeated_fields and not body.repeated_keys):
         return []
     # What is below an unknown field is not looked at, hence not found repeated.
     seen = tuple(path for path in body.repeated_fields if not _is_within(path, unknown))
@@ -297,6 +329,8 @@ def read_untyped(body: bytes, content_type: str) -> Object:
     media_type = media_type_of(content_type)
     if media_type not in ACCEPTED:
         raise errors.UnsupportedMediaType(ACCEPTED)
+    if media_type == PROTOBUF:
+        return _read_delete_options(body)
     try:
         value = parse_json(body) if media_type == JSON else read_yaml(body).value
         _check_envelope(value)
@@ -305,3 +339,16 @@ def read_untyped(body: bytes, content_type: str) -> Object:
     except YamlFault as fault:
         raise errors.BadRequest(str(fault)) from None
     return value or {}
+
+
+def _read_delete_options(body: bytes) -> Object:
+    """The one message that travels without its kind being asked for."""
+    try:
+        envelope = protobuf.read_envelope(body)
+        said = {"kind": envelope.kind, "apiVersion": envelope.api_version}
+        named = {field: text for field, text in said.items() if text}
+        if envelope.kind not in ("", "DeleteOptions"):
+            return named
+        return named | field_numbers.reader().read(field_numbers.DELETE_OPTIONS, envelope.raw)
+    except protobuf.Malformed as fault:
+        raise errors.BadRequest(str(fault)) from None
