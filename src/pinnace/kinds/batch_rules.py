@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from pinnace.kinds.cron_schedule import InvalidSchedule, parse_schedule, time_zone_fault
+from pinnace.kinds.field_checks import in_key_order
 from pinnace.kinds.field_faults import dns_label
 from pinnace.kinds.job_faults import FAILURE_POLICY, SUCCESS_POLICY, job_spec_faults
 from pinnace.kinds.job_status_faults import job_status_faults
 from pinnace.kinds.pod_defaults import default_template, drop_disabled
 from pinnace.kinds.pod_warnings import template_warnings
-from pinnace.kinds.rollout_faults import MISMATCH, count_faults
+from pinnace.kinds.rollout_faults import MISMATCH, count_faults, shown_selector
 from pinnace.kinds.sameness import alike
 from pinnace.model.causes import IMMUTABLE, Cause, invalid, not_supported, required
 from pinnace.model.objects import Object
@@ -124,10 +125,10 @@ def _generated_selector_faults(job: Object, old: Object | None, faults: list[Cau
         if key not in labels:
             faults.append(required(where, f"must be '{value}'"))
         elif labels[key] != value:
-            faults.append(invalid(where, dict(sorted(labels.items())), f"must be '{value}'"))
+            faults.append(invalid(where, in_key_order(labels), f"must be '{value}'"))
     readable = not any(label_selector_faults(spec["selector"], ""))
     if readable and not from_object(spec["selector"]).matches(expected):
-        faults.append(invalid("spec.selector", spec["selector"], "`selector` not auto-generated"))
+        faults.append(invalid("spec.selector", shown_selector(spec["selector"]), "`selector` not auto-generated"))
 
 
 def _whole_spec_faults(spec: Object, faults: list[Cause]) -> None:
@@ -139,8 +140,7 @@ def _whole_spec_faults(spec: Object, faults: list[Cause]) -> None:
         faults.append(required("spec.selector"))
     labels = spec["template"]["metadata"].get("labels")
     if not unreadable and not from_object(selector).matches(labels or {}):
-        shown = dict(sorted(labels.items())) if labels else None
-        faults.append(invalid("spec.template.metadata.labels", shown, MISMATCH))
+        faults.append(invalid("spec.template.metadata.labels", in_key_order(labels), MISMATCH))
 
 
 def _job_change_faults(new: Object, old: Object, faults: list[Cause]) -> None:
@@ -151,7 +151,7 @@ def _job_change_faults(new: Object, old: Object, faults: list[Cause]) -> None:
     elif completions not in (None, before.get("completions"), spec["parallelism"]):
         detail = "can only be modified in tandem with spec.parallelism"
         faults.append(invalid("spec.completions", completions, detail))
-    _unchanged(spec, before, "selector", faults)
+    _unchanged(spec, before, "selector", faults, shown=shown_selector)
     _template_change_faults(new, old, faults)
     _unchanged(spec, before, "completionMode", faults)
     _unchanged(spec, before, "podFailurePolicy", faults, shown=FAILURE_POLICY.view_or_none)
@@ -270,7 +270,7 @@ def _cron_job_faults(new: Object, old: Object | None) -> list[Cause]:
     job_spec_faults(job_spec, "spec.jobTemplate.spec", faults)
     if "selector" in job_spec:
         detail = "`selector` will be auto-generated"
-        faults.append(invalid("spec.jobTemplate.spec.selector", job_spec["selector"], detail))
+        faults.append(invalid("spec.jobTemplate.spec.selector", shown_selector(job_spec["selector"]), detail))
     if job_spec.get("manualSelector"):
         faults.append(not_supported("spec.jobTemplate.spec.manualSelector", True, ["nil", "false"]))
     count_faults(spec, ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"), "spec", faults)

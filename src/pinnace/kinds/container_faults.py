@@ -33,7 +33,6 @@ _NOT_FOR_EPHEMERAL = (
 _RARE_FIELDS = frozenset({"envFrom", "volumeDevices", "resizePolicy"})
 _LIVENESS_FIELDS = frozenset({"lifecycle", *PROBES})
 _RARE_MOUNT_FIELDS = frozenset({"subPath", "subPathExpr", "mountPropagation", "recursiveReadOnly"})
-_MAY_BE_EMPTY = frozenset({"ports", "resources", "resizePolicy", "restartPolicyRules"})
 
 
 class Surroundings(NamedTuple):
@@ -114,7 +113,7 @@ def ephemeral_containers_faults(
         if target and target not in targets:
             faults.append(not_found(f"{where}.targetContainerName", target))
         for field in _NOT_FOR_EPHEMERAL:
-            if container.get(field) or (field in container and field not in _MAY_BE_EMPTY):
+            if container.get(field) or (field in container and field != "resources"):
                 faults.append(forbidden(f"{where}.{field}", "cannot be set for an Ephemeral Container"))
         for position, mount in enumerate(container.get("volumeMounts", ())):
             for field in ("subPath", "subPathExpr"):
@@ -235,7 +234,7 @@ def _mount_faults(container: Object, volumes: Mapping[str, Object], path: str, f
             if target in devices.values():
                 detail = "must not already exist as a path in volumeDevices"
                 faults.append(invalid(f"{path}[{index}].mountPath", target, detail))
-        if len(mount) > 2 and not _RARE_MOUNT_FIELDS.isdisjoint(mount):
+        if not _RARE_MOUNT_FIELDS.isdisjoint(mount):
             _mount_detail_faults(mount, container, path, f"{path}[{index}]", faults)
 
 

@@ -134,7 +134,7 @@ def pod_spec_faults(spec: Object, path: str, faults: list[Cause], *, metadata: O
     restart_policy = spec.get("restartPolicy", "")
     around = Surroundings(
         volumes=sound,
-        claims=frozenset(claim.get("name", "") for claim in claims) if claims else _NO_CLAIMS,
+        claims=frozenset(claim["name"] for claim in claims if claim.get("name")) if claims else _NO_CLAIMS,
         restart_policy=restart_policy,
         grace_period=spec.get("terminationGracePeriodSeconds", 0),
         host_users=spec.get("hostUsers") is not False,
@@ -243,7 +243,7 @@ def _identity_faults(spec: Object, path: str, faults: list[Cause]) -> None:
 
 def _image_reference_faults(volumes: list[Object], path: str, faults: list[Cause]) -> None:
     for index, volume in enumerate(volumes):
-        if "image" in volume and not volume["image"].get("reference"):
+        if volume.keys() - {"name"} == {"image"} and not volume["image"].get("reference"):
             faults.append(required(f"{path}[{index}].image.reference"))
 
 

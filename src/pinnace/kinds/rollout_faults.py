@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pinnace.kinds.field_checks import in_key_order
 from pinnace.kinds.pod_faults import template_faults
 from pinnace.kinds.sameness import alike
 from pinnace.model import names
@@ -65,6 +66,23 @@ def over_all_faults(value: int | str, path: str, faults: list[Cause]) -> None:
         faults.append(invalid(path, value, "must not be greater than 100%"))
 
 
+def shown_selector(selector: Object | None) -> Object | None:
+    """A selector as Kubernetes prints it: labels in order, and nothing that is empty."""
+    if selector is None:
+        return None
+    shown: Object = {}
+    if labels := selector.get("matchLabels"):
+        shown["matchLabels"] = in_key_order(labels)
+    if expressions := selector.get("matchExpressions"):
+        shown["matchExpressions"] = [_shown_expression(expression) for expression in expressions]
+    return shown
+
+
+def _shown_expression(expression: Object) -> Object:
+    shown = {"key": expression.get("key", ""), "operator": expression.get("operator", "")}
+    return {**shown, "values": expression["values"]} if expression.get("values") else shown
+
+
 def selector_faults(spec: Object, kind: str, faults: list[Cause]) -> bool:
     """A selector is needed and may not be empty. Whether it makes sense enough to be matched with a template."""
     selector = spec.get("selector")
@@ -74,14 +92,14 @@ def selector_faults(spec: Object, kind: str, faults: list[Cause]) -> bool:
     before = len(faults)
     faults.extend(label_selector_faults(selector, "spec.selector"))
     if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-        faults.append(invalid("spec.selector", selector, f"empty selector is invalid for {kind}"))
+        faults.append(invalid("spec.selector", shown_selector(selector), f"empty selector is invalid for {kind}"))
         return True
     return len(faults) == before
 
 
 def selector_change_faults(new: Object, old: Object, faults: list[Cause]) -> None:
     if not alike(new["spec"].get("selector"), old["spec"].get("selector")):
-        faults.append(invalid("spec.selector", new["spec"].get("selector"), IMMUTABLE))
+        faults.append(invalid("spec.selector", shown_selector(new["spec"].get("selector")), IMMUTABLE))
 
 
 def matching_faults(spec: Object, faults: list[Cause]) -> None:
@@ -89,7 +107,7 @@ def matching_faults(spec: Object, faults: list[Cause]) -> None:
     selector = from_object(spec.get("selector"))
     labels = spec["template"]["metadata"].get("labels")
     if not selector.matches_everything and not selector.matches(labels or {}):
-        faults.append(invalid("spec.template.metadata.labels", labels, MISMATCH))
+        faults.append(invalid("spec.template.metadata.labels", in_key_order(labels), MISMATCH))
 
 
 def lasting_template_faults(template: Object, kind: str, faults: list[Cause]) -> None:

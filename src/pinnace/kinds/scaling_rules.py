@@ -8,7 +8,7 @@ from pinnace.kinds.field_checks import condition_faults
 from pinnace.kinds.field_faults import dns_label_faults
 from pinnace.kinds.go_view import GoStruct
 from pinnace.kinds.pod_resources import container_resource_name_faults
-from pinnace.kinds.rollout_faults import amount_faults, count_faults, over_all_faults
+from pinnace.kinds.rollout_faults import amount_faults, count_faults, over_all_faults, shown_selector
 from pinnace.model import names
 from pinnace.model.causes import Cause, forbidden, invalid, not_supported, required
 from pinnace.model.objects import Object
@@ -258,7 +258,8 @@ def _budget_faults(new: Object, old: Object | None) -> list[Cause]:
     spec = new["spec"]
     if "minAvailable" in spec and "maxUnavailable" in spec:
         detail = "minAvailable and maxUnavailable cannot be both set"
-        faults.append(invalid("spec", _BUDGET.view(spec), detail))
+        shown = {**_BUDGET.view(spec), "Selector": shown_selector(spec.get("selector"))}
+        faults.append(invalid("spec", shown, detail))
     for field in ("minAvailable", "maxUnavailable"):
         if field in spec:
             amount_faults(spec[field], f"spec.{field}", faults)

@@ -16,6 +16,7 @@ from pinnace.kinds.rollout_faults import (
     never_ending_faults,
     replica_status_faults,
     selector_faults,
+    shown_selector,
 )
 from pinnace.kinds.sameness import alike
 from pinnace.kinds.volume_claim_rules import claim_spec_faults, claim_spec_warnings, default_claim_spec
@@ -108,7 +109,7 @@ def _faults(new: Object, old: Object | None) -> list[Cause]:
         matching_faults(spec, faults)
         _template_faults(spec, faults)
     else:
-        unreadable = invalid("spec.selector", spec["selector"], "")
+        unreadable = invalid("spec.selector", shown_selector(spec["selector"]), "")
         faults.append(unreadable._replace(message=unreadable.message.removesuffix(": ")))
     never_ending_faults(spec["template"]["spec"], "StatefulSet", faults)
     if old is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pinnace.kinds.field_checks import in_key_order
 from pinnace.kinds.field_faults import dns_label
 from pinnace.kinds.go_view import GoStruct
 from pinnace.kinds.pod_defaults import default_template, drop_disabled
@@ -20,6 +21,7 @@ from pinnace.kinds.rollout_faults import (
     replica_status_faults,
     selector_change_faults,
     selector_faults,
+    shown_selector,
 )
 from pinnace.kinds.sameness import alike
 from pinnace.kinds.stateful_set_rules import STATEFUL_SET
@@ -125,7 +127,7 @@ def _replicated_template_faults(spec: Object, faults: list[Cause]) -> None:
         matching_faults(spec, faults)
         lasting_template_faults(spec["template"], "ReplicaSet", faults)
     else:
-        faults.append(invalid("spec.selector", spec["selector"], "invalid label selector"))
+        faults.append(invalid("spec.selector", shown_selector(spec["selector"]), "invalid label selector"))
 
 
 def _strategy_faults(strategy: Object, faults: list[Cause]) -> None:
@@ -218,7 +220,7 @@ def _replication_controller_faults(new: Object, old: Object | None) -> list[Caus
         return faults
     labels = template["metadata"].get("labels")
     if selector and not from_labels(selector).matches(labels or {}):
-        faults.append(invalid("spec.template.metadata.labels", labels, MISMATCH))
+        faults.append(invalid("spec.template.metadata.labels", in_key_order(labels), MISMATCH))
     lasting_template_faults(template, "ReplicationController", faults)
     return faults
 
@@ -269,9 +271,9 @@ def _daemon_set_faults(new: Object, old: Object | None) -> list[Cause]:
     faults.extend(unreadable)
     labels = spec["template"]["metadata"].get("labels")
     if not unreadable and not from_object(selector).matches(labels or {}):
-        faults.append(invalid("spec.template.metadata.labels", labels, MISMATCH))
+        faults.append(invalid("spec.template.metadata.labels", in_key_order(labels), MISMATCH))
     if selector is not None and not selector.get("matchLabels") and not selector.get("matchExpressions"):
-        faults.append(invalid("spec.selector", selector, "empty selector is invalid for daemonset"))
+        faults.append(invalid("spec.selector", {}, "empty selector is invalid for daemonset"))
     lasting_template_faults(spec["template"], "DaemonSet", faults)
     count_faults(spec, ("minReadySeconds",), "spec", faults)
     _daemon_strategy_faults(spec["updateStrategy"], faults)
