@@ -175,6 +175,8 @@ class Pipeline:
             metadata.pop("generation", None)
             if resource.has_status and not strategy.keeps_status_on_create:
                 new.pop("status", None)
+                if (status := resource.empty_status()) is not None:
+                    new["status"] = status
             if strategy.tracks_generation:
                 metadata["generation"] = 1
         else:
@@ -248,7 +250,8 @@ def encoded(obj: Object, resource: Resource) -> bytes:
     for name, value in obj.items():
         if name not in ordered:
             ordered[name] = value
-    return orjson.dumps(ordered)
+    # What orjson returns keeps the whole buffer it was written in, ten times its size: keep a copy that fits.
+    return bytes(memoryview(orjson.dumps(ordered)))
 
 
 def generated_name(prefix: str) -> str:
