@@ -167,7 +167,7 @@ def config_key(value: str) -> list[str]:
                 "key-name",
             )
         )
-    elif value in (".", ".."):
+    if value in (".", ".."):
         faults.append(f"must not be '{value}'")
     elif value.startswith(".."):
         faults.append("must not start with '..'")
