@@ -34,8 +34,8 @@ def answer_of(rules: ModuleType, record: Record) -> Record:
     """What our rules answer, in the shape of a record's answer."""
     strategy: Strategy = getattr(rules, record["strategy"])
     new, old = _without_nulls(record["object"]), _without_nulls(record.get("old"))
-    status_write = "sub" in record
-    if status_write and old is not None:
+    facet = record.get("sub", "")
+    if bool(facet) and old is not None:
         new["spec"] = copy.deepcopy(old["spec"])
     elif old is not None and "status" in old:
         new["status"] = copy.deepcopy(old["status"])
@@ -43,7 +43,11 @@ def answer_of(rules: ModuleType, record: Record) -> Record:
         new.pop("status", None)
     strategy.default(new)
     prepare, validate = (
-        (strategy.prepare_status, strategy.validate_status) if status_write else (strategy.prepare, strategy.validate)
+        (strategy.facet_prepare[facet], strategy.facet_faults[facet])
+        if facet in strategy.facet_prepare
+        else (strategy.prepare_status, strategy.validate_status)
+        if facet
+        else (strategy.prepare, strategy.validate)
     )
     prepare(new, copy.deepcopy(old))
     strategy.default(new)

@@ -295,12 +295,8 @@ CERTIFICATE_SIGNING_REQUEST = Strategy(
     prepare_status=_prepare_request_status,
     validate=_request_faults,
     validate_status=partial(_request_faults, may_certify=True),
-    name_rule=_any_name,
-)
-CERTIFICATE_APPROVAL = Strategy(
-    default=_default_request,
-    prepare_status=_prepare_approval,
-    validate_status=partial(_request_faults, may_decide=True),
+    facet_prepare={"approval": _prepare_approval},
+    facet_faults={"approval": partial(_request_faults, may_decide=True)},
     name_rule=_any_name,
 )
 """A CertificateSigningRequest's /approval: the conditions may change there, the certificate may not."""

@@ -54,6 +54,10 @@ def _identity(obj: Object) -> Object:
     return obj
 
 
+def _without_status() -> Object | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
     """What is special about one kind; all else is common to every kind and lives in the server's pipeline.
@@ -76,6 +80,8 @@ class Strategy:
     may_update_unconditionally: bool = True
     """An update without resourceVersion overwrites whatever is there."""
     may_create_on_update: bool = False
+    facet_prepare: Mapping[str, Callable[[Object, Object | None], None]] = field(default_factory=dict)
+    """By subresource: what to do before validation of an update through it."""
     facet_faults: Mapping[str, Callable[[Object, Object], Iterable[Cause]]] = field(default_factory=dict)
     """By subresource: the faults of an update through it, where they are not those of the main URL."""
     takes_strategic_patches: bool = True
@@ -112,6 +118,8 @@ class Resource:
     to_stored: Callable[[Object], Object] = _identity
     from_stored: Callable[[Object], Object] = _identity
     """Change everything but apiVersion and kind, which the server sets; may return the object it was given, changed."""
+    empty_status: Callable[[], Object | None] = _without_status
+    """The status, in the stored version, that an object is born with where it cannot bring one. None: it has none."""
     store_group: str = ""
     deprecation: str = ""
     """The `Warning:` that every use of this version is answered with."""

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pinnace.model.objects import Object
 
 _LEFT_ALONE = frozenset(("metadata", "kind", "apiVersion"))
-_APPROVAL = frozenset(("Approved", "Denied"))
 
 
 def keep_from(old: Object, new: Object, *, facet: str, has_status: bool) -> None:
@@ -86,13 +85,8 @@ def _finalize(new: Object, old: Object) -> None:
 
 
 def _approval(new: Object, old: Object) -> None:
-    """Conditions Approved and Denied come and go here, and nowhere else."""
-    wanted = [one for one in (new.get("status") or {}).get("conditions") or [] if one.get("type") in _APPROVAL]
-    _only(new, old, "")
-    status = {**(old.get("status") or {})}
-    kept = [one for one in status.get("conditions") or [] if one.get("type") not in _APPROVAL]
-    status["conditions"] = [*kept, *wanted]
-    new["status"] = status
+    """Of the status the conditions alone, which decide: the certificate is the signer's."""
+    _only(new, old, "status")
 
 
 _FACETS: dict[str, Callable[[Object, Object], None]] = {

@@ -185,6 +185,8 @@ class Pipeline:
             strategy.prepare(new, old)
         elif facet == "status":
             strategy.prepare_status(new, old)
+        elif facet in strategy.facet_prepare:
+            strategy.facet_prepare[facet](new, old)
         if old is not None and strategy.tracks_generation and facet != "status" and _spec_changed(new, old):
             metadata["generation"] = old["metadata"].get("generation", 0) + 1
         faults: list[Cause] = []
