@@ -12,8 +12,49 @@ from pinnace.kinds.volume_claim_rules import default_claim_spec
 from pinnace.model.objects import Object
 
 _FILE_MODE = 0o644
-_SPEC_SWITCHES = ("hostNetwork", "hostPID", "hostIPC")
-_CONTAINER_SWITCHES = ("stdin", "stdinOnce", "tty")
+# Saying that these are empty, false or zero says nothing, and Kubernetes does not keep it. Of all other fields it does.
+_NOTHING_IN_SPEC = frozenset(
+    {
+        "hostNetwork",
+        "hostPID",
+        "hostIPC",
+        "hostname",
+        "subdomain",
+        "nodeName",
+        "priorityClassName",
+        "serviceAccountName",
+        "serviceAccount",
+        "volumes",
+        "initContainers",
+        "ephemeralContainers",
+        "nodeSelector",
+        "tolerations",
+        "hostAliases",
+        "imagePullSecrets",
+        "readinessGates",
+        "schedulingGates",
+        "topologySpreadConstraints",
+        "resourceClaims",
+        "overhead",
+    }
+)
+_NOTHING_IN_CONTAINER = frozenset(
+    {
+        "stdin",
+        "stdinOnce",
+        "tty",
+        "command",
+        "args",
+        "workingDir",
+        "ports",
+        "env",
+        "envFrom",
+        "volumeMounts",
+        "volumeDevices",
+        "resizePolicy",
+    }
+)
+_NOTHING_IN_MOUNT = frozenset({"readOnly", "subPath", "subPathExpr"})
 _DISABLED_PROJECTIONS = ("clusterTrustBundle", "podCertificate")
 _domain_part = "(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
 _path_part = "[a-z0-9]+(?:(?:[.]|_|__|-+)[a-z0-9]+)*"
@@ -96,9 +137,13 @@ def default_pod_spec(spec: Object) -> None:
         spec["securityContext"] = {}
     if not spec.get("schedulerName"):
         spec["schedulerName"] = "default-scheduler"
-    for name in _SPEC_SWITCHES:
-        if spec.get(name) is False:
-            del spec[name]
+    _drop_nothings(spec, _NOTHING_IN_SPEC)
+
+
+def _drop_nothings(holder: Object, names: frozenset[str]) -> None:
+    if not all(holder.values()):
+        for name in [name for name, value in holder.items() if not value and name in names]:
+            del holder[name]
 
 
 def _default_container(container: Object) -> None:
@@ -108,9 +153,14 @@ def _default_container(container: Object) -> None:
                 port["protocol"] = "TCP"
     if env := container.get("env"):
         for variable in env:
-            source = variable.get("valueFrom")
-            if source is not None:
-                _default_env_source(source)
+            if "valueFrom" in variable:
+                _default_env_source(variable["valueFrom"])
+            if variable.get("value") == "":
+                del variable["value"]
+    if mounts := container.get("volumeMounts"):
+        for mount in mounts:
+            if len(mount) > 2:
+                _drop_nothings(mount, _NOTHING_IN_MOUNT)
     resources = container.get("resources")
     if resources is None:
         container["resources"] = {}
@@ -132,9 +182,7 @@ def _default_container(container: Object) -> None:
         container["terminationMessagePolicy"] = "File"
     if not container.get("imagePullPolicy"):
         container["imagePullPolicy"] = pull_policy(container.get("image", ""))
-    for name in _CONTAINER_SWITCHES:
-        if container.get(name) is False:
-            del container[name]
+    _drop_nothings(container, _NOTHING_IN_CONTAINER)
 
 
 @lru_cache(maxsize=4096)
