@@ -40,6 +40,8 @@ _DEPRECATED_VOLUMES = {
 }
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_PLACEMENT_FIELDS = frozenset({"nodeSelector", "affinity", "topologySpreadConstraints"})
+_REPEATING_FIELDS = frozenset({"hostAliases", "imagePullSecrets", "overhead"})
 _NO_SELECTOR = "a null labelSelector results in matching no pod"
 
 
@@ -48,7 +50,8 @@ def template_warnings(template: Object, path: str) -> Iterator[str]:
     spec = template.get("spec") or {}
     metadata = template.get("metadata") or {}
     prefix = f"{path}." if path else ""
-    yield from _placement_warnings(spec, f"{prefix}spec")
+    if not _PLACEMENT_FIELDS.isdisjoint(spec):
+        yield from _placement_warnings(spec, f"{prefix}spec")
     annotations = metadata.get("annotations") or {}
     for key, message in _DEPRECATED_ANNOTATIONS.items():
         if key in annotations:
@@ -56,11 +59,13 @@ def template_warnings(template: Object, path: str) -> Iterator[str]:
     if "volumes" in spec:
         yield from _volume_warnings(spec["volumes"], f"{prefix}spec.volumes")
         yield from _overlap_warnings(spec["volumes"])
-    yield from _repetition_warnings(spec, f"{prefix}spec")
+    if not _REPEATING_FIELDS.isdisjoint(spec):
+        yield from _repetition_warnings(spec, f"{prefix}spec")
     if annotations:
         yield from _profile_warnings(spec, annotations, prefix)
     for container, where in containers_with_paths(spec, f"{prefix}spec"):
-        yield from _fraction_warnings(container.get("resources") or {}, f"{where}.resources")
+        if resources := container.get("resources"):
+            yield from _fraction_warnings(resources, f"{where}.resources")
         if len(container.get("env", ())) > 1:
             yield from _env_warnings(container["env"], f"{where}.env")
     yield from _port_warnings(spec, f"{prefix}spec")
@@ -69,9 +74,9 @@ def template_warnings(template: Object, path: str) -> Iterator[str]:
             f"{prefix}spec.terminationGracePeriodSeconds: must be >= 0; "
             "negative values are invalid and will be treated as 1"
         )
-    for field in ("podAffinity", "podAntiAffinity"):
-        yield from _selector_warnings((spec.get("affinity") or {}).get(field) or {}, f"{prefix}spec.affinity.{field}")
-    for index, server in enumerate((spec.get("dnsConfig") or {}).get("nameservers", ())):
+    for field in ("podAffinity", "podAntiAffinity") if spec.get("affinity") else ():
+        yield from _selector_warnings(spec["affinity"].get(field) or {}, f"{prefix}spec.affinity.{field}")
+    for index, server in enumerate(spec["dnsConfig"].get("nameservers", ())) if "dnsConfig" in spec else ():
         yield from ip_warnings(server, f"{prefix}spec.dnsConfig.nameservers[{index}]")
     for index, alias in enumerate(spec.get("hostAliases", ())):
         yield from ip_warnings(alias.get("ip", ""), f"{prefix}spec.hostAliases[{index}].ip")
@@ -185,7 +190,7 @@ def _repetition_warnings(spec: Object, path: str) -> Iterator[str]:
 def _fraction_warnings(resources: Object, path: str) -> Iterator[str]:
     for name in ("memory", "ephemeral-storage"):
         for what in ("limits", "requests", "overhead"):
-            amount = (resources.get(what) or {}).get(name)
+            amount = resources[what].get(name) if what in resources else None
             if amount is not None and str(amount).endswith("m") and parse(amount).milli_value % 1000:
                 shown = parse(amount)
                 yield f'{path}.{what}[{name}]: fractional byte value "{shown}" is invalid, must be an integer'
