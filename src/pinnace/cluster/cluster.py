@@ -137,6 +137,7 @@ async def build(
             pipeline=pipeline,
             ownerships=ownerships,
             reviews=Reviews(authorizer=authorizer, tokens=known_tokens, clock=clock),
+            schema_of=definitions.of_kind,
             clock=clock,
         ),
         pages=Pages(

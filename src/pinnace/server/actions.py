@@ -83,7 +83,7 @@ def bound(call: Call, binding: Object, now: str) -> Edit:
     """The pod, assigned to the node that the binding names."""
     target = binding.get("target") or {}
     faults = []
-    if target.get("kind", "Node") not in ("", "Node"):
+    if target.get("kind") not in (None, "", "Node"):
         faults.append(causes.not_supported("target.kind", target["kind"], ["Node", "<empty>"]))
     if not target.get("name"):
         faults.append(causes.required("target.name"))

@@ -23,6 +23,7 @@ from pinnace.server.calls import Call, understand
 from pinnace.server.messages import Answer, Request, Response, Stream
 from pinnace.server.metrics import Metrics
 from pinnace.server.verbs import Outcome, Verbs
+from pinnace.store import store as stores
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ _JSON = b"application/json"
 _PLAIN_TEXT = b"text/plain; charset=utf-8"
 _NO_CACHE = b"Cache-Control: no-cache, private\r\n"
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
 _BROWSERS = (b"curl", b"Wget", b"Mozilla/5.0")
 
 
@@ -86,7 +88,9 @@ class Api:
                 if call is not None:
                     return self._objects(call)
                 if segments[-1] != "" or len(segments) > 4:
-                    self._authorizer.authorize(user, Action(request.method.lower(), path=request.path))
+                    self._authorizer.authorize(user, Action(_method_verb(request), path=request.path))
+                    if segments[0] == "apis" and not self._registry.has_group_version(segments[1], segments[2]):
+                        return Response(404, self._head(_PLAIN_TEXT), b"404 page not found\n")
                     raise errors.NoSuchPath()
             self._authorizer.authorize(user, Action(_method_verb(request), path=request.path))
             page = self._pages.answer(request, segments, user)
@@ -119,19 +123,23 @@ class Api:
                 if isinstance(answer, Response | Stream):
                     self._metrics.observe(call, answer.status, time.perf_counter() - started)
                     return answer
-                return answer
+                return self._later(call, answer, started)
         except errors.ApiError as refusal:
             self._metrics.observe(call, refusal.code, time.perf_counter() - started)
             return self._refused(call.request, refusal, call.warnings)
         return self._later(call, outcome, started)
 
-    async def _later(self, call: Call, outcome: Awaitable[Outcome], started: float) -> Answer:
+    async def _later(self, call: Call, outcome: Awaitable[Outcome | Response], started: float) -> Answer:
         self._metrics.in_flight += 1
         try:
-            answer = self._shown(call, await outcome)
+            found = await outcome
+            answer = self._shown(call, found) if isinstance(found, Outcome) else found
             done = answer if isinstance(answer, Response | Stream) else await answer
         except errors.ApiError as refusal:
             done = self._refused(call.request, refusal, call.warnings)
+        except stores.StoreError as problem:
+            log.error("%s %s: %s", call.request.method, call.request.target, problem)
+            done = self._refused(call.request, errors.InternalError(str(problem)), call.warnings)
         finally:
             self._metrics.in_flight -= 1
         self._metrics.observe(call, done.status, time.perf_counter() - started)
@@ -208,7 +216,7 @@ def _is_pretty(request: Request) -> bool:
     if not request.raw_query or "pretty" not in request.raw_query:
         return request.headers.get(b"user-agent", b"").startswith(_BROWSERS)
     asked = request.parameter("pretty")
-    return asked is not None and asked not in ("0", "false")
+    return asked in _TRUE
 
 
 def _indented(body: bytes) -> bytes:

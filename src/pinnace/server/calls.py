@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+
+import orjson
 
 from pinnace.auth.users import User
 from pinnace.model import causes, errors
@@ -13,6 +16,7 @@ from pinnace.server.messages import Request
 _VERB_OF_METHOD = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 _NAMESPACE_SUBRESOURCES = frozenset(("status", "finalize"))
 _FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
+_NUMBER = re.compile("[+-]?[0-9]{1,40}", re.ASCII)
 
 
 @dataclass(slots=True, eq=False)
@@ -47,10 +51,12 @@ class Call:
         given = self.request.parameter(name)
         if not given:
             return None
-        try:
-            return int(given)
-        except ValueError:
-            raise errors.BadRequest(f'strconv.ParseInt: parsing "{given}": invalid syntax') from None
+        if not _NUMBER.fullmatch(given):
+            raise errors.BadRequest(f"strconv.ParseInt: parsing {orjson.dumps(given).decode()}: invalid syntax")
+        number = int(given)
+        if number.bit_length() > 63:
+            raise errors.BadRequest(f'strconv.ParseInt: parsing "{given}": value out of range')
+        return number
 
     @property
     def is_dry_run(self) -> bool:

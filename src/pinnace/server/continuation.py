@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import orjson
 
 from pinnace.model import errors
+from pinnace.server.bodies import Malformed, parse_json
 
 LATEST = -1
 """In a token: go on with what is there now, whatever changed since."""
@@ -36,25 +37,24 @@ class Continuation:
     @classmethod
     def decode(cls, token: str) -> Continuation:
         try:
-            raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
-            found = orjson.loads(raw)
-            version, revision, start = found["v"], found["rv"], found["start"]
-        except (binascii.Error, ValueError, TypeError, KeyError) as problem:
-            raise errors.BadRequest(f"invalid continue token: continue key is not valid: {problem}") from None
+            raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        except (binascii.Error, ValueError):
+            raise _invalid("illegal base64 data") from None
+        try:
+            found = parse_json(raw)
+        except Malformed as problem:
+            raise _invalid(str(problem)) from None
+        if not isinstance(found, dict):
+            raise _invalid("json: cannot unmarshal into Go value of type storage.continueToken")
+        version, revision, start = found.get("v"), found.get("rv"), found.get("start")
         if version != _VERSION:
-            raise errors.BadRequest(
-                "invalid continue token: continue key is not valid: server does not recognize this encoded version"
-                f" {orjson.dumps(version).decode()}"
-            )
-        if not isinstance(revision, int) or not isinstance(start, str) or revision == 0 or revision < LATEST:
-            raise errors.BadRequest(
-                f"invalid continue token: continue key is not valid: incorrect encoded start resourceVersion"
-                f" {orjson.dumps(revision).decode()} (version {_VERSION})"
-            )
-        if not start or ".." in start.split("/") or start.startswith("/"):
-            raise errors.BadRequest(
-                f"invalid continue token: continue key is not valid: {orjson.dumps(start).decode()}"
-            )
+            raise _invalid(f"server does not recognize this encoded version {version}")
+        if type(revision) is not int or revision == 0 or revision < LATEST or revision.bit_length() > 63:
+            raise _invalid(f"incorrect encoded start resourceVersion (version {_VERSION})")
+        if not isinstance(start, str) or not start:
+            raise _invalid(f"missing start key (version {_VERSION})")
+        if ".." in start.split("/") or start.startswith("/"):
+            raise _invalid(orjson.dumps(start).decode())
         return cls(revision, start.rstrip("\0"))
 
     def expired(self) -> errors.Expired:
@@ -62,3 +62,7 @@ class Continuation:
         error = errors.Expired(_TOO_OLD)
         error.list_metadata = {"continue": Continuation(LATEST, self.after).encode()}
         return error
+
+
+def _invalid(why: str) -> errors.BadRequest:
+    return errors.BadRequest(f"invalid continue token: continue key is not valid: {why}")

@@ -31,6 +31,8 @@ Decode = Callable[[Object], Object]
 
 def creation(call: Call, obj: Object) -> Edit:
     def edit(live: Object | None) -> Object:
+        if obj["metadata"].get("resourceVersion"):
+            raise errors.BadRequest("resourceVersion should not be set on objects to be created")
         if live is not None:
             raise call.already_exists(obj["metadata"]["name"])
         return obj
@@ -38,10 +40,12 @@ def creation(call: Call, obj: Object) -> Edit:
     return edit
 
 
-def replacement(call: Call, obj: Object) -> Edit:
+def replacement(call: Call, read: Callable[[], Object]) -> Edit:
+    """`read` gives the client's object afresh for each attempt, since a write changes what it is given."""
     strategy = call.resource.strategy
 
     def edit(live: Object | None) -> Object:
+        obj = read()
         if live is None:
             if strategy.may_create_on_update and not call.subresource:
                 return obj

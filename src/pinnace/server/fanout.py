@@ -82,6 +82,7 @@ class Fanout:
         self._watchers: dict[tuple[str, str], set[Watcher]] = {}
         self._progress: list[Callable[[int], None]] = []
         self.revision = 0
+        self._loaded = 0
 
     def on_progress(self, callback: Callable[[int], None]) -> None:
         """Call back with the newest revision after every commit."""
@@ -94,18 +95,21 @@ class Fanout:
         """Read everything that is stored, then follow the store."""
         self._store.follow(self.follow)
         page = await self._store.list("/registry/")
-        self.revision = max(self.revision, page.revision)
+        self.revision = self._loaded = max(self.revision, page.revision)
         for record in page.records:
             prefix, key = split_key(record.key)
             shelf = self.shelf(prefix)
             known = shelf.entries.get(key)
             if known is None or known.revision < record.revision:
                 shelf.load(key, Entry(stamp(record.value, record.revision), record.revision))
+        for shelf in self._shelves.values():  # Those that were followed before they were loaded know no more either.
+            shelf.recent_since = max(shelf.recent_since, page.revision)
+            shelf.changed = max(shelf.changed, page.revision)
 
     def shelf(self, prefix: str) -> Shelf:
         found = self._shelves.get(prefix)
         if found is None:
-            found = self._shelves[prefix] = Shelf(prefix, revision=self.revision)
+            found = self._shelves[prefix] = Shelf(prefix, revision=self._loaded)
         return found
 
     def counts(self) -> dict[str, int]:

@@ -34,9 +34,15 @@ def read_patch(body: bytes, media_type: str) -> Any:
     """The patch: a list of operations for a JSON patch, an object for all others."""
     if media_type in APPLY_PATCHES:
         try:
-            return read_yaml(body).value
+            applied = read_yaml(body).value
         except YamlFault as fault:
             raise errors.BadRequest(f"error decoding YAML: error converting YAML to JSON: {fault}") from None
+        if applied is not None and not isinstance(applied, dict):
+            raise errors.BadRequest(
+                "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal "
+                f"{_GO_FORMS.get(type(applied), 'null')} into Go value of type map[string]interface {{}}"
+            )
+        return applied
     lead = "" if media_type == STRATEGIC_PATCH else "error decoding patch: "
     try:
         document = parse_json(body)

@@ -31,7 +31,6 @@ from pinnace.store import store as stores
 
 NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_GENERATED = 63 - 5
-_GENERATE_ATTEMPTS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +42,21 @@ class Written:
     is_deleted: bool = False
 
 
+class Reservation(Protocol):
+    """What one write has taken. Either method ends it."""
+
+    def keep(self) -> None:
+        """The write is through: what the object no longer uses is free."""
+
+    def give_back(self) -> None:
+        """The write came to nothing: all is as it was."""
+
+
 class Reservations(Protocol):
     """Things that exist once in the cluster and are given out on a write: service addresses and node ports."""
 
-    def reserve(self, resource: Resource, new: Object, old: Object | None) -> Callable[[], None]:
-        """Fill in and take what the object needs; the answer gives it back if the write fails."""
+    def reserve(self, resource: Resource, new: Object, old: Object | None) -> Reservation:
+        """Fill in and take what the object needs. Raises Invalid for what somebody else has."""
 
     def release(self, resource: Resource, old: Object) -> None:
         """The object is gone: what it held is free."""
@@ -85,24 +94,26 @@ class Pipeline:
                 new = self._edited(call, edit, entry, old)
                 review = _review(call, new, old, options)
                 await self._admission.mutate(review)
-                give_back = self._reservations.reserve(call.resource, new, old)
+                reservation = self._reservations.reserve(call.resource, new, old)
                 try:
                     self._finish(call, new, old)
                     await self._admission.validate(review)
                     if entry is not None and _is_unchanged(new, old):
-                        return Written(entry)
-                    if entry is not None and deletion.is_finished(call.resource, new):
+                        done: Written | None = Written(entry)
+                    elif entry is not None and deletion.is_finished(call.resource, new):
                         done = await self._remove(call, entry, shown=new)
                     else:
                         done = await self._store_object(call, entry, new)
                 except BaseException:
-                    give_back()
+                    reservation.give_back()
                     raise
+                if done is None or done.is_deleted or call.is_dry_run:
+                    reservation.give_back()
+                else:
+                    reservation.keep()
                 if done is not None:
-                    if call.is_dry_run:
-                        give_back()
                     return done
-                give_back()  # Lost a race: edit the newer object, or let the edit refuse it.
+                # Lost a race: edit the newer object, or let the edit refuse it.
         finally:
             self._end_turn(key, turn)
 
@@ -141,7 +152,7 @@ class Pipeline:
         """The edit's result as it would be stored, with defaults and with its fields' owners."""
         resource = call.resource
         live = old
-        if entry is not None and (resource.is_converted or call.verb == "patch"):
+        if entry is not None and (resource.is_converted or call.verb == "patch" or call.subresource):
             live = in_version(entry.decode(), resource)  # Shared with the result, so not to be shared with `old`.
         new = edit(live)
         if resource.kind == resource.stored:
@@ -172,7 +183,6 @@ class Pipeline:
             metadata.pop("selfLink", None)
             metadata["uid"] = str(uuid.uuid4())
             metadata["creationTimestamp"] = to_rfc3339(self._clock.now())
-            metadata.pop("generation", None)
             if resource.has_status and not strategy.keeps_status_on_create:
                 new.pop("status", None)
                 if (status := resource.empty_status()) is not None:
@@ -208,12 +218,12 @@ class Pipeline:
         if call.is_dry_run:
             return Written(_dry(value, entry), is_created=entry is None)
         try:
-            await self._store.put(self._store_key(call), value, expected=entry.revision if entry else 0)
+            revision = await self._store.put(self._store_key(call), value, expected=entry.revision if entry else 0)
         except stores.Conflict:
             return None
         written = self._current(call)
-        if written is None:  # Deleted again before this writer was woken: show what it wrote.
-            written = Entry(stamp(value, self._fanout.revision), self._fanout.revision)
+        if written is None or written.revision != revision:  # Changed again already: show what this writer wrote.
+            written = Entry(stamp(value, revision), revision)
         return Written(written, is_created=entry is None)
 
     async def _remove(self, call: Call, entry: Entry, *, shown: Object | None = None) -> Written | None:

@@ -27,6 +27,7 @@ BOOKMARK_SECONDS = 60.0
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _MATCHES = ("Exact", "NotOlderThan")
 _FRESHNESS_SECONDS = 3.0
+_LONGEST_WATCH = 10 * 365 * 86400
 
 Body = bytes | list[bytes]
 
@@ -42,9 +43,10 @@ class ListOptions:
 class Reader:
     """Get, list and watch, over the shelves of a `Fanout`."""
 
-    def __init__(self, fanout: Fanout, store: stores.Store) -> None:
+    def __init__(self, fanout: Fanout, store: stores.Store, *, bookmark_seconds: float = BOOKMARK_SECONDS) -> None:
         self._fanout = fanout
         self._store = store
+        self._bookmark_seconds = bookmark_seconds
 
     def entry(self, call: Call) -> Entry:
         """The object that a call names, as it is now."""
@@ -65,6 +67,8 @@ class Reader:
         shelf = self._fanout.shelf(call.resource.prefix)
         if options.continuation is not None:
             at = options.continuation.revision
+            if at > self._fanout.revision:
+                raise too_large_revision(at, self._fanout.revision)
             if at == LATEST or at >= shelf.changed:
                 return self._page(shelf, chosen, form, options, revision=self._fanout.revision if at == LATEST else at)
             return self._page_of_history(shelf, chosen, form, options, at)
@@ -80,8 +84,10 @@ class Reader:
         plan = watch_options(call)
         chosen = selection_of(call)
         shelf = self._fanout.shelf(call.resource.prefix)
-        seconds = call.number("timeoutSeconds") or random.uniform(1800, 3600)
-        return _Watch(self._fanout, self._store, shelf, chosen, form, plan, float(seconds)).start
+        asked = call.number("timeoutSeconds") or 0
+        seconds = float(min(asked, _LONGEST_WATCH)) if asked > 0 else random.uniform(1800, 3600)
+        watch = _Watch(self._fanout, self._store, shelf, chosen, form, plan, seconds, self._bookmark_seconds)
+        return watch.start
 
     # One page.
 
@@ -171,6 +177,7 @@ class _Watch:
         form: Form,
         options: WatchOptions,
         seconds: float,
+        bookmark_seconds: float,
     ) -> None:
         self._fanout = fanout
         self._store = store
@@ -179,6 +186,8 @@ class _Watch:
         self._form = form
         self._options = options
         self._seconds = seconds
+        self._bookmark_seconds = bookmark_seconds
+        self._allowed = MAX_BUFFERED
         self._timers: list[asyncio.TimerHandle] = []
         self._watcher = Watcher(
             namespace=chosen.namespace,
@@ -193,8 +202,6 @@ class _Watch:
         self._deadline = loop.time() + self._seconds
         sink.on_close(self._end)
         self._timers.append(loop.call_later(self._seconds, sink.finish))
-        if self._options.bookmarks:
-            self._schedule_bookmark()
         since = self._options.since
         if since is None:
             self._send_initial()
@@ -202,8 +209,17 @@ class _Watch:
             return self._catch_up(since)
         else:
             self._send_events(list(self._shelf.since(since)))
-        self._fanout.join(self._shelf.prefix, self._watcher)
+        self._join()
         return None
+
+    def _join(self) -> None:
+        """From here on the client gets every change as it is made, and bookmarks, which say that it has."""
+        if self._sink.closed:
+            return
+        self._allowed = MAX_BUFFERED + self._sink.buffered  # What it asked for at the start is not held against it.
+        self._fanout.join(self._shelf.prefix, self._watcher)
+        if self._options.bookmarks:
+            self._schedule_bookmark()
 
     def _send_initial(self) -> None:
         lines: list[bytes] = []
@@ -254,22 +270,22 @@ class _Watch:
             self._sink.finish()
             return
         self._send_events(list(self._shelf.since(since)))
-        self._fanout.join(self._shelf.prefix, self._watcher)
+        self._join()
         ended = asyncio.Event()
         self._sink.on_close(ended.set)
         await ended.wait()
 
     def _deliver(self, chunk: bytes) -> None:
         self._sink.write(chunk)
-        if self._sink.buffered > MAX_BUFFERED:
+        if self._sink.buffered > self._allowed:
             self._sink.finish()
             self._end()
 
     def _schedule_bookmark(self) -> None:
         loop = asyncio.get_running_loop()
         left = self._deadline - loop.time()
-        delay = min(BOOKMARK_SECONDS, left - 2) if left > 2 else left / 2
-        if delay > 0.05:
+        delay = min(self._bookmark_seconds, left - 2) if left > 2 else min(self._bookmark_seconds, left / 2)
+        if delay > 0.05 or self._bookmark_seconds < left:
             self._timers = [timer for timer in self._timers if not timer.cancelled()][:1]
             self._timers.append(loop.call_later(delay, self._send_bookmark))
 
@@ -288,7 +304,7 @@ class _Watch:
 
 
 def list_options(call: Call) -> ListOptions:
-    limit = call.number("limit") or 0
+    limit = max(0, call.number("limit") or 0)
     token, wanted, match = call.text("continue"), call.text("resourceVersion"), call.text("resourceVersionMatch")
     faults = []
     if call.text("sendInitialEvents"):
@@ -314,9 +330,10 @@ def list_options(call: Call) -> ListOptions:
             )
     _refuse(faults)
     if token:
+        continuation = Continuation.decode(token)
         if wanted and wanted != "0":
             raise errors.BadRequest("specifying resource version is not allowed when using continue")
-        return ListOptions(limit, Continuation.decode(token), 0, is_exact=False)
+        return ListOptions(limit, continuation, 0, is_exact=False)
     revision = _revision(wanted) if wanted else 0
     is_exact = match == "Exact" or (not match and limit > 0 and revision > 0)
     return ListOptions(limit, None, revision, is_exact=is_exact)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import random
-from collections.abc import Callable
 from typing import Any
 
 from pinnace.model import causes, errors
@@ -14,8 +13,23 @@ from pinnace.model.resources import Resource
 NODE_PORTS = range(30000, 32768)
 
 
-def _nothing_to_give_back() -> None:
-    return None
+class Reservation:
+    """What one write has taken, and what it will have freed when it is through."""
+
+    def __init__(self, addresses: set[str], ports: set[int]) -> None:
+        self._addresses, self._ports = addresses, ports
+        self.taken_addresses: list[str] = []
+        self.taken_ports: list[int] = []
+        self.unused_addresses: set[str] = set()
+        self.unused_ports: set[int] = set()
+
+    def keep(self) -> None:
+        self._addresses.difference_update(self.unused_addresses)
+        self._ports.difference_update(self.unused_ports)
+
+    def give_back(self) -> None:
+        self._addresses.difference_update(self.taken_addresses)
+        self._ports.difference_update(self.taken_ports)
 
 
 class ServiceReservations:
@@ -31,34 +45,27 @@ class ServiceReservations:
         self._addresses.update(_addresses_of(service))
         self._ports.update(_ports_of(service))
 
-    def reserve(self, resource: Resource, new: Object, old: Object | None) -> Callable[[], None]:
+    def reserve(self, resource: Resource, new: Object, old: Object | None) -> Reservation:
+        reservation = Reservation(self._addresses, self._ports)
         if resource.plural != "services" or resource.group:
-            return _nothing_to_give_back
+            return reservation
         spec = new.setdefault("spec", {})
         held_addresses = set(_addresses_of(old)) if old else set()
         held_ports = set(_ports_of(old)) if old else set()
-        taken_addresses: list[str] = []
-        taken_ports: list[int] = []
-
-        def give_back() -> None:
-            self._addresses.difference_update(taken_addresses)
-            self._ports.difference_update(taken_ports)
-
         try:
             if spec.get("type") == "ExternalName":
                 if old is not None and (old.get("spec") or {}).get("type") != "ExternalName":
                     for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
                         spec.pop(name, None)
             else:
-                self._take_address(new, held_addresses, taken_addresses)
-            self._take_ports(new, held_ports, taken_ports)
+                self._take_address(new, held_addresses, reservation.taken_addresses)
+            self._take_ports(new, held_ports, reservation.taken_ports)
         except errors.ApiError:
-            give_back()
+            reservation.give_back()
             raise
-        if old is not None:  # What the service no longer uses is free again once this write is through.
-            self._addresses.difference_update(held_addresses - set(_addresses_of(new)))
-            self._ports.difference_update(held_ports - set(_ports_of(new)))
-        return give_back
+        reservation.unused_addresses = held_addresses - set(_addresses_of(new))
+        reservation.unused_ports = held_ports - set(_ports_of(new))
+        return reservation
 
     def release(self, resource: Resource, old: Object) -> None:
         if resource.plural == "services" and not resource.group:

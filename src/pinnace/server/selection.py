@@ -34,9 +34,10 @@ def selection_of(call: Call) -> Selection:
     fields = None
     if field_text:
         chosen = _field_selector(field_text, call.resource)
-        for requirement in chosen.requirements:
-            if requirement.field == "metadata.name" and requirement.operator == "=" and not name:
-                name = requirement.value
+        asked = [one.value for one in chosen.requirements if one.field == "metadata.name" and one.operator == "="]
+        if name and asked[:1] != [name]:
+            raise errors.BadRequest("fieldSelector metadata.name doesn't match requested name")
+        name = asked[0] if asked else ""
         fields = _field_test(chosen, call.resource)
     elif name:
         fields = _only_named(name)

@@ -87,8 +87,8 @@ class Shelf:
     def __init__(self, prefix: str, *, revision: int) -> None:
         self.prefix = prefix
         self.entries: dict[str, Entry] = {}
-        self.changed = 0
-        """The revision of the last change here."""
+        self.changed = revision
+        """The revision of the last change here, or of the start, before which more may have changed than is known."""
         self.recent: deque[Event] = deque()
         self.recent_since = revision
         """Every change after this revision is in `recent`."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from pinnace.kinds import empty_fields
 from pinnace.model import causes, errors, quantity
 from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.metadata import manager_faults
@@ -17,6 +18,7 @@ from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import Registry, Resource
 from pinnace.schema import gotext
 from pinnace.schema.decode import DecodeError, Decoder, Decoders
+from pinnace.schema.shape import Schema
 from pinnace.server import actions, bodies, edits
 from pinnace.server.bodies import Body, FieldValidation
 from pinnace.server.calls import Call
@@ -24,8 +26,8 @@ from pinnace.server.deletion import DeleteOptions
 from pinnace.server.facets import FACETS
 from pinnace.server.fanout import Fanout
 from pinnace.server.messages import Sink
-from pinnace.server.negotiation import Answer as Accepted
 from pinnace.server.negotiation import OFFERED, negotiate
+from pinnace.server.negotiation import Answer as Accepted
 from pinnace.server.ownership import Ownerships
 from pinnace.server.patch_bodies import patch_type, read_patch
 from pinnace.server.pipeline import Pipeline, Written, generated_name, manager_name
@@ -38,7 +40,9 @@ from pinnace.server.shelves import Entry
 _GENERATE_ATTEMPTS = 8
 _DELETED_AT_ONCE = 64
 _JSON = b"application/json"
-_DELETE_OPTIONS = "DeleteOptions"
+_DELETE_OPTIONS = Kind("", "v1", "DeleteOptions")
+_SCHEME = "pkg/api/legacyscheme/scheme.go:30"
+_META_SCHEME = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,7 @@ class Verbs:
         pipeline: Pipeline,
         ownerships: Ownerships,
         reviews: Reviews,
+        schema_of: Callable[[Kind], Schema | None],
         clock: Clock,
     ) -> None:
         self._registry = registry
@@ -73,8 +78,9 @@ class Verbs:
         self._pipeline = pipeline
         self._ownerships = ownerships
         self._reviews = reviews
+        self._schema_of = schema_of
         self._clock = clock
-        self._decoders = Decoders(quantity=quantity.canonical)
+        self._decoders = Decoders(quantity=quantity.canonical, empty_fields=empty_fields.of_type)
         self._compiled: dict[int, tuple[Resource, Decoder]] = {}
         self._forms: dict[tuple[int, Accepted, str], tuple[Resource, Form]] = {}
         self._writers: dict[str, Callable[[Call], Awaitable[Outcome]]] = {
@@ -153,6 +159,10 @@ class Verbs:
             return self._show(call, await self._pipeline.write(call, edits.creation(call, obj)), 201)
         prefix = metadata.get("generateName")
         for attempt in range(_GENERATE_ATTEMPTS):
+            if attempt:  # The write that failed has changed the object.
+                obj = self._object(call)
+                metadata = _metadata_of(obj)
+                _match_namespace(call, metadata)
             if prefix:
                 call.name = metadata["name"] = generated_name(prefix)
             try:
@@ -164,12 +174,17 @@ class Verbs:
 
     async def _update(self, call: Call) -> Outcome:
         _check_manager(call, "UpdateOptions")
+        ready = [self._replacing(call)]
+        edit = edits.replacement(call, lambda: ready.pop() if ready else self._replacing(call))
+        written = await self._pipeline.write(call, edit)
+        return self._show(call, written, 201 if written.is_created else 200)
+
+    def _replacing(self, call: Call) -> Object:
         obj = self._object(call)
         metadata = _metadata_of(obj)
         _match_name(call, metadata)
         _match_namespace(call, metadata)
-        written = await self._pipeline.write(call, edits.replacement(call, obj))
-        return self._show(call, written, 201 if written.is_created else 200)
+        return obj
 
     async def _patch(self, call: Call) -> Outcome:
         written = await self._pipeline.write(call, self._patch_edit(call))
@@ -179,7 +194,7 @@ class Verbs:
         content_type = patch_type(call.request.headers.get(b"content-type", b"").decode("latin-1"))
         _check_manager(call, "PatchOptions", is_apply=content_type in edits.APPLY_PATCHES)
         if content_type in edits.APPLY_PATCHES:
-            applied = read_patch(call.request.body, content_type)
+            applied = read_patch(call.request.body, content_type) or {}
             self._check_applied(call, applied)
             return edits.Application(
                 call=call,
@@ -188,7 +203,7 @@ class Verbs:
                 force=call.flag("force"),
                 now=to_rfc3339(self._clock.now()),
                 ownership=self._ownerships.of(call),
-                decode=lambda merged: self._patched(call, merged, merged),
+                decode=lambda merged: self._patched(call, merged, None),
             )
         if call.text("force"):
             fault = causes.forbidden("force", "may not be specified for non-apply patch")
@@ -198,7 +213,7 @@ class Verbs:
             raise errors.UnsupportedMediaType([edits.JSON_PATCH, edits.MERGE_PATCH, *sorted(edits.APPLY_PATCHES)])
 
         def decode(wanted: Object) -> Object:
-            decoded = self._patched(call, wanted, document if content_type == edits.STRATEGIC_PATCH else wanted)
+            decoded = self._patched(call, wanted, document if content_type == edits.STRATEGIC_PATCH else None)
             metadata = _metadata_of(decoded)
             _match_name(call, metadata)
             _match_namespace(call, metadata)
@@ -207,8 +222,6 @@ class Verbs:
         return edits.patch(call, content_type, document, decode)
 
     def _check_applied(self, call: Call, applied: Any) -> None:
-        if not isinstance(applied, dict):
-            raise errors.BadRequest("error decoding YAML: the body is not an object")
         kind = call.resource.kind
         found = Kind.parse(str(applied.get("apiVersion", "")), str(applied.get("kind", "")))
         if found != kind:
@@ -219,18 +232,14 @@ class Verbs:
         _match_namespace(call, dict(metadata))
 
     async def _delete(self, call: Call) -> Outcome:
-        raw = self._delete_options(call)
-        options = DeleteOptions.of(raw)
-        if options.is_dry_run:
-            call.request.query["dryRun"] = ["All"]
+        raw, options = self._delete_options(call)
         written = await self._pipeline.delete(call, options, raw_options=raw)
         if not written.is_deleted or call.resource.strategy.answers_with_deleted:
             return self._show(call, written, 200)
         return Outcome(body=_success(call, written.entry))
 
     async def _delete_collection(self, call: Call) -> Outcome:
-        raw = self._delete_options(call)
-        options = DeleteOptions.of(raw)
+        raw, options = self._delete_options(call)
         chosen = selection_of(call)
         shelf = self._fanout.shelf(call.resource.prefix)
         keys = [
@@ -254,21 +263,25 @@ class Verbs:
         await asyncio.gather(*(delete(key) for key in keys))
         return Outcome(body=listed, wants_yaml=accepted.is_yaml)
 
-    def _delete_options(self, call: Call) -> Object:
-        """From the body, or from the query where there is no body."""
-        if call.request.body:
-            content_type = call.request.headers.get(b"content-type", b"").decode("latin-1")
-            return _read_delete_options(call.request.body, content_type)
-        options: Object = {}
-        grace = call.number("gracePeriodSeconds")
-        if grace is not None:
-            options["gracePeriodSeconds"] = grace
-        if call.text("propagationPolicy"):
-            options["propagationPolicy"] = call.text("propagationPolicy")
-        if call.request.parameter("orphanDependents") is not None:
-            options["orphanDependents"] = call.flag("orphanDependents")
-        if "dryRun" in call.request.query:
-            options["dryRun"] = call.request.query["dryRun"]
+    def _delete_options(self, call: Call) -> tuple[Object, DeleteOptions]:
+        """As they came, and as they are meant."""
+        raw = self._read_delete_options(call) if call.request.body else _delete_options_of_query(call)
+        return raw, _meant(call, raw)
+
+    def _read_delete_options(self, call: Call) -> Object:
+        """DeleteOptions may be of any version, and say no kind at all."""
+        content_type = call.request.headers.get(b"content-type", b"").decode("latin-1")
+        options = bodies.read_untyped(call.request.body, content_type)
+        kind = options.get("kind") or _DELETE_OPTIONS.name
+        if kind != _DELETE_OPTIONS.name:
+            version = options.get("apiVersion", "")
+            raise errors.BadRequest(
+                f'no kind "{kind}" is registered for version "{version}" in scheme "{_META_SCHEME}"'
+            )
+        try:
+            self._decoder_of(_DELETE_OPTIONS)(options)
+        except DecodeError as problem:
+            raise errors.BadRequest(str(problem)) from None
         return options
 
     # Subresources that are not the object.
@@ -281,7 +294,7 @@ class Verbs:
             case "scale", "update" | "patch":
                 return self._rescale(call)
             case "binding", "create":
-                return self._bind(call, self._read(call).obj)
+                return self._bind(call, self._message(call))
             case "eviction", "create":
                 return self._evict(call)
             case _, "create" if (review := self._reviews.of(call)) is not None:
@@ -293,19 +306,23 @@ class Verbs:
         accepted = self._accepted(call)
         if accepted.view:
             raise errors.NotShownSo(OFFERED)
-        return Outcome(201, orjson.dumps(await review(call, self._read(call).obj)), wants_yaml=accepted.is_yaml)
+        return Outcome(201, orjson.dumps(await review(call, self._message(call))), wants_yaml=accepted.is_yaml)
 
     def _scale(self, call: Call, entry: Entry) -> Object:
         return actions.scale_of(in_version(entry.decode(), call.resource))
 
     async def _rescale(self, call: Call) -> Outcome:
         if call.verb == "update":
-            wanted = self._read(call).obj
+            wanted = self._message(call)
             edit = actions.rescaled(call, lambda scale: wanted)
         else:
             content_type = patch_type(call.request.headers.get(b"content-type", b"").decode("latin-1"))
             document = read_patch(call.request.body, content_type)
-            edit = actions.rescaled(call, lambda scale: edits.patched(scale, content_type, document))
+
+            def patched(scale: Object) -> Object:
+                return self._patched(call, edits.patched(scale, content_type, document), None)
+
+            edit = actions.rescaled(call, patched)
         written = await self._pipeline.write(call, edit)
         return Outcome(body=orjson.dumps(self._scale(call, written.entry)))
 
@@ -315,9 +332,9 @@ class Verbs:
         return Outcome(201, orjson.dumps({**_success_status(), "code": 201}))
 
     async def _evict(self, call: Call) -> Outcome:
-        eviction = self._read(call).obj
+        eviction = self._message(call)
         raw = eviction.get("deleteOptions") or {}
-        options = DeleteOptions.of(raw)
+        options = _meant(call, raw)
         pod = self._reader.entry(call).decode()
         phase = (pod.get("status") or {}).get("phase")
         if phase not in ("Succeeded", "Failed", "Pending") and "deletionTimestamp" not in pod["metadata"]:
@@ -360,11 +377,10 @@ class Verbs:
 
     def _read(self, call: Call) -> Body:
         content_type = call.request.headers.get(b"content-type", b"").decode("latin-1")
-        sub = call.resource.subresource(call.subresource) if call.subresource else None
         return bodies.read(
             call.request.body,
             content_type,
-            kind=sub.kind if sub is not None else call.resource.kind,
+            kind=_kind_of(call),
             is_known=lambda kind: self._registry.of_kind(kind) is not None,
             look_for_repeats=_strictness(call) != "Ignore",
         )
@@ -377,10 +393,19 @@ class Verbs:
         call.warnings.extend(warnings)
         return body.obj
 
+    def _message(self, call: Call) -> Object:
+        """What travels through a subresource of its own kind, or is asked and answered without being stored."""
+        body = self._read(call)
+        kind = _kind_of(call)
+        call.warnings.extend(bodies.decode(body, self._decoder_of(kind), kind=kind, validation=_strictness(call)))
+        return body.obj
+
     def _patched(self, call: Call, wanted: Object, shown: Any) -> Object:
-        """What a patch leaves, read as its kind; `shown` is what an error quotes."""
+        """What a patch leaves, read as its kind; `shown` is what an error quotes, if not the same."""
+        kind = _kind_of(call)
         try:
-            unknown = self._decoder(call.resource)(wanted)
+            self._check_still(kind, wanted)
+            unknown = self._decoder_of(kind)(wanted)
             if unknown:
                 strictness = _strictness(call)
                 faults = [f'unknown field "{path}"' for path in unknown]
@@ -389,12 +414,35 @@ class Verbs:
                 if strictness == "Warn":
                     call.warnings.extend(faults)
         except DecodeError as problem:
-            text = orjson.dumps(wanted).decode() if shown is wanted else gotext.shown(shown)
+            text = orjson.dumps(wanted).decode() if shown is None else gotext.shown(shown)
             fault = causes.invalid("patch", text, str(problem))
             raise errors.Invalid([fault], group="", kind="", name="") from None
-        kind = call.resource.kind
         wanted["kind"], wanted["apiVersion"] = kind.name, kind.api_version
         return wanted
+
+    def _check_still(self, kind: Kind, wanted: Object) -> None:
+        """A patch may not make another kind of an object, though another version of its own is read as this one."""
+        name, api_version = wanted.get("kind"), wanted.get("apiVersion")
+        if name == kind.name and api_version == kind.api_version:
+            return
+        for field, value in (("Kind", name), ("apiVersion", api_version)):
+            if not value or not isinstance(value, str):
+                raise DecodeError(f"Object '{field}' is missing in '{orjson.dumps(wanted).decode()}'")
+        found = Kind.parse(str(api_version), str(name))
+        if self._schema_of(found) is None and self._registry.of_kind(found) is None:
+            raise DecodeError(f'no kind "{name}" is registered for version "{api_version}" in scheme "{_SCHEME}"')
+        if found.name != kind.name:
+            package = kind.group.partition(".")[0] or "core"
+            raise DecodeError(f"converting ({found.version}.{name}) to ({package}.{kind.name}): unknown conversion")
+
+    def _decoder_of(self, kind: Kind) -> Decoder:
+        """For a kind that is served as a resource, or that only travels."""
+        resource = self._registry.of_kind(kind)
+        if resource is not None:
+            return self._decoder(resource)
+        schema = self._schema_of(kind)
+        assert schema is not None, f"{kind} is served, so its schema is known"
+        return self._decoders.of(schema)
 
     def _decoder(self, resource: Resource) -> Decoder:
         known = self._compiled.get(id(resource))
@@ -473,14 +521,32 @@ def _check_manager(call: Call, options: str, *, is_apply: bool = False) -> None:
     _ = call.is_dry_run
 
 
-def _read_delete_options(body: bytes, content_type: str) -> Object:
-    """DeleteOptions may be of any version, and say no kind at all."""
-    options = bodies.read_untyped(body, content_type)
-    kind = options.get("kind", _DELETE_OPTIONS)
-    if kind != _DELETE_OPTIONS:
-        version = options.get("apiVersion", "")
-        raise errors.BadRequest(f'no kind "{kind}" is registered for version "{version}" in scheme "meta.k8s.io"')
+def _delete_options_of_query(call: Call) -> Object:
+    options: Object = {}
+    grace = call.number("gracePeriodSeconds")
+    if grace is not None:
+        options["gracePeriodSeconds"] = grace
+    if call.text("propagationPolicy"):
+        options["propagationPolicy"] = call.text("propagationPolicy")
+    if call.request.parameter("orphanDependents") is not None:
+        options["orphanDependents"] = call.flag("orphanDependents")
+    if "dryRun" in call.request.query:
+        options["dryRun"] = call.request.query["dryRun"]
     return options
+
+
+def _meant(call: Call, raw: Object) -> DeleteOptions:
+    """The options of a deletion; a dry run is one whether the query asked for it or the options do."""
+    options = DeleteOptions.of(raw)
+    if options.is_dry_run:
+        call.request.query["dryRun"] = ["All"]
+    return options
+
+
+def _kind_of(call: Call) -> Kind:
+    """The kind that travels through a call's URL."""
+    sub = call.resource.subresource(call.subresource) if call.subresource else None
+    return sub.kind if sub is not None else call.resource.kind
 
 
 def _on_pod(call: Call, binding: Object, registry: Registry) -> Call:
