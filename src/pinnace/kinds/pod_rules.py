@@ -184,6 +184,7 @@ POD = Strategy(
     validate=_pod_faults,
     validate_status=_pod_status_faults,
     tracks_generation=True,
+    facet_prepare={"ephemeralcontainers": take_ephemeral_containers, "resize": take_resize},
     facet_faults={"ephemeralcontainers": ephemeral_container_update_faults, "resize": resize_faults},
     grace=grace_period,
     answers_with_deleted=True,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from pinnace.model import names
 from pinnace.model.causes import Cause
@@ -80,8 +80,8 @@ class Strategy:
     may_update_unconditionally: bool = True
     """An update without resourceVersion overwrites whatever is there."""
     may_create_on_update: bool = False
-    facet_prepare: Mapping[str, Callable[[Object, Object | None], None]] = field(default_factory=dict)
-    """By subresource: what to do before validation of an update through it."""
+    facet_prepare: Mapping[str, Callable[[Object, Object], None]] = field(default_factory=dict)
+    """By subresource: before validation of an update through it, put back what that cannot change."""
     facet_faults: Mapping[str, Callable[[Object, Object], Iterable[Cause]]] = field(default_factory=dict)
     """By subresource: the faults of an update through it, where they are not those of the main URL."""
     takes_strategic_patches: bool = True
@@ -90,6 +90,10 @@ class Strategy:
     """Nodes are born with a status; other kinds get theirs through /status."""
     grace: Callable[[Object, int | None], int] | None = None
     """For kinds that are deleted gracefully: how many seconds this one gets, given what the client asked for."""
+    dependents: Literal["delete", "orphan", "none"] = "delete"
+    """What becomes of an object's dependents where the client does not say. None: it has none, whatever one says."""
+    deletion_warning: str = ""
+    """The `Warning:` for those who do not say what is to become of the dependents."""
     answers_with_deleted: bool = False
     """A finished deletion is answered with the object instead of a Status."""
     warnings: Callable[[Object, Object | None], Iterable[str]] = lambda new, old: ()

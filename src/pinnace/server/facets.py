@@ -5,11 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pinnace.model.objects import Object
+from pinnace.model.resources import Resource
 
 _LEFT_ALONE = frozenset(("metadata", "kind", "apiVersion"))
 
 
-def keep_from(old: Object, new: Object, *, facet: str, has_status: bool) -> None:
+_OF_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
+_ALL_METADATA = (("metadata",),)
+LEFT_BY_STATUS: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {
+    ("", "pods"): (("metadata", "deletionTimestamp"), ("metadata", "ownerReferences")),
+    ("apps", "deployments"): (("metadata", "labels"),),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicies"): _ALL_METADATA,
+    ("apiextensions.k8s.io", "customresourcedefinitions"): _ALL_METADATA,
+    ("apiregistration.k8s.io", "apiservices"): _ALL_METADATA,
+    ("flowcontrol.apiserver.k8s.io", "flowschemas"): _ALL_METADATA,
+    ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"): _ALL_METADATA,
+    ("internal.apiserver.k8s.io", "storageversions"): _ALL_METADATA,
+    ("networking.k8s.io", "servicecidrs"): _ALL_METADATA,
+    ("resource.k8s.io", "devicetaintrules"): _ALL_METADATA,
+    ("resource.k8s.io", "resourceclaims"): _ALL_METADATA,
+    ("resource.k8s.io", "resourcepoolstatusrequests"): _ALL_METADATA,
+    ("scheduling.k8s.io", "podgroups"): _ALL_METADATA,
+    ("storage.k8s.io", "volumeattachments"): _ALL_METADATA,
+    ("storagemigration.k8s.io", "storageversionmigrations"): _ALL_METADATA,
+}
+"""What a write to /status leaves as it is beside the spec, for the kinds that are strict about it."""
+
+
+def keep_from(old: Object, new: Object, resource: Resource, *, facet: str) -> None:
     """Put back into `new` all that an update through this URL cannot change. Parts of `old` are shared."""
     metadata, before = new["metadata"], old["metadata"]
     for name in ("creationTimestamp", "generation", "deletionTimestamp"):
@@ -21,10 +44,21 @@ def keep_from(old: Object, new: Object, *, facet: str, has_status: bool) -> None
         if name in before:
             metadata.setdefault(name, before[name])
     metadata.pop("selfLink", None)
+    for name in _metadata_left_by(resource, facet):
+        _take(metadata, before, name)
     if facet in _FACETS:
         _FACETS[facet](new, old)
-    elif has_status:
+    elif resource.has_status:
         _take(new, old, "status")
+
+
+def _metadata_left_by(resource: Resource, facet: str) -> tuple[str, ...]:
+    if facet in ("ephemeralcontainers", "resize"):
+        return _OF_METADATA
+    if facet != "status":
+        return ()
+    left = LEFT_BY_STATUS.get((resource.group, resource.plural), ())
+    return _OF_METADATA if left is _ALL_METADATA else tuple(name for _, name in left)
 
 
 def _take(new: Object, old: Object, name: str) -> None:
@@ -46,36 +80,6 @@ def _status(new: Object, old: Object) -> None:
     _take(new["metadata"], old["metadata"], "finalizers")
 
 
-def _ephemeral_containers(new: Object, old: Object) -> None:
-    wanted = (new.get("spec") or {}).get("ephemeralContainers")
-    _only(new, old, "")
-    if wanted is not None:
-        new["spec"] = {**old["spec"], "ephemeralContainers": wanted}
-
-
-def _resize(new: Object, old: Object) -> None:
-    """Containers keep everything but their resources and resize policy."""
-    spec = {**old["spec"]}
-    wanted_spec = new.get("spec") or {}
-    for group in ("containers", "initContainers"):
-        if group in spec:
-            wanted = {one.get("name"): one for one in wanted_spec.get(group) or []}
-            spec[group] = [_resized(one, wanted.get(one["name"])) for one in spec[group]]
-    if "resources" in wanted_spec:
-        spec["resources"] = wanted_spec["resources"]
-    _only(new, old, "")
-    new["spec"] = spec
-
-
-def _resized(container: Object, wanted: Object | None) -> Object:
-    if wanted is None:
-        return container
-    resized = {**container}
-    for name in ("resources", "resizePolicy"):
-        _take(resized, wanted, name)
-    return resized
-
-
 def _finalize(new: Object, old: Object) -> None:
     wanted = (new.get("spec") or {}).get("finalizers")
     _only(new, old, "")
@@ -84,16 +88,6 @@ def _finalize(new: Object, old: Object) -> None:
         del new["spec"]["finalizers"]
 
 
-def _approval(new: Object, old: Object) -> None:
-    """Of the status the conditions alone, which decide: the certificate is the signer's."""
-    _only(new, old, "status")
-
-
-_FACETS: dict[str, Callable[[Object, Object], None]] = {
-    "status": _status,
-    "ephemeralcontainers": _ephemeral_containers,
-    "resize": _resize,
-    "finalize": _finalize,
-    "approval": _approval,
-}
-FACETS = frozenset(_FACETS)
+_FACETS: dict[str, Callable[[Object, Object], None]] = {"status": _status, "finalize": _finalize}
+FACETS = frozenset((*_FACETS, "ephemeralcontainers", "resize", "approval"))
+"""All that show the whole object. What the last three let change is known to their kinds: `Strategy.facet_prepare`."""

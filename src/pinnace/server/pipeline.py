@@ -128,16 +128,18 @@ class Pipeline:
                     raise call.not_found()
                 old = entry.decode()
                 deletion.check_preconditions(call.resource, old, options)
+                if call.resource.strategy.deletion_warning and not options.says_of_dependents:
+                    call.warn(call.resource.strategy.deletion_warning)
                 review = _review(call, None, old, raw_options)
                 await self._admission.mutate(review)
                 await self._admission.validate(review)
-                remains = deletion.marked_for_deletion(call.resource, entry.decode(), options, self._clock.now())
-                if remains is None:
-                    done = await self._remove(call, entry)
-                elif remains == old:
+                marked = entry.decode()
+                if deletion.marked_for_deletion(call.resource, marked, options, self._clock.now()):
+                    done = await self._remove(call, entry, shown=marked)
+                elif marked == old:
                     return Written(entry)
                 else:
-                    done = await self._store_object(call, entry, remains)
+                    done = await self._store_object(call, entry, marked)
                 if done is not None:
                     return done
         finally:
@@ -190,12 +192,12 @@ class Pipeline:
             if strategy.tracks_generation:
                 metadata["generation"] = 1
         else:
-            keep_from(old, new, facet=facet, has_status=resource.has_status)
+            keep_from(old, new, resource, facet=facet)
         if not facet:
             strategy.prepare(new, old)
         elif facet == "status":
             strategy.prepare_status(new, old)
-        elif facet in strategy.facet_prepare:
+        elif old is not None and facet in strategy.facet_prepare:
             strategy.facet_prepare[facet](new, old)
         if old is not None and strategy.tracks_generation and facet != "status" and _spec_changed(new, old):
             metadata["generation"] = old["metadata"].get("generation", 0) + 1
@@ -297,9 +299,16 @@ def _review(call: Call, new: Object | None, old: Object | None, options: Object 
 
 
 def _update_faults(strategy: Strategy, facet: str) -> Callable[[Object, Object], Iterable[Cause]]:
+    if facet == "binding":
+        return _no_faults
     if facet == "status":
         return strategy.validate_status
     return strategy.facet_faults.get(facet, strategy.validate)
+
+
+def _no_faults(new: Object, old: Object) -> Iterable[Cause]:
+    """The scheduler's word counts: what a binding may change is decided by its edit."""
+    return ()
 
 
 _NAMES_OF_KIND = frozenset(("kind", "apiVersion"))
