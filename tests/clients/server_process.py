@@ -1,0 +1,74 @@
+"""A real server in a process of its own, as its users start it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pinnace
+
+START_SECONDS = 30.0
+STOP_SECONDS = 10.0
+_GLANCE_SECONDS = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class ServerProcess:
+    """A started server. Whoever starts it stops it."""
+
+    process: subprocess.Popen[bytes]
+    kubeconfig: Path
+    log: Path
+
+    @classmethod
+    def start(cls, directory: Path, *arguments: str, port: int = 0) -> ServerProcess:
+        """Start the command; its kubeconfig and what it prints go into `directory`."""
+        kubeconfig, log = directory / "kubeconfig", directory / "server.log"
+        kubeconfig.unlink(missing_ok=True)
+        options = ["up", "--port", str(port), "--kubeconfig", str(kubeconfig), *arguments]
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "pinnace.cli.main", *options],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=os.environ | {"PYTHONPATH": str(Path(pinnace.__file__).parents[1])},
+            )
+        return cls(process, kubeconfig, log)
+
+    def await_kubeconfig(self) -> Path:
+        """The kubeconfig, as soon as there is one."""
+        deadline = time.monotonic() + START_SECONDS
+        while not self.kubeconfig.exists():
+            if self.ends_within(_GLANCE_SECONDS) or time.monotonic() > deadline:
+                raise AssertionError(f"the server wrote no kubeconfig:\n{self.log.read_text()}")
+        return self.kubeconfig
+
+    def ends_within(self, seconds: float) -> bool:
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def stop(self) -> int:
+        """Ask the server to stop, and tell its exit code. One that does not stop is an error, and is killed."""
+        self.process.send_signal(signal.SIGTERM)
+        if not self.ends_within(STOP_SECONDS):
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"the server did not stop within {STOP_SECONDS} s:\n{self.log.read_text()}")
+        return self.process.returncode
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
