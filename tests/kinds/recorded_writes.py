@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,9 +20,9 @@ and warnings."""
 _PER_WRITE = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "deletionTimestamp")
 
 
-def recorded(name: str) -> Iterator[Write]:
-    for line in (Path(__file__).parent / "recorded" / f"{name}.jsonl").read_bytes().splitlines():
-        yield orjson.loads(line)
+def recorded(name: str) -> list[Write]:
+    lines = (Path(__file__).parent / "recorded" / f"{name}.jsonl").read_bytes().splitlines()
+    return [orjson.loads(line) for line in lines]
 
 
 def answer_here(rules: ModuleType, write: Write) -> dict[str, Any]:

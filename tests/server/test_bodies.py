@@ -169,7 +169,7 @@ def test_strict_validation_tells_repeated_and_unknown_fields() -> None:
         bodies.decode(_read(REPEATED), config_map, kind=CONFIG_MAP, validation="Strict")
     assert caught.value.message == (
         'ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: '
-        'duplicate field "metadata.name", duplicate field "data.a", duplicate field "data", unknown field "foo"'
+        'duplicate field "metadata.name", duplicate field "data.a", unknown field "foo", duplicate field "data"'
     )
 
 
