@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from pinnace.model import errors
@@ -33,6 +34,9 @@ def patch_type(content_type: str) -> str:
 def read_patch(body: bytes, media_type: str) -> Any:
     """The patch: a list of operations for a JSON patch, an object for all others."""
     if media_type in APPLY_PATCHES:
+        if body[:1] == b"{":  # Most clients write their YAML as JSON, which is read in a tenth of the time.
+            with suppress(Malformed):
+                return parse_json(body)
         try:
             applied = read_yaml(body).value
         except YamlFault as fault:
