@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.cluster.newborn import newborn_objects
+from pinnace.cluster.newborn import api_endpoints, newborn_objects
 from pinnace.kinds import catalog
 from pinnace.kinds.definitions import Definitions
 from pinnace.model.objects import Object
@@ -34,22 +34,25 @@ def test_flow_control_and_api_services_equal_those_of_a_real_cluster() -> None:
     assert made == {(obj["kind"], obj["name"]): (obj["apiVersion"], obj["spec"]) for obj in NEWBORN_1_36}
 
 
-def test_the_api_has_a_service_with_an_address_and_endpoints() -> None:
+def test_the_api_has_a_service_with_an_address() -> None:
     objects = born()
     service = objects["Service", "kubernetes"]
     assert service["spec"]["clusterIP"] == "10.96.0.1"
     assert service["spec"]["ports"] == [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": 6443}]
     assert objects["IPAddress", "10.96.0.1"]["spec"]["parentRef"]["name"] == "kubernetes"
     assert objects["ServiceCIDR", "kubernetes"]["spec"]["cidrs"] == ["10.96.0.0/16"]
-    assert objects["Endpoints", "kubernetes"]["subsets"][0]["addresses"] == [{"ip": "192.0.2.7"}]
-    assert objects["EndpointSlice", "kubernetes"]["endpoints"][0]["addresses"] == ["192.0.2.7"]
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "0.0.0.0", "localhost"])
-def test_a_server_that_no_other_machine_reaches_has_no_endpoints(address: str) -> None:
-    objects = born(address=address)
-    assert ("Endpoints", "kubernetes") not in objects
-    assert ("EndpointSlice", "kubernetes") not in objects
+@pytest.mark.parametrize(("address", "family"), [("127.0.0.1", "IPv4"), ("::1", "IPv6"), ("192.0.2.7", "IPv4")])
+def test_the_service_leads_to_this_server(address: str, family: str) -> None:
+    endpoints, slice_ = api_endpoints(address, 6443)
+    assert endpoints["subsets"][0]["addresses"] == [{"ip": address}]
+    assert (slice_["addressType"], slice_["endpoints"][0]["addresses"]) == (family, [address])
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "localhost"])
+def test_a_server_without_one_address_has_no_endpoints(address: str) -> None:
+    assert list(api_endpoints(address, 6443)) == []
 
 
 def test_namespaces_come_before_what_lives_in_them() -> None:

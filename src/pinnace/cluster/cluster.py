@@ -7,6 +7,7 @@ import secrets
 import shutil
 import sys
 import tempfile
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -23,11 +24,11 @@ from pinnace.auth.certificates import SERVER_NAMES, CertificateFiles, ensure_cer
 from pinnace.auth.users import MASTERS, User
 from pinnace.cluster import kubeconfig
 from pinnace.cluster.kubeconfig import Access
-from pinnace.cluster.newborn import newborn_objects
+from pinnace.cluster.newborn import api_endpoints, newborn_objects
 from pinnace.cluster.upkeep import compact_regularly, expire_events_regularly
 from pinnace.kinds import catalog
 from pinnace.kinds.definitions import Definitions, minors
-from pinnace.model.clock import Clock, SystemClock
+from pinnace.model.clock import Clock, SystemClock, to_rfc3339
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import Registry
 from pinnace.server.api import Api
@@ -39,7 +40,7 @@ from pinnace.server.metrics import Metrics
 from pinnace.server.openapi import OpenApi
 from pinnace.server.ownership import Ownerships
 from pinnace.server.pages import Pages
-from pinnace.server.pipeline import Pipeline
+from pinnace.server.pipeline import Pipeline, encoded
 from pinnace.server.reads import Reader
 from pinnace.server.reservations import ServiceReservations
 from pinnace.server.reviews import Reviews
@@ -204,6 +205,21 @@ async def give_birth(plane: ControlPlane, *, address: str, port: int) -> None:
     local = plane.local()
     for obj in newborn_objects(plane.registry, address=address, port=port, now=plane.clock.now()):
         await _ensure(local, plane.registry, obj)
+    for obj in api_endpoints(address, port):
+        await _point(plane, obj)
+
+
+async def _point(plane: ControlPlane, obj: Object) -> None:
+    """Store the API's own endpoints, past validation: that refuses loopback, and here the API is on loopback."""
+    resource = plane.registry.of_kind(Kind.parse(obj["apiVersion"], obj["kind"]))
+    if resource is None:
+        return
+    key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+    present = plane.fanout.shelf(resource.prefix).entries.get(key)
+    known = present.decode()["metadata"] if present is not None else {}
+    born = {"uid": str(uuid.uuid4()), "creationTimestamp": to_rfc3339(plane.clock.now())}
+    obj["metadata"] = {**obj["metadata"], **born, **{name: known[name] for name in born if name in known}}
+    await plane.store.put(resource.prefix + key, encoded(obj, resource), expected=None)
 
 
 async def _ensure(local: LocalApi, registry: Registry, obj: Object) -> None:

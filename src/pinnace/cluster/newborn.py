@@ -38,8 +38,7 @@ def newborn_objects(
     """Everything that must exist before the first client asks, in the order in which it can be made.
 
     `address` and `port` are where this server is reached. Some kinds are not in every minor: the caller skips
-    those that the registry lacks. A server that is reached by loopback or by name only has no endpoints, since
-    no other machine could use them, and Kubernetes refuses such.
+    those that the registry lacks.
     """
     return list(_newborn(registry, address, port, now, service_range, host))
 
@@ -54,7 +53,6 @@ def _newborn(
     yield _service_range(service_range, now)
     yield _kubernetes_service(str(first), port)
     yield _address_of_service(first)
-    yield from _endpoints(address, port)
     yield _lease(host, f"{address}:{port}", now)
     yield from local_api_services(registry, now)
 
@@ -143,12 +141,13 @@ def _address_of_service(address: IPv4Address | IPv6Address) -> Object:
     }
 
 
-def _endpoints(address: str, port: int) -> Iterator[Object]:
+def api_endpoints(address: str, port: int) -> Iterator[Object]:
+    """Where the kubernetes Service leads: to this server. Nowhere, if it is reached by name only or by any address."""
     try:
         reached = ip_address(address)
     except ValueError:
         return
-    if reached.is_loopback or reached.is_unspecified or reached.is_link_local:
+    if reached.is_unspecified:
         return
     ports = [{"name": "https", "port": port, "protocol": "TCP"}]
     yield {

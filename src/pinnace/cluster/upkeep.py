@@ -7,6 +7,7 @@ import logging
 from datetime import datetime, timedelta
 
 from pinnace.model.clock import Clock
+from pinnace.model.objects import Object
 from pinnace.server.fanout import Fanout
 from pinnace.store import store as stores
 
@@ -38,15 +39,21 @@ async def expire_events_regularly(
 ) -> None:
     while True:
         await asyncio.sleep(every.total_seconds())
-        await expire_events(fanout, store, clock.now() - EVENTS_LIVE)
+        try:
+            await expire_events(fanout, store, clock.now() - EVENTS_LIVE)
+        except stores.WriteFailed as problem:
+            log.warning("old events could not be deleted, trying again in %s: %s", every, problem)
 
 
 async def expire_events(fanout: Fanout, store: stores.Store, before: datetime) -> int:
-    """Delete the events last written before a moment, oldest first; how many there were."""
+    """Delete the events last written before a moment, oldest first; how many there were.
+
+    What an event says of its own times is the client's; when it was written is ours.
+    """
     shelf = fanout.shelf(EVENTS)
     expired = 0
     for key, entry in sorted(shelf.entries.items(), key=lambda item: item[1].revision):
-        if _last_seen(entry.decode()) >= before:
+        if _last_written(entry.decode()) >= before:
             break
         try:
             await store.delete(EVENTS + key, expected=entry.revision)
@@ -56,13 +63,7 @@ async def expire_events(fanout: Fanout, store: stores.Store, before: datetime) -
     return expired
 
 
-def _last_seen(event: dict[str, object]) -> datetime:
+def _last_written(event: Object) -> datetime:
     metadata = event["metadata"]
-    assert isinstance(metadata, dict)
-    times = [
-        event.get("lastTimestamp"),
-        event.get("eventTime"),
-        metadata.get("creationTimestamp"),
-        *(entry.get("time") for entry in metadata.get("managedFields") or []),
-    ]
-    return max(datetime.fromisoformat(str(time)) for time in times if time)
+    times = [metadata["creationTimestamp"], *(entry.get("time") for entry in metadata.get("managedFields") or [])]
+    return max(datetime.fromisoformat(time) for time in times if time)
