@@ -131,6 +131,12 @@ class NotShownSo(ApiError):
         super().__init__(f"only the following media types are accepted: {', '.join(offered)}")
 
 
+class WrongView(ApiError):
+    """A view of one object was asked of many, or the other way round."""
+
+    code, reason = 406, "NotAcceptable"
+
+
 class AlreadyExists(_AboutResource):
     code, reason = 409, "AlreadyExists"
 

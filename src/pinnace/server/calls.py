@@ -138,7 +138,7 @@ def _verb(call: Call, watching: bool) -> str:
     if method in ("GET", "HEAD"):
         if call.subresource:
             return "get"
-        if watching or call.flag("watch"):
+        if watching or (call.flag("watch") and not call.name):
             return "watch"
         return "get" if call.name else "list"
     if method == "DELETE":

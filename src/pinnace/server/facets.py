@@ -8,6 +8,7 @@ from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
 
 _LEFT_ALONE = frozenset(("metadata", "kind", "apiVersion"))
+_SETS_STATUS = frozenset(("binding", "approval"))
 
 
 _OF_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
@@ -48,7 +49,7 @@ def keep_from(old: Object, new: Object, resource: Resource, *, facet: str) -> No
         _take(metadata, before, name)
     if facet in _FACETS:
         _FACETS[facet](new, old)
-    elif resource.has_status:
+    elif resource.has_status and facet not in _SETS_STATUS:
         _take(new, old, "status")
 
 
@@ -77,7 +78,6 @@ def _only(new: Object, old: Object, changed: str) -> None:
 
 def _status(new: Object, old: Object) -> None:
     _only(new, old, "status")
-    _take(new["metadata"], old["metadata"], "finalizers")
 
 
 def _finalize(new: Object, old: Object) -> None:

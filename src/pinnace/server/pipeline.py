@@ -94,9 +94,10 @@ class Pipeline:
                 new = self._edited(call, edit, entry, old)
                 review = _review(call, new, old, options)
                 await self._admission.mutate(review)
+                self._prepare(call, new, old)
                 reservation = self._reservations.reserve(call.resource, new, old)
                 try:
-                    self._finish(call, new, old)
+                    self._check(call, new, old)
                     await self._admission.validate(review)
                     if entry is not None and _is_unchanged(new, old):
                         done: Written | None = Written(entry)
@@ -129,7 +130,7 @@ class Pipeline:
                 old = entry.decode()
                 deletion.check_preconditions(call.resource, old, options)
                 if call.resource.strategy.deletion_warning and not options.says_of_dependents:
-                    call.warn(call.resource.strategy.deletion_warning)
+                    call.warnings.append(call.resource.strategy.deletion_warning)
                 review = _review(call, None, old, raw_options)
                 await self._admission.mutate(review)
                 await self._admission.validate(review)
@@ -162,20 +163,25 @@ class Pipeline:
             if not isinstance(edit, Application):
                 self._own(call, new, old)
             return new
-        if not isinstance(edit, Application):
-            self._own(call, new, in_version(entry.decode(), resource) if entry is not None else None)
         if resource.is_converted:
             new = resource.to_stored(new)
             new.setdefault("apiVersion", resource.kind.api_version)
         resource.strategy.default(new)
+        if not isinstance(edit, Application):
+            # Fields are owned as they are called in the version of the request, and defaults are the writer's.
+            shown = in_version(orjson.loads(orjson.dumps(new)), resource)
+            self._own(call, shown, in_version(entry.decode(), resource) if entry is not None else None)
+            new["metadata"].pop("managedFields", None)
+            if "managedFields" in shown["metadata"]:
+                new["metadata"]["managedFields"] = shown["metadata"]["managedFields"]
         return new
 
     def _own(self, call: Call, new: Object, live: Object | None) -> None:
         now = to_rfc3339(self._clock.now())
         managers.after_update(live, new, self._ownerships.of(call), manager=manager_name(call), now=now)
 
-    def _finish(self, call: Call, new: Object, old: Object | None) -> None:
-        """What the server alone decides is set; then every fault is collected."""
+    def _prepare(self, call: Call, new: Object, old: Object | None) -> None:
+        """Set what the server alone decides, and put aside what a client may not set here."""
         resource, strategy = call.resource, call.resource.strategy
         metadata = new["metadata"]
         facet = call.subresource
@@ -199,8 +205,17 @@ class Pipeline:
             strategy.prepare_status(new, old)
         elif old is not None and facet in strategy.facet_prepare:
             strategy.facet_prepare[facet](new, old)
-        if old is not None and strategy.tracks_generation and facet != "status" and _spec_changed(new, old):
+        if (
+            old is not None
+            and strategy.tracks_generation
+            and facet not in _WITHOUT_GENERATION
+            and _spec_changed(new, old)
+        ):
             metadata["generation"] = old["metadata"].get("generation", 0) + 1
+
+    def _check(self, call: Call, new: Object, old: Object | None) -> None:
+        """Collect every fault."""
+        resource, strategy = call.resource, call.resource.strategy
         faults: list[Cause] = []
         if old is None:
             faults.extend(strategy.validate(new, None))
@@ -208,10 +223,10 @@ class Pipeline:
         else:
             faults.extend(metadata_update_faults(new, old))
             faults.extend(metadata_faults(new, namespaced=resource.namespaced, name_rule=names.path_segment))
-            faults.extend(_update_faults(strategy, facet)(new, old))
+            faults.extend(_update_faults(strategy, call.subresource)(new, old))
         if faults:
             faults = list(dict.fromkeys(faults))
-            raise errors.Invalid(faults, group=resource.group, kind=resource.kind.name, name=metadata.get("name", ""))
+            raise errors.Invalid(faults, group=resource.stored.group, kind=resource.kind.name, name=call.name)
         call.warnings.extend(strategy.warnings(new, old))
 
     async def _store_object(self, call: Call, entry: Entry | None, new: Object) -> Written | None:
@@ -311,6 +326,7 @@ def _no_faults(new: Object, old: Object) -> Iterable[Cause]:
     return ()
 
 
+_WITHOUT_GENERATION = frozenset(("status", "binding"))
 _NAMES_OF_KIND = frozenset(("kind", "apiVersion"))
 
 

@@ -53,11 +53,7 @@ class ServiceReservations:
         held_addresses = set(_addresses_of(old)) if old else set()
         held_ports = set(_ports_of(old)) if old else set()
         try:
-            if spec.get("type") == "ExternalName":
-                if old is not None and (old.get("spec") or {}).get("type") != "ExternalName":
-                    for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
-                        spec.pop(name, None)
-            else:
+            if spec.get("type") != "ExternalName":
                 self._take_address(new, held_addresses, reservation.taken_addresses)
             self._take_ports(new, held_ports, reservation.taken_ports)
         except errors.ApiError:
@@ -77,6 +73,8 @@ class ServiceReservations:
         wanted = spec.get("clusterIP", "")
         if wanted != "None":
             if not wanted:
+                if spec.get("clusterIPs"):
+                    return  # Validation says that one goes with the other.
                 wanted = self._free_address()
             elif wanted not in held:
                 self._refuse_unusable(service, wanted)
@@ -103,12 +101,13 @@ class ServiceReservations:
         name = service["metadata"].get("name", "")
         why = ""
         try:
-            if ipaddress.ip_address(wanted) not in self._network:
-                why = f"failed to allocate IP {wanted}: the provided network does not match the current range"
-            elif wanted in self._addresses:
-                why = f"failed to allocate IP {wanted}: provided IP is already allocated"
+            address = ipaddress.ip_address(wanted)
         except ValueError:
-            why = "must be a valid IP address"
+            return  # Validation says so.
+        if address not in self._network:
+            why = f"failed to allocate IP {wanted}: the provided network does not match the current range"
+        elif wanted in self._addresses:
+            why = f"failed to allocate IP {wanted}: provided IP is already allocated"
         if why:
             fault = causes.invalid("spec.clusterIPs", [wanted], why)
             raise errors.Invalid([fault], group="", kind="Service", name=name)
@@ -125,11 +124,11 @@ class ServiceReservations:
         for index, port in enumerate(spec.get("ports") or []):
             wanted = port.get("nodePort", 0)
             if not wanted:
-                wanted = by_number.get(port["port"]) or self._free_port()
+                wanted = by_number.get(port.get("port", 0)) or self._free_port()
                 port["nodePort"] = wanted
             elif wanted not in held and wanted not in by_number.values():
                 self._refuse_port(service, index, wanted)
-            by_number[port["port"]] = wanted
+            by_number[port.get("port", 0)] = wanted
             if wanted not in held and wanted not in taken:
                 self._ports.add(wanted)
                 taken.append(wanted)

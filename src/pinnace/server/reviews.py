@@ -96,7 +96,9 @@ class Reviews:
 
     def _answered(self, call: Call, asked: Object, status: dict[str, Any]) -> Object:
         kind = call.resource.kind
-        metadata = {**(asked.get("metadata") or {}), "creationTimestamp": to_rfc3339(self._clock.now())}
+        metadata = dict(asked.get("metadata") or {})
+        if kind.name == "SelfSubjectReview":
+            metadata["creationTimestamp"] = to_rfc3339(self._clock.now())
         answer: Object = {"kind": kind.name, "apiVersion": kind.api_version, "metadata": metadata}
         if kind.name != "SelfSubjectReview":
             answer["spec"] = asked.get("spec") or {}

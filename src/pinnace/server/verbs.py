@@ -26,7 +26,7 @@ from pinnace.server.deletion import DeleteOptions
 from pinnace.server.facets import FACETS
 from pinnace.server.fanout import Fanout
 from pinnace.server.messages import Sink
-from pinnace.server.negotiation import OFFERED, negotiate
+from pinnace.server.negotiation import METADATA, METADATA_LIST, OFFERED, negotiate
 from pinnace.server.negotiation import Answer as Accepted
 from pinnace.server.ownership import Ownerships
 from pinnace.server.patch_bodies import patch_type, read_patch
@@ -82,7 +82,7 @@ class Verbs:
         self._clock = clock
         self._decoders = Decoders(quantity=quantity.canonical, empty_fields=empty_fields.of_type)
         self._compiled: dict[int, tuple[Resource, Decoder]] = {}
-        self._forms: dict[tuple[int, Accepted, str], tuple[Resource, Form]] = {}
+        self._forms: dict[tuple[int, Accepted, str, bool], tuple[Resource, Form]] = {}
         self._writers: dict[str, Callable[[Call], Awaitable[Outcome]]] = {
             "create": self._create,
             "update": self._update,
@@ -128,10 +128,12 @@ class Verbs:
     def _form(self, call: Call, accepted: Accepted) -> Form:
         resource = call.resource
         include = call.text("includeObject") if accepted.view == "Table" else ""
-        place = (id(resource), accepted, include)
+        is_list = call.verb in ("list", "deletecollection")
+        place = (id(resource), accepted, include, is_list)
         known = self._forms.get(place)
         if known is not None and known[0] is resource:
             return known[1]
+        _check_view(call, accepted, include)
         form: Form
         if accepted.view == "Table":
             form = Rows(resource, version=accepted.version, include=include, clock=self._clock)
@@ -314,6 +316,7 @@ class Verbs:
     async def _rescale(self, call: Call) -> Outcome:
         if call.verb == "update":
             wanted = self._message(call)
+            _match_namespace(call, dict(_metadata_of(wanted)))
             edit = actions.rescaled(call, lambda scale: wanted)
         else:
             content_type = patch_type(call.request.headers.get(b"content-type", b"").decode("latin-1"))
@@ -327,18 +330,27 @@ class Verbs:
         return Outcome(body=orjson.dumps(self._scale(call, written.entry)))
 
     async def _bind(self, call: Call, binding: Object) -> Outcome:
+        if _metadata_of(binding).get("name", "") != call.name:
+            raise errors.BadRequest("name in URL does not match name in Binding object")
         edit = actions.bound(call, binding, to_rfc3339(self._clock.now()))
         await self._pipeline.write(call, edit)
         return Outcome(201, orjson.dumps({**_success_status(), "code": 201}))
 
     async def _evict(self, call: Call) -> Outcome:
         eviction = self._message(call)
+        metadata = _metadata_of(eviction)
+        if metadata.get("name", "") != call.name:
+            raise errors.BadRequest("name in URL does not match name in Eviction object")
+        _match_namespace(call, metadata)
         raw = eviction.get("deleteOptions") or {}
         options = _meant(call, raw)
         pod = self._reader.entry(call).decode()
         phase = (pod.get("status") or {}).get("phase")
         if phase not in ("Succeeded", "Failed", "Pending") and "deletionTimestamp" not in pod["metadata"]:
             await self._spend_budget(call, pod)
+        if not call.is_dry_run:
+            marking = Call("update", call.resource, call.namespace, call.name, "status", "", call.request, call.user)
+            await self._pipeline.write(marking, actions.marked_for_eviction(call, to_rfc3339(self._clock.now())))
         one = Call("delete", call.resource, call.namespace, call.name, "", "", call.request, call.user, call.warnings)
         await self._pipeline.delete(one, options, raw_options=raw)
         return Outcome(201, orjson.dumps({**_success_status(), "code": 201}))
@@ -360,8 +372,9 @@ class Verbs:
             again = actions.refuse_if_budget_is_spent(pod, [live] if live is not None else [])
             if again is None:
                 raise call.conflict("the disruption budget has changed; try again")
-            disrupted = {**(again["status"].get("disruptedPods") or {}), call.name: to_rfc3339(self._clock.now())}
-            again["status"]["disruptedPods"] = disrupted
+            now = to_rfc3339(self._clock.now())
+            again["status"]["disruptedPods"] = {**(again["status"].get("disruptedPods") or {}), call.name: now}
+            actions.note_spent_budget(again, now)
             return {**again, "metadata": dict(again["metadata"])}
 
         await self._pipeline.write(one, edit)
@@ -404,7 +417,8 @@ class Verbs:
         """What a patch leaves, read as its kind; `shown` is what an error quotes, if not the same."""
         kind = _kind_of(call)
         try:
-            self._check_still(kind, wanted)
+            if shown is None:
+                self._check_still(kind, wanted)
             unknown = self._decoder_of(kind)(wanted)
             if unknown:
                 strictness = _strictness(call)
@@ -425,10 +439,7 @@ class Verbs:
         name, api_version = wanted.get("kind"), wanted.get("apiVersion")
         if name == kind.name and api_version == kind.api_version:
             return
-        for field, value in (("Kind", name), ("apiVersion", api_version)):
-            if not value or not isinstance(value, str):
-                raise DecodeError(f"Object '{field}' is missing in '{orjson.dumps(wanted).decode()}'")
-        found = Kind.parse(str(api_version), str(name))
+        found = Kind.parse(str(api_version or kind.api_version), str(name or kind.name))
         if self._schema_of(found) is None and self._registry.of_kind(found) is None:
             raise DecodeError(f'no kind "{name}" is registered for version "{api_version}" in scheme "{_SCHEME}"')
         if found.name != kind.name:
@@ -541,6 +552,23 @@ def _meant(call: Call, raw: Object) -> DeleteOptions:
     if options.is_dry_run:
         call.request.query["dryRun"] = ["All"]
     return options
+
+
+def _check_view(call: Call, accepted: Accepted, include: str) -> None:
+    """Refuse a view of one object for many, of many for one, and rows with what no row can have."""
+    package, name = call.resource.group.partition(".")[0] or "core", call.resource.kind.name
+    is_list = call.verb in ("list", "deletecollection")
+    if accepted.view == METADATA and is_list:
+        raise errors.WrongView(
+            f"you requested PartialObjectMetadata, but the requested object is a list (*{package}.{name}List)"
+        )
+    if accepted.view == METADATA_LIST and not is_list:
+        raise errors.WrongView(
+            f"you requested PartialObjectMetadataList, but the requested object is not a list (*{package}.{name})"
+        )
+    if include not in ("", "Metadata", "Object", "None"):
+        fault = causes.invalid("includeObject", include, "must be 'Metadata', 'Object', 'None', or empty")
+        raise errors.BadRequest(f"Unable to convert to Table as requested: {fault}")
 
 
 def _kind_of(call: Call) -> Kind:
