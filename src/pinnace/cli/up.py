@@ -16,7 +16,7 @@ from pinnace import __version__
 from pinnace.auth.certificates import CertificateError
 from pinnace.cluster import kubeconfig
 from pinnace.cluster.cluster import Settings, running
-from pinnace.cluster.kubeconfig import KubeconfigError
+from pinnace.cluster.kubeconfig import Access, KubeconfigError
 from pinnace.kinds.definitions import NoDefinitions, minors
 from pinnace.store.store import StoreError
 
@@ -100,12 +100,8 @@ def up(
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(settings, kubeconfig_path, merge=merge, started=started))
-    except (StoreError, CertificateError, KubeconfigError, NoDefinitions) as problem:
+    except (StoreError, CertificateError, KubeconfigError, NoDefinitions, OSError) as problem:
         _fail(str(problem))
-    except OSError as problem:
-        _fail(
-            f"cannot listen on {host}:{port}: {problem.strerror or problem}; choose another port, or 0 for a free one"
-        )
 
 
 async def _serve(settings: Settings, kubeconfig_path: Path | None, *, merge: bool, started: float) -> None:
@@ -113,16 +109,19 @@ async def _serve(settings: Settings, kubeconfig_path: Path | None, *, merge: boo
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with running(settings) as cluster:
-        paths = []
-        if settings.data_dir is not None:
-            paths.append(settings.data_dir / "kubeconfig")
-        if kubeconfig_path is not None:
-            paths.append(kubeconfig_path)
+    paths = []
+    if settings.data_dir is not None:
+        paths.append(settings.data_dir / "kubeconfig")
+    if kubeconfig_path is not None:
+        paths.append(kubeconfig_path)
+
+    def tell(access: Access) -> None:
         for path in paths:
-            kubeconfig.write(path, cluster.access)
+            kubeconfig.write(path, access)
         if merge:
-            kubeconfig.merge(kubeconfig.user_kubeconfig(), cluster.access, use=True)
+            kubeconfig.merge(kubeconfig.user_kubeconfig(), access, use=True)
+
+    async with running(settings, before_ready=tell) as cluster:
         _say_ready(cluster.url, paths, merge=merge, seconds=time.monotonic() - started)
         await stop.wait()
         print("stopping: requests in flight finish, watches end", file=sys.stderr, flush=True)

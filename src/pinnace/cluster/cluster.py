@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import platform
 import secrets
 import shutil
 import sys
 import tempfile
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +56,7 @@ STOP_SECONDS = 5.0
 SWITCH_INTERVAL = 0.0005
 """With Python's own interval a busy event loop keeps the store's writer thread waiting: a third of the writes."""
 
+_BIRTH = "poststarthook/start-cluster"
 _PHASE = {"status.phase": lambda obj: str((obj.get("status") or {}).get("phase") or "Active")}
 
 
@@ -70,6 +73,24 @@ class Settings:
     old_versions: bool = True
 
 
+class CannotListen(OSError):
+    """The address is taken, or is not ours."""
+
+    def __init__(self, host: str, port: int, why: OSError) -> None:
+        said = (os.strerror(why.errno) if why.errno else "") or str(why)
+        super().__init__(f"cannot listen on {host}:{port}: {said}; choose another port, or 0 for a free one")
+
+
+class Readiness:
+    """Whether clients may be told that the cluster is ready: its first objects are made, its kubeconfigs written."""
+
+    def __init__(self) -> None:
+        self.is_reached = False
+
+    def check(self) -> str:
+        return "" if self.is_reached else "the cluster is being born"
+
+
 @dataclass(frozen=True, slots=True)
 class ControlPlane:
     """The server without its sockets: everything behind the HTTP layer."""
@@ -80,6 +101,7 @@ class ControlPlane:
     store: Store
     clock: Clock
     metrics: Metrics
+    readiness: Readiness
 
     def local(self, user: User = SYSTEM) -> LocalApi:
         """The API for callers in this process."""
@@ -102,7 +124,7 @@ class Cluster:
 async def build(
     settings: Settings, store: Store, *, clock: Clock | None = None, tokens: dict[str, User] | None = None
 ) -> ControlPlane:
-    """The control plane over a store, with everything that is stored loaded and the objects of a new cluster made."""
+    """The control plane over a store, with everything that is stored loaded."""
     clock = clock or SystemClock()
     definitions = Definitions.load(settings.kubernetes_version or minors()[-1])
     registry = Registry(catalog.resources(definitions, old_versions=settings.old_versions))
@@ -129,6 +151,7 @@ async def build(
         ownerships=ownerships,
     )
     metrics = Metrics()
+    readiness = Readiness()
     api = Api(
         registry=registry,
         verbs=Verbs(
@@ -146,8 +169,14 @@ async def build(
             discovery=Discovery(registry),
             openapi=OpenApi(registry, definitions),
             metrics=metrics.text,
-            checks={"ping": _is_well, "log": _is_well, "etcd": _is_well, "informer-sync": _is_well},
-            only_ready=frozenset(("informer-sync",)),
+            checks={
+                "ping": _is_well,
+                "log": _is_well,
+                "etcd": _is_well,
+                "informer-sync": _is_well,
+                _BIRTH: readiness.check,
+            },
+            only_ready=frozenset(("informer-sync", _BIRTH)),
         ),
         identify=FirstOf([CertificateAuthenticator(), known_tokens]),
         authorizer=authorizer,
@@ -163,12 +192,17 @@ async def build(
         "Open watches.",
         lambda: [((), float(len(fanout.watchers())))],
     )
-    return ControlPlane(api, registry, fanout, store, clock, metrics)
+    return ControlPlane(api, registry, fanout, store, clock, metrics, readiness)
 
 
 @asynccontextmanager
-async def running(settings: Settings) -> AsyncIterator[Cluster]:
-    """A cluster from its start, ready, to its clean stop."""
+async def running(
+    settings: Settings, *, before_ready: Callable[[Access], None] = lambda access: None
+) -> AsyncIterator[Cluster]:
+    """A cluster from its start, ready, to its clean stop.
+
+    `before_ready` is told how to reach it: what that does is done when /readyz says ok.
+    """
     sys.setswitchinterval(SWITCH_INTERVAL)
     scratch = Path(tempfile.mkdtemp(prefix="pinnace-")) if settings.data_dir is None else None
     directory = settings.data_dir or scratch
@@ -185,11 +219,17 @@ async def running(settings: Settings) -> AsyncIterator[Cluster]:
         context = tls_context(
             certificate=files.server.certificate, key=files.server.key, client_ca=files.ca.certificate
         )
-        await server.start(settings.host, settings.port, context, plane.api)
+        try:
+            await server.start(settings.host, settings.port, context, plane.api)
+        except OSError as problem:
+            raise CannotListen(settings.host, settings.port, problem) from problem
         await give_birth(plane, address=settings.host, port=server.port)
         upkeep.append(asyncio.create_task(compact_regularly(store)))
         upkeep.append(asyncio.create_task(expire_events_regularly(plane.fanout, store, plane.clock)))
-        yield Cluster(plane, _access(settings, files, token, server.port), server)
+        access = _access(settings, files, token, server.port)
+        before_ready(access)
+        plane.readiness.is_reached = True
+        yield Cluster(plane, access, server)
     finally:
         for task in upkeep:
             task.cancel()
@@ -262,12 +302,8 @@ def version_of(minor: str) -> dict[str, str]:
 
 
 def _architecture() -> str:
-    with suppress(ImportError, AttributeError):
-        import os  # noqa: PLC0415 - uname exists on some systems only
-
-        machine = os.uname().machine
-        return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
-    return "unknown"
+    machine = platform.machine()
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine or "unknown")
 
 
 def _access(settings: Settings, files: CertificateFiles, token: str, port: int) -> Access:
