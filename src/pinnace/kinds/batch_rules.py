@@ -332,6 +332,11 @@ JOB = Strategy(
     validate=_job_faults,
     validate_status=_job_status_faults,
     tracks_generation=True,
+    dependents="orphan",
+    deletion_warning=(
+        "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them "
+        "or set propagationPolicy=Orphan to suppress this warning"
+    ),
     warnings=_job_warnings,
 )
 CRON_JOB = Strategy(

@@ -105,6 +105,8 @@ def _default_slice(endpoint_slice: Object) -> None:
 
 
 def _prepare_slice(endpoint_slice: Object, old: Object | None) -> None:
+    if old is not None and endpoint_slice["metadata"].get("labels") != old["metadata"].get("labels"):
+        endpoint_slice["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     if old is not None and old.get("endpoints") == endpoint_slice.get("endpoints"):
         return
     for endpoint in endpoint_slice.get("endpoints") or ():

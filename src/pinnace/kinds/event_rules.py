@@ -153,4 +153,4 @@ def _default_event(event: Object) -> None:
         event.setdefault(names_here.get(field, field), {} if empty == {} else empty)
 
 
-EVENT = Strategy(default=_default_event, validate=_event_faults, may_create_on_update=True)
+EVENT = Strategy(default=_default_event, validate=_event_faults, may_create_on_update=True, dependents="none")

@@ -116,7 +116,9 @@ def drop_disabled(spec: Object) -> None:
 def default_pod_spec(spec: Object) -> None:
     for volume in spec.get("volumes", ()):
         _default_volume(volume)
-    for container in spec.get("containers") or spec.setdefault("containers", []):
+    if spec.get("containers") is None:
+        spec["containers"] = []  # Go says null; validation refuses both.
+    for container in spec["containers"]:
         _default_container(container)
     for container in spec.get("initContainers", ()):
         _default_container(container)

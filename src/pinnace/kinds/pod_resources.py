@@ -129,7 +129,7 @@ def qos_class(spec: Object) -> str:
         asked = [own]
         everyone_limited = not own.get("limits") or _limits_cpu_and_memory(own)
     else:
-        containers = spec.get("containers", []) + spec.get("initContainers", [])
+        containers = (spec.get("containers") or []) + (spec.get("initContainers") or [])
         asked = [resources for container in containers if (resources := container.get("resources"))]
         everyone_limited = len(asked) == len(containers) and all(map(_limits_cpu_and_memory, asked))
     if not any(_asks_for_compute(resources) for resources in asked):

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from pinnace.kinds import cells
+from pinnace.kinds.empty_fields import empty_status
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import ALL_VERBS, Column, Resource, Strategy, Subresource
 from pinnace.schema.shape import Schema
@@ -120,6 +121,7 @@ def resource(row: Row, version: Version, stored_version: Version, definitions: D
         selectable=row.selectable if version.selectable is None else version.selectable,
         strategy=row.strategy,
         stored=stored,
+        empty_status=empty_status(_schema_of(stored_version, stored, stored, definitions)),
         store_group=(row.group or "core") if is_guest else "",
         deprecation=_deprecation(version, kind, definitions.minor),
         **_conversions(version, stored_version),

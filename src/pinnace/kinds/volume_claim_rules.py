@@ -61,6 +61,8 @@ def default_claim_spec(spec: Object) -> None:
 
 
 def _prepare_claim(claim: Object, old: Object | None) -> None:
+    if old is None:
+        claim["status"] = {"phase": "Pending"}
     spec = claim.setdefault("spec", {})
     before = (old or {}).get("spec", {})
     if spec.get("dataSourceRef", {}).get("namespace") and "dataSourceRef" not in before:

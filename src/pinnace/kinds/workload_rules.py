@@ -241,6 +241,9 @@ def _default_daemon_set(daemon_set: Object) -> None:
     if "revisionHistoryLimit" not in spec:
         spec["revisionHistoryLimit"] = 10
     _fill_status(daemon_set, _DAEMON_COUNTS)
+    # Kept in a field of its own by Kubernetes, which shows it here, and so as set by whoever writes the object.
+    metadata = daemon_set.get("metadata") or {}
+    metadata["annotations"] = {TEMPLATE_GENERATION: "0", **(metadata.get("annotations") or {})}
 
 
 def _prepare_daemon_set(new: Object, old: Object | None) -> None:
@@ -342,6 +345,7 @@ REPLICATION_CONTROLLER = Strategy(
     prepare=_prepare_replicas,
     validate=_replication_controller_faults,
     validate_status=_replica_status_faults,
+    dependents="orphan",
     tracks_generation=True,
     warnings=_named_template_warnings,
 )

@@ -79,13 +79,15 @@ class Ownership:
     """The schema of this kind in another version; None where that is no longer served, and its entries are dropped."""
     convert: Callable[[Object, str], Object] = lambda obj, api_version: obj
     """An object in another version; its own apiVersion says which one it is in. May not change what it is given."""
+    blank: Object | None = None
+    """The object before it is created, where more is known of it than the schema says."""
 
     def schema_of(self, api_version: str) -> Schema | None:
         return self.schema if api_version == self.api_version else self.schema_for(api_version)
 
     def empty(self) -> Object:
-        """The object before it is created."""
-        return structure(self.schema).empty
+        """The object before it is created: who only says again what is there already comes to own nothing."""
+        return structure(self.schema).empty if self.blank is None else self.blank
 
     def in_version(self, obj: Object, api_version: str) -> Object:
         if obj.get("apiVersion", self.api_version) == api_version:

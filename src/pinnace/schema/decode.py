@@ -2,8 +2,8 @@
 
 A decoder changes the object it is given, in one pass: nulls go (a null inside a list or a map becomes an empty value),
 unknown fields go, and quantities, moments and bytes become canonical, as they would by being read and written by Go.
-What Go's encoder does beyond that is not copied: it leaves out empty values of fields marked `omitempty` and writes out
-those of some others (`status: {}`).
+What Go's encoder does beyond that is done where it is known of the type (`EmptyFields`): some fields are left out when
+they are empty, some are written even when nobody said them (`status: {}`).
 
 Decoders are put together field by field, when a field is first met: a kind's rare fields cost nothing.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from pinnace.schema.base64 import canonical_base64
 from pinnace.schema.shape import Schema
@@ -32,6 +32,22 @@ _EMPTY = {"string": "", "integer": 0, "number": 0, "boolean": False}
 _FOUND = {str: "string", bool: "bool", int: "number", float: "number", dict: "object", list: "array"}
 _PLAIN: dict[str, type] = {"string": str, "boolean": bool}
 _GO_NAME: dict[Any, str] = {str: "string", bool: "bool"}
+
+
+class EmptyFields(NamedTuple):
+    """What Go's encoder makes of the empty fields of one type."""
+
+    written: tuple[tuple[str, Any], ...] = ()
+    """Fields that are always there, with the value they have when nobody says one; {} is filled by its own type."""
+    left_out: frozenset[str] = frozenset()
+    """Fields that are there only with a value that is not empty."""
+
+
+NO_EMPTY_FIELDS = EmptyFields()
+
+
+def _nothing_known(name: str) -> EmptyFields:
+    return NO_EMPTY_FIELDS
 
 
 class DecodeError(ValueError):
@@ -57,8 +73,10 @@ class _Mismatch(Exception):
 class Decoders:
     """Makes decoders, which share the parts that they have in common."""
 
-    def __init__(self, *, quantity: Canonical) -> None:
+    def __init__(self, *, quantity: Canonical, empty_fields: Callable[[str], EmptyFields] = _nothing_known) -> None:
+        """`empty_fields` is asked with the name of a schema."""
         self._quantity = lru_cache(maxsize=4096)(quantity)
+        self._empty_fields = empty_fields
         self._named: dict[tuple[Any, str], _Read] = {}
 
     def of(self, schema: Schema) -> Decoder:
@@ -149,6 +167,8 @@ class Decoders:
         struct, expected = schema.go_name, _go_type(schema)
         met: dict[str, type | _Read] = {}  # The fields met so far. For most a Python type says all.
         how_to_read = met.get
+        written, left_out = self._empty_fields(schema.name)
+        always = tuple((field, zero) for field, zero in written if field in schema.properties)
 
         def meet(field: str) -> type | _Read | None:
             known = schema.properties.get(field)
@@ -164,6 +184,8 @@ class Decoders:
             for field, value in obj.items():
                 read = how_to_read(field)
                 if value.__class__ is read:
+                    if not value and field in left_out:
+                        removed = [*(removed or ()), field]
                     continue
                 if read is None and (read := meet(field)) is None:
                     unknown = [*(unknown or ()), field]
@@ -173,23 +195,33 @@ class Decoders:
                 else:
                     try:
                         if read is str or read is bool:
-                            if value.__class__ is read:
-                                continue
-                            raise _Mismatch(value, _GO_NAME[read])
-                        result = read(value)
+                            if value.__class__ is not read:
+                                raise _Mismatch(value, _GO_NAME[read])
+                            result = None
+                        else:
+                            result = read(value)
                     except _Mismatch as mismatch:
                         mismatch.struct = mismatch.struct or struct
                         mismatch.path.append(field)
                         raise
                     if result is None:
-                        continue
-                    if result.__class__ is list:
+                        if not value and field in left_out:
+                            removed = [*(removed or ()), field]
+                    elif result.__class__ is list:
                         unknown = [*(unknown or ()), *(_below(field, path) for path in result)]
+                        if not value and field in left_out:
+                            removed = [*(removed or ()), field]
                     else:
                         obj[field] = result
             if removed:
                 for field in removed:
                     del obj[field]
+            for field, zero in always:
+                if field not in obj:
+                    if zero.__class__ is dict:
+                        zero = {}
+                        self._read(schema.properties[field])(zero)
+                    obj[field] = zero
             return unknown
 
         return read_struct

@@ -25,6 +25,10 @@ class DeleteOptions:
     resource_version: str | None = None
     is_dry_run: bool = False
 
+    @property
+    def says_of_dependents(self) -> bool:
+        return bool(self.propagation) or self.orphan_dependents is not None
+
     @classmethod
     def of(cls, options: Object) -> DeleteOptions:
         """From a DeleteOptions object. Raises Invalid with every fault."""
@@ -74,29 +78,26 @@ def check_preconditions(resource: Resource, obj: Object, options: DeleteOptions)
         raise errors.Conflict(why, group=resource.group, plural=resource.kind.name, name=metadata["name"])
 
 
-def marked_for_deletion(resource: Resource, obj: Object, options: DeleteOptions, now: datetime) -> Object | None:
-    """What remains of `obj` after a request to delete it: None if nothing does, the same object if nothing changes.
-
-    May change the object it is given.
-    """
+def marked_for_deletion(resource: Resource, obj: Object, options: DeleteOptions, now: datetime) -> bool:
+    """Change `obj` as a request to delete it does. The answer is whether it is gone then."""
     metadata = obj["metadata"]
-    before = (metadata.get("deletionTimestamp"), metadata.get("deletionGracePeriodSeconds"))
+    is_pending = "deletionTimestamp" in metadata
     is_graceful = _begin_grace(resource, obj, options, now)
     if is_graceful is None:
-        return obj  # Already on its way, and nothing shortens that.
-    finalizers = _finalizers(metadata.get("finalizers") or [], options)
+        return False  # Already on its way, and nothing shortens that.
+    finalizers = _finalizers(resource, metadata.get("finalizers") or [], options)
     if finalizers != metadata.get("finalizers", []):
         metadata["finalizers"] = finalizers
         if not finalizers:
             del metadata["finalizers"]
+    if _is_held_by_spec(resource, obj):
+        metadata.setdefault("deletionTimestamp", to_rfc3339(now))
+        return False
     if not finalizers and not (is_graceful and metadata["deletionGracePeriodSeconds"] > 0):
-        if _is_held_by_spec(resource, obj):
-            metadata.setdefault("deletionTimestamp", to_rfc3339(now))
-            return obj
-        return None
-    if not is_graceful and before[0] is None:
+        return True
+    if not is_graceful and not is_pending:
         _mark(obj, now)
-    return obj
+    return False
 
 
 def is_finished(resource: Resource, obj: Object) -> bool:
@@ -143,14 +144,19 @@ def _mark(obj: Object, now: datetime) -> None:
     metadata["deletionGracePeriodSeconds"] = 0
 
 
-def _finalizers(present: list[str], options: DeleteOptions) -> list[str]:
+def _finalizers(resource: Resource, present: list[str], options: DeleteOptions) -> list[str]:
     """The collector's own finalizers say what is to become of the dependents."""
+    default = resource.strategy.dependents
+    if default == "none":
+        return present
     if options.orphan_dependents is not None:
         wanted = ORPHAN if options.orphan_dependents else ""
     elif options.propagation:
         wanted = {"Orphan": ORPHAN, "Foreground": FOREGROUND, "Background": ""}[options.propagation]
     else:
         wanted = next((name for name in present if name in (ORPHAN, FOREGROUND)), "")
+        if not wanted and default == "orphan":
+            wanted = ORPHAN
     kept = [name for name in present if name not in (ORPHAN, FOREGROUND)]
     return [*kept, wanted] if wanted else kept
 

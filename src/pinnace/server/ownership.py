@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pinnace.kinds import empty_fields
 from pinnace.model import managers
 from pinnace.model.managers import Ownership
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import Registry, Resource
 from pinnace.schema.shape import Schema
 from pinnace.server.calls import Call
+from pinnace.server.facets import LEFT_BY_STATUS
 from pinnace.server.renditions import in_version
 
 
@@ -46,27 +48,16 @@ class Ownerships:
             tracked=_tracked(resource, subresource),
             schema_for=schema_for,
             convert=convert,
+            blank=empty_fields.empty(resource.schema) or None,
         )
-
-
-_ALL_METADATA = (("metadata",),)
-_LEFT_BY_STATUS: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {
-    ("", "pods"): (("metadata", "deletionTimestamp"), ("metadata", "ownerReferences")),
-    ("apps", "deployments"): (("metadata", "labels"),),
-    ("apiregistration.k8s.io", "apiservices"): _ALL_METADATA,
-    ("apiextensions.k8s.io", "customresourcedefinitions"): _ALL_METADATA,
-    ("flowcontrol.apiserver.k8s.io", "flowschemas"): _ALL_METADATA,
-    ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"): _ALL_METADATA,
-    ("resource.k8s.io", "devicetaintrules"): _ALL_METADATA,
-    ("resource.k8s.io", "resourceclaims"): _ALL_METADATA,
-}
-"""What a write to /status leaves as it is beside the spec, for the kinds that are strict about it."""
 
 
 def _tracked(resource: Resource, subresource: str) -> managers.Tracked:
     if subresource == "status":
-        return managers.ignoring(("spec",), *_LEFT_BY_STATUS.get((resource.group, resource.plural), ()))
-    return managers.ignoring(("status",)) if resource.has_status else managers.everything_tracked
+        return managers.ignoring(("spec",), *LEFT_BY_STATUS.get((resource.group, resource.plural), ()))
+    if subresource or not resource.has_status:
+        return managers.everything_tracked
+    return managers.ignoring(("status",))
 
 
 def _copy(value: Object) -> Object:

@@ -112,12 +112,12 @@ class Rows:
         return Rows(self._resource, version=self._version, include=self._include, clock=self._clock, headers=False)
 
     def one(self, entry: Entry) -> bytes:
-        obj = in_version(entry.decode(), self._resource)
+        obj = entry.decode()
         metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
         return self._table([obj], metadata)
 
     def many(self, entries: Iterable[Entry], *, metadata: Object) -> bytes:
-        return self._table([in_version(entry.decode(), self._resource) for entry in entries], metadata) + b"\n"
+        return self._table([entry.decode() for entry in entries], metadata) + b"\n"
 
     def of_objects(self, objects: list[Object], metadata: Object) -> bytes:
         return self._table(objects, metadata)
@@ -145,11 +145,12 @@ class Rows:
         columns = self._resource.columns or DEFAULT_COLUMNS
         now = self._clock.now()
         for obj in objects:
+            # Columns know the stored version alone.
             row: Object = {"cells": [column.value(obj, now) for column in columns]}
             if self._include == "Object":
-                row["object"] = obj
+                row["object"] = in_version(obj, self._resource)
             elif self._include == "Metadata":
-                row["object"] = partial_metadata(obj, self._version)
+                row["object"] = partial_metadata(in_version(obj, self._resource), self._version)
             table["rows"].append(row)
         return orjson.dumps(table)
 

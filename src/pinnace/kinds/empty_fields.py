@@ -1,0 +1,67 @@
+"""What Go makes of empty fields of the built-in kinds: a table beside this file, read when the first body needs it.
+
+A line is a type and its fields, `core.v1.PodCondition type="" -message lastProbeTime=null`: a field with a value is
+written even where nobody said it, and then has this value; one with a minus is left out when it is empty. All others
+(Go has pointers there) are as they were said. `build_empty_fields.py` writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import orjson
+
+from pinnace.model.objects import Object
+from pinnace.schema.decode import NO_EMPTY_FIELDS, EmptyFields
+from pinnace.schema.shape import Schema
+
+TABLE = Path(__file__).with_suffix(".txt")
+
+
+@cache
+def of_type(name: str) -> EmptyFields:
+    """By the name of a schema, io.k8s.api.core.v1.PodCondition. Nothing is known of types that are not in the table."""
+    line = _lines().get(".".join(name.split(".")[-3:])) if name.startswith("io.k8s.") else None
+    if line is None:
+        return NO_EMPTY_FIELDS
+    written: list[tuple[str, object]] = []
+    left_out: set[str] = set()
+    for text in line.split():
+        if text[0] == "-":
+            left_out.add(text[1:])
+        else:
+            field, _, zero = text.partition("=")
+            written.append((field, orjson.loads(zero)))
+    return EmptyFields(tuple(written), frozenset(left_out))
+
+
+def empty(schema: Schema) -> Object:
+    """A value of the type of which nothing was said, as Go writes it."""
+    made: Object = {}
+    for field, zero in of_type(schema.name).written:
+        child = schema.properties.get(field)
+        if child is not None:
+            made[field] = empty(child) if zero == {} else zero
+    return made
+
+
+def empty_status(schema_of: Callable[[], Schema]) -> Callable[[], Object | None]:
+    """The status that an object is born with; None where it is born without."""
+
+    def status() -> Object | None:
+        schema = schema_of()
+        is_written = any(field == "status" for field, _ in of_type(schema.name).written)
+        return empty(schema.properties["status"]) if is_written else None
+
+    return status
+
+
+@cache
+def _lines() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for line in TABLE.read_text(encoding="ascii").splitlines():
+        name, _, fields = line.partition(" ")
+        found[name] = fields
+    return found
