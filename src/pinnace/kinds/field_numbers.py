@@ -3,7 +3,7 @@
 A line is a message and its fields, `core.v1.Secret immutable=5?:bool data=2:{bytes} type=3`: the name in JSON, the
 number, a question mark where zero is a value of its own (Go has a pointer there, or always writes the field), and the
 type where it is not string, in brackets for a list and in braces for a map. A field without a name holds fields that
-JSON shows in its parent. A type without a dot is in the message's own package. `build_field_numbers.py` writes it.
+JSON shows in its parent. A type without a dot is in the message's own package.
 """
 
 from __future__ import annotations

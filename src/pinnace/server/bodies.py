@@ -71,9 +71,7 @@ def read(
     A built-in kind may leave them out; a custom one may not. `is_known` says which kinds there are besides.
     Raises BadRequest and UnsupportedMediaType.
     """
-    media_type = media_type_of(content_type)
-    if media_type not in ACCEPTED:
-        raise errors.UnsupportedMediaType(ACCEPTED)
+    media_type = _readable_type(body, content_type)
     if media_type == PROTOBUF:
         return _read_protobuf(body, kind, is_known=is_known)
     try:
@@ -151,6 +149,14 @@ def told(body: Body, unknown: list[str], *, kind: Kind, validation: FieldValidat
 def cannot_be_handled(kind: Kind, why: str, *, found: Kind | None = None) -> errors.BadRequest:
     found = found or kind
     return errors.BadRequest(f'{found.name} in version "{found.version}" cannot be handled as a {kind.name}: {why}')
+
+
+def _readable_type(body: bytes, content_type: str) -> str:
+    """The media type of a body that can be read. What says protobuf and is not Kubernetes' protobuf cannot."""
+    media_type = media_type_of(content_type)
+    if media_type not in ACCEPTED or (media_type == PROTOBUF and not body.startswith(protobuf.PREFIX)):
+        raise errors.UnsupportedMediaType(ACCEPTED)
+    return media_type
 
 
 @lru_cache(maxsize=128)
@@ -326,9 +332,7 @@ def _is_within(path: str, unknown: list[str]) -> bool:
 
 def read_untyped(body: bytes, content_type: str) -> Object:
     """An object of which nothing is asked but that it is one."""
-    media_type = media_type_of(content_type)
-    if media_type not in ACCEPTED:
-        raise errors.UnsupportedMediaType(ACCEPTED)
+    media_type = _readable_type(body, content_type)
     if media_type == PROTOBUF:
         return _read_delete_options(body)
     try:
