@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -58,8 +57,12 @@ class ServerProcess:
         return True
 
     def stop(self) -> int:
-        """Ask the server to stop, and tell its exit code. One that does not stop is an error, and is killed."""
-        self.process.send_signal(signal.SIGTERM)
+        """Ask the server to stop, and tell its exit code."""
+        self.process.terminate()
+        return self.await_end()
+
+    def await_end(self) -> int:
+        """The exit code of a server that was asked to stop. One that does not stop is an error, and is killed."""
         if not self.ends_within(STOP_SECONDS):
             self.process.kill()
             self.process.wait()

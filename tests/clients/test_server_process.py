@@ -80,6 +80,7 @@ def test_a_server_that_is_told_to_stop_ends_its_watches_and_exits_well(tmp_path:
     )
     with urllib.request.urlopen(request, context=context, timeout=15) as watch:
         assert json.loads(watch.readline())["type"] == "ADDED"
-        assert server.stop() == 0
+        server.process.terminate()
         lines = watch.read().splitlines()
+    assert server.await_end() == 0
     assert all(json.loads(line)["type"] in ("ADDED", "MODIFIED", "BOOKMARK") for line in lines)
