@@ -9,7 +9,6 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-import pytest
 import yaml
 from tests.clients.server_process import ServerProcess, free_port
 
@@ -44,10 +43,6 @@ def test_a_server_with_a_kubeconfig_is_ready_and_the_kubeconfig_complete_and_pri
         assert server.stop() == 0
 
 
-@pytest.mark.xfail(
-    reason="/readyz says ok from the moment the port is open, before the first objects and the kubeconfig are written",
-    strict=False,
-)
 def test_a_server_that_says_that_it_is_ready_has_written_its_kubeconfig(tmp_path: Path) -> None:
     port = free_port()
     # On disk, since the first objects then take long enough for a request to come between.
