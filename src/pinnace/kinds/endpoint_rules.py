@@ -96,7 +96,7 @@ ENDPOINTS = Strategy(
 
 def _default_slice(endpoint_slice: Object) -> None:
     for field in ("endpoints", "ports"):
-        endpoint_slice[field] = endpoint_slice.get(field) or None  # Never absent, null at the least.
+        endpoint_slice.setdefault(field, None)  # Never absent, null at the least.
     for endpoint in endpoint_slice["endpoints"] or ():
         endpoint.setdefault("conditions", {})
     for port in endpoint_slice.get("ports") or ():
@@ -105,6 +105,8 @@ def _default_slice(endpoint_slice: Object) -> None:
 
 
 def _prepare_slice(endpoint_slice: Object, old: Object | None) -> None:
+    for field in ("endpoints", "ports"):
+        endpoint_slice[field] = endpoint_slice.get(field) or None
     if old is not None and endpoint_slice["metadata"].get("labels") != old["metadata"].get("labels"):
         endpoint_slice["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     if old is not None and old.get("endpoints") == endpoint_slice.get("endpoints"):

@@ -140,8 +140,11 @@ class WrongView(ApiError):
 class AlreadyExists(_AboutResource):
     code, reason = 409, "AlreadyExists"
 
-    def __init__(self, *, group: str, plural: str, name: str) -> None:
-        super().__init__(f'{qualified(group, plural)} "{name}" already exists', group=group, plural=plural, name=name)
+    def __init__(self, *, group: str, plural: str, name: str, is_leaving: bool = False) -> None:
+        message = f'{qualified(group, plural)} "{name}" already exists'
+        if is_leaving:
+            message = f"object is being deleted: {message}"
+        super().__init__(message, group=group, plural=plural, name=name)
 
 
 class Conflict(_AboutResource):

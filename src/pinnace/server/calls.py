@@ -75,8 +75,9 @@ class Call:
     def not_found(self) -> errors.NotFound:
         return errors.NotFound(group=self.resource.group, plural=self.resource.plural, name=self.name)
 
-    def already_exists(self, name: str) -> errors.AlreadyExists:
-        return errors.AlreadyExists(group=self.resource.group, plural=self.resource.plural, name=name)
+    def already_exists(self, *, is_leaving: bool = False) -> errors.AlreadyExists:
+        group, plural = self.resource.group, self.resource.plural
+        return errors.AlreadyExists(group=group, plural=plural, name=self.name, is_leaving=is_leaving)
 
     def conflict(self, why: str) -> errors.Conflict:
         return errors.Conflict(why, group=self.resource.group, plural=self.resource.plural, name=self.name)

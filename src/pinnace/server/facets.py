@@ -17,7 +17,6 @@ LEFT_BY_STATUS: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {
     ("", "pods"): (("metadata", "deletionTimestamp"), ("metadata", "ownerReferences")),
     ("apps", "deployments"): (("metadata", "labels"),),
     ("admissionregistration.k8s.io", "validatingadmissionpolicies"): _ALL_METADATA,
-    ("apiextensions.k8s.io", "customresourcedefinitions"): _ALL_METADATA,
     ("apiregistration.k8s.io", "apiservices"): _ALL_METADATA,
     ("flowcontrol.apiserver.k8s.io", "flowschemas"): _ALL_METADATA,
     ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"): _ALL_METADATA,

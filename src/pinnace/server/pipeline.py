@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,7 +15,7 @@ from pinnace.model import errors, managers, names
 from pinnace.model.causes import Cause
 from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.metadata import metadata_faults, metadata_update_faults
-from pinnace.model.objects import Object
+from pinnace.model.objects import Object, new_uid
 from pinnace.model.resources import Resource, Strategy
 from pinnace.server import deletion
 from pinnace.server.calls import Call
@@ -87,9 +86,10 @@ class Pipeline:
         """Create, replace, patch or apply. The edit may be asked again if someone else was faster."""
         key = self._store_key(call)
         turn = await self._take_turn(key)
+        is_creation = call.verb == "create" and not call.subresource
         try:
             while True:
-                entry = self._current(call)
+                entry = None if is_creation else self._current(call)
                 old = entry.decode() if entry else None
                 new = self._edited(call, edit, entry, old)
                 review = _review(call, new, old, options)
@@ -99,6 +99,8 @@ class Pipeline:
                 try:
                     self._check(call, new, old)
                     await self._admission.validate(review)
+                    if is_creation and (there := self._current(call)) is not None:
+                        raise call.already_exists(is_leaving="deletionTimestamp" in there.decode()["metadata"])
                     if entry is not None and _is_unchanged(new, old):
                         done: Written | None = Written(entry)
                     elif entry is not None and deletion.is_finished(call.resource, new):
@@ -189,7 +191,7 @@ class Pipeline:
             metadata.pop("deletionTimestamp", None)
             metadata.pop("deletionGracePeriodSeconds", None)
             metadata.pop("selfLink", None)
-            metadata["uid"] = str(uuid.uuid4())
+            metadata["uid"] = new_uid()
             metadata["creationTimestamp"] = to_rfc3339(self._clock.now())
             if resource.has_status and not strategy.keeps_status_on_create:
                 new.pop("status", None)
@@ -227,7 +229,8 @@ class Pipeline:
         if faults:
             faults = list(dict.fromkeys(faults))
             raise errors.Invalid(faults, group=resource.stored.group, kind=resource.kind.name, name=call.name)
-        call.warnings.extend(strategy.warnings(new, old))
+        if call.subresource in ("", "scale"):
+            call.warnings.extend(strategy.warnings(new, old))
 
     async def _store_object(self, call: Call, entry: Entry | None, new: Object) -> Written | None:
         """None if another writer was faster: look again."""

@@ -56,6 +56,7 @@ class ServiceReservations:
             if spec.get("type") != "ExternalName":
                 self._take_address(new, held_addresses, reservation.taken_addresses)
             self._take_ports(new, held_ports, reservation.taken_ports)
+            self._take_health_check_port(spec, held_ports, reservation.taken_ports)
         except errors.ApiError:
             reservation.give_back()
             raise
@@ -133,6 +134,16 @@ class ServiceReservations:
                 self._ports.add(wanted)
                 taken.append(wanted)
 
+    def _take_health_check_port(self, spec: Object, held: set[int], taken: list[int]) -> None:
+        """A balancer that keeps to nodes with endpoints asks every node whether it has some."""
+        if spec.get("type") != "LoadBalancer" or spec.get("externalTrafficPolicy") != "Local":
+            return
+        wanted = spec.get("healthCheckNodePort") or self._free_port()
+        if wanted not in held and wanted not in taken:
+            self._ports.add(wanted)
+            taken.append(wanted)
+        spec["healthCheckNodePort"] = wanted
+
     def _free_port(self) -> int:
         if len(self._ports) >= len(NODE_PORTS):
             raise errors.InternalError("failed to allocate a nodePort: range is full")
@@ -157,4 +168,6 @@ def _addresses_of(service: Object) -> list[str]:
 
 
 def _ports_of(service: Object) -> list[int]:
-    return [port["nodePort"] for port in (service.get("spec") or {}).get("ports") or [] if port.get("nodePort")]
+    spec: dict[str, Any] = service.get("spec") or {}
+    ports = [port.get("nodePort") for port in spec.get("ports") or []]
+    return [port for port in (*ports, spec.get("healthCheckNodePort")) if port]

@@ -37,6 +37,7 @@ from pinnace.server.reviews import Reviews
 from pinnace.server.selection import selection_of
 from pinnace.server.shelves import Entry
 
+_SCALE = Kind("autoscaling", "v1", "Scale")
 _GENERATE_ATTEMPTS = 8
 _DELETED_AT_ONCE = 64
 _JSON = b"application/json"
@@ -158,7 +159,7 @@ class Verbs:
         _match_namespace(call, metadata)
         if metadata.get("name"):
             call.name = metadata["name"]
-            return self._show(call, await self._pipeline.write(call, edits.creation(call, obj)), 201)
+            return self._show(call, await self._pipeline.write(call, edits.creation(obj)), 201)
         prefix = metadata.get("generateName")
         for attempt in range(_GENERATE_ATTEMPTS):
             if attempt:  # The write that failed has changed the object.
@@ -168,7 +169,7 @@ class Verbs:
             if prefix:
                 call.name = metadata["name"] = generated_name(prefix)
             try:
-                return self._show(call, await self._pipeline.write(call, edits.creation(call, obj)), 201)
+                return self._show(call, await self._pipeline.write(call, edits.creation(obj)), 201)
             except errors.AlreadyExists:
                 if attempt == _GENERATE_ATTEMPTS - 1:
                     raise
@@ -198,15 +199,7 @@ class Verbs:
         if content_type in edits.APPLY_PATCHES:
             applied = read_patch(call.request.body, content_type) or {}
             self._check_applied(call, applied)
-            return edits.Application(
-                call=call,
-                applied=applied,
-                manager=manager_name(call),
-                force=call.flag("force"),
-                now=to_rfc3339(self._clock.now()),
-                ownership=self._ownerships.of(call),
-                decode=lambda merged: self._patched(call, merged, None),
-            )
+            return self._application(call, applied)
         if call.text("force"):
             fault = causes.forbidden("force", "may not be specified for non-apply patch")
             raise errors.Invalid([fault], group="meta.k8s.io", kind="PatchOptions", name="")
@@ -223,12 +216,19 @@ class Verbs:
 
         return edits.patch(call, content_type, document, decode)
 
+    def _application(self, call: Call, applied: Object) -> edits.Application:
+        return edits.Application(
+            call=call,
+            applied=applied,
+            manager=manager_name(call),
+            force=call.flag("force"),
+            now=to_rfc3339(self._clock.now()),
+            ownership=self._ownerships.of(call),
+            decode=lambda merged: self._patched(call, merged, None),
+        )
+
     def _check_applied(self, call: Call, applied: Any) -> None:
-        kind = call.resource.kind
-        found = Kind.parse(str(applied.get("apiVersion", "")), str(applied.get("kind", "")))
-        if found != kind:
-            group_version = f"{found.group}/{found.version}"
-            raise errors.BadRequest(f"invalid object type: {group_version}, Kind={found.name}")
+        _check_kind(applied, call.resource.kind)
         metadata = _metadata_of(applied)
         _match_name(call, metadata)
         _match_namespace(call, dict(metadata))
@@ -321,12 +321,25 @@ class Verbs:
         else:
             content_type = patch_type(call.request.headers.get(b"content-type", b"").decode("latin-1"))
             document = read_patch(call.request.body, content_type)
+            if content_type in edits.APPLY_PATCHES:
+                return await self._apply_scale(call, document or {})
 
             def patched(scale: Object) -> Object:
                 return self._patched(call, edits.patched(scale, content_type, document), None)
 
             edit = actions.rescaled(call, patched)
         written = await self._pipeline.write(call, edit)
+        return Outcome(body=orjson.dumps(self._scale(call, written.entry)))
+
+    async def _apply_scale(self, call: Call, scale: Object) -> Outcome:
+        """Who applies a scale has an opinion on one field of the workload."""
+        _check_manager(call, "PatchOptions", is_apply=True)
+        _check_kind(scale, _SCALE)
+        kind, spec = call.resource.kind, scale.get("spec") or {}
+        workload = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": _metadata_of(scale)}
+        workload["spec"] = {"replicas": spec["replicas"]} if "replicas" in spec else {}
+        self._check_applied(call, workload)
+        written = await self._pipeline.write(call, self._application(call, workload))
         return Outcome(body=orjson.dumps(self._scale(call, written.entry)))
 
     async def _bind(self, call: Call, binding: Object) -> Outcome:
@@ -487,6 +500,12 @@ def _metadata_of(obj: Object) -> Object:
     if not isinstance(metadata, dict):
         raise errors.BadRequest("metadata must be an object")
     return metadata
+
+
+def _check_kind(applied: Object, kind: Kind) -> None:
+    found = Kind.parse(str(applied.get("apiVersion", "")), str(applied.get("kind", "")))
+    if found != kind:
+        raise errors.BadRequest(f"invalid object type: {found.group}/{found.version}, Kind={found.name}")
 
 
 def _match_namespace(call: Call, metadata: Object) -> None:
