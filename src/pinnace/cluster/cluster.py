@@ -9,7 +9,6 @@ import secrets
 import shutil
 import sys
 import tempfile
-import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from pinnace.cluster.upkeep import compact_regularly, expire_events_regularly
 from pinnace.kinds import catalog
 from pinnace.kinds.definitions import Definitions, minors
 from pinnace.model.clock import Clock, SystemClock, to_rfc3339
-from pinnace.model.objects import Kind, Object
+from pinnace.model.objects import Kind, Object, new_uid
 from pinnace.model.resources import Registry
 from pinnace.server.api import Api
 from pinnace.server.discovery import Discovery
@@ -257,7 +256,7 @@ async def _point(plane: ControlPlane, obj: Object) -> None:
     key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
     present = plane.fanout.shelf(resource.prefix).entries.get(key)
     known = present.decode()["metadata"] if present is not None else {}
-    born = {"uid": str(uuid.uuid4()), "creationTimestamp": to_rfc3339(plane.clock.now())}
+    born = {"uid": new_uid(), "creationTimestamp": to_rfc3339(plane.clock.now())}
     obj["metadata"] = {**obj["metadata"], **born, **{name: known[name] for name in born if name in known}}
     await plane.store.put(resource.prefix + key, encoded(obj, resource), expected=None)
 

@@ -88,10 +88,11 @@ def write(obj: Object, managed: Managed) -> None:
         metadata.pop("managedFields", None)
         return
     order = sorted(managed, key=lambda m: (m.operation, managed[m].time, m.name, managed[m].api_version, m.subresource))
-    metadata["managedFields"] = [managed[manager].wire or _encode(manager, managed[manager]) for manager in order]
+    metadata["managedFields"] = [managed[manager].wire or encode(manager, managed[manager]) for manager in order]
 
 
-def _encode(manager: Manager, entry: Owned) -> Object:
+def encode(manager: Manager, entry: Owned) -> Object:
+    """One entry as it stands in metadata.managedFields."""
     wire: Object = {"manager": manager.name} if manager.name else {}
     wire["operation"] = manager.operation
     wire["apiVersion"] = entry.api_version

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pinnace.model.causes import Cause
 from pinnace.model.errors import ApiError, ApplyConflict, BadRequest
 from pinnace.model.last_applied import allowed_by_last_applied, sync_last_applied
-from pinnace.model.manager_entries import Managed, Manager, Owned, capped, decode, without_entries, write
+from pinnace.model.manager_entries import Managed, Manager, Owned, capped, decode, encode, without_entries, write
 from pinnace.model.objects import Object, kind_of
 from pinnace.schema import fields
 from pinnace.schema.changes import Changes, changed, of, settled, with_structs
@@ -40,6 +40,8 @@ _STRIPPED = fields.of_paths(
     ),
 )
 """What says who an object is belongs to nobody."""
+_IDENTITY = frozenset(element for element in _STRIPPED if element != "f:metadata")
+_IDENTITY_IN_METADATA = frozenset((*_STRIPPED["f:metadata"], "."))
 
 Tracked = Callable[[FieldSet], FieldSet]
 """Of a set of fields, those that a write through this URL can change, and so can come to own."""
@@ -116,6 +118,9 @@ def after_update(live: Object | None, new: Object, ownership: Ownership, *, mana
     if live is not None and not managed:
         return  # Nobody tracks this object: its managers were reset, or it is older than they are.
     try:
+        if not managed:
+            _own_alone(new, ownership, manager=manager, now=now)
+            return
         managed = _updated(live, new, managed, ownership, manager=manager, now=now)
     except (ValueError, RecursionError):
         return  # Not comparable: validation is about to refuse it, or else nobody tracks it.
@@ -221,6 +226,30 @@ def _updated(
             mine = fields.union(mine, left[me].owned)
         left[me] = Owned(mine, ownership.api_version, now)
     return capped(left)
+
+
+def _own_alone(new: Object, ownership: Ownership, *, manager: str, now: str) -> None:
+    """What `_updated` and `write` come to for an object that is made by one manager: most creates."""
+    changes = ownership.changes(ownership.empty(), new, ownership.api_version)
+    assert changes is not None  # Its own version is always known.
+    owned = fields.union(changes.modified, changes.added) if changes.modified else changes.added
+    mine = _without_identity(owned)
+    if mine:
+        me = Manager(manager or "unknown", "Update", ownership.api_version, ownership.subresource)
+        new["metadata"]["managedFields"] = [encode(me, Owned(mine, ownership.api_version, now))]
+
+
+def _without_identity(found: FieldSet) -> FieldSet:
+    """The difference to `_STRIPPED`, whose members are all leaves."""
+    mine = {element: below for element, below in found.items() if element not in _IDENTITY}
+    metadata = mine.get("f:metadata")
+    if metadata is not None:
+        kept = {element: below for element, below in metadata.items() if element not in _IDENTITY_IN_METADATA}
+        if kept:
+            mine["f:metadata"] = kept
+        else:
+            del mine["f:metadata"]
+    return mine
 
 
 def _settled(managed: Managed, ownership: Ownership) -> Managed:

@@ -291,8 +291,8 @@ def _identified(body: Body, text: bytes, kind: Kind, *, is_known: Callable[[Kind
     )
     if found != kind:
         _refuse_other(found, kind, is_known=is_known, is_custom=is_custom)
-    named = {"kind": found.name, "apiVersion": found.api_version}
-    return replace(body, obj={**named, **obj, **named})
+    obj["kind"], obj["apiVersion"] = found.name, found.api_version
+    return body if body.obj else replace(body, obj=obj)
 
 
 def _refuse_other(found: Kind, kind: Kind, *, is_known: Callable[[Kind], bool], is_custom: bool) -> None:

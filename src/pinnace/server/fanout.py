@@ -63,6 +63,8 @@ class Watcher:
 
     def _framed(self, event: Event, kind: str, entry: Entry) -> bytes:
         form = (kind, self.rendition.name)
+        if event.frames is None:
+            event.frames = {}
         framed = event.frames.get(form)
         if framed is None:
             framed = event.frames[form] = frame(event_line(kind, self.rendition.one(entry)))

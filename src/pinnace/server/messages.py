@@ -70,6 +70,8 @@ class Request:
 
     def parameter(self, name: str) -> str | None:
         """The first value of a query parameter, or None."""
+        if not self.raw_query and not self._query:
+            return None
         values = self.query.get(name)
         return values[0] if values else None
 

@@ -78,7 +78,7 @@ class Event:
         self.revision = revision
         self.new = new
         self.old = old
-        self.frames: dict[object, bytes] = {}
+        self.frames: dict[object, bytes] | None = None
 
 
 class Shelf:
