@@ -173,7 +173,8 @@ def main() -> None:
         page = 'return wrk.format("GET", "/api/v1/namespaces/thousand/configmaps?limit=500")'
         rows.append(load(server, "page of 500", page))
         create = (
-            '  local body = string.format(\'{"metadata":{"name":"b%d-%d"},"data":{"value":"%s"}}\', os.time(), n, data)\n'
+            "  local body = string.format("
+            '\'{"metadata":{"name":"b%d-%d"},"data":{"value":"%s"}}\', os.time(), n, data)\n'
             '  return wrk.format("POST", path, {["Content-Type"]="application/json",'
             '["Authorization"]="Bearer " .. token, ["User-Agent"]="wrk"}, body)'
         )
@@ -187,7 +188,8 @@ def main() -> None:
         )
         rows.append(load(server, "merge patch", patch))
         apply = (
-            '  local body = string.format(\'{"kind":"ConfigMap","apiVersion":"v1","data":{"k":"%d","l":"%s"}}\', n, data)\n'
+            "  local body = string.format("
+            '\'{"kind":"ConfigMap","apiVersion":"v1","data":{"k":"%d","l":"%s"}}\', n, data)\n'
             '  local name = "a" .. string.format("%05d", n % 1000)\n'
             '  return wrk.format("PATCH", "/api/v1/namespaces/patches/configmaps/" .. name .. "?fieldManager=bench", '
             '{["Content-Type"]="application/apply-patch+yaml",["Authorization"]="Bearer " .. token, '
