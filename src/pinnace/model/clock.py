@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -10,11 +13,39 @@ class Clock(Protocol):
     def now(self) -> datetime: ...
 
 
+class Alarm(Protocol):
+    """Something that will happen later, unless it is cancelled."""
+
+    def cancel(self) -> None: ...
+
+
+class AlarmClock(Clock, Protocol):
+    """A clock that can also wake somebody."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go backwards, to measure with."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after that many seconds of this clock."""
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Alarm:
+        """Call back on the running event loop after that many seconds of this clock."""
+
+
 class SystemClock:
     """The machine's own time."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Alarm:
+        return asyncio.get_running_loop().call_later(seconds, callback)
 
 
 def to_rfc3339(moment: datetime) -> str:

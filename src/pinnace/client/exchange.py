@@ -1,0 +1,105 @@
+"""One request and what it means: sent again where that helps, decoded, and its refusal raised as the error it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from urllib.parse import quote, urlencode
+
+import orjson
+
+from pinnace.client.refusals import error_of
+from pinnace.client.retries import Retries
+from pinnace.client.transport import Answer, ConnectionLost, Stream, Transport
+from pinnace.model.clock import AlarmClock
+from pinnace.model.objects import Object
+
+JSON = "application/json"
+JSON_PATCH = "application/json-patch+json"
+Parameters = Mapping[str, str | int | bool | None]
+
+
+def target_of(path: str, parameters: Parameters) -> str:
+    """The path with the parameters that say something. 0 says something; '' and False do not."""
+    told = {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in parameters.items()
+        if value is not None and value != "" and value is not False
+    }
+    return f"{path}?{urlencode(told, quote_via=quote)}" if told else path
+
+
+class Exchange:
+    """Requests over one transport. The methods raise ApiError for what the server refuses, else ConnectionLost."""
+
+    def __init__(self, transport: Transport, *, clock: AlarmClock, retries: Retries, user_agent: str) -> None:
+        self.transport = transport
+        self._clock = clock
+        self._retries = retries
+        self._headers = {"accept": JSON, "user-agent": user_agent}
+
+    async def read(self, target: str, *, accept: str = JSON) -> bytes:
+        return (await self._send("GET", target, b"", {"accept": accept})).body
+
+    async def fetch(self, target: str) -> Object:
+        decoded: Object = orjson.loads(await self.read(target))
+        return decoded
+
+    async def write(self, method: str, target: str, body: object = None, *, content_type: str = JSON) -> Object:
+        """Send what changes something; the answer is the object as it is now, or a Status."""
+        sent = b"" if body is None else orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS)
+        answer = await self._send(method, target, sent, {"content-type": content_type} if sent else {})
+        decoded: Object = orjson.loads(answer.body)
+        return decoded
+
+    @asynccontextmanager
+    async def stream(self, target: str, *, accept: str = JSON, silence: float) -> AsyncIterator[Stream]:
+        """One connection, opened once and closed at the end. Nothing is sent again: the caller knows where to go on."""
+        stream = await self.transport.stream(target, {**self._headers, "accept": accept}, silence=silence)
+        if isinstance(stream, Answer):
+            raise error_of(stream)
+        try:
+            yield stream
+        finally:
+            await stream.close()
+
+    async def _send(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        sent = {**self._headers, **headers}
+        is_read = method == "GET"
+        # To apply, replace or delete twice is to do it once; a second POST or JSON patch would do more.
+        is_repeatable = method != "POST" and headers.get("content-type") != JSON_PATCH
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                answer = await self.transport.request(method, target, body, sent)
+            except ConnectionLost as loss:
+                delay = self._retries.after_loss(loss, attempt=attempt, is_repeatable=is_repeatable)
+                if delay is None:
+                    raise
+            else:
+                delay = self._retries.after_answer(answer, attempt=attempt, is_read=is_read)
+                if delay is None:
+                    if answer.status >= 400:
+                        raise error_of(answer)
+                    return answer
+            await self._clock.sleep(delay)
+
+
+async def lines_of(stream: Stream) -> AsyncGenerator[bytes, None]:
+    """The lines of a stream, whole, however it was cut. A last one without its end is not given: it was cut short."""
+    begun: list[bytes] = []
+    async for chunk in stream:
+        *whole, rest = chunk.split(b"\n")
+        if whole:
+            begun.append(whole[0])
+            whole[0] = b"".join(begun)
+            begun.clear()
+            for line in whole:
+                if line:
+                    yield line
+            if len(whole) > 100:
+                await asyncio.sleep(0)  # A long start is one chunk in process: others get their turn.
+        if rest:
+            begun.append(rest)

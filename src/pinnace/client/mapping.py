@@ -1,0 +1,133 @@
+"""Which URL serves a kind: learnt from the server's discovery pages, and learnt again when a kind is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from pinnace.model import errors
+from pinnace.model.objects import Kind, Object
+
+KindName = Kind | str | tuple[str, str, str]
+"""A Kind, its parts in order, or the way people write it: "apps/v1/Deployment", "v1/Pod"."""
+
+Fetch = Callable[[str], Awaitable[Object]]
+"""GETs a page."""
+
+
+class NoSuchKind(errors.NoSuchPath):
+    """The server does not serve this kind, or not in this version."""
+
+    def __init__(self, kind: Kind) -> None:
+        super().__init__(
+            f"the server has no {kind.name} in {kind.api_version}; if it is a custom kind, install its definition first"
+        )
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedKind:
+    """What discovery says of one kind."""
+
+    kind: Kind
+    plural: str
+    namespaced: bool
+    singular: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ()
+    subresources: tuple[str, ...] = ()
+
+    def path(self, *, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The path of its collection, of those in one namespace, or of one object."""
+        group = f"/apis/{self.kind.group}" if self.kind.group else "/api"
+        where = f"/namespaces/{quote(namespace, safe='')}" if namespace and self.namespaced else ""
+        which = f"/{quote(name, safe='')}" if name else ""
+        below = f"/{subresource}" if subresource else ""
+        return f"{group}/{self.kind.version}{where}/{self.plural}{which}{below}"
+
+
+def kind_from(name: KindName) -> Kind:
+    """The kind that a name stands for."""
+    if isinstance(name, Kind):
+        return name
+    if isinstance(name, tuple):
+        return Kind(*name)
+    api_version, slash, kind = name.rpartition("/")
+    if not slash or api_version.count("/") > 1 or not kind:
+        raise ValueError(f'{name!r} does not name a kind; write group, version and kind, as in "apps/v1/Deployment"')
+    return Kind.parse(api_version, kind)
+
+
+class KindMapping:
+    """What the server serves, one group version at a time, as far as somebody has asked."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+        self._known: dict[Kind, ServedKind] = {}
+
+    async def find(self, name: KindName) -> ServedKind:
+        """Where a kind is served. Raises NoSuchKind; a kind that was missing is looked for again each time."""
+        kind = kind_from(name)
+        found = self._known.get(kind)
+        if found is None:
+            found = (await self._learn(kind.group, kind.version)).get(kind)
+        if found is None:
+            raise NoSuchKind(kind)
+        return found
+
+    def forget(self, kind: Kind) -> None:
+        """Look again the next time: the server has said that the URL serves nothing."""
+        self._known.pop(kind, None)
+
+    async def all(self) -> list[ServedKind]:
+        """Every kind in every version, the preferred version of each group first.
+
+        A group whose server cannot be reached is left out.
+        """
+        versions = [("", version) for version in (await self._fetch("/api")).get("versions") or ()]
+        for group in (await self._fetch("/apis")).get("groups") or ():
+            preferred = (group.get("preferredVersion") or {}).get("version")
+            served = [version["version"] for version in group.get("versions") or ()]
+            served.sort(key=lambda version: version != preferred)
+            versions += [(group["name"], version) for version in served]
+        found: list[ServedKind] = []
+        for group_name, version in versions:
+            try:
+                found += (await self._learn(group_name, version)).values()
+            except errors.ApiError:
+                continue
+        return found
+
+    async def _learn(self, group: str, version: str) -> dict[Kind, ServedKind]:
+        page = f"/apis/{group}/{version}" if group else f"/api/{version}"
+        try:
+            answer = await self._fetch(page)
+        except errors.NoSuchPath:
+            return {}
+        learnt = {served.kind: served for served in _served(group, version, answer.get("resources") or ())}
+        self._known.update(learnt)
+        return learnt
+
+
+def _served(group: str, version: str, rows: Iterable[Object]) -> Iterable[ServedKind]:
+    below: dict[str, list[str]] = {}
+    for row in rows:
+        plural, slash, subresource = row["name"].partition("/")
+        if slash:
+            below.setdefault(plural, []).append(subresource)
+    for row in rows:
+        plural = row["name"]
+        if "/" in plural:
+            continue
+        yield ServedKind(
+            kind=Kind(row.get("group") or group, row.get("version") or version, row["kind"]),
+            plural=plural,
+            namespaced=bool(row.get("namespaced")),
+            singular=row.get("singularName") or "",
+            short_names=tuple(row.get("shortNames") or ()),
+            categories=tuple(row.get("categories") or ()),
+            verbs=tuple(row.get("verbs") or ()),
+            subresources=tuple(below.get(plural, ())),
+        )

@@ -1,0 +1,98 @@
+"""Turns the answer that refuses a request back into the error that the server meant."""
+
+from __future__ import annotations
+
+import orjson
+
+from pinnace.client.transport import Answer
+from pinnace.model import errors
+from pinnace.model.causes import Cause
+from pinnace.model.errors import ApiError
+from pinnace.model.objects import Object
+
+_BY_REASON: dict[str, type[ApiError]] = {
+    kind.reason: kind
+    for kind in (
+        errors.BadRequest,
+        errors.Unauthorized,
+        errors.Forbidden,
+        errors.MethodNotAllowed,
+        errors.NotAcceptable,
+        errors.AlreadyExists,
+        errors.Conflict,
+        errors.Gone,
+        errors.Expired,
+        errors.TooLarge,
+        errors.UnsupportedMediaType,
+        errors.Invalid,
+        errors.TooManyRequests,
+        errors.InternalError,
+        errors.ServerTimeout,
+        errors.Unavailable,
+        errors.Timeout,
+    )
+}
+_BY_CODE: dict[int, type[ApiError]] = {
+    401: errors.Unauthorized,
+    403: errors.Forbidden,
+    404: errors.NoSuchPath,
+    405: errors.BadMethod,
+    406: errors.NotAcceptable,
+    409: errors.Conflict,
+    410: errors.Gone,
+    413: errors.TooLarge,
+    415: errors.UnsupportedMediaType,
+    422: errors.Invalid,
+    429: errors.TooManyRequests,
+    502: errors.Unavailable,
+    503: errors.Unavailable,
+    504: errors.Timeout,
+}
+
+
+def error_of(answer: Answer) -> ApiError:
+    """The error that a refusal stands for. Proxies answer without a Status: their text is the message."""
+    try:
+        status = orjson.loads(answer.body)
+    except orjson.JSONDecodeError:
+        status = None
+    if not isinstance(status, dict) or status.get("kind") != "Status":
+        text = answer.body.decode("utf-8", "replace").strip()
+        status = {"message": f"the server answered {answer.status}" + (f": {text[:500]}" if text else "")}
+    error = error_of_status(status, code=answer.status)
+    error.retry_after = error.retry_after or retry_after_of(answer)
+    return error
+
+
+def error_of_status(status: Object, *, code: int = 0) -> ApiError:
+    """The error that a Status stands for; the last event of a watch is one, too."""
+    details = status.get("details") or {}
+    code = code or int(status.get("code") or 500)
+    kind = _kind_of(str(status.get("reason") or ""), code, details)
+    # Rebuilt past the constructors, which would write the message anew.
+    error = kind.__new__(kind)
+    ApiError.__init__(error, str(status.get("message") or f"the server answered {code}"), details=details)
+    error.retry_after = int(details.get("retryAfterSeconds") or 0)
+    if isinstance(error, errors.Invalid):
+        error.causes = tuple(
+            Cause(cause.get("field", ""), cause.get("reason", ""), cause.get("message", ""))
+            for cause in details.get("causes") or ()
+        )
+    return error
+
+
+def retry_after_of(answer: Answer) -> int:
+    """The seconds that the server asks to wait before the next try; 0 if it does not ask."""
+    text = answer.headers.get("retry-after", "")
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def _kind_of(reason: str, code: int, details: Object) -> type[ApiError]:
+    if reason == errors.NotFound.reason:
+        return errors.NotFound if details.get("name") else errors.NoSuchPath
+    if reason == errors.Conflict.reason and any(
+        cause.get("reason") == "FieldManagerConflict" for cause in details.get("causes") or ()
+    ):
+        return errors.ApplyConflict
+    known = _BY_REASON.get(reason) or _BY_CODE.get(code)
+    return known or (errors.InternalError if code >= 500 else errors.BadRequest)

@@ -1,0 +1,102 @@
+"""Objects as they came: encoded, with only what tells them apart read. What is never looked at is never decoded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import orjson
+
+from pinnace.model.objects import Key, Kind, Object
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    name: str = ""
+    namespace: str = ""
+    resourceVersion: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Head(msgspec.Struct, gc=False):
+    metadata: _Metadata
+    kind: str = ""
+
+
+class _WithMetadata(msgspec.Struct, gc=False):
+    metadata: dict[str, Any]
+
+
+class ListMetadata(msgspec.Struct, gc=False, rename={"token": "continue"}):
+    resourceVersion: str = ""
+    token: str = ""
+    remainingItemCount: int = 0
+
+
+class EncodedList(msgspec.Struct, gc=False):
+    """A list whose items are left as they are."""
+
+    metadata: ListMetadata
+    items: list[msgspec.Raw] | None = None
+
+
+class EncodedEvent(msgspec.Struct, gc=False):
+    """One line of a watch."""
+
+    type: str
+    object: msgspec.Raw
+
+
+_head_decoder = msgspec.json.Decoder(_Head)
+_metadata_decoder = msgspec.json.Decoder(_WithMetadata)
+decode_list = msgspec.json.Decoder(EncodedList).decode
+decode_event = msgspec.json.Decoder(EncodedEvent).decode
+
+
+class Snapshot:
+    """One object at one version, as its server sent it. `object` is decoded anew for each who asks, so it is theirs."""
+
+    __slots__ = ("body", "key", "version")
+
+    def __init__(self, body: bytes, key: Key, version: str) -> None:
+        self.body = body
+        self.key = key
+        self.version = version
+
+    @property
+    def object(self) -> Object:
+        decoded: Object = orjson.loads(self.body)
+        return decoded
+
+    @property
+    def metadata(self) -> Object:
+        """The metadata alone, which is cheaper than the whole."""
+        return _metadata_decoder.decode(self.body).metadata
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return _head_decoder.decode(self.body).metadata.annotations or {}
+
+    def __repr__(self) -> str:
+        return f"Snapshot({self.key} at {self.version}, {len(self.body)} bytes)"
+
+
+def snapshot_of(obj: Object) -> Snapshot:
+    metadata = obj["metadata"]
+    key = Key(metadata.get("namespace", ""), metadata.get("name", ""))
+    return Snapshot(b"" + orjson.dumps(obj), key, metadata.get("resourceVersion", ""))
+
+
+def read_snapshot(raw: msgspec.Raw, kind: Kind, namespaces: dict[str, str]) -> Snapshot:
+    """What came as one item of a list or in one event. Items of lists do not say their kind: it is written in.
+
+    `namespaces` keeps one text per namespace, however many objects are in it.
+    """
+    head = _head_decoder.decode(raw)
+    body = bytes(raw)  # A copy: a Raw would keep the whole answer alive.
+    if not head.kind:
+        names = b'{"apiVersion":"%b","kind":"%b"' % (kind.api_version.encode(), kind.name.encode())
+        rest = body.lstrip()[1:]
+        body = names + (b"," if rest.lstrip()[:1] != b"}" else b"") + rest
+    metadata = head.metadata
+    namespace = namespaces.setdefault(metadata.namespace, metadata.namespace)
+    return Snapshot(body, Key(namespace, metadata.name), metadata.resourceVersion)

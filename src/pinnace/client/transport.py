@@ -1,0 +1,51 @@
+"""What carries a request to a server and its answer back: HTTP, or a call within the process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One whole answer. Header names are lower-case."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+class ConnectionLost(Exception):
+    """The server could not be reached, or went away before it had answered.
+
+    `was_sent` is false where the server cannot have seen the request: it is then safe to send it again.
+    """
+
+    def __init__(self, message: str, *, was_sent: bool) -> None:
+        super().__init__(message)
+        self.was_sent = was_sent
+
+
+class Stream(Protocol):
+    """An answer that goes on. Iterate over it, and close it when done; closing twice is harmless."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """Its bytes as they come, cut anywhere. Ends with the answer; raises ConnectionLost if that was cut short."""
+
+    async def close(self) -> None: ...
+
+
+class Transport(Protocol):
+    """Both methods raise ConnectionLost."""
+
+    async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """One request and its whole answer. `target` is the path with its query, encoded."""
+
+    async def stream(self, target: str, headers: Mapping[str, str], *, silence: float) -> Stream | Answer:
+        """GET an answer that goes on, or the answer that refuses it.
+
+        A connection on which nothing comes for `silence` seconds is taken for lost: nobody else would tell.
+        """
+
+    async def close(self) -> None: ...

@@ -1,0 +1,79 @@
+"""A clock that a test owns: time stands still until the test moves it."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from pinnace.model.clock import Alarm
+
+_START = datetime(2026, 1, 1, tzinfo=UTC)
+_TURNS = 20
+
+
+class _Alarm:
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class ManualClock:
+    """Whoever sleeps by this clock wakes when the test has advanced it far enough, in the order of their alarms."""
+
+    def __init__(self, start: datetime = _START) -> None:
+        self._start = start
+        self._passed = 0.0
+        self._alarms: list[tuple[float, int, _Alarm]] = []
+        self._numbers = itertools.count()
+
+    def now(self) -> datetime:
+        return self._start + timedelta(seconds=self._passed)
+
+    def monotonic(self) -> float:
+        return self._passed
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        woken = asyncio.get_running_loop().create_future()
+        alarm = self.call_later(seconds, lambda: None if woken.done() else woken.set_result(None))
+        try:
+            await woken
+        finally:
+            alarm.cancel()
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Alarm:
+        alarm = _Alarm(callback)
+        heapq.heappush(self._alarms, (self._passed + max(0.0, seconds), next(self._numbers), alarm))
+        return alarm
+
+    @property
+    def next_alarm(self) -> float | None:
+        """The seconds until somebody wakes; None if nobody sleeps."""
+        while self._alarms and self._alarms[0][2].callback is None:
+            heapq.heappop(self._alarms)
+        return self._alarms[0][0] - self._passed if self._alarms else None
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass. Those who wake on the way run before it goes on, as far as they need no one else's time."""
+        end = self._passed + seconds
+        await self._turn()
+        while (wait := self.next_alarm) is not None and self._passed + wait <= end:
+            due, _, alarm = heapq.heappop(self._alarms)
+            self._passed = max(self._passed, due)
+            callback, alarm.callback = alarm.callback, None
+            if callback is not None:
+                callback()
+            await self._turn()
+        self._passed = end
+
+    async def _turn(self) -> None:
+        # Each turn of the loop lets a chain of awaits move on by one.
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
