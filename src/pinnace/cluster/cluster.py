@@ -249,7 +249,7 @@ async def give_birth(plane: ControlPlane, *, address: str, port: int) -> None:
     """Make what every cluster has from the start and this one lacks."""
     local = plane.local()
     for obj in newborn_objects(plane.registry, address=address, port=port, now=plane.clock.now()):
-        await _ensure(local, plane.registry, obj)
+        await _ensure(plane, local, obj)
     for obj in api_endpoints(address, port):
         await _point(plane, obj)
 
@@ -267,10 +267,14 @@ async def _point(plane: ControlPlane, obj: Object) -> None:
     await plane.store.put(resource.prefix + key, encoded(obj, resource), expected=None)
 
 
-async def _ensure(local: LocalApi, registry: Registry, obj: Object) -> None:
-    resource = registry.of_kind(Kind.parse(obj["apiVersion"], obj["kind"]))
+async def _ensure(plane: ControlPlane, local: LocalApi, obj: Object) -> None:
+    resource = plane.registry.of_kind(Kind.parse(obj["apiVersion"], obj["kind"]))
     if resource is None:
         return  # This minor does not have the kind.
+    name = obj["metadata"]["name"]
+    key = f"{obj['metadata']['namespace']}/{name}" if resource.namespaced else name
+    if key in plane.fanout.shelf(resource.prefix).entries:
+        return  # Made at an earlier start. Whoever has changed it since had a reason.
     group = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
     where = f"/namespaces/{obj['metadata']['namespace']}" if resource.namespaced else ""
     target = f"{group}{where}/{resource.plural}"

@@ -8,7 +8,7 @@ from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
 
 _LEFT_ALONE = frozenset(("metadata", "kind", "apiVersion"))
-_SETS_STATUS = frozenset(("binding", "approval"))
+_SETS_STATUS = frozenset(("binding",))
 
 
 _OF_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
@@ -87,6 +87,6 @@ def _finalize(new: Object, old: Object) -> None:
         del new["spec"]["finalizers"]
 
 
-_FACETS: dict[str, Callable[[Object, Object], None]] = {"status": _status, "finalize": _finalize}
-FACETS = frozenset((*_FACETS, "ephemeralcontainers", "resize", "approval"))
-"""All that show the whole object. What the last three let change is known to their kinds: `Strategy.facet_prepare`."""
+_FACETS: dict[str, Callable[[Object, Object], None]] = {"status": _status, "approval": _status, "finalize": _finalize}
+FACETS = frozenset((*_FACETS, "ephemeralcontainers", "resize"))
+"""All that show the whole object. What the last two let change is known to their kinds: `Strategy.facet_prepare`."""

@@ -26,7 +26,7 @@ class Rendition(Protocol):
 class Watcher:
     """One client's watch: which objects, in which form, and where frames go."""
 
-    __slots__ = ("cancelled", "deliver", "matches", "namespace", "queued", "rendition", "wants_bookmarks")
+    __slots__ = ("cancelled", "deliver", "later", "matches", "namespace", "queued", "rendition")
 
     def __init__(
         self,
@@ -35,13 +35,14 @@ class Watcher:
         matches: Callable[[str, Entry], bool] | None,
         rendition: Rendition,
         deliver: Callable[[bytes], None],
-        wants_bookmarks: bool = False,
+        later: Rendition | None = None,
     ) -> None:
+        """`later` is the form of all events but the first, where they differ."""
         self.namespace = namespace
         self.matches = matches
         self.rendition = rendition
         self.deliver = deliver
-        self.wants_bookmarks = wants_bookmarks
+        self.later = later
         self.queued: list[bytes] = []
         self.cancelled = False
 
@@ -68,7 +69,16 @@ class Watcher:
         framed = event.frames.get(form)
         if framed is None:
             framed = event.frames[form] = frame(event_line(kind, self.rendition.one(entry)))
+        if self.later is not None:
+            self.rendition, self.later = self.later, None
         return framed
+
+    def line_of(self, kind: str, entry: Entry) -> bytes:
+        """An event of this watcher alone."""
+        line = event_line(kind, self.rendition.one(entry))
+        if self.later is not None:
+            self.rendition, self.later = self.later, None
+        return line
 
 
 def event_line(kind: str, body: bytes) -> bytes:
@@ -82,6 +92,7 @@ class Fanout:
         self._store = store
         self._shelves: dict[str, Shelf] = {}
         self._watchers: dict[tuple[str, str], set[Watcher]] = {}
+        self._listeners: dict[str, list[Callable[[Event], None]]] = {}
         self._progress: list[Callable[[int], None]] = []
         self.revision = 0
         self._loaded = 0
@@ -92,6 +103,10 @@ class Fanout:
 
     def forget_progress(self, callback: Callable[[int], None]) -> None:
         self._progress.remove(callback)
+
+    def on_change(self, prefix: str, callback: Callable[[Event], None]) -> None:
+        """Call back with every change below a resource's prefix, before its writer gets an answer. It must not fail."""
+        self._listeners.setdefault(prefix, []).append(callback)
 
     async def load(self) -> None:
         """Read everything that is stored, then follow the store."""
@@ -124,6 +139,9 @@ class Fanout:
             prefix, key = split_key(change.key)
             event = self.shelf(prefix).apply(change, key)
             self.revision = change.revision
+            if prefix in self._listeners:
+                for listener in self._listeners[prefix]:
+                    listener(event)
             if not watchers:
                 continue
             interested = watchers.get((prefix, ""))

@@ -192,7 +192,8 @@ class _Watch:
         self._watcher = Watcher(
             namespace=chosen.namespace,
             matches=chosen.matches,
-            rendition=form.without_headers() if isinstance(form, Rows) else form,
+            rendition=form,
+            later=form.without_headers() if isinstance(form, Rows) else None,
             deliver=self._deliver,
         )
 
@@ -225,7 +226,6 @@ class _Watch:
         lines: list[bytes] = []
         if self._options.initial_events:
             entries, matches = self._shelf.entries, self._chosen.matches
-            form = self._form
             keys = (
                 _keys_named(self._shelf, self._chosen)
                 if self._chosen.name
@@ -234,8 +234,7 @@ class _Watch:
             for key in keys:
                 entry = entries[key]
                 if matches is None or matches(key, entry):
-                    lines.append(event_line("ADDED", form.one(entry)))
-                    form = self._watcher.rendition  # type: ignore[assignment]
+                    lines.append(self._watcher.line_of("ADDED", entry))
         if self._options.marks_end_of_initial:
             annotations = {INITIAL_EVENTS_END: "true"}
             lines.append(self._bookmark_line({"annotations": annotations}))
