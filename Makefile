@@ -39,6 +39,7 @@ $(VENV)/bin/python:
 $(VENV)/.up: $(VENV)/bin/python pyproject.toml build_definitions.py
 	@echo "installing pinnace and what it needs (once, about half a minute)"
 	@$(PIP) install --editable .
+	@$(BIN)/python -m compileall -q src || true
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.up
