@@ -247,7 +247,8 @@ def _default_priority_level(level: Object) -> None:
         exempt.setdefault("nominalConcurrencyShares", 0)
         exempt.setdefault("lendablePercent", 0)
     if (limited := spec.get("limited")) is not None:
-        limited.setdefault("nominalConcurrencyShares", 30)
+        if limited.get("nominalConcurrencyShares") is None:
+            limited["nominalConcurrencyShares"] = 30
         limited.setdefault("lendablePercent", 0)
         response = limited.setdefault("limitResponse", {})
         if (queuing := response.get("queuing")) is not None:

@@ -42,7 +42,8 @@ def ingress_to_v1(ingress: Object) -> Object:
         if backend is not None:
             spec["defaultBackend"] = _new_backend_of(backend)
     for path in _paths(spec):
-        path.setdefault("pathType", "ImplementationSpecific")
+        if path.get("pathType") is None:
+            path["pathType"] = "ImplementationSpecific"
         if isinstance(path.get("backend"), dict):
             path["backend"] = _new_backend_of(path["backend"])
     return ingress

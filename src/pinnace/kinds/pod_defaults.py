@@ -218,7 +218,7 @@ def _default_probe(probe: Object) -> None:
     if "httpGet" in probe:
         _default_http_get(probe["httpGet"])
     elif "grpc" in probe:
-        probe["grpc"].setdefault("service", "")
+        probe["grpc"]["service"] = probe["grpc"].get("service") or ""
     if not probe.get("timeoutSeconds"):
         probe["timeoutSeconds"] = 1
     if not probe.get("periodSeconds"):

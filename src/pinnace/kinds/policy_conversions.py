@@ -57,7 +57,8 @@ def webhooks_to_v1(configuration: Object) -> Object:
         webhook.setdefault("failurePolicy", "Ignore")
         webhook.setdefault("matchPolicy", "Exact")
         # v1beta1 said Unknown, which v1 refuses and which forbade dry runs: who said nothing most likely has none.
-        webhook.setdefault("sideEffects", "None")
+        if webhook.get("sideEffects") is None:
+            webhook["sideEffects"] = "None"
         webhook.setdefault("timeoutSeconds", 30)
         if not webhook.get("admissionReviewVersions"):
             webhook["admissionReviewVersions"] = ["v1beta1"]

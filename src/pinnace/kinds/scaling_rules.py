@@ -290,6 +290,7 @@ POD_DISRUPTION_BUDGET = Strategy(
     prepare=_prepare_budget,
     validate=_budget_faults,
     validate_status=_budget_status_faults,
+    name_rule=names.path_segment,  # Kubernetes forgets to ask for more.
     tracks_generation=True,
     may_update_unconditionally=False,
 )

@@ -184,7 +184,7 @@ def _flocker(source: Object, path: str, faults: list[Cause]) -> None:
 
 def _cinder(source: Object, path: str, faults: list[Cause]) -> None:
     needed(source, path, faults, "volumeID")
-    if "secretRef" in source:
+    if source.get("secretRef") is not None:
         needed(source["secretRef"], f"{path}.secretRef", faults, "name")
 
 
@@ -247,7 +247,7 @@ def _storage_os(source: Object, path: str, faults: list[Cause]) -> None:
     for name in ("volumeName", "volumeNamespace"):
         if source.get(name):
             dns_label_faults(source[name], f"{path}.{name}", faults)
-    if "secretRef" in source:
+    if source.get("secretRef") is not None:
         needed(source["secretRef"], f"{path}.secretRef", faults, "name")
 
 

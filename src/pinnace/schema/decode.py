@@ -211,6 +211,8 @@ class Decoders:
                         unknown = [*(unknown or ()), *(_below(field, path) for path in result)]
                         if not value and field in left_out:
                             removed = [*(removed or ()), field]
+                    elif not result and field in left_out:
+                        removed = [*(removed or ()), field]
                     else:
                         obj[field] = result
             if removed:

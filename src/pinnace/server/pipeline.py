@@ -220,8 +220,8 @@ class Pipeline:
         resource, strategy = call.resource, call.resource.strategy
         faults: list[Cause] = []
         if old is None:
-            faults.extend(strategy.validate(new, None))
             faults.extend(metadata_faults(new, namespaced=resource.namespaced, name_rule=strategy.name_rule))
+            faults.extend(strategy.validate(new, None))
         else:
             faults.extend(metadata_update_faults(new, old))
             faults.extend(metadata_faults(new, namespaced=resource.namespaced, name_rule=names.path_segment))

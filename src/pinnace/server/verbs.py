@@ -224,12 +224,14 @@ class Verbs:
             force=call.flag("force"),
             now=to_rfc3339(self._clock.now()),
             ownership=self._ownerships.of(call),
-            decode=lambda merged: self._patched(call, merged, None),
+            decode=lambda merged: self._patched(call, merged, None, call.resource.kind),
         )
 
     def _check_applied(self, call: Call, applied: Any) -> None:
         _check_kind(applied, call.resource.kind)
         metadata = _metadata_of(applied)
+        if not metadata.get("name"):
+            metadata["name"] = call.name
         _match_name(call, metadata)
         _match_namespace(call, dict(metadata))
 
@@ -426,9 +428,9 @@ class Verbs:
         call.warnings.extend(bodies.decode(body, self._decoder_of(kind), kind=kind, validation=_strictness(call)))
         return body.obj
 
-    def _patched(self, call: Call, wanted: Object, shown: Any) -> Object:
+    def _patched(self, call: Call, wanted: Object, shown: Any, kind: Kind | None = None) -> Object:
         """What a patch leaves, read as its kind; `shown` is what an error quotes, if not the same."""
-        kind = _kind_of(call)
+        kind = kind or _kind_of(call)
         try:
             if shown is None:
                 self._check_still(kind, wanted)
@@ -520,8 +522,10 @@ def _match_namespace(call: Call, metadata: Object) -> None:
 
 def _match_name(call: Call, metadata: Object) -> None:
     if not metadata.get("name"):
-        metadata["name"] = call.name
-    elif metadata["name"] != call.name:
+        raise errors.BadRequest(
+            f"the name of the object ({call.name} based on URL) was undeterminable: name must be provided"
+        )
+    if metadata["name"] != call.name:
         raise errors.BadRequest(
             f"the name of the object ({metadata['name']}) does not match the name on the URL ({call.name})"
         )
