@@ -23,7 +23,9 @@ from pinnace.auth.certificates import (
     new_ca,
 )
 
-EVERY_FILE = ["admin.crt", "admin.key", "apiserver.crt", "apiserver.key", "ca.crt", "ca.key", "sa.key", "sa.pub"]
+FRONT_PROXY = ["front-proxy-ca.crt", "front-proxy-ca.key", "front-proxy-client.crt", "front-proxy-client.key"]
+EVERY_FILE = ["admin.crt", "admin.key", "apiserver.crt", "apiserver.key", "ca.crt", "ca.key"]
+EVERY_FILE += [*FRONT_PROXY, "sa.key", "sa.pub"]
 
 
 @pytest.fixture
@@ -72,6 +74,13 @@ def test_the_administrator_is_a_member_of_system_masters(files: CertificateFiles
     certificate.verify_directly_issued_by(load_pair(files.ca).certificate)
 
 
+def test_proxies_have_an_authority_of_their_own(files: CertificateFiles) -> None:
+    proxy = load_pair(files.front_proxy_client).certificate
+    proxy.verify_directly_issued_by(load_pair(files.front_proxy_ca).certificate)
+    with pytest.raises(ValueError):
+        proxy.verify_directly_issued_by(load_pair(files.ca).certificate)
+
+
 def test_what_is_there_is_kept(files: CertificateFiles, directory: Path) -> None:
     before = contents(directory)
     assert ensure_certificates(directory) == files
@@ -92,6 +101,8 @@ def test_what_expires_within_thirty_days_is_renewed_by_the_same_authority(
         "admin.key",
         "apiserver.crt",
         "apiserver.key",
+        "front-proxy-client.crt",
+        "front-proxy-client.key",
     }
 
 

@@ -1,18 +1,20 @@
-"""Who is calling: told by a client certificate or a bearer token; nobody in particular if neither was shown."""
+"""Who is calling: told by a proxy, a client certificate or a bearer token; nobody in particular if none was shown."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Protocol
+from urllib.parse import unquote
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from pinnace.auth.users import ANONYMOUS, AUTHENTICATED, User
+from pinnace.auth.tokens import BadToken, Bearer, Tokens
+from pinnace.auth.users import ANONYMOUS, User, authenticated
 from pinnace.model import errors
 
 _REMEMBERED = 1024
+_EXTRA_HEADER = b"x-remote-extra-"
 
 
 class Credentials(Protocol):
@@ -26,45 +28,95 @@ class Credentials(Protocol):
     def token(self) -> str | None:
         """The bearer token."""
 
+    @property
+    def remote_headers(self) -> Sequence[tuple[bytes, bytes]]:
+        """Every header whose name begins with x-remote-, in lower case, in order."""
+
 
 class Authenticator(Protocol):
-    def authenticate(self, credentials: Credentials) -> User | None:
+    def authenticate(self, credentials: Credentials) -> User | Awaitable[User | None] | None:
         """The user, or None if this way of telling does not apply. Raises Unauthorized for a bad credential."""
 
 
 class CertificateAuthenticator:
-    """The common name is the user, each organisation a group. TLS has checked chain and expiry."""
+    """The common name is the user, each organisation a group.
 
-    def __init__(self) -> None:
-        self._known: dict[bytes, User] = {}
+    TLS has checked chain and expiry, but it trusts proxies' certificates, too: only those that `ca` (PEM) signed are
+    users here. Without a `ca` all are.
+    """
+
+    def __init__(self, ca: bytes | None = None) -> None:
+        self._issuers = x509.load_pem_x509_certificates(ca) if ca is not None else None
+        self._known: dict[bytes, User | None] = {}
 
     def authenticate(self, credentials: Credentials) -> User | None:
         der = credentials.certificate
         if der is None:
             return None
-        user = self._known.get(der)
-        if user is None:
-            user = _user_of_certificate(der)
+        if der not in self._known:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
-            self._known[der] = user
-        return user
+            self._known[der] = self._user(der)
+        return self._known[der]
+
+    def _user(self, der: bytes) -> User | None:
+        certificate = _certificate(der)
+        if self._issuers is not None and not is_issued_by(certificate, self._issuers):
+            return None
+        name = _common_name(certificate)
+        if not name:
+            raise errors.Unauthorized()
+        organizations = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+        return authenticated(User(name, tuple(str(one.value) for one in organizations)))
 
 
-class TokenAuthenticator:
-    """Tokens known in advance. Only their hashes are kept, so neither memory nor timing gives one away."""
+class ProxyAuthenticator:
+    """Believes the X-Remote- headers of proxies whose certificate `ca` (PEM) signed and whose name is allowed.
 
-    def __init__(self, tokens: Mapping[str, User]) -> None:
-        self._users = {_hash(token): _authenticated(user) for token, user in tokens.items()}
+    From anybody else these headers mean nothing.
+    """
+
+    def __init__(self, ca: bytes, *, allowed_names: Sequence[str] = ()) -> None:
+        self._issuers = x509.load_pem_x509_certificates(ca)
+        self._allowed = frozenset(allowed_names)
+        self._known: dict[bytes, bool] = {}
 
     def authenticate(self, credentials: Credentials) -> User | None:
+        der = credentials.certificate
+        if der is None:
+            return None
+        if der not in self._known:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[der] = self._is_proxy(der)
+        return _remote_user(credentials.remote_headers) if self._known[der] else None
+
+    def _is_proxy(self, der: bytes) -> bool:
+        certificate = _certificate(der)
+        if not is_issued_by(certificate, self._issuers):
+            return False
+        return not self._allowed or _common_name(certificate) in self._allowed
+
+
+class BearerAuthenticator:
+    """Whoever shows a token is whom it stands for; a token that nobody knows is refused."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+
+    def authenticate(self, credentials: Credentials) -> User | Awaitable[User | None] | None:
         token = credentials.token
         if token is None:
             return None
-        user = self._users.get(_hash(token))
-        if user is None:
+        try:
+            found = self._tokens.find(token)
+        except BadToken:
+            raise errors.Unauthorized() from None
+        if isinstance(found, Bearer):
+            return found.user
+        if found is None:
             raise errors.Unauthorized()
-        return user
+        return _once_found(found)
 
 
 class FirstOf:
@@ -73,31 +125,74 @@ class FirstOf:
     def __init__(self, authenticators: Sequence[Authenticator]) -> None:
         self._authenticators = tuple(authenticators)
 
-    def authenticate(self, credentials: Credentials) -> User:
-        for authenticator in self._authenticators:
+    def authenticate(self, credentials: Credentials) -> User | Awaitable[User]:
+        for index, authenticator in enumerate(self._authenticators):
             user = authenticator.authenticate(credentials)
-            if user is not None:
+            if isinstance(user, User):
                 return user
+            if user is not None:
+                return self._rest(credentials, user, index)
         return ANONYMOUS
 
+    async def _rest(self, credentials: Credentials, pending: Awaitable[User | None], index: int) -> User:
+        user = await pending
+        for authenticator in self._authenticators[index + 1 :]:
+            if user is not None:
+                return user
+            found = authenticator.authenticate(credentials)
+            user = found if found is None or isinstance(found, User) else await found
+        return user or ANONYMOUS
 
-def _user_of_certificate(der: bytes) -> User:
+
+def is_issued_by(certificate: x509.Certificate, issuers: Sequence[x509.Certificate]) -> bool:
+    """Whether one of the issuers signed the certificate itself."""
+    for issuer in issuers:
+        try:
+            certificate.verify_directly_issued_by(issuer)
+        except Exception:  # Whatever is wrong with it, it was not this one.
+            continue
+        return True
+    return False
+
+
+async def _once_found(pending: Awaitable[Bearer | None]) -> User:
     try:
-        subject = x509.load_der_x509_certificate(der).subject
+        bearer = await pending
+    except BadToken:
+        raise errors.Unauthorized() from None
+    if bearer is None:
+        raise errors.Unauthorized()
+    return bearer.user
+
+
+def _remote_user(headers: Sequence[tuple[bytes, bytes]]) -> User | None:
+    name = uid = ""
+    groups: list[str] = []
+    extra: dict[str, tuple[str, ...]] = {}
+    for header, raw in headers:
+        value = raw.decode("utf-8", "replace").strip()
+        if header == b"x-remote-user":
+            name = name or value
+        elif header == b"x-remote-uid":
+            uid = uid or value
+        elif header == b"x-remote-group":
+            groups.append(value)
+        elif header.startswith(_EXTRA_HEADER):
+            key = unquote(header[len(_EXTRA_HEADER) :].decode("latin-1").lower())
+            extra[key] = (*extra.get(key, ()), value)
+    return authenticated(User(name, tuple(groups), uid, extra)) if name else None
+
+
+def _certificate(der: bytes) -> x509.Certificate:
+    try:
+        return x509.load_der_x509_certificate(der)
     except ValueError:
         raise errors.Unauthorized() from None
-    names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    if not names or not names[0].value:
-        raise errors.Unauthorized()
-    groups = tuple(str(one.value) for one in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME))
-    return _authenticated(User(str(names[0].value), groups))
 
 
-def _authenticated(user: User) -> User:
-    if AUTHENTICATED in user.groups:
-        return user
-    return User(user.name, (*user.groups, AUTHENTICATED), user.uid, user.extra)
-
-
-def _hash(token: str) -> bytes:
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+def _common_name(certificate: x509.Certificate) -> str:
+    try:
+        names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    except ValueError:
+        raise errors.Unauthorized() from None
+    return str(names[0].value) if names else ""

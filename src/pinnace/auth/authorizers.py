@@ -1,15 +1,13 @@
-"""What a user may do. Until roles are evaluated, masters may do everything, others look at health and discovery."""
+"""What a user may do: one decision for one action, asked of several authorizers in order."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from pinnace.auth.users import MASTERS, User
 from pinnace.model import errors
-
-_OPEN_TO_ALL = ("/healthz", "/livez", "/readyz", "/version")
-_OPEN_TO_AUTHENTICATED = ("/api", "/apis", "/openapi")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,32 +21,81 @@ class Action:
     subresource: str = ""
     namespace: str = ""
     name: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What an authorizer says. Who has no opinion leaves it to the next one; a denial ends the matter."""
+
+    verdict: Literal["allow", "deny", "no opinion"]
+    reason: str = ""
+
+    @property
+    def is_allowed(self) -> bool:
+        return self.verdict == "allow"
+
+
+ALLOWED = Decision("allow")
+NO_OPINION = Decision("no opinion")
 
 
 class Authorizer(Protocol):
-    def authorize(self, user: User, action: Action) -> None:
-        """Return, or raise Forbidden."""
+    def decide(self, user: User, action: Action) -> Decision | Awaitable[Decision]:
+        """The decision itself where it can be made at once."""
 
 
-class MastersOnly:
-    """The rule of a cluster without roles."""
+class Masters:
+    """Members of system:masters may do everything, whatever the roles say."""
 
-    def authorize(self, user: User, action: Action) -> None:
-        if MASTERS in user.groups:
-            return
-        if not action.resource and action.verb == "get":
-            if action.path.startswith(_OPEN_TO_ALL):
-                return
-            if "system:authenticated" in user.groups and action.path.startswith(_OPEN_TO_AUTHENTICATED):
-                return
-        raise refusal(user, action)
+    def decide(self, user: User, action: Action) -> Decision:
+        return ALLOWED if MASTERS in user.groups else NO_OPINION
 
 
-def refusal(user: User, action: Action) -> errors.Forbidden:
+class InOrder:
+    """Asks each in turn until one allows or denies. Whom nobody allows may not."""
+
+    def __init__(self, authorizers: Sequence[Authorizer]) -> None:
+        self._authorizers = tuple(authorizers)
+
+    def decide(self, user: User, action: Action) -> Decision | Awaitable[Decision]:
+        reasons: list[str] = []
+        for index, authorizer in enumerate(self._authorizers):
+            decision = authorizer.decide(user, action)
+            if not isinstance(decision, Decision):
+                return self._rest(user, action, decision, index, reasons)
+            if decision.verdict != "no opinion":
+                return decision
+            if decision.reason:
+                reasons.append(decision.reason)
+        return _refused(reasons)
+
+    async def _rest(
+        self, user: User, action: Action, pending: Awaitable[Decision], index: int, reasons: list[str]
+    ) -> Decision:
+        decision = await pending
+        for authorizer in self._authorizers[index + 1 :]:
+            if decision.verdict != "no opinion":
+                return decision
+            if decision.reason:
+                reasons.append(decision.reason)
+            next_one = authorizer.decide(user, action)
+            decision = next_one if isinstance(next_one, Decision) else await next_one
+        if decision.verdict != "no opinion":
+            return decision
+        return _refused([*reasons, decision.reason] if decision.reason else reasons)
+
+
+def refusal(user: User, action: Action, reason: str = "") -> errors.Forbidden:
     """Names user, verb and resource, as clients expect it."""
+    because = f": {reason}" if reason else ""
     if not action.resource:
-        return errors.Forbidden(f'User "{user.name}" cannot {action.verb} path "{action.path}"')
+        return errors.Forbidden(f'User "{user.name}" cannot {action.verb} path "{action.path}"{because}')
     resource = f"{action.resource}/{action.subresource}" if action.subresource else action.resource
     where = f' in the namespace "{action.namespace}"' if action.namespace else " at the cluster scope"
-    why = f'User "{user.name}" cannot {action.verb} resource "{resource}" in API group "{action.group}"{where}'
+    why = f'User "{user.name}" cannot {action.verb} resource "{resource}" in API group "{action.group}"{where}{because}'
     return errors.Forbidden(why, group=action.group, plural=action.resource, name=action.name)
+
+
+def _refused(reasons: list[str]) -> Decision:
+    return Decision("no opinion", "\n".join(reasons)) if reasons else NO_OPINION

@@ -1,4 +1,4 @@
-"""Makes and keeps the cluster's certificates: its CA, the server's, the administrator's, and the token signing key."""
+"""Makes and keeps the cluster's certificates: its CAs, the server's, the administrator's, and the token signing key."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ LEAF_LIFETIME = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=30)
 CLOCK_SKEW = timedelta(minutes=5)
 """Certificates are valid from a little earlier, for clients whose clock is late."""
+
+FRONT_PROXY = "front-proxy-client"
+"""The name of proxies that may say who is calling."""
 
 SERVER_NAMES = (
     "127.0.0.1",
@@ -71,6 +74,10 @@ class CertificateFiles:
     token_key: Path
     """The private key that service account tokens are signed with."""
     token_public_key: Path
+    front_proxy_ca: PairFiles
+    """Signs the certificates of proxies, whose word on who is calling is believed."""
+    front_proxy_client: PairFiles
+    """What this server shows to those it proxies to."""
 
 
 def new_ca(*, name: str = "pinnace", now: datetime | None = None) -> KeyPair:
@@ -138,6 +145,8 @@ def ensure_certificates(
         admin=PairFiles(directory / "admin.crt", directory / "admin.key"),
         token_key=directory / "sa.key",
         token_public_key=directory / "sa.pub",
+        front_proxy_ca=PairFiles(directory / "front-proxy-ca.crt", directory / "front-proxy-ca.key"),
+        front_proxy_client=PairFiles(directory / "front-proxy-client.crt", directory / "front-proxy-client.key"),
     )
     ca = _load_pair(files.ca)
     if ca is None or _expires_soon(ca, now):
@@ -151,6 +160,14 @@ def ensure_certificates(
     if admin is None or _expires_soon(admin, now) or not _signed_by(admin, ca):
         admin = issue(ca, common_name="kubernetes-admin", organizations=("system:masters",), client=True, now=now)
         _write_pair(files.admin, admin)
+    proxy_ca = _load_pair(files.front_proxy_ca)
+    if proxy_ca is None or _expires_soon(proxy_ca, now):
+        proxy_ca = new_ca(name="front-proxy-ca", now=now)
+        _write_pair(files.front_proxy_ca, proxy_ca)
+    proxy = _load_pair(files.front_proxy_client)
+    if proxy is None or _expires_soon(proxy, now) or not _signed_by(proxy, proxy_ca):
+        proxy = issue(proxy_ca, common_name=FRONT_PROXY, client=True, now=now)
+        _write_pair(files.front_proxy_client, proxy)
     if not files.token_key.exists():
         write_private(files.token_key, private_pem(ec.generate_private_key(ec.SECP256R1())), durable=True)
     public = _public_pem(load_key(files.token_key))

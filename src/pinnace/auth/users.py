@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 MASTERS = "system:masters"
 AUTHENTICATED = "system:authenticated"
+UNAUTHENTICATED = "system:unauthenticated"
+SERVICE_ACCOUNTS = "system:serviceaccounts"
+_SERVICE_ACCOUNT = "system:serviceaccount:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,4 +20,28 @@ class User:
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
+ANONYMOUS = User("system:anonymous", (UNAUTHENTICATED,))
+
+
+def authenticated(user: User) -> User:
+    """The same user, a member of the group of all who have shown who they are."""
+    if AUTHENTICATED in user.groups or UNAUTHENTICATED in user.groups:
+        return user
+    return User(user.name, (*user.groups, AUTHENTICATED), user.uid, user.extra)
+
+
+def service_account_name(namespace: str, name: str) -> str:
+    """What a service account is called as a user."""
+    return f"{_SERVICE_ACCOUNT}{namespace}:{name}"
+
+
+def service_account_groups(namespace: str) -> tuple[str, ...]:
+    return (SERVICE_ACCOUNTS, f"{SERVICE_ACCOUNTS}:{namespace}")
+
+
+def split_service_account(user_name: str) -> tuple[str, str] | None:
+    """Namespace and name, if the user is a service account."""
+    if not user_name.startswith(_SERVICE_ACCOUNT):
+        return None
+    namespace, _, name = user_name[len(_SERVICE_ACCOUNT) :].partition(":")
+    return (namespace, name) if namespace and name and ":" not in name else None

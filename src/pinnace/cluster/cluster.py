@@ -20,13 +20,13 @@ import orjson
 from pinnace import __version__
 from pinnace.admission.chain import AdmissionChain
 from pinnace.admission.namespaces import NamespaceLifecycle
-from pinnace.auth.authenticators import CertificateAuthenticator, FirstOf, TokenAuthenticator
-from pinnace.auth.authorizers import MastersOnly
 from pinnace.auth.certificates import SERVER_NAMES, CertificateFiles, ensure_certificates, write_private
 from pinnace.auth.users import MASTERS, User
 from pinnace.cluster import kubeconfig
+from pinnace.cluster.default_roles import ensure_default_roles
 from pinnace.cluster.kubeconfig import Access
 from pinnace.cluster.newborn import api_endpoints, newborn_objects
+from pinnace.cluster.security import build_security
 from pinnace.cluster.upkeep import compact_regularly, expire_events_regularly
 from pinnace.kinds import catalog
 from pinnace.kinds.definitions import Definitions, minors
@@ -125,7 +125,12 @@ class Cluster:
 
 
 async def build(
-    settings: Settings, store: Store, *, clock: Clock | None = None, tokens: dict[str, User] | None = None
+    settings: Settings,
+    store: Store,
+    *,
+    clock: Clock | None = None,
+    tokens: dict[str, User] | None = None,
+    files: CertificateFiles | None = None,
 ) -> ControlPlane:
     """The control plane over a store, with everything that is stored loaded."""
     clock = clock or SystemClock()
@@ -133,8 +138,7 @@ async def build(
     registry = Registry(catalog.resources(definitions, old_versions=settings.old_versions))
     fanout = Fanout(store)
     await fanout.load()
-    authorizer = MastersOnly()
-    known_tokens = TokenAuthenticator(tokens or {})
+    security = build_security(registry, fanout, store, clock, tokens=tokens or {}, files=files)
     ownerships = Ownerships(registry)
     reservations = ServiceReservations()
     for entry in fanout.shelf("/registry/core/services/").entries.values():
@@ -149,7 +153,7 @@ async def build(
         fanout=fanout,
         store=store,
         clock=clock,
-        admission=AdmissionChain(mutators=[NamespaceLifecycle(phase_of)]),
+        admission=AdmissionChain(mutators=[NamespaceLifecycle(phase_of)], validators=[security.no_escalation]),
         reservations=reservations,
         ownerships=ownerships,
     )
@@ -163,7 +167,13 @@ async def build(
             reader=Reader(fanout, store),
             pipeline=pipeline,
             ownerships=ownerships,
-            reviews=Reviews(authorizer=authorizer, tokens=known_tokens, clock=clock),
+            reviews=Reviews(
+                authorizer=security.authorizer,
+                rules=security.rbac,
+                tokens=security.tokens,
+                issuer=security.issuer,
+                clock=clock,
+            ),
             schema_of=definitions.of_kind,
             clock=clock,
         ),
@@ -181,8 +191,8 @@ async def build(
             },
             only_ready=frozenset(("informer-sync", _BIRTH)),
         ),
-        identify=FirstOf([CertificateAuthenticator(), known_tokens]),
-        authorizer=authorizer,
+        identify=security.identify,
+        authorizer=security.authorizer,
         metrics=metrics,
     )
     metrics.gauge(
@@ -219,9 +229,12 @@ async def running(
         files = ensure_certificates(directory / "pki", server_names=_names(settings.host))
         token = _token(directory)
         store = MemoryStore() if scratch is not None else await SqliteStore.open(directory / "state.db")
-        plane = await build(settings, store, tokens={token: User("admin", (MASTERS,))})
+        plane = await build(settings, store, tokens={token: User("admin", (MASTERS,))}, files=files)
         context = tls_context(
-            certificate=files.server.certificate, key=files.server.key, client_ca=files.ca.certificate
+            certificate=files.server.certificate,
+            key=files.server.key,
+            client_ca=files.ca.certificate,
+            proxy_ca=files.front_proxy_ca.certificate,
         )
         try:
             await server.start(settings.host, settings.port, context, plane.api)
@@ -250,6 +263,7 @@ async def give_birth(plane: ControlPlane, *, address: str, port: int) -> None:
     local = plane.local()
     for obj in newborn_objects(plane.registry, address=address, port=port, now=plane.clock.now()):
         await _ensure(plane, local, obj)
+    await ensure_default_roles(plane.registry, plane.fanout, plane.store, plane.clock.now())
     for obj in api_endpoints(address, port):
         await _point(plane, obj)
 

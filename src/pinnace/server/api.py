@@ -8,14 +8,17 @@ import logging
 import secrets
 import time
 import zlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import orjson
 import yaml
 
 from pinnace.auth.authenticators import Credentials
-from pinnace.auth.authorizers import Action, Authorizer
+from pinnace.auth.authorizers import Action, Authorizer, Decision, refusal
+from pinnace.auth.impersonation import PREFIX as IMPERSONATE
+from pinnace.auth.impersonation import Impersonation, impersonation_of
 from pinnace.auth.users import User
 from pinnace.model import errors
 from pinnace.model.resources import Registry
@@ -38,7 +41,7 @@ _BROWSERS = (b"curl", b"Wget", b"Mozilla/5.0")
 
 
 class Identify(Protocol):
-    def authenticate(self, credentials: Credentials) -> User:
+    def authenticate(self, credentials: Credentials) -> User | Awaitable[User]:
         """Who is calling; anonymous if nothing was shown. Raises Unauthorized for a bad credential."""
 
 
@@ -75,32 +78,70 @@ class Api:
         """Answer a request from the wire."""
         try:
             user = self._identify.authenticate(_Shown(request))
-        except errors.ApiError as refusal:
-            return self._refused(request, refusal)
-        return self.answer(request, user)
+        except errors.ApiError as refused:
+            return self._refused(request, refused)
+        if isinstance(user, User):
+            return self.answer(request, user)
+        return self._once_known(request, user)
 
     def answer(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
         """Answer somebody who is known already: the way in for callers of this process."""
         try:
-            segments = request.path.split("/")[1:]
-            if (segments[0] == "api" and len(segments) > 2) or (segments[0] == "apis" and len(segments) > 3):
-                call = understand(request, segments, self._registry, user)
-                if call is not None:
-                    return self._objects(call)
-                if segments[-1] != "" or len(segments) > 4:
-                    self._authorizer.authorize(user, Action(_method_verb(request), path=request.path))
-                    if segments[0] == "apis" and not self._registry.has_group_version(segments[1], segments[2]):
-                        return Response(404, self._head(_PLAIN_TEXT), b"404 page not found\n")
-                    raise errors.NoSuchPath()
-            self._authorizer.authorize(user, Action(_method_verb(request), path=request.path))
-            page = self._pages.answer(request, segments, user)
-            if page is None:
-                if segments[0] == "api":
-                    raise errors.NoSuchPath()
+            if IMPERSONATE in b"\n".join(request.headers):
+                wanted = impersonation_of([*request.headers.items(), *request.repeated])
+                if wanted is not None:
+                    return self._impersonated(request, user, wanted)
+            return self._route(request, user)
+        except errors.ApiError as refused:
+            return self._refused(request, refused)
+
+    async def _once_known(self, request: Request, pending: Awaitable[User]) -> Answer:
+        try:
+            user = await pending
+        except errors.ApiError as refused:
+            return self._refused(request, refused)
+        answer = self.answer(request, user)
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    async def _impersonated(self, request: Request, user: User, wanted: Impersonation) -> Answer:
+        try:
+            for action in wanted.actions:
+                decision = self._authorizer.decide(user, action)
+                if not isinstance(decision, Decision):
+                    decision = await decision
+                if not decision.is_allowed:
+                    raise refusal(user, action, decision.reason)
+            answer = self._route(request, wanted.user)
+            return await answer if isinstance(answer, Awaitable) else answer
+        except errors.ApiError as refused:
+            return self._refused(request, refused)
+
+    def _route(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
+        segments = request.path.split("/")[1:]
+        if (segments[0] == "api" and len(segments) > 2) or (segments[0] == "apis" and len(segments) > 3):
+            call = understand(request, segments, self._registry, user)
+            if call is not None:
+                return self._objects(call)
+        action = Action(_method_verb(request), path=request.path)
+        decision = self._authorizer.decide(user, action)
+        if isinstance(decision, Decision):
+            if not decision.is_allowed:
+                raise refusal(user, action, decision.reason)
+            return self._page(request, segments, user)
+        return self._once_allowed(request, user, action, decision, partial(self._page, request, segments, user))
+
+    def _page(self, request: Request, segments: list[str], user: User) -> Answer | Awaitable[Answer]:
+        is_deep = (segments[0] == "api" and len(segments) > 2) or (segments[0] == "apis" and len(segments) > 3)
+        if is_deep and (segments[-1] != "" or len(segments) > 4):
+            if segments[0] == "apis" and not self._registry.has_group_version(segments[1], segments[2]):
                 return Response(404, self._head(_PLAIN_TEXT), b"404 page not found\n")
-            return page
-        except errors.ApiError as refusal:
-            return self._refused(request, refusal)
+            raise errors.NoSuchPath()
+        page = self._pages.answer(request, segments, user)
+        if page is None:
+            if segments[0] == "api":
+                raise errors.NoSuchPath()
+            return Response(404, self._head(_PLAIN_TEXT), b"404 page not found\n")
+        return page
 
     def _objects(self, call: Call) -> Answer | Awaitable[Answer]:
         started = time.perf_counter()
@@ -110,13 +151,41 @@ class Api:
             group=resource.group,
             resource=resource.plural,
             subresource=call.subresource,
-            namespace=call.namespace,
-            name=call.name,
+            # A namespace is in itself, so that roles bound there can be about it.
+            namespace=call.name if resource.plural == "namespaces" and not resource.group else call.namespace,
+            name=call.name or (_selected_name(call) if call.request.raw_query else ""),
+            version=resource.version,
         )
+        decision = self._authorizer.decide(call.user, action)
+        if not isinstance(decision, Decision):
+            return self._once_allowed(call.request, call.user, action, decision, partial(self._act, call, started))
+        if not decision.is_allowed:
+            self._metrics.observe(call, 403, time.perf_counter() - started)
+            raise refusal(call.user, action, decision.reason)
+        return self._act(call, started)
+
+    async def _once_allowed(
+        self,
+        request: Request,
+        user: User,
+        action: Action,
+        pending: Awaitable[Decision],
+        then: Callable[[], Answer | Awaitable[Answer]],
+    ) -> Answer:
+        """For authorizers that have to ask somebody."""
         try:
-            self._authorizer.authorize(call.user, action)
-            if resource.deprecation:
-                call.warnings.append(resource.deprecation)
+            decision = await pending
+            if not decision.is_allowed:
+                raise refusal(user, action, decision.reason)
+            answer = then()
+            return await answer if isinstance(answer, Awaitable) else answer
+        except errors.ApiError as refused:
+            return self._refused(request, refused)
+
+    def _act(self, call: Call, started: float) -> Answer | Awaitable[Answer]:
+        try:
+            if call.resource.deprecation:
+                call.warnings.append(call.resource.deprecation)
             outcome = self._verbs.answer(call)
             if isinstance(outcome, Outcome):
                 answer = self._shown(call, outcome)
@@ -124,9 +193,9 @@ class Api:
                     self._metrics.observe(call, answer.status, time.perf_counter() - started)
                     return answer
                 return self._later(call, answer, started)
-        except errors.ApiError as refusal:
-            self._metrics.observe(call, refusal.code, time.perf_counter() - started)
-            return self._refused(call.request, refusal, call.warnings)
+        except errors.ApiError as refused:
+            self._metrics.observe(call, refused.code, time.perf_counter() - started)
+            return self._refused(call.request, refused, call.warnings)
         return self._later(call, outcome, started)
 
     async def _later(self, call: Call, outcome: Awaitable[Outcome | Response], started: float) -> Answer:
@@ -135,8 +204,8 @@ class Api:
             found = await outcome
             answer = self._shown(call, found) if isinstance(found, Outcome) else found
             done = answer if isinstance(answer, Response | Stream) else await answer
-        except errors.ApiError as refusal:
-            done = self._refused(call.request, refusal, call.warnings)
+        except errors.ApiError as refused:
+            done = self._refused(call.request, refused, call.warnings)
         except stores.StoreError as problem:
             log.error("%s %s: %s", call.request.method, call.request.target, problem)
             done = self._refused(call.request, errors.InternalError(str(problem)), call.warnings)
@@ -164,12 +233,12 @@ class Api:
             return Response(outcome.status, head, _gzip(body))
         return Response(outcome.status, head, body)
 
-    def _refused(self, request: Request, refusal: errors.ApiError, warnings: list[str] | None = None) -> Response:
+    def _refused(self, request: Request, refused: errors.ApiError, warnings: list[str] | None = None) -> Response:
         head = self._head(_JSON, warnings)
-        if refusal.retry_after:
-            head += b"Retry-After: %d\r\n" % refusal.retry_after
-        body = orjson.dumps(refusal.status, option=orjson.OPT_APPEND_NEWLINE)
-        return Response(refusal.code, head, _indented(body) if _is_pretty(request) else body)
+        if refused.retry_after:
+            head += b"Retry-After: %d\r\n" % refused.retry_after
+        body = orjson.dumps(refused.status, option=orjson.OPT_APPEND_NEWLINE)
+        return Response(refused.code, head, _indented(body) if _is_pretty(request) else body)
 
     def _head(self, content_type: bytes, warnings: list[str] | None = None) -> bytes:
         number = next(self._audit_numbers)
@@ -199,6 +268,20 @@ class _Shown:
         if given is None or given[:7].lower() != b"bearer ":
             return None
         return given[7:].decode("latin-1").strip() or None
+
+    @property
+    def remote_headers(self) -> Sequence[tuple[bytes, bytes]]:
+        given = [*self._request.headers.items(), *self._request.repeated]
+        return [(name, value) for name, value in given if name.startswith(b"x-remote-")]
+
+
+def _selected_name(call: Call) -> str:
+    """The one object that a list or watch is about, if its field selector says so: roles can be about names."""
+    for part in call.text("fieldSelector").split(","):
+        field, equals, name = part.partition("=")
+        if equals and field == "metadata.name":
+            return name.removeprefix("=")
+    return ""
 
 
 def _method_verb(request: Request) -> str:

@@ -50,8 +50,11 @@ BACKLOG = 1024
 _AFTERMATH = 1.0
 
 
-def tls_context(*, certificate: Path, key: Path, client_ca: Path) -> ssl.SSLContext:
-    """TLS for an API server: HTTP/1.1 only, client certificates of `client_ca` are verified but not required."""
+def tls_context(*, certificate: Path, key: Path, client_ca: Path, proxy_ca: Path | None = None) -> ssl.SSLContext:
+    """TLS for an API server: HTTP/1.1 only, client certificates are verified but not required.
+
+    Those of `client_ca` and `proxy_ca` are let through; telling users from proxies is left to whom reads them.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
@@ -64,6 +67,8 @@ def tls_context(*, certificate: Path, key: Path, client_ca: Path) -> ssl.SSLCont
     context.set_alpn_protocols(["http/1.1"])
     context.load_cert_chain(certificate, key)
     context.load_verify_locations(cafile=client_ca)
+    if proxy_ca is not None:
+        context.load_verify_locations(cafile=proxy_ca)
     context.verify_mode = ssl.CERT_OPTIONAL
     return context
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
-from pinnace.auth.authenticators import Authenticator
-from pinnace.auth.authorizers import Action, Authorizer
+from pinnace.auth.authorizers import Action, Authorizer, Decision
+from pinnace.auth.rules import Rule
+from pinnace.auth.service_accounts import TokenIssuer
+from pinnace.auth.tokens import BadToken, Bearer, Tokens
 from pinnace.auth.users import User
 from pinnace.model import causes, errors
 from pinnace.model.clock import Clock, to_rfc3339
@@ -16,12 +18,22 @@ from pinnace.server.calls import Call
 Review = Callable[[Call, Object], Awaitable[Object]]
 
 
+class RuleSource(Protocol):
+    """What a user may do in a namespace, as rules."""
+
+    def rules_for(self, user: User, namespace: str) -> list[Rule]: ...
+
+
 class Reviews:
     """Answers the kinds that are never stored."""
 
-    def __init__(self, *, authorizer: Authorizer, tokens: Authenticator, clock: Clock) -> None:
+    def __init__(
+        self, *, authorizer: Authorizer, rules: RuleSource, tokens: Tokens, issuer: TokenIssuer, clock: Clock
+    ) -> None:
         self._authorizer = authorizer
+        self._rules = rules
         self._tokens = tokens
+        self._issuer = issuer
         self._clock = clock
         self._by_kind: dict[str, Review] = {
             "SelfSubjectReview": self._who_am_i,
@@ -33,17 +45,21 @@ class Reviews:
         }
 
     def of(self, call: Call) -> Review | None:
+        if call.subresource == "token" and call.resource.plural == "serviceaccounts" and not call.resource.group:
+            return self._give_token
         if call.subresource or call.resource.group not in ("authentication.k8s.io", "authorization.k8s.io"):
             return None
         return self._by_kind.get(call.resource.kind.name)
+
+    async def _give_token(self, call: Call, asked: Object) -> Object:
+        return self._issuer.issue(call.namespace, call.name, asked)
 
     async def _who_am_i(self, call: Call, asked: Object) -> Object:
         return self._answered(call, asked, {"userInfo": user_info(call.user)})
 
     async def _may_i(self, call: Call, asked: Object) -> Object:
-        return self._answered(
-            call, asked, self._decision(call.user, asked.get("spec") or {}, "SelfSubjectAccessReview")
-        )
+        decision = await self._decision(call.user, asked.get("spec") or {}, "SelfSubjectAccessReview")
+        return self._answered(call, asked, decision)
 
     async def _may_they(self, call: Call, asked: Object) -> Object:
         spec = asked.get("spec") or {}
@@ -59,40 +75,54 @@ class Reviews:
                     "spec.resourceAttributes.namespace", about or "", "must match metadata.namespace"
                 )
                 raise errors.Invalid([fault], group=call.resource.group, kind=call.resource.kind.name, name="")
-        return self._answered(call, asked, self._decision(user, spec, call.resource.kind.name))
+        return self._answered(call, asked, await self._decision(user, spec, call.resource.kind.name))
 
     async def _what_may_i(self, call: Call, asked: Object) -> Object:
-        rules = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
-        paths = [{"verbs": ["*"], "nonResourceURLs": ["*"]}]
-        may_all = self._decision(call.user, {"resourceAttributes": {"verb": "*", "resource": "*", "group": "*"}}, "")
-        status = {"resourceRules": rules, "nonResourceRules": paths, "incomplete": False}
-        if not may_all["allowed"]:
-            status = {"resourceRules": [], "nonResourceRules": [], "incomplete": False}
-        return self._answered(call, asked, status)
+        namespace = (asked.get("spec") or {}).get("namespace", "")
+        if not namespace:
+            raise errors.BadRequest("no namespace on request")
+        rules = self._rules.rules_for(call.user, namespace)
+        shown = [rule.on_the_wire for rule in rules]
+        return self._answered(
+            call,
+            asked | {"spec": {}},
+            {
+                "resourceRules": [rule for rule in shown if "nonResourceURLs" not in rule],
+                "nonResourceRules": [rule for rule in shown if "nonResourceURLs" in rule],
+                "incomplete": False,
+            },
+        )
 
     async def _whose_token(self, call: Call, asked: Object) -> Object:
-        token = (asked.get("spec") or {}).get("token", "")
+        spec = asked.get("spec") or {}
+        token, audiences = spec.get("token", ""), tuple(spec.get("audiences") or ())
         if not token:
             raise errors.BadRequest("token is required for TokenReview in authentication")
+        why = "invalid bearer token"
         try:
-            user = self._tokens.authenticate(_OnlyToken(token))
-        except errors.Unauthorized:
-            user = None
-        if user is None:
-            return self._answered(call, asked, {"user": {}, "error": "invalid bearer token"})
-        return self._answered(call, asked, {"authenticated": True, "user": user_info(user)})
+            found = self._tokens.find(token, audiences)
+            bearer = found if found is None or isinstance(found, Bearer) else await found
+        except BadToken as problem:
+            bearer, why = None, str(problem)
+        if bearer is None:
+            return self._answered(call, asked, {"user": {}, "error": why})
+        status = {"authenticated": True, "user": user_info(bearer.user), "audiences": list(bearer.audiences)}
+        return self._answered(call, asked, status)
 
-    def _decision(self, user: User, spec: Object, kind: str) -> Object:
+    async def _decision(self, user: User, spec: Object, kind: str) -> Object:
         about, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
         if (about is None) == (path is None):
             why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
             fault = causes.invalid("spec.resourceAttributes", about, why)
             raise errors.Invalid([fault], group="authorization.k8s.io", kind=kind, name="")
-        try:
-            self._authorizer.authorize(user, _action(about or {}, path or {}))
-        except errors.Forbidden:
-            return {"allowed": False}
-        return {"allowed": True}
+        found = self._authorizer.decide(user, _action(about, path))
+        decision = found if isinstance(found, Decision) else await found
+        status: Object = {"allowed": decision.is_allowed}
+        if decision.verdict == "deny":
+            status["denied"] = True
+        if decision.reason:
+            status["reason"] = decision.reason
+        return status
 
     def _answered(self, call: Call, asked: Object, status: dict[str, Any]) -> Object:
         kind = call.resource.kind
@@ -115,22 +145,17 @@ def user_info(user: User) -> Object:
     return shown
 
 
-class _OnlyToken:
-    """A token that somebody asks about, not one that a request came with."""
-
-    certificate = None
-
-    def __init__(self, token: str) -> None:
-        self.token: str | None = token
-
-
-def _action(about: Object, path: Object) -> Action:
+def _action(about: Object | None, path: Object | None) -> Action:
+    if about is None:
+        asked = path or {}
+        return Action(asked.get("verb", ""), path=asked.get("path", ""))
     return Action(
-        about.get("verb") or path.get("verb") or "",
-        path=path.get("path", ""),
+        about.get("verb", ""),
         group=about.get("group", ""),
-        resource=about.get("resource", ""),
+        # A question about no resource is not one about a path.
+        resource=about.get("resource", "") or "-",
         subresource=about.get("subresource", ""),
         namespace=about.get("namespace", ""),
         name=about.get("name", ""),
+        version=about.get("version", ""),
     )

@@ -1,0 +1,28 @@
+"""Cluster roles that gather the rules of others: which rules they come to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pinnace.model import selectors
+from pinnace.model.objects import Object
+
+
+def gathered_rules(role: Object, roles: Iterable[Object]) -> list[Object] | None:
+    """The rules of all roles that the role's selectors choose, each once, in order of name; None if it gathers none.
+
+    `roles` may contain the role itself, which is left out.
+    """
+    chosen_by = (role.get("aggregationRule") or {}).get("clusterRoleSelectors")
+    if not chosen_by:
+        return None
+    by_name = sorted(roles, key=lambda one: str(one["metadata"]["name"]))
+    rules: list[Object] = []
+    for wanted in chosen_by:
+        selector = selectors.from_object(wanted)
+        for other in by_name:
+            if other["metadata"]["name"] == role["metadata"]["name"]:
+                continue
+            if selector.matches(other["metadata"].get("labels") or {}):
+                rules += [rule for rule in other.get("rules") or () if rule not in rules]
+    return rules

@@ -1,0 +1,190 @@
+"""Roles and their bindings, indexed by whom they are bound to, and what follows from them for one action."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pinnace.auth.authorizers import NO_OPINION, Action, Decision
+from pinnace.auth.rules import Rule, rules_of
+from pinnace.auth.sources import Objects
+from pinnace.auth.users import User, service_account_name
+from pinnace.model.objects import Object
+
+_USERS_REMEMBERED = 10_000
+_ACTIONS_REMEMBERED = 5_000
+"""Of one user. Whoever asks for ever new paths or namespaces fills his own memory, which is then emptied."""
+_ROLE_KINDS = {"Role": "role", "ClusterRole": "clusterrole"}
+_GROUP = "rbac.authorization.k8s.io"
+
+_Subject = tuple[str, str]  # Its kind and name.
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A role, bound to a subject in a namespace, or everywhere if that is empty."""
+
+    binding: str
+    namespace: str
+    role_kind: str
+    role: str
+    subject: str
+    """As it is told: Group "developers"."""
+
+    @property
+    def role_key(self) -> str:
+        return f"{self.namespace}/{self.role}" if self.role_kind == "Role" else self.role
+
+    def __str__(self) -> str:
+        if self.namespace:
+            binding = f'RoleBinding "{self.binding}/{self.namespace}"'
+        else:
+            binding = f'ClusterRoleBinding "{self.binding}"'
+        return f'{binding} of {self.role_kind} "{self.role}" to {self.subject}'
+
+
+_Found = Decision | list[tuple[frozenset[str], Decision]]
+"""The decision for an action; or where it depends on the object's name, the decisions that names open, best first."""
+
+
+class Rbac:
+    """Decides by roles. Follows every change at once; decisions are remembered until something changes."""
+
+    def __init__(self, *, roles: Objects, cluster_roles: Objects, bindings: Objects, cluster_bindings: Objects) -> None:
+        self._roles = {"Role": roles, "ClusterRole": cluster_roles}
+        self._rules: dict[tuple[str, str], tuple[Rule, ...] | None] = {}
+        self._grants: dict[_Subject, dict[str, dict[str, Grant]]] = {}  # By subject, namespace and binding.
+        self._subjects: dict[tuple[str, str], list[_Subject]] = {}  # By namespace and binding.
+        self._known: dict[tuple[str, tuple[str, ...]], dict[tuple[str, ...], _Found]] = {}
+        for source in (bindings, cluster_bindings):
+            for key, binding in source.items():
+                self._bound(key, binding)
+            source.on_change(self._bound)
+        roles.on_change(lambda key, role: self._role_changed("Role", key))
+        cluster_roles.on_change(lambda key, role: self._role_changed("ClusterRole", key))
+
+    def decide(self, user: User, action: Action) -> Decision:
+        who = (user.name, user.groups)
+        known = self._known.get(who)
+        if known is None:
+            if len(self._known) >= _USERS_REMEMBERED:
+                self._known.clear()
+            known = self._known[who] = {}
+        if action.resource:
+            what: tuple[str, ...] = (
+                action.verb,
+                action.group,
+                action.resource,
+                action.subresource,
+                action.namespace,
+            )
+        else:
+            what = (action.verb, action.path)
+        found = known.get(what)
+        if found is None:
+            if len(known) >= _ACTIONS_REMEMBERED:
+                known.clear()
+            found = known[what] = self._find(user, action)
+        if isinstance(found, Decision):
+            return found
+        for names, decision in found:
+            if not names or action.name in names:
+                return decision
+        return NO_OPINION
+
+    def grants(self, user: User, namespace: str) -> Iterator[Grant]:
+        """What is bound to a user, everywhere and in a namespace."""
+        subjects = (("User", user.name), *(("Group", group) for group in user.groups))
+        for where in ("", namespace) if namespace else ("",):
+            for subject in subjects:
+                places = self._grants.get(subject)
+                if places is not None and where in places:
+                    yield from places[where].values()
+
+    def all_grants(self) -> Iterator[Grant]:
+        for places in self._grants.values():
+            for bindings in places.values():
+                yield from bindings.values()
+
+    def rules_of_grant(self, grant: Grant) -> tuple[Rule, ...] | None:
+        """The rules of a granted role; None if there is no such role."""
+        return self.rules_of_role(grant.role_kind, grant.role_key)
+
+    def rules_of_role(self, kind: str, key: str) -> tuple[Rule, ...] | None:
+        place = (kind, key)
+        if place not in self._rules:
+            role = self._roles[kind].get(key)
+            self._rules[place] = rules_of(role) if role is not None else None
+        return self._rules[place]
+
+    def rules_for(self, user: User, namespace: str) -> list[Rule]:
+        """Every rule that holds for a user in a namespace."""
+        return [rule for grant in self.grants(user, namespace) for rule in self.rules_of_grant(grant) or ()]
+
+    def roles(self) -> Iterator[tuple[str, str, tuple[Rule, ...]]]:
+        """Every role with its kind, key and rules."""
+        for kind, source in self._roles.items():
+            for key, role in source.items():
+                yield kind, key, rules_of(role)
+
+    def _find(self, user: User, action: Action) -> _Found:
+        by_name: list[tuple[frozenset[str], Decision]] = []
+        missing: list[str] = []
+        for grant in self.grants(user, action.namespace if action.resource else ""):
+            rules = self.rules_of_grant(grant)
+            if rules is None:
+                missing.append(f'{_ROLE_KINDS[grant.role_kind]}.{_GROUP} "{grant.role}" not found')
+                continue
+            for rule in rules:
+                if not rule.applies_to(action):
+                    continue
+                decision = Decision("allow", f"RBAC: allowed by {grant}")
+                if rule.names and action.resource:
+                    by_name.append((frozenset(rule.names), decision))
+                elif by_name:
+                    return [*by_name, (frozenset(), decision)]
+                else:
+                    return decision
+        refused = NO_OPINION
+        if missing:
+            told = list(dict.fromkeys(missing))
+            refused = Decision("no opinion", f"RBAC: {told[0] if len(told) == 1 else '[' + ', '.join(told) + ']'}")
+        return [*by_name, (frozenset(), refused)] if by_name else refused
+
+    # Changes.
+
+    def _role_changed(self, kind: str, key: str) -> None:
+        self._rules.pop((kind, key), None)
+        self._known.clear()
+
+    def _bound(self, key: str, binding: Object | None) -> None:
+        namespace, _, name = key.rpartition("/")
+        self._known.clear()
+        for subject in self._subjects.pop((namespace, name), ()):
+            places = self._grants[subject]
+            del places[namespace][name]
+            if not places[namespace]:
+                del places[namespace]
+            if not places:
+                del self._grants[subject]
+        if binding is None:
+            return
+        role = binding.get("roleRef") or {}
+        if role.get("kind") not in _ROLE_KINDS:
+            return
+        subjects: dict[_Subject, str] = {}
+        for given in binding.get("subjects") or ():
+            subject, told = _subject(given, namespace)
+            subjects.setdefault(subject, told)
+        for subject, told in subjects.items():
+            grant = Grant(name, namespace, role["kind"], role.get("name", ""), told)
+            self._grants.setdefault(subject, {}).setdefault(namespace, {})[name] = grant
+        self._subjects[(namespace, name)] = list(subjects)
+
+
+def _subject(given: Object, namespace: str) -> tuple[_Subject, str]:
+    kind, name = given.get("kind", ""), given.get("name", "")
+    if kind == "ServiceAccount":
+        where = given.get("namespace") or namespace
+        return ("User", service_account_name(where, name)), f'ServiceAccount "{name}/{where}"'
+    return (kind, name), f'{kind} "{name}"'

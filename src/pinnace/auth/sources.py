@@ -1,0 +1,20 @@
+"""What authentication and authorization ask of the server's memory: the objects of a kind, and their changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from pinnace.model.objects import Object
+
+
+class Objects(Protocol):
+    """The objects of one kind, as they are now. Keys are namespace/name, or the name alone."""
+
+    def get(self, key: str) -> Object | None:
+        """The object, which belongs to the caller, or None if there is none."""
+
+    def items(self) -> Iterable[tuple[str, Object]]: ...
+
+    def on_change(self, changed: Callable[[str, Object | None], None]) -> None:
+        """Call back at every change, before its writer gets an answer; None for an object that is gone."""

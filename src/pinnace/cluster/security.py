@@ -1,0 +1,103 @@
+"""Who is calling and what they may do, put together: authenticators, tokens, authorizers, and what they read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from pinnace.auth.authenticators import (
+    Authenticator,
+    BearerAuthenticator,
+    CertificateAuthenticator,
+    FirstOf,
+    ProxyAuthenticator,
+)
+from pinnace.auth.authorizers import Authorizer, InOrder, Masters
+from pinnace.auth.bootstrap_tokens import BootstrapTokens
+from pinnace.auth.certificates import FRONT_PROXY, CertificateFiles, load_key
+from pinnace.auth.escalation import NoEscalation
+from pinnace.auth.rbac import Rbac
+from pinnace.auth.service_accounts import Accounts, ServiceAccountTokens, TokenIssuer
+from pinnace.auth.tokens import AnyOf, StaticTokens, Tokens
+from pinnace.auth.users import User
+from pinnace.cluster.role_aggregation import RoleAggregation
+from pinnace.cluster.shelf_objects import ShelfObjects
+from pinnace.model.clock import Clock
+from pinnace.model.resources import Registry, Resource
+from pinnace.server.fanout import Fanout
+from pinnace.store.store import Store
+
+RBAC = "rbac.authorization.k8s.io"
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """The parts that the server asks."""
+
+    identify: FirstOf
+    tokens: Tokens
+    issuer: TokenIssuer
+    authorizer: Authorizer
+    rbac: Rbac
+    no_escalation: NoEscalation
+
+
+def build_security(
+    registry: Registry,
+    fanout: Fanout,
+    store: Store,
+    clock: Clock,
+    *,
+    tokens: Mapping[str, User],
+    files: CertificateFiles | None = None,
+) -> Security:
+    """Over what is loaded. Without certificate files, tokens are signed with a key that nobody keeps."""
+
+    def objects(group: str, plural: str) -> ShelfObjects:
+        return ShelfObjects(fanout, _resource(registry, group, plural).prefix)
+
+    rbac = Rbac(
+        roles=objects(RBAC, "roles"),
+        cluster_roles=objects(RBAC, "clusterroles"),
+        bindings=objects(RBAC, "rolebindings"),
+        cluster_bindings=objects(RBAC, "clusterrolebindings"),
+    )
+    RoleAggregation(fanout, store, _resource(registry, RBAC, "clusterroles"))
+    accounts = Accounts(
+        service_accounts=objects("", "serviceaccounts"),
+        pods=objects("", "pods"),
+        secrets=objects("", "secrets"),
+        nodes=objects("", "nodes"),
+    )
+    key = load_key(files.token_key) if files is not None else ec.generate_private_key(ec.SECP256R1())
+    issuer = TokenIssuer(key, accounts, clock)
+    issuers: list[Tokens] = [
+        StaticTokens(tokens),
+        ServiceAccountTokens(issuer, accounts, clock),
+        BootstrapTokens(accounts.secrets, clock),
+    ]
+    known_tokens = AnyOf(issuers, own_audiences=issuer.audiences)
+    authenticators: list[Authenticator] = []
+    if files is not None:
+        proxy_ca = files.front_proxy_ca.certificate.read_bytes()
+        authenticators.append(ProxyAuthenticator(proxy_ca, allowed_names=(FRONT_PROXY,)))
+    client_ca = files.ca.certificate.read_bytes() if files is not None else None
+    authenticators += [CertificateAuthenticator(client_ca), BearerAuthenticator(known_tokens)]
+    authorizers: list[Authorizer] = [Masters(), rbac]
+    authorizer = InOrder(authorizers)
+    return Security(
+        identify=FirstOf(authenticators),
+        tokens=known_tokens,
+        issuer=issuer,
+        authorizer=authorizer,
+        rbac=rbac,
+        no_escalation=NoEscalation(rbac, authorizer),
+    )
+
+
+def _resource(registry: Registry, group: str, plural: str) -> Resource:
+    found = registry.find(group, "v1", plural)
+    assert found is not None, f"every minor has {plural}"
+    return found
