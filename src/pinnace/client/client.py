@@ -180,6 +180,10 @@ class Client:
             if not token:
                 return
 
+    async def read(self, target: str) -> bytes:
+        """Any page that is no object: /version, /openapi/v3, a Pod's log. `target` is the path with its query."""
+        return await self._exchange.read(target, accept="*/*")
+
     async def watch(
         self,
         kind: KindName,

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
+from pinnace.client.credentials import NoCredentials
 from pinnace.client.retries import Backoff
 from pinnace.client.snapshots import Snapshot
 from pinnace.client.transport import ConnectionLost
@@ -134,7 +135,7 @@ async def follow(
             trouble = None if can_stream_lists and not version else error
             can_stream_lists, version = False, ""
             heard = heard or trouble is None
-        except (errors.ApiError, ConnectionLost) as error:
+        except (errors.ApiError, ConnectionLost, NoCredentials) as error:
             trouble = error
         if trouble is None and (heard or clock.monotonic() - began >= SHORT):
             failures = 0

@@ -37,7 +37,7 @@ class Stream(Protocol):
 
 
 class Transport(Protocol):
-    """Both methods raise ConnectionLost."""
+    """Both requests raise ConnectionLost, and `credentials.NoCredentials` where it cannot be said who is calling."""
 
     async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         """One request and its whole answer. `target` is the path with its query, encoded."""

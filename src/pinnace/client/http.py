@@ -1,0 +1,170 @@
+"""Carries requests over HTTP. The only place that knows aiohttp, which is imported with the first request."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import ssl
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from pinnace.client.credentials import Identity
+from pinnace.client.kubeconfig import Access
+from pinnace.client.transport import Answer, ConnectionLost, Stream
+
+if TYPE_CHECKING:
+    import aiohttp
+
+CONNECT_SECONDS = 15.0
+ANSWER_SECONDS = 75.0
+"""A server gives up after a minute: a request that takes longer hangs on a dead connection."""
+_CONNECTIONS = 256
+
+
+class HttpTransport:
+    """Connections to one server, kept and used again. Certificates that the credentials renew are taken up."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._sessions: list[aiohttp.ClientSession] = []
+        self._identity: Identity | None = None
+
+    async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        answer = await self._request(method, target, body, headers)
+        if answer.status == 401 and await self._is_renewed():
+            answer = await self._request(method, target, body, headers)
+        return answer
+
+    async def stream(self, target: str, headers: Mapping[str, str], *, silence: float) -> Stream | Answer:
+        stream = await self._stream(target, headers, silence)
+        if isinstance(stream, Answer) and stream.status == 401 and await self._is_renewed():
+            stream = await self._stream(target, headers, silence)
+        return stream
+
+    async def close(self) -> None:
+        sessions, self._sessions = self._sessions, []
+        for session in sessions:
+            await session.close()
+
+    async def _request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        http, session = await self._opened()
+        timeout = http.ClientTimeout(total=ANSWER_SECONDS, sock_connect=CONNECT_SECONDS)
+        with _losses(http):
+            async with session.request(
+                method, self._url(target), data=body or None, headers=self._headers(headers), **self._how(timeout)
+            ) as response:
+                return Answer(response.status, _lowered(response.headers), await response.read())
+
+    async def _stream(self, target: str, headers: Mapping[str, str], silence: float) -> Stream | Answer:
+        http, session = await self._opened()
+        timeout = http.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=silence)
+        with _losses(http):
+            response = await session.get(self._url(target), headers=self._headers(headers), **self._how(timeout))
+            if response.status < 400:
+                return _HttpStream(response, http)
+            async with response:
+                return Answer(response.status, _lowered(response.headers), await response.read())
+
+    async def _is_renewed(self) -> bool:
+        """Ask the credentials again: what proved who we are may have expired early."""
+        known = self._identity
+        await self._opened(afresh=True)
+        return self._identity != known
+
+    async def _opened(self, *, afresh: bool = False) -> tuple[ModuleType, aiohttp.ClientSession]:
+        """The session for who we are now: another certificate needs other connections."""
+        import aiohttp  # noqa: PLC0415 - slow to import, and of no use to those who stay in process.
+
+        identity = await self._access.credentials.identity(afresh=afresh)
+        known, self._identity = self._identity, identity
+        is_same = known is not None and (known.certificate, known.key) == (identity.certificate, identity.key)
+        if not self._sessions or not is_same:
+            # The last one is left to those who still use it; its idle connections close by themselves.
+            self._sessions.append(
+                aiohttp.ClientSession(
+                    connector=aiohttp.TCPConnector(ssl=_tls(self._access, identity), limit=_CONNECTIONS),
+                    skip_auto_headers=("User-Agent", "Content-Type"),
+                    trust_env=not self._access.proxy and not _is_loopback(self._access.server),
+                    read_bufsize=2**20,
+                )
+            )
+        return aiohttp, self._sessions[-1]
+
+    def _url(self, target: str) -> Any:
+        from yarl import URL  # noqa: PLC0415 - comes with aiohttp.
+
+        return URL(self._access.server + target, encoded=True)
+
+    def _headers(self, headers: Mapping[str, str]) -> list[tuple[str, str]]:
+        told = [*headers.items(), *self._access.headers]
+        if self._identity is not None and self._identity.authorization:
+            told.append(("Authorization", self._identity.authorization))
+        return told
+
+    def _how(self, timeout: Any) -> dict[str, Any]:
+        how: dict[str, Any] = {"timeout": timeout, "allow_redirects": False}
+        if self._access.proxy:
+            how["proxy"] = self._access.proxy
+        if self._access.server_name:
+            how["server_hostname"] = self._access.server_name
+        return how
+
+
+class _HttpStream:
+    def __init__(self, response: aiohttp.ClientResponse, http: ModuleType) -> None:
+        self._response = response
+        self._http = http
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        with _losses(self._http):
+            async for chunk in self._response.content.iter_any():
+                yield chunk
+
+    async def close(self) -> None:
+        self._response.close()
+
+
+@contextlib.contextmanager
+def _losses(http: ModuleType) -> Iterator[None]:
+    """aiohttp's errors, translated at this border."""
+    try:
+        yield
+    except http.ClientConnectorError as problem:
+        raise ConnectionLost(f"the server cannot be reached: {problem}", was_sent=False) from problem
+    except (http.ClientError, TimeoutError, OSError) as problem:
+        raise ConnectionLost(
+            f"the connection was lost: {problem or type(problem).__name__}", was_sent=True
+        ) from problem
+
+
+def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
+def _tls(access: Access, identity: Identity) -> ssl.SSLContext | bool:
+    if not access.server.startswith("https:"):
+        return True
+    context = ssl.create_default_context(cadata=access.ca.decode() if access.ca else None)
+    if access.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if identity.certificate:
+        # OpenSSL reads a key from a file alone: one that only we can read, for as long as that takes.
+        with tempfile.TemporaryDirectory(prefix="pinnace-") as directory:
+            pair = Path(directory) / "pair.pem"
+            pair.touch(mode=0o600)
+            pair.write_bytes(identity.certificate + b"\n" + identity.key)
+            context.load_cert_chain(pair)
+    return context
+
+
+def _is_loopback(server: str) -> bool:
+    host = urlsplit(server).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,225 @@
+"""Reads how to reach a cluster, and as whom: from kubeconfig files, in every form they have, or from within a pod."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import yaml
+
+from pinnace.client.credentials import Credentials, Fixed, FromPlugin, Identity, Plugin, TokenFile
+from pinnace.model.objects import Object
+
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_EXEC_CLUSTER = "client.authentication.k8s.io/exec"
+
+
+class KubeconfigError(Exception):
+    """No way to a cluster was found. The message says what was looked for, and where."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How to reach one cluster as one user."""
+
+    server: str
+    ca: bytes = b""
+    """PEM; without it the system's authorities are trusted."""
+    insecure: bool = False
+    """The server's certificate is not looked at."""
+    server_name: str = ""
+    """The name that its certificate must be for, where that is not the one in the URL."""
+    proxy: str = ""
+    credentials: Credentials = field(default_factory=Fixed)
+    headers: tuple[tuple[str, str], ...] = ()
+    """Sent with every request, in this order: whom to act as."""
+    namespace: str = "default"
+
+
+def find_access(*, path: Path | None = None, context: str = "", environment: Mapping[str, str] | None = None) -> Access:
+    """What kubectl would use; within a pod that has no kubeconfig, the pod's own service account."""
+    environment = os.environ if environment is None else environment
+    config = load(files_of(environment, path), must_exist=path is not None)
+    if config.get("contexts") or config.get("current-context") or context:
+        return access_of(config, context)
+    if environment.get("KUBERNETES_SERVICE_HOST"):
+        return in_cluster(environment)
+    looked_in = ", ".join(str(file) for file in files_of(environment, path))
+    raise KubeconfigError(f"no kubeconfig with a context was found in {looked_in}, and this is not a pod")
+
+
+def in_cluster(environment: Mapping[str, str] | None = None, directory: Path = _SERVICE_ACCOUNT) -> Access:
+    """The server of the cluster that this pod runs in, as the pod's service account."""
+    environment = os.environ if environment is None else environment
+    host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host or not (directory / "token").exists():
+        raise KubeconfigError(f"this is not a pod: KUBERNETES_SERVICE_HOST or {directory / 'token'} is missing")
+    ca, namespace = directory / "ca.crt", directory / "namespace"
+    return Access(
+        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+        ca=ca.read_bytes() if ca.exists() else b"",
+        credentials=TokenFile(directory / "token"),
+        namespace=namespace.read_text().strip() if namespace.exists() else "default",
+    )
+
+
+def files_of(environment: Mapping[str, str], path: Path | None = None) -> list[Path]:
+    """The files to read, first to last: the one that was named, those of KUBECONFIG, or ~/.kube/config."""
+    if path is not None:
+        return [path]
+    named = [Path(part) for part in environment.get("KUBECONFIG", "").split(os.pathsep) if part]
+    return named or [Path(environment.get("HOME") or Path.home()) / ".kube" / "config"]
+
+
+def load(files: list[Path], *, must_exist: bool = False) -> Object:
+    """One kubeconfig of several: of entries with the same name the first counts. Paths in it are made whole.
+
+    Files that are missing are passed over, unless the one file must exist.
+    """
+    merged: Object = {}
+    for file in files:
+        if not file.exists():
+            if must_exist:
+                raise KubeconfigError(f"the kubeconfig {file} does not exist")
+            continue
+        config = _read(file)
+        if config.get("current-context"):
+            merged.setdefault("current-context", config["current-context"])
+        for section, inner in (("clusters", "cluster"), ("users", "user"), ("contexts", "context")):
+            known = {entry["name"] for entry in merged.setdefault(section, [])}
+            for entry in config.get(section) or ():
+                if entry.get("name") not in known:
+                    content = _with_whole_paths(entry.get(inner) or {}, file.parent)
+                    merged[section].append({"name": entry.get("name"), inner: content})
+    return merged
+
+
+def access_of(config: Object, context: str = "") -> Access:
+    """How to reach the cluster of a context, the current one if none is named."""
+    name = context or config.get("current-context") or ""
+    chosen = _entry(config, "contexts", "context", name)
+    cluster = _entry(config, "clusters", "cluster", chosen.get("cluster") or "")
+    user = _entry(config, "users", "user", chosen["user"]) if chosen.get("user") else {}
+    if not cluster.get("server"):
+        raise KubeconfigError(f"the cluster {chosen.get('cluster')!r} of the kubeconfig does not say its server")
+    return Access(
+        server=str(cluster["server"]).rstrip("/"),
+        ca=_data(cluster, "certificate-authority"),
+        insecure=bool(cluster.get("insecure-skip-tls-verify")),
+        server_name=cluster.get("tls-server-name") or "",
+        proxy=cluster.get("proxy-url") or "",
+        credentials=_credentials(user, cluster),
+        headers=_impersonation(user),
+        namespace=chosen.get("namespace") or "default",
+    )
+
+
+def _read(file: Path) -> Object:
+    try:
+        config = yaml.load(file.read_bytes(), yaml.CSafeLoader)
+    except (OSError, yaml.YAMLError) as problem:
+        raise KubeconfigError(f"the kubeconfig {file} cannot be read: {problem}") from problem
+    if config is None:
+        return {}
+    if not isinstance(config, dict):
+        raise KubeconfigError(f"{file} is not a kubeconfig: it is not a mapping")
+    return config
+
+
+def _with_whole_paths(content: Object, directory: Path) -> Object:
+    whole = dict(content)
+    for name in ("certificate-authority", "client-certificate", "client-key", "tokenFile"):
+        if content.get(name):
+            whole[name] = str(directory / content[name])
+    plugin = content.get("exec")
+    if isinstance(plugin, dict) and "/" in str(plugin.get("command")):  # A bare name is looked for on the PATH.
+        whole["exec"] = {**plugin, "command": str(directory / plugin["command"])}
+    return whole
+
+
+def _entry(config: Object, section: str, inner: str, name: str) -> Object:
+    for entry in config.get(section) or ():
+        if entry["name"] == name:
+            content: Object = entry[inner]
+            return content
+    known = ", ".join(str(entry["name"]) for entry in config.get(section) or ()) or "none"
+    raise KubeconfigError(f"the kubeconfig has no {inner} {name!r}; it has: {known}")
+
+
+def _data(content: Object, name: str) -> bytes:
+    """What stands in the kubeconfig itself, or in the file that it names. Data wins, as with kubectl."""
+    if content.get(f"{name}-data"):
+        try:
+            return base64.b64decode(content[f"{name}-data"])
+        except binascii.Error as problem:
+            raise KubeconfigError(f"{name}-data of the kubeconfig is not base64") from problem
+    if not content.get(name):
+        return b""
+    try:
+        return Path(content[name]).read_bytes()
+    except OSError as problem:
+        raise KubeconfigError(f"{name} of the kubeconfig cannot be read: {problem}") from problem
+
+
+def _credentials(user: Object, cluster: Object) -> Credentials:
+    certificate, key = _data(user, "client-certificate"), _data(user, "client-key")
+    if user.get("exec"):
+        return FromPlugin(_plugin(user["exec"], cluster))
+    if user.get("tokenFile") and not certificate:
+        return TokenFile(Path(user["tokenFile"]))
+    provider = (user.get("auth-provider") or {}).get("config") or {}
+    token = user.get("token") or provider.get("id-token") or provider.get("access-token") or ""
+    if not token and user.get("tokenFile"):
+        token = Path(user["tokenFile"]).read_text().strip()
+    if token:
+        authorization = f"Bearer {token}"
+    elif user.get("username"):
+        pair = f"{user['username']}:{user.get('password') or ''}"
+        authorization = "Basic " + base64.b64encode(pair.encode()).decode()
+    else:
+        authorization = ""
+    return Fixed(Identity(authorization=authorization, certificate=certificate, key=key))
+
+
+def _plugin(content: Mapping[str, Any], cluster: Object) -> Plugin:
+    if not content.get("command") or not content.get("apiVersion"):
+        raise KubeconfigError("exec in the kubeconfig needs a command and an apiVersion")
+    told: Object | None = None
+    if content.get("provideClusterInfo"):
+        told = {"server": cluster["server"]}
+        ca = _data(cluster, "certificate-authority")
+        if ca:
+            told["certificate-authority-data"] = base64.b64encode(ca).decode()
+        for name in ("insecure-skip-tls-verify", "tls-server-name", "proxy-url"):
+            if cluster.get(name):
+                told[name] = cluster[name]
+        for extension in cluster.get("extensions") or ():
+            if extension.get("name") == _EXEC_CLUSTER:
+                told["config"] = extension.get("extension")
+    return Plugin(
+        command=content["command"],
+        args=tuple(str(arg) for arg in content.get("args") or ()),
+        env={pair["name"]: str(pair["value"]) for pair in content.get("env") or ()},
+        api_version=content["apiVersion"],
+        install_hint=content.get("installHint") or "",
+        interactive=content.get("interactiveMode") or "IfAvailable",
+        cluster=told,
+    )
+
+
+def _impersonation(user: Object) -> tuple[tuple[str, str], ...]:
+    headers = []
+    if user.get("as"):
+        headers.append(("Impersonate-User", str(user["as"])))
+    if user.get("as-uid"):
+        headers.append(("Impersonate-Uid", str(user["as-uid"])))
+    headers += [("Impersonate-Group", str(group)) for group in user.get("as-groups") or ()]
+    for name, values in (user.get("as-user-extra") or {}).items():
+        headers += [(f"Impersonate-Extra-{quote(name, safe='')}", str(value)) for value in values]
+    return tuple(headers)
