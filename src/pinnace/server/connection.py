@@ -10,13 +10,14 @@ import inspect
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass
 from email.utils import formatdate
 from typing import Any, cast
 
 import httptools
 
+from pinnace.server.limits import Limits
 from pinnace.server.messages import (
     Answer,
     BadTarget,
@@ -30,8 +31,8 @@ from pinnace.server.messages import (
     header_block,
     split_target,
     status_line,
-    unframe,
 )
+from pinnace.server.sinks import ChunkedSink, Corks
 
 SLICE = 128 * 1024
 """The most that is encrypted at once: stays in the cache, and a client that stops reading is noticed after one."""
@@ -40,7 +41,6 @@ BURST = 32
 """Pipelined requests answered before other connections get their turn."""
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-LAST_CHUNK = b"0\r\n\r\n"
 NEVER = float("inf")
 
 # A chunk of one byte takes six on the wire; more overhead than this is an attack on memory, not a body.
@@ -52,24 +52,6 @@ _SINGLE = frozenset((b"host", b"content-length", b"transfer-encoding"))
 _STATUS_LINES = {code: status_line(code) for code in range(100, 600)}
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """How much, and for how long, a client may ask of the server. Times are seconds."""
-
-    body: int = 3 * 1024 * 1024
-    head: int = 1024 * 1024
-    """Request line and headers; noticed at the latest one read (256 KiB) later."""
-    headers: int = 1000
-    head_time: float = 32.0
-    body_time: float = 60.0
-    idle_time: float = 90.0
-    """Between requests on one connection."""
-    stall_time: float = 30.0
-    """A client that takes nothing of what is waiting for it is cut off."""
-    linger_time: float = 1.0
-    """How long a refused client's remaining bytes are thrown away so that it gets to read why."""
 
 
 class DateHeader:
@@ -87,26 +69,6 @@ class DateHeader:
             self._until = float(int(now) + 1)
             self._line = b"Date: %b\r\n" % formatdate(now, usegmt=True).encode()
         return self._line
-
-
-class Corks:
-    """Gathers what sinks write in one turn of the loop, so that a burst of events is one write per client."""
-
-    __slots__ = ("_corked", "_loop")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._corked: list[ChunkedSink] = []
-
-    def add(self, sink: ChunkedSink) -> None:
-        if not self._corked:
-            self._loop.call_soon(self._flush)
-        self._corked.append(sink)
-
-    def _flush(self) -> None:
-        corked, self._corked = self._corked, []
-        for sink in corked:
-            sink.flush()
 
 
 @dataclass(slots=True, eq=False)
@@ -506,7 +468,7 @@ class Connection(asyncio.Protocol):
         self._write(head + (b"Transfer-Encoding: chunked\r\n\r\n" if chunks else b"\r\n"))
         if request.method == "HEAD":
             return
-        sink = self._sink = ChunkedSink(self, self._around, chunks=chunks)
+        sink = self._sink = ChunkedSink(self, self._around.corks, chunks=chunks)
         ended: asyncio.Future[None] = self._around.loop.create_future()
         sink.on_close(lambda: _settle(ended))
         if self._around.stopping:
@@ -668,77 +630,6 @@ class Connection(asyncio.Protocol):
         self._closing = True
         self._write_deadline = self._around.loop.time() + self._limits.linger_time
         self._transport.close()
-
-
-class ChunkedSink:
-    """The `Sink` that writes a stream's chunks to its connection."""
-
-    __slots__ = ("_around", "_callbacks", "_chunks", "_closed", "_connection", "_corked", "_corked_size")
-
-    def __init__(self, connection: Connection, around: Surroundings, *, chunks: bool) -> None:
-        self._connection = connection
-        self._around = around
-        self._chunks = chunks
-        self._corked: list[bytes] = []
-        self._corked_size = 0
-        self._closed = False
-        self._callbacks: list[Callable[[], object]] = []
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
-
-    @property
-    def buffered(self) -> int:
-        return 0 if self._closed else self._corked_size + self._connection.buffered
-
-    def write(self, chunk: bytes) -> None:
-        if self._closed or not chunk:
-            return
-        if not self._chunks:
-            chunk = unframe(chunk)
-        if not self._corked:
-            self._around.corks.add(self)
-        self._corked.append(chunk)
-        self._corked_size += len(chunk)
-
-    def flush(self) -> None:
-        """Pass on what was written in this turn of the loop."""
-        if self._corked:
-            corked, self._corked, self._corked_size = self._corked, [], 0
-            self._connection.write_chunks(corked)
-
-    async def drained(self) -> None:
-        self.flush()
-        if not self._closed:
-            await self._connection.drained()
-
-    def on_close(self, callback: Callable[[], object]) -> None:
-        if self._closed:
-            callback()
-        else:
-            self._callbacks.append(callback)
-
-    def finish(self) -> None:
-        if self._closed:
-            return
-        self.flush()
-        if self._chunks:
-            self._connection.write_chunks([LAST_CHUNK])
-        self.lost()
-
-    def lost(self) -> None:
-        """Nothing more can be written."""
-        if self._closed:
-            return
-        self._closed = True
-        self._corked, self._corked_size = [], 0
-        callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            try:
-                callback()
-            except Exception as error:
-                log.error("a stream's callback failed", exc_info=error)
 
 
 def _settle(future: asyncio.Future[None]) -> None:

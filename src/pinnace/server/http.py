@@ -6,7 +6,8 @@ import asyncio
 import ssl
 from pathlib import Path
 
-from pinnace.server.connection import Connection, Corks, DateHeader, Limits, Surroundings
+from pinnace.server.connection import Connection, DateHeader, Surroundings
+from pinnace.server.limits import Limits
 from pinnace.server.messages import (
     JSON_HEADERS,
     Answer,
@@ -23,6 +24,7 @@ from pinnace.server.messages import (
     header_block,
     reader_and_writer,
 )
+from pinnace.server.sinks import Corks
 
 __all__ = [
     "JSON_HEADERS",

@@ -84,7 +84,8 @@ class LocalStream:
     def write(self, chunk: bytes) -> None:
         if self._closed:
             return
-        for data in _data_of(chunk):
+        data = unframe(chunk)
+        if data:
             self._buffered += len(data)
             self._chunks.put_nowait(data)
 
@@ -113,15 +114,3 @@ class LocalStream:
 
 async def _finished(work: Awaitable[None]) -> None:
     await work
-
-
-def _data_of(chunks: bytes) -> list[bytes]:
-    """The data of one or more chunks that were joined."""
-    found = []
-    at = 0
-    while at < len(chunks):
-        end = chunks.index(b"\r\n", at)
-        size = int(chunks[at:end], 16)
-        found.append(unframe(chunks[at : end + 2 + size + 2]))
-        at = end + 2 + size + 2
-    return found

@@ -161,9 +161,15 @@ def frame(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
 
 
-def unframe(chunk: bytes) -> bytes:
-    """The data of one chunk made by `frame`, for clients that do not know chunks (HTTP/1.0)."""
-    return chunk[chunk.index(b"\r\n") + 2 : -2] if chunk else b""
+def unframe(chunks: bytes) -> bytes:
+    """The data of one or more chunks made by `frame`, for clients that do not know chunks."""
+    data, at = [], 0
+    while at < len(chunks):
+        start = chunks.index(b"\r\n", at) + 2
+        end = start + int(chunks[at : start - 2], 16)
+        data.append(chunks[start:end])
+        at = end + 2
+    return data[0] if len(data) == 1 else b"".join(data)
 
 
 def header_block(pairs: Sequence[tuple[bytes, bytes]]) -> bytes:
