@@ -1,0 +1,250 @@
+"""Makes an object what its schema says it is: unknown fields go, defaults come, in one walk over the object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from pinnace.schema.decode import DecodeError, Decoder
+from pinnace.schema.embedded import below
+from pinnace.schema.faults import shown
+from pinnace.schema.shape import Raw
+
+META_FIELDS = frozenset(("apiVersion", "kind", "metadata"))
+
+_Unknown = list[str] | None
+
+
+class Settler:
+    """Prunes and defaults objects by one schema. Making one costs nothing; nodes are prepared when they are met.
+
+    The apiVersion, kind and metadata of the object itself are left alone: they are not the schema's business.
+    """
+
+    def __init__(self, schema: Raw, *, metadata: Decoder | None = None) -> None:
+        """`metadata` decodes the metadata of objects inside the object, and names their unknown fields."""
+        strict, lenient = _Embedded(metadata, is_lenient=False), _Embedded(metadata, is_lenient=True)
+        self._written = _Node(schema, strict, is_root=True)
+        self._stored = _Node(schema, lenient, is_root=True)
+        self._kept = _Node(schema, lenient, is_root=True, prunes=False)
+
+    def settle(self, obj: dict[str, Any]) -> list[str]:
+        """Of an object that is written: removes unknown fields and fills in defaults, in place.
+
+        Returns the paths of the unknown fields. Raises DecodeError if the metadata of an object inside is malformed.
+        """
+        return sorted(self._written.settle(obj) or ())
+
+    def settle_stored(self, obj: dict[str, Any]) -> None:
+        """Of an object that is read: the schema may have changed since it was written. Malformed metadata goes."""
+        self._stored.settle(obj)
+
+    def default(self, obj: dict[str, Any]) -> None:
+        """Fills in defaults only: for a kind that keeps all unknown fields."""
+        self._kept.settle(obj)
+
+
+class _Embedded:
+    """What happens to apiVersion, kind and metadata of an object inside another one."""
+
+    def __init__(self, decode: Decoder | None, *, is_lenient: bool) -> None:
+        self._decode = decode
+        self._is_lenient = is_lenient
+
+    def settle(self, obj: dict[str, Any]) -> _Unknown:
+        for field in ("apiVersion", "kind"):
+            if field in obj and obj[field].__class__ is not str:
+                if not self._is_lenient:
+                    raise _Malformed(field, obj[field], "must be a string")
+                del obj[field]
+        if "metadata" not in obj or self._decode is None:
+            return None
+        metadata = obj["metadata"]
+        try:
+            return [below("metadata", path) for path in self._decode(metadata)]
+        except DecodeError as fault:
+            if not self._is_lenient:
+                raise _Malformed("metadata", metadata, str(fault)) from None
+        if metadata.__class__ is dict:
+            for field in [field for field, value in metadata.items() if self._is_malformed(field, value)]:
+                del metadata[field]
+        return None
+
+    def _is_malformed(self, field: str, value: Any) -> bool:
+        assert self._decode is not None
+        try:
+            return bool(self._decode({field: value}))
+        except DecodeError:
+            return True
+
+
+class _Malformed(Exception):
+    """Metadata that cannot be read, on its way up to where its path is known."""
+
+    def __init__(self, field: str, value: Any, detail: str) -> None:
+        self.path = field
+        self.detail = f"Invalid value: {shown(value)}: {detail}"
+
+
+class _Node:
+    """One node of the schema. Without a schema nothing is known, so everything that has fields is emptied."""
+
+    __slots__ = (
+        "_additional",
+        "_embedded",
+        "_items",
+        "_known",
+        "_prunes",
+        "_raw",
+        "_ready",
+        "_root",
+        "default",
+        "nullable",
+    )
+
+    def __init__(self, raw: Raw | None, embedded: _Embedded, *, prunes: bool = True, is_root: bool = False) -> None:
+        self._raw = raw
+        self._embedded = embedded
+        self._prunes = prunes
+        self._root = is_root
+        self._ready = False
+        self._items: _Node | None = None
+        self.nullable = raw is None or bool(raw.get("nullable"))
+        self.default: Callable[[], Any] | None = None
+        if raw is not None and raw.get("default") is not None:
+            self.default = self._first_default
+
+    def _first_default(self) -> Any:
+        """The default with the defaults inside it, made once. Each object gets a copy of its own."""
+        assert self._raw is not None
+        value = self._raw["default"]
+        if value.__class__ is not dict and value.__class__ is not list:
+            self.default = lambda: value
+            return value
+        whole = orjson.loads(orjson.dumps(value))
+        self.settle(whole)
+        encoded = orjson.dumps(whole)
+        self.default = lambda: orjson.loads(encoded)
+        return whole
+
+    def _prepare(self) -> None:
+        raw = self._raw or {}
+        self._known: dict[str, _Node] = {}
+        is_object = self._root or bool(raw.get("x-kubernetes-embedded-resource"))
+        for key, child in (raw.get("properties") or {}).items():
+            if not (self._root and key in META_FIELDS):
+                self._known[key] = self._child(child, prunes=not (is_object and key in META_FIELDS))
+        additional = raw.get("additionalProperties")
+        self._additional: _Node | None = None
+        if isinstance(additional, Mapping):
+            self._additional = self._child(additional)
+        elif additional is not None:
+            self._additional = self._child(None)
+        elif raw.get("x-kubernetes-preserve-unknown-fields") or not self._prunes:
+            self._additional = _Kept(None, self._embedded)
+        self._ready = True
+
+    def _child(self, raw: Raw | None, *, prunes: bool = True) -> _Node:
+        prunes = prunes and self._prunes
+        if raw is None and not prunes:
+            return _Kept(None, self._embedded)
+        return _Node(raw, self._embedded, prunes=prunes)
+
+    def settle(self, value: Any) -> _Unknown:
+        """Settles the value in place; the unknown fields that it had, from here on."""
+        if value.__class__ is dict:
+            if not self._ready:
+                self._prepare()
+            try:
+                return self._settle_map(value)
+            except _Malformed as malformed:
+                if self._root:
+                    raise DecodeError(f"{malformed.path}: {malformed.detail}") from None
+                raise
+        if value.__class__ is list:
+            return self._settle_list(value)
+        return None
+
+    def _settle_map(self, obj: dict[str, Any]) -> _Unknown:
+        known, additional = self._known, self._additional
+        unknown: _Unknown = None
+        gone: list[str] = []
+        for key, value in obj.items():
+            if key in known:
+                child = known[key]
+            elif additional is not None:
+                child = additional
+            elif key in META_FIELDS and self._keeps_meta():
+                continue
+            else:
+                gone.append(key)
+                if not (self._root and key in META_FIELDS):
+                    unknown = [*(unknown or ()), key]
+                continue
+            if value.__class__ is dict or value.__class__ is list:
+                if (found := self._below(child, key, value)) is not None:
+                    unknown = [*(unknown or ()), *(_joined(key, path) for path in found)]
+            elif value is None and not child.nullable:
+                if child.default is not None:
+                    obj[key] = child.default()
+                elif self._prunes:
+                    gone.append(key)
+        for key in gone:
+            del obj[key]
+        for key, child in known.items():
+            if child.default is not None and key not in obj and key not in gone:
+                obj[key] = child.default()
+        if not self._root and self._raw is not None and self._raw.get("x-kubernetes-embedded-resource"):
+            found = self._embedded.settle(obj)
+            unknown = [*(unknown or ()), *found] if found else unknown
+        return unknown
+
+    def _below(self, child: _Node, key: str, value: Any) -> _Unknown:
+        try:
+            return child.settle(value)
+        except _Malformed as malformed:
+            malformed.path = _joined(key, malformed.path)
+            raise
+
+    def _keeps_meta(self) -> bool:
+        return self._root or (self._raw is not None and bool(self._raw.get("x-kubernetes-embedded-resource")))
+
+    def _settle_list(self, items: list[Any]) -> _Unknown:
+        raw = self._raw or {}
+        below = raw.get("items")
+        preserves = bool(raw.get("x-kubernetes-preserve-unknown-fields"))
+        if not isinstance(below, Mapping):
+            if preserves or not self._prunes:
+                return None
+            below = None
+        elif preserves:
+            below = {**below, "x-kubernetes-preserve-unknown-fields": True}
+        child = self._item(below)
+        unknown: _Unknown = None
+        for index, value in enumerate(items):
+            if value.__class__ is dict or value.__class__ is list:
+                if (found := self._below(child, f"[{index}]", value)) is not None:
+                    unknown = [*(unknown or ()), *(_joined(f"[{index}]", path) for path in found)]
+            elif value is None and not child.nullable and child.default is not None:
+                items[index] = child.default()
+        return unknown
+
+    def _item(self, raw: Raw | None) -> _Node:
+        if self._items is None:
+            self._items = self._child(raw)
+        return self._items
+
+
+class _Kept(_Node):
+    """What nobody knows and nobody touches."""
+
+    __slots__ = ()
+
+    def settle(self, value: Any) -> _Unknown:
+        return None
+
+
+def _joined(key: str, path: str) -> str:
+    return f"{key}{path}" if path[0] == "[" else f"{key}.{path}"

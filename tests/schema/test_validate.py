@@ -1,0 +1,173 @@
+"""What a custom resource is told about its values. The tables are the answers of a real kube-apiserver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pinnace.model import names
+from pinnace.model.causes import Cause
+from pinnace.model.metadata import metadata_faults
+from pinnace.schema.explain import explain
+from pinnace.schema.settle import Settler
+from pinnace.schema.validate import Compiler, Validator
+
+CASES = orjson.loads((Path(__file__).parent / "value_cases.json").read_bytes())
+
+
+def faults_inside(obj: dict[str, Any], path: str) -> Iterator[Cause]:
+    metadata = {"name": "fakename", **obj.get("metadata", {})}
+    rule = names.path_segment
+    return metadata_faults({"metadata": metadata}, namespaced="namespace" in metadata, name_rule=rule, path=path)
+
+
+def holding(schema: dict[str, Any]) -> dict[str, Any]:
+    """A kind whose spec has one field."""
+    return {"type": "object", "properties": {"spec": {"type": "object", "properties": {"f": schema}}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "expected"),
+    [
+        pytest.param(
+            case["schema"], told["value"], told["faults"], id=f"{number}-{orjson.dumps(told['value']).decode()}"
+        )
+        for number, case in enumerate(CASES)
+        for told in case["values"]
+    ],
+)
+def test_a_value_has_the_faults_that_kubernetes_finds(schema: Any, value: Any, expected: list[list[str]]) -> None:
+    obj = {"apiVersion": "a.example.com/v1", "kind": "A", "metadata": {"name": "x"}, "spec": {"f": value}}
+    kind = holding(schema)
+    Settler(kind).settle(obj)
+    assert sorted(map(list, Validator(kind, metadata_faults=faults_inside).validate(obj))) == sorted(expected)
+
+
+def test_a_status_is_told_of_in_its_own_words() -> None:
+    status = Validator({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["m"]}, under="status")
+    assert [str(fault) for fault in status.validate({"n": "x"})] == [
+        'status.n: Invalid value: "string": n in body must be of type integer: "string"',
+        "status.m: Required value",
+    ]
+
+
+NAMED = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}, "n": {"type": "integer"}}}
+OLD = {
+    "short": "much too long",
+    "bounds": {"n": 50, "m": 1},
+    "list": ["much too long"],
+    "map": [{"name": "a", "n": "x"}, {"name": "b", "n": 1}],
+    "set": ["a", "a"],
+}
+RATCHETED = holding(
+    {
+        "type": "object",
+        "required": ["gone"],
+        "properties": {
+            "short": {"type": "string", "maxLength": 3},
+            "bounds": {
+                "type": "object",
+                "properties": {"n": {"type": "integer", "maximum": 9}, "m": {"type": "integer"}},
+            },
+            "list": {"type": "array", "items": {"type": "string", "maxLength": 3}},
+            "map": {
+                "type": "array",
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+                "items": NAMED,
+            },
+            "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+            "other": {"type": "string", "maxLength": 3},
+        },
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param({}, [], id="nothing changes"),
+        pytest.param({"other": "ok"}, ["spec.f.gone"], id="the object around changes, and is asked for all it needs"),
+        pytest.param({"bounds": {"n": 50, "m": 2}}, ["spec.f.gone"], id="a neighbour changes"),
+        pytest.param({"bounds": {"n": 51, "m": 1}}, ["spec.f.bounds.n", "spec.f.gone"], id="the invalid field changes"),
+        pytest.param(
+            {"list": ["much too long", "b"]}, ["spec.f.gone", "spec.f.list[0]"], id="items of a list go with none"
+        ),
+        pytest.param(
+            {"map": [{"name": "c", "n": 1}, {"name": "a", "n": "x"}]},
+            ["spec.f.gone"],
+            id="items of a map go by their key",
+        ),
+        pytest.param({"set": ["a", "a", "b", "b"]}, ["spec.f.gone"], id="a set that was none stays none"),
+        pytest.param({"other": "too long"}, ["spec.f.gone", "spec.f.other"], id="a new field is no old one"),
+    ],
+)
+def test_an_update_is_not_blamed_for_what_it_does_not_touch(changes: dict[str, Any], expected: list[str]) -> None:
+    old, new = {"spec": {"f": OLD}}, {"spec": {"f": {**OLD, **changes}}}
+    found = Validator(RATCHETED).validate_update(new, old)
+    assert sorted(fault.field for fault in found) == expected
+
+
+LEAVES = (
+    st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-3, 3, width=16) | st.sampled_from(["", "a", "ab", "1"])
+)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=6,
+)
+BOUNDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "maximum": st.integers(-2, 2),
+        "minimum": st.integers(-2, 2) | st.floats(-2, 2, width=16),
+        "exclusiveMinimum": st.booleans(),
+        "multipleOf": st.integers(1, 2),
+        "maxLength": st.integers(0, 2),
+        "minLength": st.integers(0, 2),
+        "pattern": st.sampled_from(["^a", "b$", "1"]),
+        "format": st.sampled_from(["int32", "date", "duration", "float", "nonsense"]),
+        "enum": st.lists(LEAVES, min_size=1, max_size=3),
+        "required": st.lists(st.sampled_from("abc"), max_size=2),
+        "maxItems": st.integers(0, 2),
+        "minItems": st.integers(0, 2),
+        "maxProperties": st.integers(0, 2),
+        "minProperties": st.integers(0, 2),
+    },
+)
+TYPES = st.sampled_from(["string", "integer", "number", "boolean", "object", "array"])
+
+
+def _with_inside(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    inside = st.fixed_dictionaries(
+        {},
+        optional={
+            "type": TYPES,
+            "nullable": st.booleans(),
+            "x-kubernetes-int-or-string": st.just(True),
+            "properties": st.dictionaries(st.sampled_from("abc"), inner, max_size=2),
+            "additionalProperties": st.booleans() | inner,
+            "items": inner,
+            "allOf": st.lists(inner, min_size=1, max_size=2),
+            "anyOf": st.lists(inner, min_size=1, max_size=2),
+            "oneOf": st.lists(inner, min_size=1, max_size=2),
+            "not": inner,
+        },
+    )
+    return st.builds(lambda bounds, rest: {**bounds, **rest}, BOUNDS, inside)
+
+
+SCHEMAS = _with_inside(st.recursive(BOUNDS, _with_inside, max_leaves=4))
+
+
+@given(SCHEMAS, st.lists(VALUES, min_size=1, max_size=4))
+def test_the_compiled_check_and_the_explanation_agree(schema: dict[str, Any], values: list[Any]) -> None:
+    fits = Compiler().fits(schema)
+    for value in values:
+        assert fits(value) == (not explain(schema, value)), value
