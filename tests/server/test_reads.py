@@ -406,7 +406,9 @@ async def test_a_watch_ends_after_its_time(alone: InProcess) -> None:
 @pytest.fixture
 def quick_bookmarks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers that are made from now on send a bookmark every few milliseconds."""
-    monkeypatch.setitem(reads.Reader.__init__.__kwdefaults__, "bookmark_seconds", 0.005)
+    defaults = reads.Reader.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "bookmark_seconds", 0.005)
 
 
 @pytest.mark.usefixtures("quick_bookmarks")

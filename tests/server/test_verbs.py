@@ -41,7 +41,7 @@ async def test_a_created_object_is_answered_with_what_the_server_adds(api: InPro
 
 
 async def test_what_only_the_server_decides_cannot_be_brought_along(api: InProcess) -> None:
-    brought = {
+    brought: dict[str, Any] = {
         "uid": "mine",
         "creationTimestamp": "2001-01-01T00:00:00Z",
         "deletionTimestamp": "2001-01-01T00:00:00Z",

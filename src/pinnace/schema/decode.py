@@ -295,7 +295,7 @@ def compile(schema: Schema, *, quantity: Canonical) -> Decoder:
 
 
 def _below(field: str, path: str) -> str:
-    return f"{field}{path}" if path[0] == "[" else f"{field}.{path}"
+    return f"{field}{path}" if path[:1] == "[" else f"{field}.{path}"
 
 
 def _plain_type(schema: Schema) -> type | None:

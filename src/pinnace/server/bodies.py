@@ -254,6 +254,8 @@ def _without_halves(value: Any) -> Any:
             return [_without_halves(inner) for inner in value]
         case float() if math.isinf(value):
             raise Malformed("json: cannot unmarshal number into Go value of type float64")
+        case int() if value.bit_length() > 64:
+            return _without_halves(float(value) if value.bit_length() < 1024 else math.inf)
     return value
 
 

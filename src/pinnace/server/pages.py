@@ -91,15 +91,18 @@ class Pages:
     def _paths(self, accept: str) -> bytes:
         """What there is to ask for."""
         paths = ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
-        paths += [f"/{page}/{name}" for page in sorted(_HEALTH) for name in self._checks]
+        paths += [f"/{page}/{name}" for page in sorted(_HEALTH) for name in self._checks_of(page)]
         groups = self._discovery.page("/apis", "")
         for group in orjson.loads(groups.body)["groups"] if groups is not None else []:
             paths.append(f"/apis/{group['name']}")
             paths += [f"/apis/{version['groupVersion']}" for version in group["versions"]]
         return orjson.dumps({"paths": sorted([*paths, "/api/v1"])}, option=orjson.OPT_INDENT_2)
 
+    def _checks_of(self, page: str) -> list[str]:
+        return [name for name in self._checks if page == "readyz" or name not in self._only_ready]
+
     def _health(self, request: Request, page: str, rest: list[str]) -> Response | None:
-        names = [name for name in self._checks if page == "readyz" or name not in self._only_ready]
+        names = self._checks_of(page)
         if rest and rest[0]:
             name = "/".join(rest)
             if name not in names:

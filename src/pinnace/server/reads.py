@@ -27,6 +27,7 @@ BOOKMARK_SECONDS = 60.0
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _MATCHES = ("Exact", "NotOlderThan")
 _FRESHNESS_SECONDS = 3.0
+_MOST_DIGITS = 19
 _LONGEST_WATCH = 10 * 365 * 86400
 
 Body = bytes | list[bytes]
@@ -383,10 +384,14 @@ def _refuse(faults: list[causes.Cause]) -> None:
 
 
 def _revision(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
+    why = "invalid syntax" if not text.isascii() or not text.isdigit() else ""
+    if not why and len(text.lstrip("0")) > _MOST_DIGITS:
+        why = "value out of range"
+    if why:
+        shown = orjson.dumps(text).decode()
         raise errors.BadRequest(
-            f'invalid resource version: resourceVersion: Invalid value: "{text}": '
-            f'strconv.ParseUint: parsing "{text}": invalid syntax'
+            f"invalid resource version: resourceVersion: Invalid value: {shown}: "
+            f"strconv.ParseUint: parsing {shown}: {why}"
         )
     return int(text)
 

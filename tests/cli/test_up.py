@@ -1,0 +1,336 @@
+"""`pinnace up` as its users run it: what it writes and says, how it stops, and what survives when it is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+from tests.clients.server_process import ServerProcess
+
+import pinnace
+from pinnace.cluster.kubeconfig import user_kubeconfig
+from pinnace.kinds.definitions import minors
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How to reach a server, read from a kubeconfig as any client would."""
+
+    url: str
+    token: str
+    context: ssl.SSLContext
+
+    @classmethod
+    def of(cls, kubeconfig: Path) -> Way:
+        content = yaml.safe_load(kubeconfig.read_text())
+        cluster, user = content["clusters"][0]["cluster"], content["users"][0]["user"]
+        context = ssl.create_default_context(cadata=_decoded(cluster["certificate-authority-data"]))
+        return cls(cluster["server"], user.get("token", ""), context)
+
+    def session(self) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(ssl=self.context, limit=0)
+        headers = {"authorization": f"Bearer {self.token}"} if self.token else {}
+        return aiohttp.ClientSession(self.url, connector=connector, headers=headers)
+
+
+def _decoded(text: str) -> str:
+    return base64.b64decode(text).decode()
+
+
+@contextlib.contextmanager
+def server(directory: Path, *arguments: str) -> Iterator[ServerProcess]:
+    """A server that is stopped, and has stopped well, at the end."""
+    directory.mkdir(exist_ok=True)
+    process = ServerProcess.start(directory, *arguments)
+    try:
+        process.await_kubeconfig()
+        yield process
+    finally:
+        if process.process.poll() is None:
+            code = process.stop()
+            assert code == 0, process.log.read_text()
+
+
+@contextlib.asynccontextmanager
+async def talking_to(process: ServerProcess) -> AsyncIterator[aiohttp.ClientSession]:
+    async with Way.of(process.kubeconfig).session() as session:
+        yield session
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "pinnace.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env=os.environ | {"PYTHONPATH": str(Path(pinnace.__file__).parents[1])} | environment,
+    )
+
+
+async def test_a_cluster_that_is_ready_has_a_complete_private_kubeconfig(tmp_path: Path) -> None:
+    process = ServerProcess.start(tmp_path, "--data-dir", str(tmp_path / "data"), port=(port := _free_port()))
+    anyone = ssl.create_default_context()
+    anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE
+    try:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=anyone)) as session:
+            while True:
+                with contextlib.suppress(aiohttp.ClientConnectionError):
+                    async with session.get(f"https://127.0.0.1:{port}/readyz") as answer:
+                        if answer.status == 200:
+                            break
+                assert process.process.poll() is None, process.log.read_text()
+        for path in (process.kubeconfig, tmp_path / "data" / "kubeconfig"):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+            assert Way.of(path).url == f"https://127.0.0.1:{port}"
+        async with talking_to(process) as session, session.get("/api/v1/namespaces") as answer:
+            assert answer.status == 200
+    finally:
+        assert process.stop() == 0
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def test_a_data_directory_keeps_objects_authority_and_token_and_revisions_grow(tmp_path: Path) -> None:
+    seen: list[tuple[Any, ...]] = []
+    for turn in range(2):
+        with server(tmp_path / f"run-{turn}", "--data-dir", str(tmp_path / "data")) as process:
+            content = yaml.safe_load(process.kubeconfig.read_text())
+            async with talking_to(process) as session:
+                body = {"metadata": {"name": f"turn-{turn}"}}
+                async with session.post(CONFIG_MAPS, json=body) as answer:
+                    assert answer.status == 201
+                    revision = int((await answer.json())["metadata"]["resourceVersion"])
+                async with session.get(CONFIG_MAPS) as answer:
+                    names = {item["metadata"]["name"] for item in (await answer.json())["items"]}
+            authority = content["clusters"][0]["cluster"]["certificate-authority-data"]
+            seen.append((authority, content["users"][0]["user"], revision, names))
+    first, second = seen
+    assert (first[0], first[1]) == (second[0], second[1])
+    assert second[2] > first[2]
+    assert {"turn-0", "turn-1"} <= second[3]
+
+
+async def test_two_clusters_live_side_by_side(tmp_path: Path) -> None:
+    with server(tmp_path / "a", "--ephemeral") as one, server(tmp_path / "b", "--ephemeral") as other:
+        async with talking_to(one) as session, session.post(CONFIG_MAPS, json={"metadata": {"name": "mine"}}) as answer:
+            assert answer.status == 201
+        async with talking_to(other) as session, session.get(f"{CONFIG_MAPS}/mine") as answer:
+            assert answer.status == 404
+
+
+def one_line(finished: subprocess.CompletedProcess[str]) -> str:
+    """What a failed command said: one line, and nothing else."""
+    assert finished.returncode == 1, finished
+    assert finished.stdout == ""
+    (line,) = finished.stderr.splitlines()
+    assert line.startswith("pinnace: ")
+    return line
+
+
+def test_a_port_that_is_taken_is_told_of(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        said = one_line(run("up", "--ephemeral", "--port", str(port)))
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in said
+
+
+def test_a_damaged_store_is_told_of_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "state.db").write_bytes(garbage := b"this is not a database" * 500)
+    said = one_line(run("up", "--data-dir", str(tmp_path), "--port", "0"))
+    assert str(tmp_path / "state.db") in said
+    assert (tmp_path / "state.db").read_bytes() == garbage
+
+
+def test_a_data_directory_that_is_in_use_is_told_of(tmp_path: Path) -> None:
+    with server(tmp_path / "run", "--data-dir", str(tmp_path / "data")):
+        said = one_line(run("up", "--data-dir", str(tmp_path / "data"), "--port", "0"))
+    assert "state.db is in use by process" in said
+
+
+def test_a_data_directory_that_cannot_be_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said = one_line(run("up", "--data-dir", str(tmp_path / "file"), "--port", "0"))
+    assert str(tmp_path / "file") in said
+    assert "listen" not in said
+
+
+def test_a_minor_that_cannot_be_served_is_told_of() -> None:
+    said = one_line(run("up", "--ephemeral", "--kubernetes-version", "1.7"))
+    assert said.endswith(f"choose one of {', '.join(minors())}")
+
+
+def test_nothing_kept_and_something_kept_cannot_be_combined(tmp_path: Path) -> None:
+    assert "leave one of them out" in one_line(run("up", "--ephemeral", "--data-dir", str(tmp_path)))
+
+
+async def test_an_older_minor_is_served_on_request(tmp_path: Path) -> None:
+    arguments = ("--ephemeral", "--kubernetes-version", "1.25", "--no-old-versions")
+    with server(tmp_path, *arguments) as process:
+        async with talking_to(process) as session:
+            async with session.get("/version") as answer:
+                assert (await answer.json())["minor"] == "25"
+            async with session.get("/apis") as answer:
+                groups = {group["name"] for group in (await answer.json())["groups"]}
+        assert "autoscaling" in groups
+        assert "resource.k8s.io" not in groups
+
+
+def test_a_cluster_is_merged_into_the_users_own_kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = tmp_path / "mine"
+    other = {"name": "work", "cluster": {"server": "https://example.com"}}
+    mine.write_text(
+        yaml.safe_dump({"apiVersion": "v1", "kind": "Config", "clusters": [other], "current-context": "work"})
+    )
+    monkeypatch.setenv("KUBECONFIG", str(mine))
+    assert user_kubeconfig() == mine
+    with server(tmp_path / "run", "--ephemeral", "--merge", "--name", "play"):
+        content = yaml.safe_load(mine.read_text())
+    assert [cluster["name"] for cluster in content["clusters"]] == ["work", "play"]
+    assert content["current-context"] == "play"
+
+
+async def test_a_server_that_is_told_to_stop_finishes_requests_and_ends_watches(tmp_path: Path) -> None:
+    with server(tmp_path, "--data-dir", str(tmp_path / "data")) as process:
+        async with talking_to(process) as session:
+            big = {"a": "x" * 500_000}
+            for number in range(20):
+                async with session.post(CONFIG_MAPS, json={"metadata": {"name": f"big-{number}"}, "data": big}) as made:
+                    assert made.status == 201
+                    revision = (await made.json())["metadata"]["resourceVersion"]
+            watch = await session.get(f"{CONFIG_MAPS}?watch=1&resourceVersion={revision}")
+            assert watch.status == 200
+            listing = await session.get(CONFIG_MAPS)  # The head is here; ten megabytes are on their way.
+            process.process.send_signal(signal.SIGTERM)
+            assert len((await listing.json())["items"]) >= 20
+            assert await watch.read() == b"", "the watch ends cleanly, which is no error"
+        assert await asyncio.to_thread(process.process.wait, 10) == 0
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await session.get(Way.of(process.kubeconfig).url, ssl=False)
+
+
+def test_help_teaches() -> None:
+    overview = run("--help").stdout
+    assert "up" in overview
+    assert "version" in overview
+    text = " ".join(run("up", "--help").stdout.split())
+    for option in ("--data-dir", "--ephemeral", "--port", "--kubeconfig", "--merge", "--kubernetes-version"):
+        assert option in text
+    assert "Ctrl-C stops it" in text
+
+
+def test_the_version_is_told() -> None:
+    assert (
+        run("version").stdout == f"pinnace {pinnace.__version__}, serving Kubernetes {minors()[0]} to {minors()[-1]}\n"
+    )
+
+
+# Killed.
+
+ROUNDS = 8
+WRITERS = 12
+
+
+@dataclass(slots=True)
+class Known:
+    """What one writer knows of its own object: what was answered last, and what was sent after that."""
+
+    acknowledged: str | None = None
+    """The value of the last answered write; None: the object is gone, or never was."""
+    sent: list[str | None] = field(default_factory=list)
+    """Writes without an answer, in order; None is a deletion."""
+
+    def may_be(self, found: str | None) -> bool:
+        return found == self.acknowledged or found in self.sent
+
+
+async def write_until_killed(session: aiohttp.ClientSession, name: str, known: Known, label: str) -> None:
+    """Create, change and delete one object over and over, as fast as the server answers."""
+    with contextlib.suppress(aiohttp.ClientError, ConnectionError, asyncio.TimeoutError):
+        for turn in range(10_000):
+            value = f"{label}-{turn}"
+            target = f"{CONFIG_MAPS}/{name}"
+            body = {"metadata": {"name": name}, "data": {"value": value, "copy": value}}
+            if known.acknowledged is None:
+                known.sent.append(value)
+                request = session.post(CONFIG_MAPS, json=body)
+            elif turn % 5 == 4:
+                known.sent.append(None)
+                request = session.delete(target)
+            else:
+                known.sent.append(value)
+                request = session.put(target, json=body)
+            async with request as answer:
+                assert answer.status in (200, 201), await answer.text()
+                await answer.read()
+            known.acknowledged, known.sent = known.sent[-1], []
+
+
+async def test_a_killed_server_keeps_every_write_that_it_answered(tmp_path: Path) -> None:
+    known = {f"writer-{number}": Known() for number in range(WRITERS)}
+    chance = random.Random(7)
+    answered, revision = 0, 0
+    for turn in range(ROUNDS + 1):
+        process = ServerProcess.start(tmp_path, "--data-dir", str(tmp_path / "data"))
+        try:
+            process.await_kubeconfig()
+            async with talking_to(process) as session:
+                async with session.get(CONFIG_MAPS) as answer:
+                    listed = json.loads(await answer.read())
+                found = {item["metadata"]["name"]: item.get("data", {}) for item in listed["items"]}
+                assert int(listed["metadata"]["resourceVersion"]) >= revision, "revisions never go back"
+                for name, one in known.items():
+                    data = found.get(name)
+                    assert data is None or data["value"] == data["copy"], "half an object"
+                    value = data["value"] if data is not None else None
+                    assert one.may_be(value), (name, one, value)
+                    answered += one.acknowledged is not None
+                    one.acknowledged, one.sent = value, []
+                assert all(name in known or name == "kube-root-ca.crt" for name in found)
+                revision = int(listed["metadata"]["resourceVersion"])
+                if turn == ROUNDS:
+                    break
+                writers = [
+                    asyncio.create_task(write_until_killed(session, name, one, f"{turn}"))
+                    for name, one in known.items()
+                ]
+                quota, at_once = chance.randrange(20, 400), time.monotonic()
+                while sum(one.acknowledged is not None for one in known.values()) < WRITERS // 2:
+                    await asyncio.sleep(0)  # The storm is on.
+                while time.monotonic() - at_once < quota / 1000:
+                    await asyncio.sleep(0)
+                process.process.kill()
+                await asyncio.gather(*writers)
+        finally:
+            if process.process.poll() is None:
+                process.process.kill()
+            process.process.wait()
+    assert answered > ROUNDS, "nothing was written, so nothing was shown"
