@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from pinnace.model import names
 from pinnace.model.causes import Cause
@@ -100,6 +100,37 @@ class Strategy:
     """Sentences for the `Warning:` header: deprecated fields and the like."""
 
 
+@dataclass(frozen=True, slots=True)
+class ScalePaths:
+    """Where a custom kind keeps what /scale shows, field by field from the top: ("spec", "replicas")."""
+
+    spec: tuple[str, ...]
+    status: tuple[str, ...]
+    selector: tuple[str, ...] = ()
+
+
+class Custom(Protocol):
+    """What a version of a kind that was defined while running does itself. Its objects may lie in the store in any
+    version that the kind ever had."""
+
+    @property
+    def scale(self) -> ScalePaths | None: ...
+
+    @property
+    def settled_since(self) -> int:
+        """What was stored in this version after this revision is shown as it is: nothing is to be filled in or taken
+        away, since the schema was then what it is now."""
+
+    def decode(self, obj: Object) -> list[str]:
+        """Read a client's object in place; return the paths of the unknown fields that were removed."""
+
+    def shown(self, stored: Sequence[Object]) -> list[Object] | Awaitable[list[Object]]:
+        """Stored objects in this version; may change those given. Awaitable where somebody else has to convert them."""
+
+    def kept(self, obj: Object) -> Object | Awaitable[Object]:
+        """An object of this version in the version that is to be stored. May share parts with the one given."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Resource:
     """One row of what the API serves. The same object again for each served version."""
@@ -125,8 +156,17 @@ class Resource:
     empty_status: Callable[[], Object | None] = _without_status
     """The status, in the stored version, that an object is born with where it cannot bring one. None: it has none."""
     store_group: str = ""
+    list_name: str = ""
+    """The kind of a list, where it is not the kind's own name and "List"."""
     deprecation: str = ""
     """The `Warning:` that every use of this version is answered with."""
+    custom: Custom | None = None
+    """Only kinds that were defined while running have this, and it is asked instead of `to_stored`, `from_stored` and
+    the decoder that the schema would make."""
+    fingerprint: str = ""
+    """Other when the schema is another, where that can be known without looking at the schema."""
+    modernize: Callable[[Object], Iterable[str]] | None = None
+    """Rewrite, before it is decoded, an object in a form that this version no longer has; return warnings."""
 
     @cached_property
     def schema(self) -> Schema:
@@ -139,6 +179,10 @@ class Resource:
     @property
     def version(self) -> str:
         return self.kind.version
+
+    @cached_property
+    def list_kind(self) -> str:
+        return self.list_name or f"{self.kind.name}List"
 
     @cached_property
     def prefix(self) -> str:

@@ -7,14 +7,18 @@ from typing import Any
 
 from pinnace.model import causes, errors, selectors
 from pinnace.model.objects import Object
+from pinnace.model.resources import Resource
+from pinnace.server import custom_scales
 from pinnace.server.calls import Call
 from pinnace.server.edits import Edit
 
 # The scale of a workload: how many are wanted, how many there are, and which pods they are.
 
 
-def scale_of(obj: Object, *, api_version: str = "autoscaling/v1") -> Object:
+def scale_of(obj: Object, resource: Resource, *, api_version: str = "autoscaling/v1") -> Object:
     """The Scale that stands for a workload."""
+    if resource.custom is not None and resource.custom.scale is not None:
+        return custom_scales.scale_of(obj, resource.custom.scale)
     metadata = obj["metadata"]
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
@@ -39,7 +43,10 @@ def rescaled(call: Call, edit_scale: Callable[[Object], Object]) -> Edit:
     def edit(live: Object | None) -> Object:
         if live is None:
             raise call.not_found()
-        wanted = edit_scale(scale_of(live))
+        paths = call.resource.custom.scale if call.resource.custom is not None else None
+        wanted = edit_scale(scale_of(live, call.resource))
+        if paths is not None and "replicas" not in (wanted.get("spec") or {}):
+            raise errors.BadRequest(f'the spec replicas field "{"".join(f".{x}" for x in paths.spec)}" cannot be empty')
         replicas = (wanted.get("spec") or {}).get("replicas", 0)
         if not isinstance(replicas, int) or isinstance(replicas, bool):
             raise errors.BadRequest("json: cannot unmarshal into Go struct field ScaleSpec.spec.replicas of type int32")
@@ -61,6 +68,8 @@ def rescaled(call: Call, edit_scale: Callable[[Object], Object]) -> Edit:
             raise call.conflict(
                 f"Precondition failed: UID in precondition: {uid}, UID in object meta: {live['metadata']['uid']}"
             )
+        if paths is not None:
+            return custom_scales.with_replicas(live, paths.spec, replicas)
         new = {**live, "metadata": dict(live["metadata"]), "spec": {**live["spec"], "replicas": replicas}}
         new["metadata"].pop("managedFields", None)
         return new

@@ -32,6 +32,12 @@ LEFT_BY_STATUS: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {
 """What a write to /status leaves as it is beside the spec, for the kinds that are strict about it."""
 
 
+def left_by_status(resource: Resource) -> tuple[tuple[str, ...], ...]:
+    if resource.custom is not None:
+        return _ALL_METADATA
+    return LEFT_BY_STATUS.get((resource.group, resource.plural), ())
+
+
 def keep_from(old: Object, new: Object, resource: Resource, *, facet: str) -> None:
     """Put back into `new` all that an update through this URL cannot change. Parts of `old` are shared."""
     metadata, before = new["metadata"], old["metadata"]
@@ -57,7 +63,7 @@ def _metadata_left_by(resource: Resource, facet: str) -> tuple[str, ...]:
         return _OF_METADATA
     if facet != "status":
         return ()
-    left = LEFT_BY_STATUS.get((resource.group, resource.plural), ())
+    left = left_by_status(resource)
     return _OF_METADATA if left is _ALL_METADATA else tuple(name for _, name in left)
 
 

@@ -9,8 +9,8 @@ from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import Registry, Resource
 from pinnace.schema.shape import Schema
 from pinnace.server.calls import Call
-from pinnace.server.facets import LEFT_BY_STATUS
-from pinnace.server.renditions import in_version
+from pinnace.server.facets import left_by_status
+from pinnace.server.presentation import in_version
 
 
 class Ownerships:
@@ -54,7 +54,7 @@ class Ownerships:
 
 def _tracked(resource: Resource, subresource: str) -> managers.Tracked:
     if subresource == "status":
-        return managers.ignoring(("spec",), *LEFT_BY_STATUS.get((resource.group, resource.plural), ()))
+        return managers.ignoring(("spec",), *left_by_status(resource))
     if subresource or not resource.has_status:
         return managers.everything_tracked
     return managers.ignoring(("status",))

@@ -24,7 +24,7 @@ from pinnace.server.edits import Application, Edit
 from pinnace.server.facets import keep_from
 from pinnace.server.fanout import Fanout
 from pinnace.server.ownership import Ownerships
-from pinnace.server.renditions import in_version
+from pinnace.server.presentation import in_version, prepare, shown_object
 from pinnace.server.shelves import Entry, restamp, stamp
 from pinnace.store import store as stores
 
@@ -90,7 +90,7 @@ class Pipeline:
         try:
             while True:
                 entry = None if is_creation else self._current(call)
-                old = entry.decode() if entry else None
+                old = await self._shown(call, entry) if entry else None
                 new = self._edited(call, edit, entry, old)
                 review = _review(call, new, old, options)
                 await self._admission.mutate(review)
@@ -101,7 +101,7 @@ class Pipeline:
                     await self._admission.validate(review)
                     if is_creation and (there := self._current(call)) is not None:
                         raise call.already_exists(is_leaving="deletionTimestamp" in there.decode()["metadata"])
-                    if entry is not None and _is_unchanged(new, old):
+                    if entry is not None and _is_unchanged(new, old) and await self._is_kept_so(call, entry, new):
                         done: Written | None = Written(entry)
                     elif entry is not None and deletion.is_finished(call.resource, new):
                         done = await self._remove(call, entry, shown=new)
@@ -153,14 +153,31 @@ class Pipeline:
     def _current(self, call: Call) -> Entry | None:
         return self._fanout.shelf(call.resource.prefix).entries.get(call.key)
 
+    async def _shown(self, call: Call, entry: Entry) -> Object:
+        """What is there: as it is stored, but of custom kinds in the version of the request."""
+        if call.resource.custom is None:
+            return entry.decode()
+        converting = prepare([entry], call.resource)
+        if converting is not None:
+            await converting
+        return shown_object(entry, call.resource)
+
+    async def _is_kept_so(self, call: Call, entry: Entry, new: Object) -> bool:
+        """An object that was stored in another version, or before it had a default, is written again."""
+        if call.resource.custom is None:
+            return True
+        return stamp(await self._encoded(call, new), entry.revision) == entry.body
+
     def _edited(self, call: Call, edit: Edit, entry: Entry | None, old: Object | None) -> Object:
         """The edit's result as it would be stored, with defaults and with its fields' owners."""
         resource = call.resource
         live = old
-        if entry is not None and (resource.is_converted or call.verb == "patch" or call.subresource):
+        if entry is not None and resource.custom is not None:
+            live = orjson.loads(orjson.dumps(old))
+        elif entry is not None and (resource.is_converted or call.verb == "patch" or call.subresource):
             live = in_version(entry.decode(), resource)  # Shared with the result, so not to be shared with `old`.
         new = edit(live)
-        if resource.kind == resource.stored:
+        if resource.kind == resource.stored or resource.custom is not None:
             resource.strategy.default(new)
             if not isinstance(edit, Application):
                 self._own(call, new, old)
@@ -211,7 +228,7 @@ class Pipeline:
             old is not None
             and strategy.tracks_generation
             and facet not in _WITHOUT_GENERATION
-            and _spec_changed(new, old)
+            and _spec_changed(new, old, has_status=resource.has_status)
         ):
             metadata["generation"] = old["metadata"].get("generation", 0) + 1
 
@@ -234,7 +251,7 @@ class Pipeline:
 
     async def _store_object(self, call: Call, entry: Entry | None, new: Object) -> Written | None:
         """None if another writer was faster: look again."""
-        value = encoded(new, call.resource)
+        value = await self._encoded(call, new)
         if call.is_dry_run:
             return Written(_dry(value, entry), is_created=entry is None)
         try:
@@ -247,9 +264,9 @@ class Pipeline:
         return Written(written, is_created=entry is None)
 
     async def _remove(self, call: Call, entry: Entry, *, shown: Object | None = None) -> Written | None:
-        last = (
-            Entry(stamp(encoded(shown, call.resource), entry.revision), entry.revision) if shown is not None else entry
-        )
+        last = entry
+        if shown is not None:
+            last = Entry(stamp(await self._encoded(call, shown), entry.revision), entry.revision)
         if call.is_dry_run:
             return Written(last, is_deleted=True)
         try:
@@ -258,6 +275,15 @@ class Pipeline:
             return None
         self._reservations.release(call.resource, entry.decode())
         return Written(Entry(restamp(last.body, revision), revision), is_deleted=True)
+
+    async def _encoded(self, call: Call, new: Object) -> bytes:
+        custom = call.resource.custom
+        # Deleting goes on where converting fails: what is marked stays in the version that it is stored in.
+        is_other = new.get("apiVersion") != call.resource.stored.api_version
+        if custom is not None and is_other and call.verb not in ("delete", "deletecollection"):
+            kept = custom.kept(new)
+            new = kept if isinstance(kept, dict) else await kept
+        return encoded(new, call.resource)
 
     def _store_key(self, call: Call) -> str:
         return call.resource.prefix + call.key
@@ -278,7 +304,8 @@ def encoded(obj: Object, resource: Resource) -> bytes:
     """The bytes that are stored: kind, apiVersion and metadata first, no revision (see shelves)."""
     metadata = dict(obj["metadata"])
     metadata.pop("resourceVersion", None)
-    ordered = {"kind": resource.stored.name, "apiVersion": resource.stored.api_version, "metadata": metadata}
+    api_version = resource.stored.api_version if resource.custom is None else obj["apiVersion"]
+    ordered = {"kind": resource.stored.name, "apiVersion": api_version, "metadata": metadata}
     for name, value in obj.items():
         if name not in ordered:
             ordered[name] = value
@@ -333,8 +360,10 @@ _WITHOUT_GENERATION = frozenset(("status", "binding"))
 _NAMES_OF_KIND = frozenset(("kind", "apiVersion"))
 
 
-def _spec_changed(new: Object, old: Object) -> bool:
-    names = (new.keys() | old.keys()) - {"metadata", "status", "kind", "apiVersion"}
+def _spec_changed(new: Object, old: Object, *, has_status: bool) -> bool:
+    names = (new.keys() | old.keys()) - {"metadata", "kind", "apiVersion"}
+    if has_status:
+        names.discard("status")
     return any(new.get(name) != old.get(name) for name in names)
 
 

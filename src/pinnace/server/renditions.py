@@ -11,6 +11,7 @@ import orjson
 from pinnace.model.clock import Clock
 from pinnace.model.objects import Object
 from pinnace.model.resources import Column, Resource
+from pinnace.server.presentation import head_of, in_version, shown_body, shown_object
 from pinnace.server.shelves import Entry
 
 _METADATA = b'"metadata":{'
@@ -30,27 +31,23 @@ class Form(Protocol):
         """An object of this form that has nothing but these metadata."""
 
 
-def head_of(resource: Resource) -> bytes:
-    """How every stored or served object of this version begins: {"kind":…,"apiVersion":…,"metadata":{"""
-    kind = resource.kind
-    return b'{"kind":%b,"apiVersion":%b,"metadata":{' % (orjson.dumps(kind.name), orjson.dumps(kind.api_version))
-
-
 class Plain:
     """Whole objects of one served version. Where that is the stored version, the bytes are passed on untouched."""
 
     def __init__(self, resource: Resource) -> None:
         self._resource = resource
-        self._head = head_of(resource)
-        self._is_stored = resource.kind == resource.stored
+        self._head = head_of(resource.kind)
+        self._is_stored = resource.kind == resource.stored and resource.custom is None
         kind = resource.kind
         self._list_head = b'{"kind":"%b","apiVersion":"%b","metadata":' % (
-            f"{kind.name}List".encode(),
+            resource.list_kind.encode(),
             kind.api_version.encode(),
         )
         self.name: object = kind
 
     def one(self, entry: Entry) -> bytes:
+        if self._resource.custom is not None:
+            return shown_body(entry, self._resource, self._resource.custom)
         if self._is_stored:
             return entry.body
         if not self._resource.is_converted:  # The shape is the same: only the head says another version.
@@ -59,7 +56,7 @@ class Plain:
 
     def object(self, entry: Entry) -> Object:
         """The object in this version, decoded, for the caller to keep."""
-        return in_version(entry.decode(), self._resource)
+        return shown_object(entry, self._resource)
 
     def many(self, entries: Iterable[Entry], *, metadata: Object) -> bytes | list[bytes]:
         one = self.one
@@ -112,12 +109,16 @@ class Rows:
         return Rows(self._resource, version=self._version, include=self._include, clock=self._clock, headers=False)
 
     def one(self, entry: Entry) -> bytes:
-        obj = entry.decode()
+        obj = self._object(entry)
         metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
         return self._table([obj], metadata)
 
     def many(self, entries: Iterable[Entry], *, metadata: Object) -> bytes:
-        return self._table([entry.decode() for entry in entries], metadata) + b"\n"
+        return self._table([self._object(entry) for entry in entries], metadata) + b"\n"
+
+    def _object(self, entry: Entry) -> Object:
+        """What columns are given: the stored version, but of custom kinds the version that is asked for."""
+        return entry.decode() if self._resource.custom is None else shown_object(entry, self._resource)
 
     def of_objects(self, objects: list[Object], metadata: Object) -> bytes:
         return self._table(objects, metadata)
@@ -145,7 +146,6 @@ class Rows:
         columns = self._resource.columns or DEFAULT_COLUMNS
         now = self._clock.now()
         for obj in objects:
-            # Columns know the stored version alone.
             row: Object = {"cells": [column.value(obj, now) for column in columns]}
             if self._include == "Object":
                 row["object"] = in_version(obj, self._resource)
@@ -167,15 +167,6 @@ DEFAULT_COLUMNS = (
     Column("Name", "string", "The object's name, unique within its namespace.", _name_cell, format="name"),
     Column("Created At", "date", "When the object was created.", _created_cell),
 )
-
-
-def in_version(obj: Object, resource: Resource) -> Object:
-    """A stored object as the served version shows it. May change the object given."""
-    if resource.kind != resource.stored:
-        if resource.is_converted:
-            obj = resource.from_stored(obj)
-        obj["apiVersion"], obj["kind"] = resource.kind.api_version, resource.kind.name
-    return obj
 
 
 def encode(obj: Object) -> bytes:

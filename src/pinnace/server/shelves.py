@@ -40,13 +40,15 @@ def restamp(body: bytes, revision: int) -> bytes:
 class Entry:
     """One object at one revision. Labels and fields are decoded when first asked for, then kept."""
 
-    __slots__ = ("_fields", "_labels", "body", "revision")
+    __slots__ = ("_fields", "_labels", "body", "revision", "shown")
 
     def __init__(self, body: bytes, revision: int) -> None:
         self.body = body
         self.revision = revision
         self._labels: dict[str, str] | None = None
         self._fields: tuple[int, dict[str, str]] | None = None
+        self.shown: dict[str, tuple[object, bytes]] | None = None
+        """By version: what an object of a custom kind looks like there, and to which resource (see presentation)."""
 
     def decode(self) -> Object:
         """A fresh object: the caller may change it."""

@@ -31,8 +31,9 @@ from pinnace.server.negotiation import Answer as Accepted
 from pinnace.server.ownership import Ownerships
 from pinnace.server.patch_bodies import patch_type, read_patch
 from pinnace.server.pipeline import Pipeline, Written, generated_name, manager_name
+from pinnace.server.presentation import shown_object
 from pinnace.server.reads import Reader
-from pinnace.server.renditions import Form, MetadataOnly, Plain, Rows, in_version
+from pinnace.server.renditions import Form, MetadataOnly, Plain, Rows
 from pinnace.server.reviews import Reviews
 from pinnace.server.selection import selection_of
 from pinnace.server.shelves import Entry
@@ -313,7 +314,7 @@ class Verbs:
         return Outcome(201, orjson.dumps(await review(call, self._message(call))), wants_yaml=accepted.is_yaml)
 
     def _scale(self, call: Call, entry: Entry) -> Object:
-        return actions.scale_of(in_version(entry.decode(), call.resource))
+        return actions.scale_of(shown_object(entry, call.resource), call.resource)
 
     async def _rescale(self, call: Call) -> Outcome:
         if call.verb == "update":
@@ -410,6 +411,7 @@ class Verbs:
             content_type,
             kind=_kind_of(call),
             is_known=lambda kind: self._registry.of_kind(kind) is not None,
+            is_custom=call.resource.custom is not None and _kind_of(call) == call.resource.kind,
             look_for_repeats=_strictness(call) != "Ignore",
         )
 
@@ -473,7 +475,8 @@ class Verbs:
     def _decoder(self, resource: Resource) -> Decoder:
         known = self._compiled.get(id(resource))
         if known is None or known[0] is not resource:
-            known = self._compiled[id(resource)] = (resource, self._decoders.of(resource.schema))
+            decoder = self._decoders.of(resource.schema) if resource.custom is None else resource.custom.decode
+            known = self._compiled[id(resource)] = (resource, decoder)
         return known[1]
 
     # Answers.
