@@ -1,0 +1,99 @@
+"""Who may make things in which namespace, decided for one review at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from pinnace.admission.chain import AdmissionChain, Review
+from pinnace.admission.namespaces import LASTING, NamespaceLifecycle
+from pinnace.kinds import catalog
+from pinnace.kinds.definitions import Definitions, minors
+from pinnace.model import errors
+from pinnace.model.resources import Registry
+
+REGISTRY = Registry(catalog.resources(Definitions.load(minors()[-1])))
+PHASES = {"default": "Active", "going": "Terminating"}
+
+
+@dataclass(frozen=True)
+class Joe:
+    name: str = "joe"
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def review(operation: str, plural: str, *, group: str = "", namespace: str = "", name: str = "a") -> Review:
+    resource = REGISTRY.find(group, "v1", plural)
+    assert resource is not None
+    new = None if operation == "DELETE" else {"metadata": {"name": name}}
+    old = None if operation == "CREATE" else {"metadata": {"name": name}}
+    return Review(operation, resource, "", namespace, name, new, old, Joe())
+
+
+GATE = NamespaceLifecycle(PHASES.get)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        review("CREATE", "pods", namespace="default"),
+        review("UPDATE", "pods", namespace="going"),
+        review("DELETE", "pods", namespace="going"),
+        review("CREATE", "nodes"),
+        review("CREATE", "namespaces", name="new"),
+        review("DELETE", "namespaces", name="mine"),
+        review("UPDATE", "namespaces", name="default"),
+        review("CREATE", "localsubjectaccessreviews", group="authorization.k8s.io", namespace="nowhere"),
+    ],
+    ids=lambda one: f"{one.operation} {one.resource.plural} in {one.namespace or 'the cluster'}",
+)
+async def test_what_may_pass_passes(one: Review) -> None:
+    await GATE.mutate(one)
+
+
+async def test_a_namespace_that_is_not_there_is_not_found() -> None:
+    with pytest.raises(errors.NotFound, match='namespaces "nowhere" not found'):
+        await GATE.mutate(review("CREATE", "pods", namespace="nowhere"))
+
+
+async def test_a_namespace_that_goes_takes_nothing_new() -> None:
+    with pytest.raises(errors.Forbidden, match="because it is being terminated") as refused:
+        await GATE.mutate(review("CREATE", "deployments", group="apps", namespace="going"))
+    assert refused.value.details["causes"][0]["reason"] == "NamespaceTerminating"
+    assert refused.value.details["group"] == "apps"
+
+
+@pytest.mark.parametrize("name", sorted(LASTING))
+async def test_the_first_namespaces_may_not_be_deleted(name: str) -> None:
+    with pytest.raises(errors.Forbidden, match="this namespace may not be deleted"):
+        await GATE.mutate(review("DELETE", "namespaces", name=name))
+
+
+class Step:
+    """A gate that writes down that it was passed."""
+
+    def __init__(self, name: str, passed: list[str], *, refuses: bool = False) -> None:
+        self._name, self._passed, self._refuses = name, passed, refuses
+
+    async def mutate(self, review: Review) -> None:
+        self._passed.append(self._name)
+        if self._refuses:
+            raise errors.Forbidden("no")
+
+    validate = mutate
+
+
+async def test_gates_are_passed_in_order_until_one_refuses() -> None:
+    passed: list[str] = []
+    chain = AdmissionChain(
+        mutators=[Step("first", passed), Step("second", passed)],
+        validators=[Step("third", passed), Step("fourth", passed, refuses=True), Step("fifth", passed)],
+    )
+    one = review("CREATE", "pods", namespace="default")
+    await chain.mutate(one)
+    with pytest.raises(errors.Forbidden):
+        await chain.validate(one)
+    assert passed == ["first", "second", "third", "fourth"]
