@@ -144,6 +144,7 @@ async def test_an_exact_revision_shows_things_as_they_were(alone: InProcess) -> 
     await alone.plane.store.compact(alone.plane.store.revision)
     gone = await alone.get(f"{CONFIG_MAPS}?resourceVersion={then}&resourceVersionMatch=Exact")
     assert (gone.status, gone.json["reason"]) == (410, "Expired")
+    assert gone.message == "The resourceVersion for the provided list is too old."
 
 
 async def test_an_exact_revision_from_before_this_process_shows_what_was_deleted_since() -> None:
@@ -395,6 +396,15 @@ async def test_a_watch_behind_forgotten_history_is_told_to_list_again(
     assert event["type"] == "ERROR"
     assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
     assert event["object"]["message"].startswith("too old resource version: ")
+
+
+async def test_a_watch_behind_a_revision_that_is_yet_to_come_waits_for_it(alone: InProcess) -> None:
+    since = alone.plane.fanout.revision + 3
+    watch = await alone.watch(f"{CONFIG_MAPS}?watch=1&resourceVersion={since}")
+    await fill(alone, 6)
+    events = await watch.take(3)
+    assert [event["object"]["metadata"]["name"] for event in events] == ["cm-0003", "cm-0004", "cm-0005"]
+    watch.close()
 
 
 async def test_a_watch_ends_after_its_time(alone: InProcess) -> None:

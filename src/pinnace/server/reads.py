@@ -111,12 +111,10 @@ class Reader:
         start = f"{shelf.prefix}{after}\0" if after else ""
         try:
             page = await self._store.list(prefix, start=start, revision=revision)
-        except stores.Compacted as problem:
+        except stores.Compacted:
             if options.continuation is not None:
                 raise options.continuation.expired() from None
-            raise errors.Expired(
-                f"The resourceVersion for the provided list is too old: {revision} ({problem.compacted})"
-            ) from None
+            raise errors.Expired("The resourceVersion for the provided list is too old.") from None
         cut = len(shelf.prefix)
         entries = {r.key[cut:]: Entry(stamp(r.value, r.revision), r.revision) for r in page.records}
         return _render_page(form, list(entries), entries, chosen.matches, options.limit, revision)
@@ -207,7 +205,7 @@ class _Watch:
         since = self._options.since
         if since is None:
             self._send_initial()
-        elif since < self._shelf.recent_since:
+        elif since < self._shelf.recent_since or since > self._fanout.revision:
             return self._catch_up(since)
         else:
             self._send_events(list(self._shelf.since(since)))
