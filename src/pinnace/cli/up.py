@@ -116,10 +116,10 @@ async def _serve(settings: Settings, kubeconfig_path: Path | None, *, merge: boo
         paths.append(kubeconfig_path)
 
     def tell(access: Access) -> None:
-        for path in paths:
-            kubeconfig.write(path, access)
         if merge:
             kubeconfig.merge(kubeconfig.user_kubeconfig(), access, use=True)
+        for path in paths:  # The one that was asked for comes last: who waits for it finds all else done.
+            kubeconfig.write(path, access)
 
     async with running(settings, before_ready=tell) as cluster:
         _say_ready(cluster.url, paths, merge=merge, seconds=time.monotonic() - started)
