@@ -22,6 +22,8 @@ class Action:
     namespace: str = ""
     name: str = ""
     version: str = ""
+    fields: str = ""
+    """The field selector of a list, watch or deletion of many."""
 
 
 @dataclass(frozen=True, slots=True)

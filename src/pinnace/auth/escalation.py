@@ -2,54 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Iterable
 
 from pinnace.auth.authorizers import Action, Authorizer, Decision
 from pinnace.auth.rbac import Rbac
 from pinnace.auth.rules import Rule, missing_from, quoted, rules_of
 from pinnace.auth.users import MASTERS, User
+from pinnace.auth.writes import Write
 from pinnace.model import errors
 from pinnace.model.objects import Object
-from pinnace.model.resources import Resource
 
 GROUP = "rbac.authorization.k8s.io"
 _ROLES = frozenset(("roles", "clusterroles"))
 _BINDINGS = frozenset(("rolebindings", "clusterrolebindings"))
 _EVERYTHING = (Rule(("*",), ("*",), ("*",)), Rule(("*",), urls=("*",)))
 _OF_GARBAGE_COLLECTION = frozenset(("ownerReferences", "finalizers", "managedFields", "resourceVersion"))
-
-
-class Writer(Protocol):
-    """Who makes the write."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def groups(self) -> tuple[str, ...]: ...
-    @property
-    def uid(self) -> str: ...
-    @property
-    def extra(self) -> Mapping[str, tuple[str, ...]]: ...
-
-
-class Write(Protocol):
-    """What admission tells of one write."""
-
-    @property
-    def operation(self) -> str: ...
-    @property
-    def resource(self) -> Resource: ...
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def new(self) -> Object | None: ...
-    @property
-    def old(self) -> Object | None: ...
-    @property
-    def user(self) -> Writer: ...
 
 
 class NoEscalation:

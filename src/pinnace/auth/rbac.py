@@ -59,9 +59,10 @@ class Rbac:
         for source in (bindings, cluster_bindings):
             for key, binding in source.items():
                 self._bound(key, binding)
-            source.on_change(self._bound)
-        roles.on_change(lambda key, role: self._role_changed("Role", key))
-        cluster_roles.on_change(lambda key, role: self._role_changed("ClusterRole", key))
+        bindings.on_change(lambda key: self._bound(key, bindings.get(key)))
+        cluster_bindings.on_change(lambda key: self._bound(key, cluster_bindings.get(key)))
+        roles.on_change(lambda key: self._role_changed("Role", key))
+        cluster_roles.on_change(lambda key: self._role_changed("ClusterRole", key))
 
     def decide(self, user: User, action: Action) -> Decision:
         who = (user.name, user.groups)

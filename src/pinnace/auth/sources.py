@@ -16,5 +16,5 @@ class Objects(Protocol):
 
     def items(self) -> Iterable[tuple[str, Object]]: ...
 
-    def on_change(self, changed: Callable[[str, Object | None], None]) -> None:
-        """Call back at every change, before its writer gets an answer; None for an object that is gone."""
+    def on_change(self, changed: Callable[[str], None]) -> None:
+        """Call back with the key of every object that is made, changed or gone, before its writer gets an answer."""

@@ -8,17 +8,23 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from pinnace import __version__
 from pinnace.auth.certificates import CertificateError
+from pinnace.auth.oidc import Provider
+from pinnace.auth.remote import RemoteConfigError
+from pinnace.auth.settings import AuthSettings
+from pinnace.auth.tokens import TokenFileError
 from pinnace.cluster import kubeconfig
 from pinnace.cluster.cluster import Settings, running
 from pinnace.cluster.kubeconfig import Access, KubeconfigError
 from pinnace.kinds.definitions import NoDefinitions, minors
 from pinnace.store.store import StoreError
+
+_UNUSABLE = (CertificateError, TokenFileError, RemoteConfigError)
 
 app = typer.Typer(
     help="A Kubernetes control plane that installs with pip, and the tools to extend it.",
@@ -77,6 +83,32 @@ def up(
             "--no-old-versions", help="Do not serve API versions that Kubernetes has removed, as it would not."
         ),
     ] = False,
+    token_auth_file: Annotated[
+        Path | None, typer.Option(help='Static tokens: lines of token,user,uid,"group1,group2".', show_default=False)
+    ] = None,
+    oidc_issuer_url: Annotated[
+        str, typer.Option(help="Believe the tokens of this OpenID Connect issuer.", show_default=False)
+    ] = "",
+    oidc_client_id: Annotated[str, typer.Option(help="Whom its tokens must be for.", show_default=False)] = "",
+    oidc_username_claim: Annotated[str, typer.Option(help="The claim that names the user.")] = "sub",
+    oidc_username_prefix: Annotated[
+        str, typer.Option(help="Put before the user's name; - for nothing.", show_default="ISSUER#")
+    ] = "",
+    oidc_groups_claim: Annotated[str, typer.Option(help="The claim that lists groups.", show_default=False)] = "",
+    oidc_groups_prefix: Annotated[str, typer.Option(help="Put before each group.", show_default=False)] = "",
+    oidc_required_claim: Annotated[
+        list[str] | None, typer.Option(help="name=value that must be claimed. May be said again.", show_default=False)
+    ] = None,
+    oidc_ca_file: Annotated[
+        Path | None, typer.Option(help="Who signs the issuer's certificate.", show_default="the system's")
+    ] = None,
+    oidc_signing_algs: Annotated[str, typer.Option(help="Algorithms that it may sign with.")] = "RS256",
+    authentication_token_webhook_config_file: Annotated[
+        Path | None, typer.Option(help="A kubeconfig: where to send TokenReviews.", show_default=False)
+    ] = None,
+    authorization_webhook_config_file: Annotated[
+        Path | None, typer.Option(help="A kubeconfig: where to send SubjectAccessReviews.", show_default=False)
+    ] = None,
 ) -> None:
     """Start a cluster in the foreground and say how to reach it. Ctrl-C stops it.
 
@@ -88,6 +120,23 @@ def up(
     wanted = kubernetes_version.removeprefix("v")
     if wanted and wanted not in minors():
         _fail(f"Kubernetes {wanted} cannot be served; choose one of {', '.join(minors())}")
+    providers: tuple[Provider, ...] = ()
+    if oidc_issuer_url:
+        try:
+            provider = Provider(
+                issuer_url=oidc_issuer_url,
+                client_id=oidc_client_id,
+                username_claim=oidc_username_claim,
+                username_prefix=oidc_username_prefix,
+                groups_claim=oidc_groups_claim,
+                groups_prefix=oidc_groups_prefix,
+                required_claims=dict(_pair(claim) for claim in oidc_required_claim or ()),
+                ca_file=oidc_ca_file,
+                signing_algorithms=tuple(oidc_signing_algs.split(",")),
+            )
+        except ValueError as problem:
+            _fail(str(problem))
+        providers = (provider,)
     settings = Settings(
         data_dir=None if ephemeral else (data_dir or default_data_dir()),
         host=host,
@@ -95,12 +144,18 @@ def up(
         kubernetes_version=wanted,
         name=name,
         old_versions=not no_old_versions,
+        auth=AuthSettings(
+            token_file=token_auth_file,
+            providers=providers,
+            token_webhook=authentication_token_webhook_config_file,
+            authorization_webhook=authorization_webhook_config_file,
+        ),
     )
     started = time.monotonic()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(settings, kubeconfig_path, merge=merge, started=started))
-    except (StoreError, CertificateError, KubeconfigError, NoDefinitions, OSError) as problem:
+    except (StoreError, *_UNUSABLE, KubeconfigError, NoDefinitions, OSError) as problem:
         _fail(str(problem))
 
 
@@ -147,6 +202,13 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
     return uvloop.Loop
 
 
-def _fail(message: str) -> None:
+def _pair(claim: str) -> tuple[str, str]:
+    name, equals, value = claim.partition("=")
+    if not equals:
+        raise ValueError(f"--oidc-required-claim {claim}: expected name=value")
+    return name, value
+
+
+def _fail(message: str) -> NoReturn:
     print(f"pinnace: {message}", file=sys.stderr)
     raise typer.Exit(1)

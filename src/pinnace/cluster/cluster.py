@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
@@ -20,7 +20,9 @@ import orjson
 from pinnace import __version__
 from pinnace.admission.chain import AdmissionChain
 from pinnace.admission.namespaces import NamespaceLifecycle
+from pinnace.auth.certificate_requests import CertificateRequester
 from pinnace.auth.certificates import SERVER_NAMES, CertificateFiles, ensure_certificates, write_private
+from pinnace.auth.settings import AuthSettings
 from pinnace.auth.users import MASTERS, User
 from pinnace.cluster import kubeconfig
 from pinnace.cluster.default_roles import ensure_default_roles
@@ -74,6 +76,7 @@ class Settings:
     """A minor such as 1.31; the newest if empty."""
     name: str = kubeconfig.DEFAULT_NAME
     old_versions: bool = True
+    auth: AuthSettings = field(default_factory=AuthSettings)
 
 
 class CannotListen(OSError):
@@ -138,7 +141,7 @@ async def build(
     registry = Registry(catalog.resources(definitions, old_versions=settings.old_versions))
     fanout = Fanout(store)
     await fanout.load()
-    security = build_security(registry, fanout, store, clock, tokens=tokens or {}, files=files)
+    security = build_security(registry, fanout, store, clock, tokens=tokens or {}, settings=settings.auth, files=files)
     ownerships = Ownerships(registry)
     reservations = ServiceReservations()
     for entry in fanout.shelf("/registry/core/services/").entries.values():
@@ -153,7 +156,9 @@ async def build(
         fanout=fanout,
         store=store,
         clock=clock,
-        admission=AdmissionChain(mutators=[NamespaceLifecycle(phase_of)], validators=[security.no_escalation]),
+        admission=AdmissionChain(
+            mutators=[NamespaceLifecycle(phase_of), CertificateRequester()], validators=[security.no_escalation]
+        ),
         reservations=reservations,
         ownerships=ownerships,
     )
@@ -182,6 +187,7 @@ async def build(
             discovery=Discovery(registry),
             openapi=OpenApi(registry, definitions),
             metrics=metrics.text,
+            issuer=security.issuer,
             checks={
                 "ping": _is_well,
                 "log": _is_well,

@@ -78,6 +78,13 @@ def completion(present: Object, wanted: Object) -> Object | None:
     return new if new != present else None
 
 
+def default_role(name: str) -> Object:
+    """One of the cluster roles, as it is made."""
+    text = TABLE.read_text()
+    block = next(block for block in text.split("\n\n") if block.startswith(f"ClusterRole {name}\n"))
+    return next(obj for obj in _read(f"\n\n{block}") if obj["kind"] == "ClusterRole")
+
+
 def default_roles() -> list[Object]:
     """All of them, new; those that gather rules have gathered them."""
     objects = list(_read(TABLE.read_text()))

@@ -18,10 +18,17 @@ from pinnace.auth.authorizers import Authorizer, InOrder, Masters
 from pinnace.auth.bootstrap_tokens import BootstrapTokens
 from pinnace.auth.certificates import FRONT_PROXY, CertificateFiles, load_key
 from pinnace.auth.escalation import NoEscalation
+from pinnace.auth.nodes import NodeAuthorizer
+from pinnace.auth.oidc import OidcTokens
 from pinnace.auth.rbac import Rbac
+from pinnace.auth.remote import read_remote
+from pinnace.auth.rules import rules_of
 from pinnace.auth.service_accounts import Accounts, ServiceAccountTokens, TokenIssuer
-from pinnace.auth.tokens import AnyOf, StaticTokens, Tokens
+from pinnace.auth.settings import AuthSettings
+from pinnace.auth.tokens import AnyOf, StaticTokens, Tokens, read_token_file
 from pinnace.auth.users import User
+from pinnace.auth.webhooks import WebhookAuthorizer, WebhookTokens
+from pinnace.cluster.default_roles import default_role
 from pinnace.cluster.role_aggregation import RoleAggregation
 from pinnace.cluster.shelf_objects import ShelfObjects
 from pinnace.model.clock import Clock
@@ -51,9 +58,13 @@ def build_security(
     clock: Clock,
     *,
     tokens: Mapping[str, User],
+    settings: AuthSettings,
     files: CertificateFiles | None = None,
 ) -> Security:
-    """Over what is loaded. Without certificate files, tokens are signed with a key that nobody keeps."""
+    """Over what is loaded. Without certificate files, tokens are signed with a key that nobody keeps.
+
+    Raises TokenFileError or RemoteConfigError for files that cannot be used.
+    """
 
     def objects(group: str, plural: str) -> ShelfObjects:
         return ShelfObjects(fanout, _resource(registry, group, plural).prefix)
@@ -72,12 +83,16 @@ def build_security(
         nodes=objects("", "nodes"),
     )
     key = load_key(files.token_key) if files is not None else ec.generate_private_key(ec.SECP256R1())
-    issuer = TokenIssuer(key, accounts, clock)
+    issuer = TokenIssuer(key, accounts, clock, issuer=settings.issuer, audiences=settings.audiences)
+    static = {**read_token_file(settings.token_file), **tokens} if settings.token_file is not None else tokens
     issuers: list[Tokens] = [
-        StaticTokens(tokens),
+        StaticTokens(static),
         ServiceAccountTokens(issuer, accounts, clock),
         BootstrapTokens(accounts.secrets, clock),
+        *(OidcTokens(provider, clock) for provider in settings.providers),
     ]
+    if settings.token_webhook is not None:
+        issuers.append(WebhookTokens(read_remote(settings.token_webhook), clock))
     known_tokens = AnyOf(issuers, own_audiences=issuer.audiences)
     authenticators: list[Authenticator] = []
     if files is not None:
@@ -85,7 +100,12 @@ def build_security(
         authenticators.append(ProxyAuthenticator(proxy_ca, allowed_names=(FRONT_PROXY,)))
     client_ca = files.ca.certificate.read_bytes() if files is not None else None
     authenticators += [CertificateAuthenticator(client_ca), BearerAuthenticator(known_tokens)]
-    authorizers: list[Authorizer] = [Masters(), rbac]
+    nodes = NodeAuthorizer(
+        rules=rules_of(default_role("system:node")), pods=accounts.pods, claims=objects("", "persistentvolumeclaims")
+    )
+    authorizers: list[Authorizer] = [Masters(), nodes, rbac]
+    if settings.authorization_webhook is not None:
+        authorizers.append(WebhookAuthorizer(read_remote(settings.authorization_webhook), clock))
     authorizer = InOrder(authorizers)
     return Security(
         identify=FirstOf(authenticators),

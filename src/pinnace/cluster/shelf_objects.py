@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 
 from pinnace.model.objects import Object
 from pinnace.server.fanout import Fanout
-from pinnace.server.shelves import Event
 
 
 class ShelfObjects:
@@ -24,8 +23,5 @@ class ShelfObjects:
         for key, entry in list(self._fanout.shelf(self._prefix).entries.items()):
             yield key, entry.decode()
 
-    def on_change(self, changed: Callable[[str, Object | None], None]) -> None:
-        def tell(event: Event) -> None:
-            changed(event.key, event.new.decode() if event.new is not None else None)
-
-        self._fanout.on_change(self._prefix, tell)
+    def on_change(self, changed: Callable[[str], None]) -> None:
+        self._fanout.on_change(self._prefix, lambda event: changed(event.key))

@@ -155,6 +155,7 @@ class Api:
             namespace=call.name if resource.plural == "namespaces" and not resource.group else call.namespace,
             name=call.name or (_selected_name(call) if call.request.raw_query else ""),
             version=resource.version,
+            fields=call.text("fieldSelector") if call.request.raw_query else "",
         )
         decision = self._authorizer.decide(call.user, action)
         if not isinstance(decision, Decision):

@@ -14,6 +14,9 @@ from pinnace.server.messages import Answer, Request, Response
 
 _TEXT = ((b"Cache-Control", b"no-cache, private"), (b"Content-Type", b"text/plain; charset=utf-8"))
 _JSON = ((b"Cache-Control", b"no-cache, private"), (b"Content-Type", b"application/json"))
+_PUBLIC = (b"Cache-Control", b"public, max-age=3600")
+_PUBLIC_JSON = (_PUBLIC, (b"Content-Type", b"application/json"))
+_JWKS = (_PUBLIC, (b"Content-Type", b"application/jwk-set+json"))
 _METRICS = ((b"Content-Type", b"text/plain; version=0.0.4; charset=utf-8"),)
 _GZIP_FROM = 1024
 _HEALTH = frozenset(("healthz", "livez", "readyz"))
@@ -36,6 +39,15 @@ class OpenApi(Protocol):
     def v2(self, accept: str = "") -> Document | None: ...
 
 
+class Issuer(Protocol):
+    """Who signs service account tokens, and what others verify them with."""
+
+    @property
+    def issuer(self) -> str: ...
+    @property
+    def jwks(self) -> Mapping[str, object]: ...
+
+
 class Pages:
     """`checks` are asked in order; those named in `only_ready` say when to send traffic, not whether to restart."""
 
@@ -46,6 +58,7 @@ class Pages:
         discovery: Discovery,
         openapi: OpenApi,
         metrics: Callable[[], str],
+        issuer: Issuer,
         checks: Mapping[str, Check],
         only_ready: frozenset[str] = frozenset(),
     ) -> None:
@@ -53,6 +66,7 @@ class Pages:
         self._discovery = discovery
         self._openapi = openapi
         self._metrics = metrics
+        self._issuer = issuer
         self._checks = dict(checks)
         self._only_ready = only_ready
 
@@ -67,6 +81,10 @@ class Pages:
         if request.path == "/metrics":
             return Response(200, _METRICS, self._metrics().encode())
         accept = request.headers.get(b"accept", b"").decode("latin-1")
+        if request.path == "/.well-known/openid-configuration":
+            return Response(200, _PUBLIC_JSON, self._openid(request))
+        if request.path == "/openid/v1/jwks":
+            return Response(200, _JWKS, orjson.dumps(self._issuer.jwks))
         if first == "openapi":
             return self._described(request, segments, accept)
         if request.path == "/":
@@ -88,9 +106,34 @@ class Pages:
                 return None
         return _shown(request, document) if document is not None else None
 
+    def _openid(self, request: Request) -> bytes:
+        """Where the keys are: at this server, by the name that the client knows it by."""
+        host = request.headers.get(b"host", b"").decode("latin-1")
+        at = f"https://{host}" if host else self._issuer.issuer
+        return orjson.dumps(
+            {
+                "issuer": self._issuer.issuer,
+                "jwks_uri": f"{at}/openid/v1/jwks",
+                "response_types_supported": ["id_token"],
+                "subject_types_supported": ["public"],
+                "id_token_signing_alg_values_supported": ["ES256"],
+            }
+        )
+
     def _paths(self, accept: str) -> bytes:
         """What there is to ask for."""
-        paths = ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
+        paths = ["/.well-known/openid-configuration", "/openid/v1/jwks"]
+        paths += [
+            "/api",
+            "/apis",
+            "/healthz",
+            "/livez",
+            "/metrics",
+            "/openapi/v2",
+            "/openapi/v3",
+            "/readyz",
+            "/version",
+        ]
         paths += [f"/{page}/{name}" for page in sorted(_HEALTH) for name in self._checks_of(page)]
         groups = self._discovery.page("/apis", "")
         for group in orjson.loads(groups.body)["groups"] if groups is not None else []:

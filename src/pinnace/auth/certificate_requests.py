@@ -1,0 +1,25 @@
+"""Who asks for a certificate is written into the request by the server, whatever the request says."""
+
+from __future__ import annotations
+
+from pinnace.auth.writes import Write
+
+
+class CertificateRequester:
+    async def mutate(self, review: Write) -> None:
+        resource, new = review.resource, review.new
+        if review.operation != "CREATE" or new is None or review.subresource:
+            return
+        if resource.plural != "certificatesigningrequests" or resource.group != "certificates.k8s.io":
+            return
+        user = review.user
+        asked = new.setdefault("spec", {})
+        for name in ("username", "uid", "groups", "extra"):
+            asked.pop(name, None)
+        asked["username"] = user.name
+        if user.uid:
+            asked["uid"] = user.uid
+        if user.groups:
+            asked["groups"] = list(user.groups)
+        if user.extra:
+            asked["extra"] = {key: list(values) for key, values in user.extra.items()}

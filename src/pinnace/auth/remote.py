@@ -1,0 +1,136 @@
+"""Asks another server over HTTPS: one JSON document out, one back. Nothing is followed, everything is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import ssl
+import tempfile
+from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+import yaml
+
+LARGEST = 1024 * 1024
+TIMEOUT_SECONDS = 10.0
+
+
+class RemoteError(Exception):
+    """The other server could not be asked, or its answer is of no use. The message never quotes what was sent."""
+
+
+class RemoteConfigError(Exception):
+    """The file that says how to reach another server cannot be used. The message names it and what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """Where to ask and how to be known there. Plain HTTP only where the URL says so."""
+
+    url: str
+    tls: ssl.SSLContext | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    timeout: float = TIMEOUT_SECONDS
+
+    async def get(self) -> Any:
+        """The document at the URL. Raises RemoteError."""
+        return await asyncio.to_thread(self._exchange, "GET", None)
+
+    async def post(self, document: Any) -> Any:
+        """What is answered to a document. Raises RemoteError."""
+        return await asyncio.to_thread(self._exchange, "POST", orjson.dumps(document))
+
+    def _exchange(self, method: str, body: bytes | None) -> Any:
+        parts = urlsplit(self.url)
+        host, port = parts.hostname or "", parts.port
+        connection: http.client.HTTPConnection
+        if parts.scheme == "https":
+            context = self.tls or ssl.create_default_context()
+            connection = http.client.HTTPSConnection(host, port, context=context, timeout=self.timeout)
+        elif parts.scheme == "http":
+            connection = http.client.HTTPConnection(host, port, timeout=self.timeout)
+        else:
+            raise RemoteError(f"{self.url} is neither an https nor an http URL")
+        headers = {"Accept": "application/json", **self.headers}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        with contextlib.closing(connection):
+            try:
+                connection.request(method, target, body=body, headers=headers)
+                answer = connection.getresponse()
+                content = answer.read(LARGEST + 1)
+            except (OSError, http.client.HTTPException) as problem:
+                raise RemoteError(f"{self.url} did not answer: {problem}") from None
+        if answer.status not in (200, 201):
+            raise RemoteError(f"{self.url} answered {answer.status}")
+        if len(content) > LARGEST:
+            raise RemoteError(f"{self.url} answered with more than {LARGEST} bytes")
+        try:
+            return orjson.loads(content)
+        except orjson.JSONDecodeError:
+            raise RemoteError(f"{self.url} did not answer with JSON") from None
+
+
+def read_remote(path: Path, *, timeout: float = TIMEOUT_SECONDS) -> Remote:
+    """The server that a file in the form of a kubeconfig names, as webhooks are configured. RemoteConfigError."""
+    try:
+        config = yaml.safe_load(path.read_bytes())
+        contexts = _named(config.get("contexts"), config.get("current-context"))
+        context = contexts.get("context") or {}
+        cluster = _named(config["clusters"], context.get("cluster"))["cluster"]
+        user = _named(config.get("users"), context.get("user")).get("user") or {}
+        url = cluster["server"]
+        headers = {}
+        token = user.get("token") or (_file(path, user["tokenFile"]).read_text().strip() if "tokenFile" in user else "")
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        return Remote(url, _tls(path, cluster, user) if url.startswith("https:") else None, headers, timeout)
+    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as problem:
+        raise RemoteConfigError(f"{path} does not say how to reach a server: {problem.__class__.__name__}") from None
+
+
+def trust(ca: Path | None) -> ssl.SSLContext:
+    """TLS that trusts a CA, or those of the system."""
+    return ssl.create_default_context(cafile=str(ca) if ca is not None else None)
+
+
+def _tls(path: Path, cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
+    if "certificate-authority-data" in cluster:
+        authorities = b64decode(cluster["certificate-authority-data"]).decode("ascii")
+        context = ssl.create_default_context(cadata=authorities)
+    elif "certificate-authority" in cluster:
+        context = trust(_file(path, cluster["certificate-authority"]))
+    else:
+        context = trust(None)
+    if cluster.get("insecure-skip-tls-verify"):
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if "client-certificate-data" in user:
+        # Python reads a certificate and its key from files alone; only this process may read these.
+        with tempfile.NamedTemporaryFile() as both:
+            both.write(b64decode(user["client-certificate-data"]) + b"\n" + b64decode(user["client-key-data"]))
+            both.flush()
+            context.load_cert_chain(both.name)
+    elif "client-certificate" in user:
+        context.load_cert_chain(_file(path, user["client-certificate"]), _file(path, user["client-key"]))
+    return context
+
+
+def _named(entries: Any, name: Any) -> Mapping[str, Any]:
+    """The entry of that name; the only one there is, if none is named."""
+    for entry in entries or ():
+        if name is None or entry.get("name") == name:
+            found: Mapping[str, Any] = entry
+            return found
+    return {}
+
+
+def _file(config: Path, name: str) -> Path:
+    return config.parent / name

@@ -1,0 +1,43 @@
+"""What the checks of this folder are told of a write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from pinnace.model.objects import Object
+from pinnace.model.resources import Resource
+
+
+class Writer(Protocol):
+    """Who makes the write."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def groups(self) -> tuple[str, ...]: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def extra(self) -> Mapping[str, tuple[str, ...]]: ...
+
+
+class Write(Protocol):
+    """What admission tells of one write."""
+
+    @property
+    def operation(self) -> str: ...
+    @property
+    def resource(self) -> Resource: ...
+    @property
+    def subresource(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def new(self) -> Object | None: ...
+    @property
+    def old(self) -> Object | None: ...
+    @property
+    def user(self) -> Writer: ...
