@@ -191,6 +191,10 @@ def test_objects_are_changed_in_every_way(kubectl: Kubectl) -> None:
     assert "the object has been modified; please apply your changes to the latest version and try again" in (
         kubectl.failure("replace -f -", stdin=as_yaml(stale))
     )
+    nameless = kubectl.failure(
+        f"replace --raw /api/v1/namespaces/{kubectl.namespace}/configmaps/settings -f -", stdin="{}"
+    )
+    assert nameless.endswith("(settings based on URL) was undeterminable: name must be provided")
     before = kubectl("get configmap settings -o jsonpath={.metadata.uid}")
     kubectl("replace --force -f -", stdin=as_yaml(replacement))
     assert kubectl("get configmap settings -o jsonpath={.metadata.uid}") != before
