@@ -132,7 +132,7 @@ class Rows:
 
     def _empty(self, metadata: Object) -> Object:
         columns = self._resource.columns or DEFAULT_COLUMNS
-        definitions = [_definition(column) for column in columns] if self._headers else []
+        definitions = [_definition(column) for column in columns] if self._headers else None
         return {
             "kind": "Table",
             "apiVersion": f"meta.k8s.io/{self._version}",
