@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import quote
 
@@ -22,6 +23,7 @@ from tests.server.in_process import (
 from pinnace.server import reads, shelves
 from pinnace.server.continuation import Continuation
 from pinnace.store.memory import MemoryStore
+from pinnace.store.store import Batch
 
 METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
@@ -437,29 +439,39 @@ async def test_bookmarks_tell_who_wants_them_how_far_they_are() -> None:
         assert await silent.rest() == []
 
 
+class HeldStore(MemoryStore):
+    """Tells its history only once it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let_go = asyncio.Event()
+
+    async def watch(self, prefix: str, *, since: int) -> AsyncIterator[Batch]:
+        await self.let_go.wait()
+        async for changes in super().watch(prefix, since=since):
+            yield changes
+
+
 @pytest.mark.usefixtures("quick_bookmarks")
 async def test_a_bookmark_never_runs_ahead_of_the_events_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shelves, "RECENT_EVENTS", 3)
-    async with control_plane() as api:
+    store = HeldStore()
+    async with control_plane(store) as api:
         await api.delete(CONFIG_MAPS)
         since = api.plane.fanout.revision
-        await fill(api, 40)
-        watch = await api.watch(f"{CONFIG_MAPS}?watch=1&allowWatchBookmarks=true&resourceVersion={since}")
-        seen = since
-        names: list[str] = []
-        while len(names) < 60:
-            if len(names) == 40 and api.plane.fanout.revision == since + 40:
-                await fill(api, 20, start=40)
-            event = await watch.next()
-            revision = int(event["object"]["metadata"]["resourceVersion"])
-            if event["type"] == "BOOKMARK":
-                assert revision >= seen
-                assert len(names) >= min(40, revision - since), "the bookmark skips events that were not sent"
-            else:
-                names.append(event["object"]["metadata"]["name"])
-            seen = revision
-        assert names == [f"cm-{number:04}" for number in range(60)]
-        watch.close()
+        names = await fill(api, 10)
+        query = "watch=1&allowWatchBookmarks=true"
+        behind = await api.watch(f"{CONFIG_MAPS}?{query}&resourceVersion={since}")
+        abreast = await api.watch(f"{CONFIG_MAPS}?{query}&resourceVersion={api.plane.fanout.revision}")
+        assert [event["type"] for event in await abreast.take(3)] == ["BOOKMARK"] * 3
+        assert behind.stream.buffered == 0, "a bookmark would skip the events that are still to come"
+        store.let_go.set()
+        events = await behind.take(11)
+        assert [short(event)[1] for event in events] == [*names, ""]
+        assert events[-1]["type"] == "BOOKMARK"
+        assert int(events[-1]["object"]["metadata"]["resourceVersion"]) == since + 10
+        for watch in (behind, abreast):
+            watch.close()
 
 
 async def test_a_watch_list_marks_where_its_beginning_ends(alone: InProcess) -> None:
