@@ -72,9 +72,9 @@ def shown(value: Any) -> str:
     return go_json(value)
 
 
-def go_json(value: Any) -> str:
-    """JSON as Go writes it: keys in order, and nothing in it that HTML could take for markup."""
-    text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+def go_json(value: Any, *, sorts: bool = True) -> str:
+    """JSON as Go writes it: a map's keys in order, and nothing in it that HTML could take for markup."""
+    text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS if sorts else 0)
     for character, escaped in _FOR_HTML:
         text = text.replace(character, escaped)
     return text.decode()

@@ -46,6 +46,12 @@ class Settler:
         self._kept.settle(obj)
 
 
+def unknown_fields(schema: Raw, value: Any) -> list[str]:
+    """The paths of what pruning would take from the value, which stays as it is."""
+    node = _Node(schema, _Embedded(None, is_lenient=True))
+    return sorted(node.settle(orjson.loads(orjson.dumps(value))) or ())
+
+
 class _Embedded:
     """What happens to apiVersion, kind and metadata of an object inside another one."""
 
