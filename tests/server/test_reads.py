@@ -440,15 +440,17 @@ async def test_bookmarks_tell_who_wants_them_how_far_they_are() -> None:
 
 
 class HeldStore(MemoryStore):
-    """Tells its history only once it is let go."""
+    """Reads its history, but tells it only once it is let go."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.has_read = asyncio.Event()
         self.let_go = asyncio.Event()
 
     async def watch(self, prefix: str, *, since: int) -> AsyncIterator[Batch]:
-        await self.let_go.wait()
         async for changes in super().watch(prefix, since=since):
+            self.has_read.set()
+            await self.let_go.wait()
             yield changes
 
 
@@ -472,6 +474,25 @@ async def test_a_bookmark_never_runs_ahead_of_the_events_before_it(monkeypatch: 
         assert int(events[-1]["object"]["metadata"]["resourceVersion"]) == since + 10
         for watch in (behind, abreast):
             watch.close()
+
+
+async def test_what_is_written_while_history_is_read_is_neither_lost_nor_told_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shelves, "RECENT_EVENTS", 5)
+    store = HeldStore()
+    async with control_plane(store) as api:
+        await api.delete(CONFIG_MAPS)
+        since = api.plane.fanout.revision
+        names = await fill(api, 10)
+        watch = await api.watch(f"{CONFIG_MAPS}?watch=1&resourceVersion={since}")
+        await store.has_read.wait()
+        names += await fill(api, 3, start=10)
+        store.let_go.set()
+        assert [short(event)[1] for event in await watch.take(13)] == names
+        names = await fill(api, 2, start=13)
+        assert [short(event)[1] for event in await watch.take(2)] == names
+        watch.close()
 
 
 async def test_a_watch_list_marks_where_its_beginning_ends(alone: InProcess) -> None:
