@@ -1,0 +1,75 @@
+"""What can be wrong with a CEL expression: when it is compiled, and when it is evaluated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MAXIMUM_ISSUES = 100
+MAXIMUM_SNIPPET = 16384
+
+
+class CelError(Exception):
+    """An expression that has no value for these variables; the text is the one users of cel-go know."""
+
+
+class CostExceeded(CelError):
+    """Evaluation was given up since it would cost more than its limit."""
+
+    def __init__(self) -> None:
+        super().__init__("operation cancelled: actual cost limit exceeded")
+
+
+class NoSuchOverload(CelError):
+    """An operator or function met values it is not defined for."""
+
+    def __init__(self, message: str = "no such overload") -> None:
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """One fault of an expression's text, at an offset counted in characters; -1 where no place is known."""
+
+    offset: int
+    message: str
+
+
+class CompileError(Exception):
+    """The text is not a well-typed expression. str() shows each issue with its line and a pointer to the column."""
+
+    def __init__(self, source: str, issues: list[Issue]) -> None:
+        self.source = source
+        self.issues = tuple(issues)
+        super().__init__(_display(source, issues))
+
+
+def _display(source: str, issues: list[Issue]) -> str:
+    lines = source.split("\n")
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line) + 1)
+    placed = sorted(((*_place(starts, issue.offset), issue.message) for issue in issues), key=lambda at: at[:2])
+    shown = [_show(lines, line, column, message) for line, column, message in placed[:MAXIMUM_ISSUES]]
+    if len(placed) > MAXIMUM_ISSUES:
+        shown.append(f"{len(placed) - MAXIMUM_ISSUES} more errors were truncated")
+    return "\n".join(shown)
+
+
+def _place(starts: list[int], offset: int) -> tuple[int, int]:
+    if offset < 0:
+        return -1, -1
+    line = 0
+    while line + 2 < len(starts) and starts[line + 1] <= offset:
+        line += 1
+    return line + 1, offset - starts[line]
+
+
+def _show(lines: list[str], line: int, column: int, message: str) -> str:
+    head = f"ERROR: <input>:{line}:{column + 1}: {message}"
+    if not 1 <= line <= len(lines) or len(lines[line - 1].encode()) > MAXIMUM_SNIPPET:
+        return head
+    snippet = lines[line - 1].replace("\t", " ")
+    # Characters that take several bytes are shown wide, so the pointer stays under its column.
+    dots = "".join("．" if ord(character) > 127 else "." for character in snippet[:column])
+    pointer = "＾" if column < len(snippet) and ord(snippet[column]) > 127 else "^"
+    return f"{head}\n | {snippet}\n | {dots}{pointer}"
