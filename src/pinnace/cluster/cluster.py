@@ -25,7 +25,9 @@ from pinnace.auth.certificates import SERVER_NAMES, CertificateFiles, ensure_cer
 from pinnace.auth.settings import AuthSettings
 from pinnace.auth.users import MASTERS, User
 from pinnace.cluster import kubeconfig
+from pinnace.cluster.custom_resources import CustomResources
 from pinnace.cluster.default_roles import ensure_default_roles
+from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.kubeconfig import Access
 from pinnace.cluster.newborn import api_endpoints, newborn_objects
 from pinnace.cluster.security import build_security
@@ -108,6 +110,7 @@ class ControlPlane:
     clock: Clock
     metrics: Metrics
     readiness: Readiness
+    custom_resources: CustomResources
 
     def local(self, user: User = SYSTEM) -> LocalApi:
         """The API for callers in this process."""
@@ -141,6 +144,7 @@ async def build(
     registry = Registry(catalog.resources(definitions, old_versions=settings.old_versions))
     fanout = Fanout(store)
     await fanout.load()
+    custom_resources = CustomResources(registry, fanout, definitions, clock=clock)
     security = build_security(registry, fanout, store, clock, tokens=tokens or {}, settings=settings.auth, files=files)
     ownerships = Ownerships(registry)
     reservations = ServiceReservations()
@@ -211,7 +215,7 @@ async def build(
         "Open watches.",
         lambda: [((), float(len(fanout.watchers())))],
     )
-    return ControlPlane(api, registry, fanout, store, clock, metrics, readiness)
+    return ControlPlane(api, registry, fanout, store, clock, metrics, readiness, custom_resources)
 
 
 @asynccontextmanager
@@ -247,6 +251,8 @@ async def running(
         except OSError as problem:
             raise CannotListen(settings.host, settings.port, problem) from problem
         await give_birth(plane, address=settings.host, port=server.port)
+        definer = in_process_client(plane.local(), field_manager="kube-apiserver")
+        upkeep.append(asyncio.create_task(plane.custom_resources.run(definer)))
         upkeep.append(asyncio.create_task(compact_regularly(store)))
         upkeep.append(asyncio.create_task(expire_events_regularly(plane.fanout, store, plane.clock)))
         access = _access(settings, files, token, server.port)

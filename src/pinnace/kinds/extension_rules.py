@@ -118,6 +118,25 @@ def _prepare_definition(definition: Object, old: Object | None) -> None:
     definition["status"]["storedVersions"] = [*stored, *storage] or None
 
 
+CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
+_LEAVING = {
+    "type": "Terminating",
+    "status": "True",
+    "reason": "InstanceDeletionPending",
+    "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+}
+
+
+def _mark_definition(definition: Object, now: str) -> None:
+    """A definition stays until its objects are gone."""
+    metadata = definition["metadata"]
+    if CLEANUP not in (metadata.get("finalizers") or ()):
+        metadata["finalizers"] = [*(metadata.get("finalizers") or ()), CLEANUP]
+    status = definition.setdefault("status", {})
+    others = [one for one in status.get("conditions") or () if one.get("type") != _LEAVING["type"]]
+    status["conditions"] = [*others, {"lastTransitionTime": now, **_LEAVING}]
+
+
 def _storage_versions(spec: Mapping[str, Any]) -> list[str]:
     return [version.get("name", "") for version in spec.get("versions") or [] if version.get("storage")]
 
@@ -257,6 +276,8 @@ CUSTOM_RESOURCE_DEFINITION = Strategy(
     default=_default_definition,
     prepare=_prepare_definition,
     validate=_definition_faults,
+    mark=_mark_definition,
+    qualified_finalizers=False,
     tracks_generation=True,
     may_update_unconditionally=False,
 )

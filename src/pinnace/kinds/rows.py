@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypedDict
 
 from pinnace.kinds import cells
 from pinnace.kinds.empty_fields import empty_status
@@ -140,16 +140,22 @@ def _documented(column: Column, definitions: Definitions) -> Column:
     return replace(column, description=fields.get(documented, {}).get("description", ""))
 
 
-def _conversions(version: Version, stored: Version) -> dict[str, Convert]:
+class _Ways(TypedDict, total=False):
+    to_stored: Convert
+    from_stored: Convert
+
+
+def _conversions(version: Version, stored: Version) -> _Ways:
     """What differs from the stored version. Conversions are written down against a row's first version, which an older
     minor may lack: then the way leads through it."""
     if version is stored:
         return {}
-    ways = {
-        "to_stored": (version.to_stored, stored.from_stored),
-        "from_stored": (stored.to_stored, version.from_stored),
-    }
-    return {name: _in_turn(*steps) for name, steps in ways.items() if any(steps)}
+    ways: _Ways = {}
+    if version.to_stored or stored.from_stored:
+        ways["to_stored"] = _in_turn(version.to_stored, stored.from_stored)
+    if stored.to_stored or version.from_stored:
+        ways["from_stored"] = _in_turn(stored.to_stored, version.from_stored)
+    return ways
 
 
 def _in_turn(*steps: Convert | None) -> Convert:

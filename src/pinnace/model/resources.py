@@ -46,6 +46,10 @@ def _leave_both(new: Object, old: Object | None) -> None:
     """Nothing to prepare."""
 
 
+def _leave_marked(obj: Object, now: str) -> None:
+    """Nothing to mark."""
+
+
 def _no_faults(new: Object, old: Object | None) -> Iterable[Cause]:
     return ()
 
@@ -75,6 +79,8 @@ class Strategy:
     """Every fault of `new` (metadata is checked already), those against `old` (immutable fields) included."""
     validate_status: Callable[[Object, Object | None], Iterable[Cause]] = _no_faults
     name_rule: NameRule = names.dns_subdomain
+    qualified_finalizers: bool = True
+    """Finalizers must say whose they are. Custom kinds and their definitions have others, too."""
     tracks_generation: bool = False
     """metadata.generation starts at 1 and grows when anything but metadata and status changes."""
     may_update_unconditionally: bool = True
@@ -90,6 +96,8 @@ class Strategy:
     """Nodes are born with a status; other kinds get theirs through /status."""
     grace: Callable[[Object, int | None], int] | None = None
     """For kinds that are deleted gracefully: how many seconds this one gets, given what the client asked for."""
+    mark: Callable[[Object, str], None] = _leave_marked
+    """When deletion of an object begins: add what is to hold it back, and say so in its status. `str` is the moment."""
     dependents: Literal["delete", "orphan", "none"] = "delete"
     """What becomes of an object's dependents where the client does not say. None: it has none, whatever one says."""
     deletion_warning: str = ""
@@ -115,6 +123,10 @@ class Custom(Protocol):
 
     @property
     def scale(self) -> ScalePaths | None: ...
+
+    @property
+    def is_leaving(self) -> bool:
+        """Its definition is being deleted: objects may go, and none may come."""
 
     @property
     def settled_since(self) -> int:

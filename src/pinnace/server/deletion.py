@@ -82,6 +82,8 @@ def marked_for_deletion(resource: Resource, obj: Object, options: DeleteOptions,
     """Change `obj` as a request to delete it does. The answer is whether it is gone then."""
     metadata = obj["metadata"]
     is_pending = "deletionTimestamp" in metadata
+    if not is_pending:
+        resource.strategy.mark(obj, to_rfc3339(now))
     is_graceful = _begin_grace(resource, obj, options, now)
     if is_graceful is None:
         return False  # Already on its way, and nothing shortens that.

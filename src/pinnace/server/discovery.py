@@ -173,7 +173,7 @@ def _rows(resource: Resource) -> list[Object]:
         "singularName": resource.singular,
         "namespaced": resource.namespaced,
         "kind": resource.kind.name,
-        "verbs": sorted(resource.verbs),
+        "verbs": _verbs(resource),
     }
     row.update(_nicknames(resource))
     if "watch" in resource.verbs:
@@ -188,6 +188,11 @@ def _rows(resource: Resource) -> list[Object]:
     return rows
 
 
+def _verbs(resource: Resource) -> list[str]:
+    is_leaving = resource.custom is not None and resource.custom.is_leaving
+    return sorted(verb for verb in resource.verbs if not is_leaving or verb not in ("create", "patch", "update"))
+
+
 def _nicknames(resource: Resource) -> Object:
     nicknames = {"shortNames": list(resource.short_names), "categories": list(resource.categories)}
     return {field: names for field, names in nicknames.items() if names}
@@ -199,7 +204,7 @@ def _aggregated_row(resource: Resource) -> Object:
         "responseKind": _response_kind(resource.kind, resource),
         "scope": "Namespaced" if resource.namespaced else "Cluster",
         "singularResource": resource.singular,
-        "verbs": sorted(resource.verbs),
+        "verbs": _verbs(resource),
         **_nicknames(resource),
     }
     below = [

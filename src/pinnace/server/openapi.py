@@ -113,7 +113,9 @@ class OpenApi:
         for resource in resources:
             said = (resource.kind, resource.plural, resource.namespaced, resource.verbs, resource.subresources)
             digest.update(repr(said).encode())
-            if not self._schemas.is_built_in(resource.kind):
+            if resource.fingerprint:
+                digest.update(resource.fingerprint.encode())
+            elif not self._schemas.is_built_in(resource.kind):
                 digest.update(self._schemas.raw(resource))
         return digest.hexdigest().upper()
 
@@ -207,7 +209,7 @@ class Schemas:
             if not self.is_built_in(resource.kind):
                 kind = resource.kind
                 own[kind] = schema_name(kind)
-                own[kind._replace(name=f"{kind.name}List")] = f"{schema_name(kind)}List"
+                own[kind._replace(name=resource.list_kind)] = schema_name(kind._replace(name=resource.list_kind))
         return lambda kind: own.get(kind) or self.typed_name(kind)
 
     def raw(self, resource: Resource) -> bytes:
@@ -238,8 +240,9 @@ class Schemas:
         kind: Object = {"group": resource.group, "version": resource.version, "kind": resource.kind.name}
         raw["properties"] = {**_ENVELOPE, "metadata": _METADATA, **own}
         raw["x-kubernetes-group-version-kind"] = [kind]
+        list_kind = resource.kind._replace(name=resource.list_kind)
         listed = {
-            "description": f"{resource.kind.name}List is a list of {resource.kind.name}",
+            "description": f"{resource.list_kind} is a list of {resource.kind.name}",
             "type": "object",
             "required": ["items"],
             "properties": {
@@ -251,9 +254,9 @@ class Schemas:
                     "items": {"$ref": f"#/$defs/{name}"},
                 },
             },
-            "x-kubernetes-group-version-kind": [{**kind, "kind": f"{resource.kind.name}List"}],
+            "x-kubernetes-group-version-kind": [{**kind, "kind": resource.list_kind}],
         }
-        return {name: orjson.dumps(raw, default=dict), f"{name}List": orjson.dumps(listed)}
+        return {name: orjson.dumps(raw, default=dict), schema_name(list_kind): orjson.dumps(listed)}
 
 
 _METADATA: Object = {

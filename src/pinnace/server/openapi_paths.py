@@ -96,7 +96,7 @@ class Paths:
 
     def _collection(self, paths: Object, resource: Resource) -> None:
         kind, item = resource.kind, Object()
-        name, listed = self._name_of(kind), self._name_of(kind._replace(name=f"{kind.name}List"))
+        name, listed = self._name_of(kind), self._name_of(kind._replace(name=resource.list_kind))
         if "list" in resource.verbs:
             told = f"list or watch objects of kind {kind.name}"
             item["get"] = self._operation("list", resource, told, listed, "list", _LIST, streams=True)

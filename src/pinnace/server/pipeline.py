@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import orjson
@@ -92,6 +93,8 @@ class Pipeline:
                 entry = None if is_creation else self._current(call)
                 old = await self._shown(call, entry) if entry else None
                 new = self._edited(call, edit, entry, old)
+                if old is None and call.resource.custom is not None and call.resource.custom.is_leaving:
+                    raise call.forbidden("create not allowed while custom resource definition is terminating")
                 review = _review(call, new, old, options)
                 await self._admission.mutate(review)
                 self._prepare(call, new, old)
@@ -236,12 +239,15 @@ class Pipeline:
         """Collect every fault."""
         resource, strategy = call.resource, call.resource.strategy
         faults: list[Cause] = []
+        asked = partial(
+            metadata_faults, new, namespaced=resource.namespaced, qualified_finalizers=strategy.qualified_finalizers
+        )
         if old is None:
-            faults.extend(metadata_faults(new, namespaced=resource.namespaced, name_rule=strategy.name_rule))
+            faults.extend(asked(name_rule=strategy.name_rule))
             faults.extend(strategy.validate(new, None))
         else:
             faults.extend(metadata_update_faults(new, old))
-            faults.extend(metadata_faults(new, namespaced=resource.namespaced, name_rule=names.path_segment))
+            faults.extend(asked(name_rule=names.path_segment))
             faults.extend(_update_faults(strategy, call.subresource)(new, old))
         if faults:
             faults = list(dict.fromkeys(faults))

@@ -1,0 +1,59 @@
+"""Custom kinds in a cluster: the definitions that are stored are followed, and their statuses written."""
+
+from __future__ import annotations
+
+from pinnace.client.client import Client
+from pinnace.extensions.custom_kinds import CustomKinds
+from pinnace.extensions.definitions import BuiltIn
+from pinnace.extensions.lifecycle import DefinitionLifecycle
+from pinnace.kinds import empty_fields
+from pinnace.kinds.definitions import Definitions
+from pinnace.model import quantity
+from pinnace.model.clock import Clock
+from pinnace.model.resources import Registry
+from pinnace.schema.decode import Decoders
+from pinnace.server.fanout import Fanout
+from pinnace.server.shelves import Event
+
+DEFINITIONS = "/registry/apiextensions.k8s.io/customresourcedefinitions/"
+_METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+
+
+class CustomResources:
+    """Makes the registry follow the definitions from the start; `run` keeps their statuses."""
+
+    def __init__(self, registry: Registry, fanout: Fanout, definitions: Definitions, *, clock: Clock) -> None:
+        decoders = Decoders(quantity=quantity.canonical, empty_fields=empty_fields.of_type)
+        built_in = BuiltIn(definitions.schema, decoders.of(definitions.schema(_METADATA)))
+        self.kinds = CustomKinds(registry, built_in)
+        self._clock = clock
+        self._names: dict[str, None] = {}
+        self._lifecycle: DefinitionLifecycle | None = None
+        shelf = fanout.shelf(DEFINITIONS)
+        self.kinds.load(entry.body for entry in shelf.entries.values())
+        self._names.update(dict.fromkeys(shelf.entries))
+        fanout.on_change(DEFINITIONS, self._changed)
+
+    async def run(self, client: Client) -> None:
+        """Write what becomes of definitions into their statuses, until cancelled."""
+        self._lifecycle = DefinitionLifecycle(
+            client, self.kinds, clock=self._clock, non_structural=lambda definition: []
+        )
+        for name in self._names:
+            self._lifecycle.wake(name)
+        self._names.clear()
+        await self._lifecycle.run()
+
+    def _changed(self, event: Event) -> None:
+        if event.new is not None:
+            self.kinds.put(event.new.body)
+        else:
+            self.kinds.drop(event.key)
+        if self._lifecycle is None:
+            self._names[event.key] = None
+            return
+        self._lifecycle.wake(event.key)
+        if event.new is None and event.old is not None:
+            group = event.key.partition(".")[2]
+            for neighbour in self.kinds.in_group(group):
+                self._lifecycle.wake(neighbour)

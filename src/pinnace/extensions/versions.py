@@ -1,0 +1,194 @@
+"""One version of a custom kind: how its objects are read, filled in, checked, and shown in it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+from pinnace.extensions.conversion import Converter
+from pinnace.model import causes
+from pinnace.model.causes import Cause
+from pinnace.model.metadata import metadata_faults
+from pinnace.model.names import path_segment
+from pinnace.model.objects import Kind, Object
+from pinnace.model.resources import ScalePaths
+from pinnace.schema.decode import DecodeError, Decoder
+from pinnace.schema.settle import Settler
+from pinnace.schema.validate import Validator
+
+_MAX_REPLICAS = 2**31 - 1
+
+
+class Neighbours:
+    """The versions of one kind, which one is stored, and who converts between them."""
+
+    def __init__(self, group: str, storage: str, converter: Converter | None) -> None:
+        self.storage = f"{group}/{storage}"
+        self.converter = converter
+        self._group = group
+        self._versions: dict[str, CustomVersion] = {}
+
+    def add(self, name: str, version: CustomVersion) -> None:
+        self._versions[name] = version
+
+    def version(self, name: str) -> CustomVersion:
+        return self._versions[name]
+
+    def of(self, api_version: str) -> CustomVersion | None:
+        return self._versions.get(api_version.rpartition("/")[2])
+
+    def converted(self, objects: list[Object], api_version: str) -> list[Object] | Awaitable[list[Object]]:
+        """The objects in another version. Awaitable where a webhook has to say what they look like there."""
+        if self.converter is None:
+            for obj in objects:
+                obj["apiVersion"] = api_version
+            return objects
+        if all(obj["apiVersion"] == api_version for obj in objects):
+            return objects
+        return self.converter.convert(objects, api_version)
+
+
+class CustomVersion:
+    """What `pinnace.model.resources.Custom` asks of a version. Its schema is read and compiled when first needed."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        *,
+        load_schema: Callable[[], Object],
+        keeps_unknown: bool,
+        metadata: Decoder,
+        settled_since: int,
+        scale: ScalePaths | None,
+        is_leaving: bool,
+        neighbours: Neighbours,
+    ) -> None:
+        self.kind = kind
+        self.keeps_unknown = keeps_unknown
+        self.settled_since = settled_since
+        self.scale = scale
+        self.is_leaving = is_leaving
+        self._load_schema = load_schema
+        self._metadata = metadata
+        self._neighbours = neighbours
+
+    @cached_property
+    def raw_schema(self) -> Object:
+        return self._load_schema()
+
+    @cached_property
+    def _settler(self) -> Settler:
+        return Settler(self.raw_schema, metadata=self._metadata)
+
+    @cached_property
+    def _validator(self) -> Validator:
+        return Validator(self.raw_schema, metadata_faults=_embedded_metadata_faults)
+
+    @cached_property
+    def _status_validator(self) -> Validator | None:
+        status = (self.raw_schema.get("properties") or {}).get("status")
+        if status is None:
+            return None
+        return Validator(status, under="status", metadata_faults=_embedded_metadata_faults)
+
+    # Reading and showing.
+
+    def decode(self, obj: Object) -> list[str]:
+        unknown = self._decode_metadata(obj)
+        if self.keeps_unknown:
+            self._settler.default(obj)
+        else:
+            unknown += self._settler.settle(obj)
+        return unknown
+
+    def default(self, obj: Object) -> None:
+        self._settler.default(obj)
+
+    def shown(self, stored: Sequence[Object]) -> list[Object] | Awaitable[list[Object]]:
+        objects = list(stored)
+        for obj in objects:
+            own = self._neighbours.of(obj["apiVersion"])
+            if own is not None:
+                own.fill_in(obj)
+        converted = self._neighbours.converted(objects, self.kind.api_version)
+        return self._trimmed(converted) if isinstance(converted, list) else self._trimmed_later(converted)
+
+    def kept(self, obj: Object) -> Object | Awaitable[Object]:
+        converted = self._neighbours.converted([obj], self._neighbours.storage)
+        return converted[0] if isinstance(converted, list) else _only(converted)
+
+    def fill_in(self, obj: Object) -> None:
+        """Of an object that was stored in this version: the schema may have more defaults and fewer fields today."""
+        if self.keeps_unknown:
+            self._settler.default(obj)
+        else:
+            self._settler.settle_stored(obj)
+
+    def _trimmed(self, objects: list[Object]) -> list[Object]:
+        """A field that only another version has is not shown in this one."""
+        if not self.keeps_unknown:
+            for obj in objects:
+                self._settler.settle_stored(obj)
+        return objects
+
+    async def _trimmed_later(self, converted: Awaitable[list[Object]]) -> list[Object]:
+        return self._trimmed(await converted)
+
+    def _decode_metadata(self, obj: Object) -> list[str]:
+        metadata = obj.get("metadata")
+        if metadata is None:
+            obj.pop("metadata", None)
+            return []
+        try:
+            return [f"metadata.{path}" for path in self._metadata(metadata)]
+        except DecodeError as fault:
+            raise DecodeError(str(fault).replace("ObjectMeta.", "ObjectMeta.metadata.")) from None
+
+    # Faults.
+
+    def faults(self, new: Object, old: Object | None) -> Iterator[Cause]:
+        yield from self._type_faults(new)
+        validator = self._validator
+        found = validator.validate(new) if old is None else validator.validate_update(new, old)
+        for fault in found:
+            yield Cause(*fault)
+        yield from self._scale_faults(new, self.scale.spec if self.scale else ())
+        yield from self._scale_faults(new, self.scale.status if self.scale else ())
+
+    def status_faults(self, new: Object, old: Object | None) -> Iterator[Cause]:
+        yield from self._type_faults(new)
+        if "status" in new and (validator := self._status_validator) is not None:
+            before = (old or {}).get("status")
+            for fault in validator.validate_update(new["status"], before):
+                yield Cause(*fault)
+        yield from self._scale_faults(new, self.scale.status if self.scale else ())
+
+    def _type_faults(self, obj: Object) -> Iterator[Cause]:
+        if obj.get("kind") != self.kind.name:
+            yield causes.invalid("kind", obj.get("kind"), f"must be {self.kind.name}")
+        if obj.get("apiVersion") != self.kind.api_version:
+            yield causes.invalid("apiVersion", obj.get("apiVersion"), f"must be {self.kind.api_version}")
+
+    def _scale_faults(self, obj: Object, path: tuple[str, ...]) -> Iterator[Cause]:
+        value: Any = obj
+        for step in path:
+            value = value.get(step) if isinstance(value, dict) else None
+        if not path or not isinstance(value, int) or isinstance(value, bool):
+            return
+        where = "." + ".".join(path)
+        if value < 0:
+            yield causes.invalid(where, value, "should be a non-negative integer")
+        elif value > _MAX_REPLICAS:
+            yield causes.invalid(where, value, f"should be less than or equal to {_MAX_REPLICAS}")
+
+
+async def _only(objects: Awaitable[list[Object]]) -> Object:
+    return (await objects)[0]
+
+
+def _embedded_metadata_faults(obj: dict[str, Any], path: str) -> Iterator[tuple[str, str, str]]:
+    """Objects inside objects need no name, but what they say of themselves must be right."""
+    named: Object = {"metadata": {"name": "unnamed", **(obj.get("metadata") or {})}}
+    for fault in metadata_faults(named, namespaced="namespace" in named["metadata"], name_rule=path_segment):
+        yield fault.field.replace("metadata", path, 1), fault.reason, fault.message
