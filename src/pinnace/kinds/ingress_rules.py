@@ -197,9 +197,8 @@ INGRESS = Strategy(
 
 def _default_class(ingress_class: Object) -> None:
     parameters = (ingress_class.get("spec") or {}).get("parameters")
-    if parameters is not None:
-        if parameters.get("scope") is None:
-            parameters["scope"] = "Cluster"
+    if parameters is not None and parameters.get("scope") is None:
+        parameters["scope"] = "Cluster"
 
 
 def _class_faults(ingress_class: Object, old: Object | None) -> Iterator[Cause]:
