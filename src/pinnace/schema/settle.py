@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -14,7 +14,8 @@ from pinnace.schema.shape import Raw
 
 META_FIELDS = frozenset(("apiVersion", "kind", "metadata"))
 
-_Unknown = list[str] | None
+_Unknown = list[tuple[bool, str]] | None
+"""Unknown fields: whether one is in the metadata of an object inside, and its path. Those are told last."""
 
 
 class Settler:
@@ -35,7 +36,7 @@ class Settler:
 
         Returns the paths of the unknown fields. Raises DecodeError if the metadata of an object inside is malformed.
         """
-        return sorted(self._written.settle(obj) or ())
+        return _paths(self._written.settle(obj))
 
     def settle_stored(self, obj: dict[str, Any]) -> None:
         """Of an object that is read: the schema may have changed since it was written. Malformed metadata goes."""
@@ -49,7 +50,7 @@ class Settler:
 def unknown_fields(schema: Raw, value: Any) -> list[str]:
     """The paths of what pruning would take from the value, which stays as it is."""
     node = _Node(schema, _Embedded(None, is_lenient=True))
-    return sorted(node.settle(orjson.loads(orjson.dumps(value))) or ())
+    return _paths(node.settle(orjson.loads(orjson.dumps(value))))
 
 
 class _Embedded:
@@ -69,7 +70,7 @@ class _Embedded:
             return None
         metadata = obj["metadata"]
         try:
-            return [below("metadata", path) for path in self._decode(metadata)]
+            return [(True, below("metadata", path)) for path in self._decode(metadata)]
         except DecodeError as fault:
             if not self._is_lenient:
                 raise _Malformed("metadata", metadata, str(fault)) from None
@@ -187,11 +188,11 @@ class _Node:
             else:
                 gone.append(key)
                 if not (self._root and key in META_FIELDS):
-                    unknown = [*(unknown or ()), key]
+                    unknown = [*(unknown or ()), (False, key)]
                 continue
             if value.__class__ is dict or value.__class__ is list:
                 if (found := self._below(child, key, value)) is not None:
-                    unknown = [*(unknown or ()), *(_joined(key, path) for path in found)]
+                    unknown = [*(unknown or ()), *_all_below(key, found)]
             elif value is None and not child.nullable:
                 if child.default is not None:
                     obj[key] = child.default()
@@ -232,7 +233,7 @@ class _Node:
         for index, value in enumerate(items):
             if value.__class__ is dict or value.__class__ is list:
                 if (found := self._below(child, f"[{index}]", value)) is not None:
-                    unknown = [*(unknown or ()), *(_joined(f"[{index}]", path) for path in found)]
+                    unknown = [*(unknown or ()), *_all_below(f"[{index}]", found)]
             elif value is None and not child.nullable and child.default is not None:
                 items[index] = child.default()
         return unknown
@@ -250,6 +251,14 @@ class _Kept(_Node):
 
     def settle(self, value: Any) -> _Unknown:
         return None
+
+
+def _paths(unknown: _Unknown) -> list[str]:
+    return [path for _, path in sorted(unknown)] if unknown else []
+
+
+def _all_below(key: str, unknown: list[tuple[bool, str]]) -> Iterator[tuple[bool, str]]:
+    return ((is_metadata, _joined(key, path)) for is_metadata, path in unknown)
 
 
 def _joined(key: str, path: str) -> str:

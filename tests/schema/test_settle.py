@@ -1,0 +1,192 @@
+"""What becomes of an object by its schema: what is pruned, what is filled in. The table is a real server's answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pinnace.schema import decode
+from pinnace.schema.decode import DecodeError
+from pinnace.schema.settle import Settler, unknown_fields
+from pinnace.schema.shape import Schema
+
+TEXT = {"type": "string"}
+SPEC: dict[str, Any] = {
+    "a": {"type": "string", "default": "da"},
+    "b": {"type": "integer"},
+    "n": {"type": "string", "nullable": True, "default": "dn"},
+    "o": {"type": "object", "properties": {"x": {"type": "integer", "default": 1}, "y": TEXT}},
+    "od": {
+        "type": "object",
+        "default": {"y": "q"},
+        "properties": {"x": {"type": "integer", "default": 1}, "y": TEXT},
+    },
+    "l": {
+        "type": "array",
+        "items": {"type": "object", "properties": {"k": {"type": "string", "default": "dk"}, "z": {"type": "integer"}}},
+    },
+    "ln": {"type": "array", "items": {"type": "string", "default": "di"}},
+    "m": {
+        "type": "object",
+        "additionalProperties": {"type": "object", "properties": {"p": TEXT, "q": {"type": "string", "default": "dq"}}},
+    },
+    "ms": {"type": "object", "additionalProperties": TEXT},
+    "mt": {"type": "object", "additionalProperties": True},
+    "pu": {
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+        "properties": {"in": {"type": "object", "properties": {"x": TEXT}}},
+    },
+    "any": {"x-kubernetes-preserve-unknown-fields": True},
+    "er": {
+        "type": "object",
+        "x-kubernetes-embedded-resource": True,
+        "properties": {"spec": {"type": "object", "properties": {"w": TEXT}}},
+    },
+    "erp": {
+        "type": "object",
+        "x-kubernetes-embedded-resource": True,
+        "x-kubernetes-preserve-unknown-fields": True,
+    },
+    "la": {"type": "array", "items": {"type": "array", "items": {"type": "object", "properties": {"v": TEXT}}}},
+    "pl": {
+        "type": "array",
+        "x-kubernetes-preserve-unknown-fields": True,
+        "items": {"type": "object", "properties": {"v": TEXT}},
+    },
+}
+KIND = {"type": "object", "properties": {"spec": {"type": "object", "properties": SPEC}}}
+DEFAULTS = {"a": "da", "n": "dn", "od": {"x": 1, "y": "q"}}
+POD = {"apiVersion": "v1", "kind": "Pod"}
+METADATA = decode.compile(
+    Schema(
+        {
+            "type": "object",
+            "properties": {"name": TEXT, "labels": {"type": "object", "additionalProperties": TEXT}},
+        },
+        name="io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta",
+    ),
+    quantity=str,
+)
+
+SETTLED = [
+    ({}, {}, []),
+    ({"a": None, "b": None, "n": None}, {"n": None}, []),
+    ({"zz": 1, "o": {"u": 1}, "od": None}, {"o": {"x": 1}}, ["spec.o.u", "spec.zz"]),
+    ({"o": {}}, {"o": {"x": 1}}, []),
+    ({"od": {}}, {"od": {"x": 1}}, []),
+    ({"l": [{}, {"k": None, "z": None, "u": 1}]}, {"l": [{"k": "dk"}, {"k": "dk"}]}, ["spec.l[1].u"]),
+    ({"ln": ["x", None]}, {"ln": ["x", "di"]}, []),
+    (
+        {"m": {"a": {}, "b": {"p": "1", "u": 2}, "c": None}},
+        {"m": {"a": {"q": "dq"}, "b": {"p": "1", "q": "dq"}}},
+        ["spec.m.b.u"],
+    ),
+    ({"ms": {"a": None, "b": "x"}}, {"ms": {"b": "x"}}, []),
+    (
+        {"mt": {"a": {"b": {"c": 1}}, "d": 1, "e": [{"f": 1}]}},
+        {"mt": {"a": {}, "d": 1, "e": [{}]}},
+        ["spec.mt.a.b", "spec.mt.e[0].f"],
+    ),
+    (
+        {"pu": {"u": {"v": None}, "in": {"x": "1", "y": 2}}},
+        {"pu": {"u": {"v": None}, "in": {"x": "1"}}},
+        ["spec.pu.in.y"],
+    ),
+    ({"any": {"a": {"b": None}}}, {"any": {"a": {"b": None}}}, []),
+    (
+        {"er": {**POD, "metadata": {"name": "x", "foo": 1}, "spec": {"w": "1", "z": 2}, "status": {}}},
+        {"er": {**POD, "metadata": {"name": "x"}, "spec": {"w": "1"}}},
+        ["spec.er.spec.z", "spec.er.status", "spec.er.metadata.foo"],
+    ),
+    (
+        {"erp": {**POD, "metadata": {"name": "x", "foo": 1}, "x": {"y": 1}}},
+        {"erp": {**POD, "metadata": {"name": "x"}, "x": {"y": 1}}},
+        ["spec.erp.metadata.foo"],
+    ),
+    ({"la": [[{"v": "1", "u": 2}]]}, {"la": [[{"v": "1"}]]}, ["spec.la[0][0].u"]),
+    ({"pl": [{"v": "1", "u": {"a": 1}}]}, {"pl": [{"v": "1", "u": {"a": 1}}]}, []),
+    ({"b": {"x": 1}}, {"b": {}}, ["spec.b.x"]),
+    ({"o": [{"x": 1}]}, {"o": [{}]}, ["spec.o[0].x"]),
+]
+
+
+def with_spec(spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "a.example.com/v1", "kind": "A", "metadata": {"name": "x", "odd": 1}, "spec": spec}
+
+
+@pytest.mark.parametrize(("spec", "expected", "unknown"), SETTLED, ids=lambda value: orjson.dumps(value).decode()[:60])
+def test_an_object_becomes_what_its_schema_says(spec: Any, expected: dict[str, Any], unknown: list[str]) -> None:
+    obj = with_spec(orjson.loads(orjson.dumps(spec)))
+    assert Settler(KIND, metadata=METADATA).settle(obj) == unknown
+    assert obj == with_spec({**DEFAULTS, **expected})
+
+
+@pytest.mark.parametrize(
+    ("inside", "why"),
+    [
+        ({**POD, "apiVersion": 5}, "spec.erp.apiVersion: Invalid value: 5: must be a string"),
+        (
+            {**POD, "metadata": {"labels": "x"}},
+            'spec.erp.metadata: Invalid value: {"labels":"x"}: json: cannot unmarshal string into Go struct field '
+            "ObjectMeta.labels of type map[string]string",
+        ),
+        (
+            {**POD, "metadata": "x"},
+            'spec.erp.metadata: Invalid value: "x": json: cannot unmarshal string into Go value of type v1.ObjectMeta',
+        ),
+    ],
+)
+def test_malformed_metadata_inside_is_refused_when_written_and_dropped_when_read(inside: Any, why: str) -> None:
+    settler = Settler(KIND, metadata=METADATA)
+    with pytest.raises(DecodeError) as refused:
+        settler.settle(with_spec({"erp": dict(inside)}))
+    assert str(refused.value) == why
+    stored = with_spec({"erp": orjson.loads(orjson.dumps(inside))})
+    settler.settle_stored(stored)
+    assert "labels" not in stored["spec"]["erp"].get("metadata", {})
+
+
+def test_defaults_can_come_without_pruning() -> None:
+    obj = with_spec({"zz": {"y": 1}, "o": {"u": [1]}, "a": None, "b": None})
+    Settler(KIND).default(obj)
+    assert obj["spec"] == {**DEFAULTS, "zz": {"y": 1}, "o": {"u": [1], "x": 1}, "b": None}
+
+
+def test_each_object_gets_a_default_of_its_own() -> None:
+    settler, one, other = Settler(KIND), with_spec({}), with_spec({})
+    settler.settle(one)
+    settler.settle(other)
+    one["spec"]["od"]["y"] = "changed"
+    assert other["spec"]["od"]["y"] == "q"
+
+
+def test_unknown_fields_can_be_asked_for_without_a_change() -> None:
+    value = {"a": {"b": 1}}
+    assert unknown_fields({"type": "object", "properties": {"a": {"type": "object"}}}, value) == ["a.b"]
+    assert value == {"a": {"b": 1}}
+
+
+VALUES = st.recursive(
+    st.none() | st.integers(0, 3) | st.sampled_from(["x", "y"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*SPEC, "x", "k", "zz"]), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.sampled_from([*SPEC, "zz"]), VALUES, max_size=6))
+def test_what_is_settled_stays_as_it_is(spec: dict[str, Any]) -> None:
+    settler = Settler({"type": "object", "properties": {"spec": {"type": "object", "properties": {**SPEC, "er": {}}}}})
+    obj = with_spec({key: value for key, value in spec.items() if key != "erp"})
+    settler.settle(obj)
+    once = orjson.loads(orjson.dumps(obj))
+    assert settler.settle(obj) == []
+    assert obj == once
+    settler.settle_stored(obj)
+    assert obj == once
