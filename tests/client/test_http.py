@@ -16,7 +16,7 @@ from pinnace.client.credentials import Fixed, Identity
 from pinnace.client.following import Event, Synced
 from pinnace.client.http import HttpTransport
 from pinnace.client.kubeconfig import Access
-from pinnace.client.transport import ConnectionLost
+from pinnace.client.transport import ConnectionLost, Untrusted
 from pinnace.cluster import kubeconfig
 from pinnace.cluster.cluster import Cluster, Settings, running
 from pinnace.model import errors
@@ -70,7 +70,7 @@ async def test_a_token_that_was_refused_is_asked_for_again(cluster: Cluster) -> 
 
 async def test_a_certificate_of_another_authority_is_not_trusted(cluster: Cluster) -> None:
     async with connect(Access(server=cluster.url)) as client:
-        with pytest.raises(ConnectionLost, match="certificate verify failed"):
+        with pytest.raises(Untrusted, match="certificate verify failed"):
             await client.read("/version")
     async with connect(Access(server=cluster.url, insecure=True)) as client:
         assert b'"major"' in await client.read("/version")

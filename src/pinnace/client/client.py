@@ -180,6 +180,31 @@ class Client:
             if not token:
                 return
 
+    async def snapshots(
+        self,
+        kind: KindName,
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        metadata_only: bool = False,
+    ) -> AsyncGenerator[tuple[Snapshots, str], None]:
+        """A list as `pages` gives it, its objects left encoded; with each page the version of the list."""
+        served = await self.kinds.find(kind)
+        token = ""
+        while True:
+            parameters: Parameters = {
+                "labelSelector": labels,
+                "fieldSelector": fields,
+                "limit": PAGE,
+                "continue": token,
+            }
+            snapshots, metadata = await self._list(served, namespace, parameters, metadata_only=metadata_only)
+            yield snapshots, metadata.resourceVersion
+            token = metadata.token
+            if not token:
+                return
+
     async def read(self, target: str) -> bytes:
         """Any page that is no object: /version, /openapi/v3, a Pod's log. `target` is the path with its query."""
         return await self._exchange.read(target, accept="*/*")
@@ -435,23 +460,14 @@ class _Following:
             metadata_only=self._metadata_only,
         )
 
-    async def everything(self) -> AsyncIterator[tuple[list[Snapshot], str]]:
-        token = ""
-        while True:
-            parameters: Parameters = {
-                "labelSelector": self._labels,
-                "fieldSelector": self._fields,
-                "limit": PAGE,
-                "continue": token,
-            }
-            served = await self._client.kinds.find(self._kind)
-            snapshots, metadata = await self._client._list(
-                served, self._namespace, parameters, metadata_only=self._metadata_only
-            )
-            yield snapshots, metadata.resourceVersion
-            token = metadata.token
-            if not token:
-                return
+    def everything(self) -> AsyncIterator[tuple[list[Snapshot], str]]:
+        return self._client.snapshots(
+            self._kind,
+            namespace=self._namespace,
+            labels=self._labels,
+            fields=self._fields,
+            metadata_only=self._metadata_only,
+        )
 
     def forget(self) -> None:
         self._client.kinds.forget(self._kind)

@@ -96,10 +96,10 @@ async def lines_of(stream: Stream) -> AsyncGenerator[bytes, None]:
             begun.append(whole[0])
             whole[0] = b"".join(begun)
             begun.clear()
-            for line in whole:
+            for number, line in enumerate(whole, start=1):
                 if line:
                     yield line
-            if len(whole) > 100:
-                await asyncio.sleep(0)  # A long start is one chunk in process: others get their turn.
+                if number % 256 == 0:
+                    await asyncio.sleep(0)  # In process a long list is one chunk: others get their turn, too.
         if rest:
             begun.append(rest)

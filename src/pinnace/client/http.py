@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pinnace.client.credentials import Identity
 from pinnace.client.kubeconfig import Access
-from pinnace.client.transport import Answer, ConnectionLost, Stream
+from pinnace.client.transport import Answer, ConnectionLost, Stream, Untrusted
 
 if TYPE_CHECKING:
     import aiohttp
@@ -133,6 +133,8 @@ def _losses(http: ModuleType) -> Iterator[None]:
     """aiohttp's errors, translated at this border."""
     try:
         yield
+    except http.ClientConnectorCertificateError as problem:
+        raise Untrusted(f"the server is not trusted: {problem}") from problem
     except http.ClientConnectorError as problem:
         raise ConnectionLost(f"the server cannot be reached: {problem}", was_sent=False) from problem
     except (http.ClientError, TimeoutError, OSError) as problem:

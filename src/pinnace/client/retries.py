@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pinnace.client.refusals import retry_after_of
-from pinnace.client.transport import Answer, ConnectionLost
+from pinnace.client.transport import Answer, ConnectionLost, Untrusted
 
 _BUSY = (502, 503, 504)
 
@@ -49,6 +49,6 @@ class Retries:
 
     def after_loss(self, loss: ConnectionLost, *, attempt: int, is_repeatable: bool) -> float | None:
         """The same where there was no answer. What may have been done is repeated only if that does no harm."""
-        if attempt >= self.attempts or (loss.was_sent and not is_repeatable):
+        if attempt >= self.attempts or isinstance(loss, Untrusted) or (loss.was_sent and not is_repeatable):
             return None
         return self.backoff.delay(attempt)

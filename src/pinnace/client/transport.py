@@ -27,6 +27,13 @@ class ConnectionLost(Exception):
         self.was_sent = was_sent
 
 
+class Untrusted(ConnectionLost):
+    """Somebody answered who cannot prove to be the server. To try again soon would not help."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, was_sent=False)
+
+
 class Stream(Protocol):
     """An answer that goes on. Iterate over it, and close it when done; closing twice is harmless."""
 

@@ -1,0 +1,123 @@
+"""What is known of one kind, kept encoded: memory close to wire size, and nobody shares what they read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+
+from pinnace.client.snapshots import Snapshot
+from pinnace.model.objects import Key, Object
+from pinnace.model.selectors import LabelSelector
+
+IndexFunction = Callable[[Object], Iterable[str]]
+"""The values under which an object is to be found. Asked again for the old object when it changes: a pure function."""
+
+_log = logging.getLogger(__name__)
+_Objects = list[Object]
+
+
+class Cache:
+    """The objects of one kind by key and by index. Every object that is read is decoded anew: change it as you like.
+
+    Only the informer that fills it writes to it.
+    """
+
+    def __init__(self) -> None:
+        self._by_namespace: dict[str, dict[str, Snapshot]] = {}
+        self._indexes: dict[str, tuple[IndexFunction, dict[str, set[Key]]]] = {}
+
+    def get(self, key: Key) -> Object | None:
+        found = self.snapshot(key)
+        return found.object if found is not None else None
+
+    def snapshot(self, key: Key) -> Snapshot | None:
+        """The object as it came, not decoded."""
+        return self._by_namespace.get(key.namespace, {}).get(key.name)
+
+    def list(self, *, namespace: str = "", labels: LabelSelector | None = None) -> _Objects:
+        """All objects, or those in one namespace, or those that a selector chooses."""
+        found = self.snapshots(namespace=namespace)
+        if labels is None or labels.matches_everything:
+            return [snapshot.object for snapshot in found]
+        return [snapshot.object for snapshot in found if labels.matches(snapshot.metadata.get("labels") or {})]
+
+    def snapshots(self, *, namespace: str = "") -> Iterator[Snapshot]:
+        if namespace:
+            return iter(list(self._by_namespace.get(namespace, {}).values()))
+        return iter([snapshot for some in self._by_namespace.values() for snapshot in some.values()])
+
+    def __iter__(self) -> Iterator[Key]:
+        return (snapshot.key for snapshot in self.snapshots())
+
+    def add_index(self, name: str, function: IndexFunction) -> None:
+        """Keep the objects findable by what `function` says of them. Asking twice for the same index is harmless."""
+        known = self._indexes.get(name)
+        if known is not None:
+            if known[0] is not function:
+                raise ValueError(f"there is another index named {name!r} already")
+            return
+        self._indexes[name] = (function, {})
+        for snapshot in self.snapshots():
+            self._enter(name, snapshot)
+
+    def by_index(self, name: str, value: str) -> _Objects:
+        """The objects for which the index's function gave this value."""
+        return [found.object for key in self.keys_by_index(name, value) if (found := self.snapshot(key)) is not None]
+
+    def keys_by_index(self, name: str, value: str) -> set[Key]:
+        return set(self._indexes[name][1].get(value, ()))
+
+    def __contains__(self, key: Key) -> bool:
+        return self.snapshot(key) is not None
+
+    def __len__(self) -> int:
+        return sum(len(some) for some in self._by_namespace.values())
+
+    # For the informer
+
+    def put(self, snapshot: Snapshot) -> None:
+        key = snapshot.key
+        if self._indexes:
+            self._leave(key)
+        self._by_namespace.setdefault(key.namespace, {})[key.name] = snapshot
+        for name in self._indexes:
+            self._enter(name, snapshot)
+
+    def remove(self, key: Key) -> None:
+        if self._indexes:
+            self._leave(key)
+        some = self._by_namespace.get(key.namespace)
+        if some is not None:
+            some.pop(key.name, None)
+            if not some:
+                del self._by_namespace[key.namespace]
+
+    def _enter(self, name: str, snapshot: Snapshot) -> None:
+        entries = self._indexes[name][1]
+        for value in self._values(name, snapshot):
+            entries.setdefault(value, set()).add(snapshot.key)
+
+    def _leave(self, key: Key) -> None:
+        old = self.snapshot(key)
+        if old is None:
+            return
+        for name, (_, entries) in self._indexes.items():
+            for value in self._values(name, old):
+                keys = entries.get(value)
+                if keys is not None:
+                    keys.discard(key)
+                    if not keys:
+                        del entries[value]
+
+    def _values(self, name: str, snapshot: Snapshot) -> Iterable[str]:
+        try:
+            return set(self._indexes[name][0](snapshot.object))
+        except Exception:
+            # One odd object must not keep the others from being known.
+            _log.exception("the index %s could not be computed for %s", name, snapshot.key)
+            return ()
+
+
+def owner_uids(obj: Object) -> Iterable[str]:
+    """An index by owner: the uids of all that an object belongs to."""
+    return [owner["uid"] for owner in obj["metadata"].get("ownerReferences") or () if owner.get("uid")]

@@ -1,0 +1,58 @@
+"""Finalizers: what must be cleaned up elsewhere before an object may go."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from pinnace.client.client import Client
+from pinnace.model import errors
+from pinnace.model.objects import Object, kind_of
+
+Cleanup = Callable[[Object], Awaitable[None]]
+
+
+def is_being_deleted(obj: Object) -> bool:
+    return bool(obj["metadata"].get("deletionTimestamp"))
+
+
+def has_finalizer(obj: Object, finalizer: str) -> bool:
+    return finalizer in (obj["metadata"].get("finalizers") or ())
+
+
+async def ensure_finalizer(client: Client, obj: Object, finalizer: str) -> Object:
+    """The object with the finalizer on it. Raises Conflict if it has changed: the next reconcile sees it as it is."""
+    if has_finalizer(obj, finalizer):
+        return obj
+    return await _write(client, obj, [*(obj["metadata"].get("finalizers") or ()), finalizer])
+
+
+async def remove_finalizer(client: Client, obj: Object, finalizer: str) -> None:
+    """Let the object go, as far as this finalizer holds it. One that is gone already is no error."""
+    if not has_finalizer(obj, finalizer):
+        return
+    left = [name for name in obj["metadata"]["finalizers"] if name != finalizer]
+    try:
+        await _write(client, obj, left)
+    except errors.NotFound:
+        return
+
+
+async def finalize(client: Client, obj: Object, finalizer: str, cleanup: Cleanup) -> Object | None:
+    """Put the finalizer on an object that lives; clean up after one that is being deleted, then let it go.
+
+    Returns the object to go on with, or None if it is on its way out and there is nothing more to do. `cleanup` may
+    be called again if it fails or its success cannot be recorded: it must not mind what is gone already.
+    """
+    if not is_being_deleted(obj):
+        return await ensure_finalizer(client, obj, finalizer)
+    if has_finalizer(obj, finalizer):
+        await cleanup(obj)
+        await remove_finalizer(client, obj, finalizer)
+    return None
+
+
+async def _write(client: Client, obj: Object, finalizers: list[str]) -> Object:
+    metadata = obj["metadata"]
+    # With the version: a list is replaced whole, and another's finalizer must not be lost.
+    patch = {"metadata": {"finalizers": finalizers, "resourceVersion": metadata["resourceVersion"]}}
+    return await client.patch(kind_of(obj), metadata["name"], patch, namespace=metadata.get("namespace", ""))

@@ -1,0 +1,171 @@
+"""One of several equal processes works, the others stand by: elected on a Lease, which is given back at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from pinnace.client.client import Client
+from pinnace.client.credentials import NoCredentials
+from pinnace.client.transport import ConnectionLost
+from pinnace.model import errors
+from pinnace.model.clock import to_rfc3339_micro
+from pinnace.model.objects import Object
+
+_log = logging.getLogger(__name__)
+_LEASE = "coordination.k8s.io/v1/Lease"
+
+
+class LeaseLost(Exception):
+    """Another may be leading now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How long a lease lasts, how long its holder tries to renew it before it gives up, and how often."""
+
+    lease_seconds: float = 15.0
+    renew_seconds: float = 10.0
+    retry_seconds: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not self.lease_seconds > self.renew_seconds > self.retry_seconds > 0:
+            raise ValueError("a lease must last longer than one tries to renew it, and that longer than one try")
+
+
+class LeaderElection:
+    """A candidate for one Lease."""
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        *,
+        namespace: str = "",
+        identity: str = "",
+        terms: Terms | None = None,
+    ) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._name = name
+        self._namespace = namespace or client.namespace
+        self.identity = identity or f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
+        self._terms = terms or Terms()
+        self._seen: Object = {}
+        self._seen_at = 0.0
+        self.is_leader = False
+
+    async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do `work` whenever this one leads, until it is done or this is cancelled.
+
+        When the lease cannot be renewed, the work is cancelled before another can lead, and begun anew when this one
+        leads again. At the end the lease is given back, so that another need not wait for it to run out.
+        """
+        while True:
+            await self._acquire()
+            try:
+                await self._work_while_leading(work)
+                return
+            except LeaseLost:
+                _log.warning("%s no longer leads %s/%s", self.identity, self._namespace, self._name)
+            finally:
+                if self.is_leader:
+                    await self._release()
+
+    async def _work_while_leading(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                renewing = group.create_task(self._renew())
+                await work()
+                renewing.cancel()
+        except* LeaseLost as lost:
+            rest = lost.split(LeaseLost)[1]
+            if rest is not None:
+                raise rest from None
+            raise LeaseLost from None
+
+    async def _acquire(self) -> None:
+        while not await self._try_once():
+            await self._clock.sleep(self._terms.retry_seconds)
+        _log.info("%s leads %s/%s", self.identity, self._namespace, self._name)
+
+    async def _renew(self) -> None:
+        renewed = self._clock.monotonic()
+        while True:
+            await self._clock.sleep(self._terms.retry_seconds)
+            if await self._try_once():
+                renewed = self._clock.monotonic()
+            elif self._holder() != self.identity or self._clock.monotonic() - renewed >= self._terms.renew_seconds:
+                self.is_leader = False
+                raise LeaseLost
+
+    async def _try_once(self) -> bool:
+        """Take the lease or renew it; false if another holds it, or nobody could be asked."""
+        try:
+            async with asyncio.timeout(self._terms.renew_seconds):
+                lease = await self._client.get_or_none(_LEASE, self._name, namespace=self._namespace)
+                self._observe(lease)
+                if lease is not None and not self._is_free(lease):
+                    return False
+                written = self._taken(lease)
+                if lease is None:
+                    lease = await self._client.create(written)
+                else:
+                    lease = await self._client.update(written)
+        except (errors.Conflict, errors.AlreadyExists):
+            return False  # Another was faster.
+        except (errors.ApiError, ConnectionLost, NoCredentials, TimeoutError) as error:
+            _log.warning("the lease %s/%s cannot be renewed: %s", self._namespace, self._name, error)
+            return False
+        self._observe(lease)
+        self.is_leader = True
+        return True
+
+    def _observe(self, lease: Object | None) -> None:
+        # The age of a lease is measured from when it was seen to change: the clocks of others may be wrong.
+        spec = (lease or {}).get("spec") or {}
+        if spec != self._seen:
+            self._seen, self._seen_at = spec, self._clock.monotonic()
+
+    def _holder(self) -> str:
+        return str(self._seen.get("holderIdentity") or "")
+
+    def _is_free(self, lease: Object) -> bool:
+        spec = lease.get("spec") or {}
+        holder = spec.get("holderIdentity") or ""
+        if holder in ("", self.identity):
+            return True
+        lasts = float(spec.get("leaseDurationSeconds") or 0)
+        return self._clock.monotonic() - self._seen_at >= lasts
+
+    def _taken(self, lease: Object | None) -> Object:
+        now = to_rfc3339_micro(self._clock.now())
+        spec = dict((lease or {}).get("spec") or {})
+        if spec.get("holderIdentity") != self.identity:
+            spec["acquireTime"] = now
+            spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + (1 if lease is not None else 0)
+        spec |= {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": int(self._terms.lease_seconds),
+            "renewTime": now,
+        }
+        if lease is not None:
+            return {**lease, "spec": spec}
+        metadata = {"name": self._name, "namespace": self._namespace}
+        return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+
+    async def _release(self) -> None:
+        self.is_leader = False
+        try:
+            lease = await self._client.get(_LEASE, self._name, namespace=self._namespace)
+            if lease["spec"].get("holderIdentity") != self.identity:
+                return
+            lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
+            await self._client.update(lease)
+        except (errors.ApiError, ConnectionLost, NoCredentials) as error:
+            _log.warning("the lease %s/%s was not given back: %s", self._namespace, self._name, error)

@@ -1,0 +1,138 @@
+"""Runs controllers over shared informers: one process, one set of watches, one leader if it is asked for.
+
+    manager = Manager(client, name="website")
+    manager.add(Controller("website", reconcile).for_("example.com/v1/Website"))
+    await manager.run()                      # until cancelled
+
+Write through `manager.client`: then no cache of the manager ever shows an object older than what was written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from pinnace.client.client import Client
+from pinnace.client.mapping import KindName
+from pinnace.reconcile.cache import Cache
+from pinnace.reconcile.controller import Controller
+from pinnace.reconcile.events import EventRecorder
+from pinnace.reconcile.informer import Informer, Informers
+from pinnace.reconcile.leader import LeaderElection
+from pinnace.reconcile.metrics import Metrics
+
+
+class Manager:
+    """Controllers, and what they share."""
+
+    def __init__(self, client: Client, *, name: str = "pinnace", leader: LeaderElection | None = None) -> None:
+        """With a `leader` the controllers work only while it leads; the caches are kept warm meanwhile."""
+        self.name = name
+        self.informers = Informers(client)
+        self.client = client.telling(self.informers.note_write)
+        self.metrics = Metrics()
+        self.recorder = EventRecorder(client, name)
+        self._leader = leader
+        self._controllers: list[Controller] = []
+        self._working: asyncio.TaskGroup | None = None
+        if leader is not None:
+            self.metrics.gauge(
+                "leader_election_master_status",
+                "Gauge of if the reporting system is master of the relevant lease",
+                lambda: [((("name", name),), float(leader.is_leader))],
+            )
+
+    def add(self, controller: Controller) -> Controller:
+        """Run a controller with the others; at once, if they run already."""
+        controller.attach(self)
+        self._controllers.append(controller)
+        if self._working is not None:
+            self._working.create_task(self._run_one(controller))
+        return controller
+
+    def informer(
+        self,
+        kind: KindName,
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        metadata_only: bool = False,
+    ) -> Informer:
+        """The informer of a scope, shared with all who ask for the same."""
+        return self.informers.get(kind, namespace=namespace, labels=labels, fields=fields, metadata_only=metadata_only)
+
+    def cache(
+        self,
+        kind: KindName,
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        metadata_only: bool = False,
+    ) -> Cache:
+        """What is known of a kind, without asking the server. Ask for it before `run`, or it is empty at first."""
+        return self.informer(kind, namespace=namespace, labels=labels, fields=fields, metadata_only=metadata_only).cache
+
+    @property
+    def controllers(self) -> list[Controller]:
+        return list(self._controllers)
+
+    async def run(self) -> None:
+        """Work until cancelled. Then what has been begun is finished, the lease given back, and the watches closed."""
+        async with asyncio.TaskGroup() as group:
+            background = [group.create_task(self.informers.run()), group.create_task(self.recorder.run())]
+            try:
+                if self._leader is not None:
+                    await self._leader.lead(self._work)
+                else:
+                    await self._work()
+            finally:
+                for task in background:
+                    task.cancel()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Manager]:
+        """Run within a block, from when the caches are full to a clean stop."""
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(self.run())
+            try:
+                await self.informers.synced()
+                yield self
+            finally:
+                task.cancel()
+
+    async def settle(self) -> None:
+        """Return when there is nothing left to do: every cache has what the server has, and every queue is empty.
+
+        What is for later (a requeue, a retry) is not waited for. Meant for tests, whose writes it takes into account.
+        """
+        while True:
+            for controller in self._controllers:
+                await controller.queue.idle()
+            await self.recorder.idle()
+            before = self._activity()
+            for informer in self.informers:
+                await informer.catch_up()
+            if self._activity() == before and all(controller.queue.is_idle for controller in self._controllers):
+                return
+
+    def _activity(self) -> int:
+        return sum(informer.heard for informer in self.informers) + sum(
+            controller.queue.added for controller in self._controllers
+        )
+
+    async def _work(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._working = group
+                for controller in self._controllers:
+                    group.create_task(self._run_one(controller))
+                await asyncio.get_running_loop().create_future()  # Controllers may join later: only a cancel ends it.
+        finally:
+            self._working = None
+
+    async def _run_one(self, controller: Controller) -> None:
+        await self.informers.synced()  # A reconcile that saw half of a cache would undo what it does not see.
+        await controller.run()

@@ -1,0 +1,139 @@
+"""What the loops count, under the names that dashboards for controller-runtime already know."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+
+Labels = tuple[tuple[str, str], ...]
+Gauge = Callable[[], Iterable[tuple[Labels, float]]]
+
+_RECONCILE_SECONDS = (
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5,
+    1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60,
+)  # fmt: skip
+_QUEUE_SECONDS = (1e-8, 1e-7, 1e-6, 9.999999999999999e-06, 9.999999999999999e-05, 0.001, 0.01, 0.1, 1, 10, 100, 1000)
+
+RECONCILES = "controller_runtime_reconcile_total"
+ERRORS = "controller_runtime_reconcile_errors_total"
+TERMINAL_ERRORS = "controller_runtime_terminal_reconcile_errors_total"
+RECONCILE_SECONDS = "controller_runtime_reconcile_time_seconds"
+QUEUE_ADDS = "workqueue_adds_total"
+QUEUE_RETRIES = "workqueue_retries_total"
+QUEUE_SECONDS = "workqueue_queue_duration_seconds"
+WORK_SECONDS = "workqueue_work_duration_seconds"
+
+_HELP = {
+    RECONCILES: "Total number of reconciliations per controller",
+    ERRORS: "Total number of reconciliation errors per controller",
+    TERMINAL_ERRORS: "Total number of terminal reconciliation errors per controller",
+    RECONCILE_SECONDS: "Length of time per reconciliation per controller",
+    QUEUE_ADDS: "Total number of adds handled by workqueue",
+    QUEUE_RETRIES: "Total number of retries handled by workqueue",
+    QUEUE_SECONDS: "How long in seconds an item stays in workqueue before being requested",
+    WORK_SECONDS: "How long in seconds processing an item from workqueue takes.",
+}
+
+
+class _Histogram:
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+
+class Metrics:
+    """Counters, histograms and gauges of one process; `text` is what Prometheus reads."""
+
+    def __init__(self) -> None:
+        self._counters: dict[str, dict[Labels, float]] = {}
+        self._histograms: dict[str, dict[Labels, _Histogram]] = {}
+        self._gauges: dict[str, tuple[str, list[Gauge]]] = {}
+
+    def count(self, name: str, labels: Labels) -> None:
+        counter = self._counters.setdefault(name, {})
+        counter[labels] = counter.get(labels, 0.0) + 1
+
+    def observe(self, name: str, labels: Labels, value: float) -> None:
+        histograms = self._histograms.setdefault(name, {})
+        histogram = histograms.get(labels)
+        if histogram is None:
+            bounds = _RECONCILE_SECONDS if name == RECONCILE_SECONDS else _QUEUE_SECONDS
+            histogram = histograms[labels] = _Histogram(bounds)
+        histogram.observe(value)
+
+    def gauge(self, name: str, help: str, read: Gauge) -> None:
+        """Ask `read` whenever the metrics are read; several may share a name."""
+        self._gauges.setdefault(name, (help, []))[1].append(read)
+
+    def value(self, name: str, **labels: str) -> float:
+        """One counter or gauge, for tests and for those who look inside."""
+        wanted = tuple(labels.items())
+        if name in self._counters:
+            return self._counters[name].get(wanted, 0.0)
+        reads = self._gauges[name][1] if name in self._gauges else ()
+        return next((value for read in reads for found, value in read() if found == wanted), 0.0)
+
+    def text(self) -> str:
+        """Everything in Prometheus' text format."""
+        return "\n".join(self._lines()) + "\n"
+
+    def _lines(self) -> Iterator[str]:
+        for name, counter in sorted(self._counters.items()):
+            yield from _head(name, _HELP.get(name, name), "counter")
+            for labels, value in sorted(counter.items()):
+                yield f"{name}{_shown(labels)} {_number(value)}"
+        for name, histograms in sorted(self._histograms.items()):
+            yield from _head(name, _HELP.get(name, name), "histogram")
+            for labels, histogram in sorted(histograms.items(), key=lambda pair: pair[0]):
+                total = 0
+                for bound, count in zip((*histogram.bounds, None), histogram.counts, strict=True):
+                    total += count
+                    le = "+Inf" if bound is None else _number(bound)
+                    yield f"{name}_bucket{_shown((*labels, ('le', le)))} {total}"
+                yield f"{name}_sum{_shown(labels)} {histogram.sum}"
+                yield f"{name}_count{_shown(labels)} {total}"
+        for name, (help, reads) in sorted(self._gauges.items()):
+            yield from _head(name, help, "gauge")
+            for read in reads:
+                for labels, value in read():
+                    yield f"{name}{_shown(labels)} {_number(value)}"
+
+
+class QueueMetrics:
+    """What goes through one controller's queue."""
+
+    def __init__(self, metrics: Metrics, controller: str) -> None:
+        self._metrics = metrics
+        self._labels = (("name", controller), ("controller", controller))
+
+    def added(self) -> None:
+        self._metrics.count(QUEUE_ADDS, self._labels)
+
+    def retried(self) -> None:
+        self._metrics.count(QUEUE_RETRIES, self._labels)
+
+    def taken(self, waited: float) -> None:
+        self._metrics.observe(QUEUE_SECONDS, self._labels, waited)
+
+    def finished(self, worked: float) -> None:
+        self._metrics.observe(WORK_SECONDS, self._labels, worked)
+
+
+def _head(name: str, help: str, type: str) -> Iterator[str]:
+    yield f"# HELP {name} {help}"
+    yield f"# TYPE {name} {type}"
+
+
+def _shown(labels: Labels) -> str:
+    escaped = ((name, value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")) for name, value in labels)
+    inner = ",".join(f'{name}="{value}"' for name, value in escaped)
+    return f"{{{inner}}}" if inner else ""
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else repr(value)

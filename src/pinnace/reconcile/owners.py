@@ -1,0 +1,48 @@
+"""Owner references: whose an object is, so that it goes when its owner goes."""
+
+from __future__ import annotations
+
+from pinnace.model.objects import Kind, Object, kind_of
+
+
+def owner_reference(owner: Object, *, controller: bool = True, block_deletion: bool = True) -> Object:
+    """What an object that belongs to `owner` says of it."""
+    metadata = owner["metadata"]
+    kind = kind_of(owner)
+    reference: Object = {"apiVersion": kind.api_version, "kind": kind.name, "name": metadata["name"]}
+    reference["uid"] = metadata["uid"]
+    if controller:
+        reference["controller"] = True
+    if block_deletion:
+        reference["blockOwnerDeletion"] = True
+    return reference
+
+
+def set_owner(obj: Object, owner: Object) -> None:
+    """Make `obj` belong to `owner`, which controls it. Raises ValueError if another does, or if it could not work."""
+    owner_namespace = owner["metadata"].get("namespace", "")
+    if owner_namespace and obj["metadata"].get("namespace", "") != owner_namespace:
+        raise ValueError(
+            f"{obj['kind']} {obj['metadata'].get('name')} cannot belong to {owner['kind']} "
+            f"{owner_namespace}/{owner['metadata']['name']}: owners must be in the same namespace, or in none"
+        )
+    references = obj["metadata"].setdefault("ownerReferences", [])
+    wanted = owner_reference(owner)
+    present = controller_of(obj)
+    if present is not None and present.get("uid") != wanted["uid"]:
+        raise ValueError(
+            f"{obj['kind']} {obj['metadata'].get('name')} is controlled by {present['kind']} {present['name']} already"
+        )
+    references[:] = [known for known in references if known.get("uid") != wanted["uid"]] + [wanted]
+
+
+def controller_of(obj: Object) -> Object | None:
+    """The owner reference of the one that controls an object, or None."""
+    references = obj["metadata"].get("ownerReferences") or ()
+    return next((known for known in references if known.get("controller")), None)
+
+
+def is_of_kind(reference: Object, kind: Kind) -> bool:
+    """Whether a reference is to this kind, in whatever version."""
+    named = Kind.parse(reference.get("apiVersion", ""), reference.get("kind", ""))
+    return (named.group, named.name) == (kind.group, kind.name)

@@ -1,0 +1,240 @@
+"""A cache that is like the server's own state, and ahead of the watch where this process has written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.server.in_process import config_map
+
+from pinnace.client.client import Client
+from pinnace.client.snapshots import Snapshot
+from pinnace.model.objects import Key, Object
+from pinnace.model.selectors import label_selector
+from pinnace.reconcile.cache import owner_uids
+from pinnace.reconcile.informer import Informer, Informers, is_older
+
+KIND = "v1/ConfigMap"
+
+
+@asynccontextmanager
+async def following(informers: Informers) -> AsyncIterator[None]:
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(informers.run())
+        await asyncio.wait_for(informers.synced(), 5)
+        yield
+        task.cancel()
+
+
+class Told:
+    """Notes what an informer tells."""
+
+    def __init__(self, informer: Informer) -> None:
+        self.changes: list[str] = []
+        self.leave = informer.on_change(self._hear)
+
+    def _hear(self, old: Snapshot | None, new: Snapshot | None) -> None:
+        what = "-" if new is None else "+" if old is None else "~"
+        key = (new or old).key  # type: ignore[union-attr]
+        self.changes.append(f"{what}{key.name}")
+
+
+async def test_the_cache_has_what_exists_and_follows_what_happens(client: Client) -> None:
+    informers = Informers(client)
+    informer = informers.get(KIND, namespace="default")
+    told = Told(informer)
+    await client.create(config_map("a"))
+    async with following(informers):
+        assert Key("default", "a") in informer.cache
+        await client.create(config_map("b", {"colour": "blue"}))
+        await client.patch(KIND, "b", {"data": {"colour": "red"}})
+        await client.delete(KIND, "a")
+        await informer.catch_up()
+        assert told.changes == ["+a", "+b", "~b", "-a"]
+        assert [obj["data"] for obj in informer.cache.list()] == [{"colour": "red"}]
+
+
+async def test_equal_scopes_share_one_watch(client: Client) -> None:
+    informers = Informers(client)
+    assert informers.get(KIND) is informers.get(("", "v1", "ConfigMap"))
+    assert informers.get(KIND) is not informers.get(KIND, labels="a=b")
+    async with following(informers):
+        late = informers.get("v1/Namespace")
+        await asyncio.wait_for(late.synced(), 5)
+        assert Key("", "default") in late.cache
+        assert late.namespaced is False
+
+
+async def test_a_late_handler_is_told_of_what_is_known(client: Client) -> None:
+    informers = Informers(client)
+    informer = informers.get(KIND, namespace="default")
+    await client.create(config_map("a"))
+    async with following(informers):
+        told = Told(informer)
+        assert told.changes == ["+a"]
+        told.leave()
+        await client.create(config_map("b"))
+        await informer.catch_up()
+        assert told.changes == ["+a"]
+
+
+async def test_a_handler_that_fails_does_not_stop_the_others(client: Client) -> None:
+    informers = Informers(client)
+    informer = informers.get(KIND, namespace="default")
+
+    def fail(old: Snapshot | None, new: Snapshot | None) -> None:
+        raise RuntimeError("sorry")
+
+    informer.on_change(fail)
+    told = Told(informer)
+    async with following(informers):
+        await client.create(config_map("a"))
+        await client.create(config_map("b"))
+        await informer.catch_up()
+        assert told.changes == ["+a", "+b"]
+
+
+async def test_what_is_read_belongs_to_the_reader(client: Client) -> None:
+    informers = Informers(client)
+    cache = informers.get(KIND, namespace="default").cache
+    await client.create(config_map("a", {"colour": "blue"}))
+    async with following(informers):
+        read = cache.get(Key("default", "a"))
+        assert read is not None
+        read["data"]["colour"] = "spoilt"
+        again = cache.get(Key("default", "a"))
+        assert again is not None
+        assert again["data"] == {"colour": "blue"}
+
+
+async def test_indexes_find_and_follow_changes(client: Client) -> None:
+    informers = Informers(client)
+    informer = informers.get(KIND, namespace="default")
+    cache = informer.cache
+
+    def colour(obj: Object) -> list[str]:
+        return [obj["data"]["colour"]]  # Fails for those without.
+
+    await client.create(config_map("a", {"colour": "blue"}))
+    await client.create(config_map("odd"))
+    async with following(informers):
+        cache.add_index("colour", colour)
+        cache.add_index("owner", owner_uids)
+        cache.add_index("colour", colour)
+        assert cache.keys_by_index("colour", "blue") == {Key("default", "a")}
+        await client.patch(KIND, "a", {"data": {"colour": "red"}})
+        await informer.catch_up()
+        assert cache.by_index("colour", "blue") == []
+        assert [obj["metadata"]["name"] for obj in cache.by_index("colour", "red")] == ["a"]
+        await client.delete(KIND, "a")
+        await informer.catch_up()
+        assert cache.by_index("colour", "red") == []
+    with pytest.raises(ValueError, match="another index"):
+        cache.add_index("colour", owner_uids)
+
+
+async def test_scopes_choose_by_label_and_metadata_can_be_had_alone(client: Client) -> None:
+    informers = Informers(client)
+    chosen = informers.get(KIND, labels="tier=front", metadata_only=True)
+    await client.create(config_map("a", {"big": "x"}, labels={"tier": "front"}))
+    await client.create(config_map("b"))
+    async with following(informers):
+        (only,) = chosen.cache.list(labels=label_selector("tier in (front, back)"))
+        assert only["metadata"]["name"] == "a"
+        assert "data" not in only
+        await client.patch(KIND, "a", {"metadata": {"labels": {"tier": "back"}}})
+        await chosen.catch_up()
+        assert len(chosen.cache) == 0
+
+
+class Held(Informer):
+    """An informer that hears nothing until it is let: a watch that lags behind."""
+
+    def __init__(self, client: Client, scope_of: Informer) -> None:
+        super().__init__(client, scope_of.scope)
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def _hear(self, event: object) -> None:
+        await self.gate.wait()
+        await super()._hear(event)  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def lagging(client: Client) -> AsyncIterator[tuple[Client, Held, Told]]:
+    """A client whose writes are noted, and an informer that has heard of none of them yet."""
+    informer = Held(client, Informers(client).get(KIND, namespace="default"))
+    told = Told(informer)
+    writer = client.telling(lambda served, key, answer: informer.note_write(key, answer))
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(informer.run())
+        await asyncio.wait_for(informer.synced(), 5)
+        told.changes.clear()
+        informer.gate.clear()
+        yield writer, informer, told
+        task.cancel()
+
+
+async def test_own_writes_are_seen_before_the_watch_tells_of_them(client: Client) -> None:
+    await client.create(config_map("old"))
+    async with lagging(client) as (writer, informer, told):
+        await writer.create(config_map("new", {"colour": "blue"}))
+        await writer.patch(KIND, "new", {"data": {"colour": "red"}})
+        await writer.delete(KIND, "old")
+        cached = informer.cache.get(Key("default", "new"))
+        assert cached is not None
+        assert cached["data"] == {"colour": "red"}
+        assert Key("default", "old") not in informer.cache
+        assert told.changes == []
+        informer.gate.set()
+        await informer.catch_up()
+        assert told.changes == ["+new", "~new", "-old"]
+        assert [key.name for key in informer.cache] == ["new"]
+        assert informer._own == {}
+
+
+async def test_a_watch_that_lags_does_not_bring_back_what_was_before(client: Client) -> None:
+    async with lagging(client) as (writer, informer, told):
+        await client.create(config_map("a", {"colour": "blue"}))
+        await writer.patch(KIND, "a", {"data": {"colour": "red"}})
+        seen = []
+        informer.on_change(lambda old, new: seen.append(informer.cache.get(Key("default", "a"))))
+        informer.gate.set()
+        await informer.catch_up()
+        assert [obj and obj["data"]["colour"] for obj in seen] == ["red", "red", "red"]
+        assert told.changes == ["+a", "~a"]
+
+
+async def test_what_another_has_deleted_since_does_not_come_back(client: Client) -> None:
+    informers = Informers(client)
+    informer = informers.get(KIND, namespace="default")
+    async with following(informers):
+        made = await client.create(config_map("a"))
+        await client.delete(KIND, "a")
+        await client.create(config_map("last"))
+        await informer.catch_up()
+        informer.note_write(Key("default", "a"), made)  # The answer to the write was slow.
+        assert [key.name for key in informer.cache] == ["last"]
+
+
+async def test_what_was_deleted_and_made_anew_is_there(client: Client) -> None:
+    await client.create(config_map("a", {"life": "first"}))
+    async with lagging(client) as (writer, informer, told):
+        await writer.delete(KIND, "a")
+        await writer.create(config_map("a", {"life": "second"}))
+        informer.gate.set()
+        await informer.catch_up()
+        cached = informer.cache.get(Key("default", "a"))
+        assert cached is not None
+        assert cached["data"] == {"life": "second"}
+        assert told.changes == ["-a", "+a"]
+        assert informer._own == {}
+
+
+@pytest.mark.parametrize(("older", "newer"), [("9", "10"), ("", "1"), ("99", "100"), ("101", "102")])
+def test_versions_are_ordered_as_numbers(older: str, newer: str) -> None:
+    assert is_older(older, newer)
+    assert not is_older(newer, older)
+    assert not is_older(newer, newer)
