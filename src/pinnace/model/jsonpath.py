@@ -1,0 +1,439 @@
+"""JSONPath as kubectl and the printer columns of custom resources use it, compiled to functions.
+
+Beyond Kubernetes a path may end in a function. Both are read by Kubernetes as fields that are not there, so that such a
+column is merely empty on a real cluster:
+
+- `.length()` counts: the entries of the array or map that a plain path leads to, or all that a path with a wildcard,
+  a slice or a filter finds. `.spec.rules.length()`, `.status.conditions[?(@.status=="True")].length()`
+- `.join()` joins with commas what `.length()` would count; `.join(/)` with what stands between the brackets, where a
+  backslash must precede a space, and each of `. , [ ] $ @ { }`. `.spec.hosts.join(\\,\\ )`
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from pinnace.model.objects import Object
+from pinnace.schema import gotext
+from pinnace.schema.faults import go_float, go_json
+from pinnace.schema.times import canonical_time
+
+Find = Callable[[Any], list[Any]]
+"""All that a path finds in a value. Raises JsonPathError where the path does not fit the value."""
+Cell = Callable[[Object, datetime], Any]
+Since = Callable[[str, datetime], str]
+"""How long ago a moment was, as kubectl's users read it: 5m."""
+
+_Step = Callable[[list[Any]], list[Any]]
+
+_ENDS_A_NAME = frozenset(" \t\r\n.,[]$@{}")
+_KEY = re.compile(r"'([^']*)'")
+_SLICE = re.compile(r"(-?[0-9]*)(:-?[0-9]*)?(:-?[0-9]*)?")
+_COMPARISON = re.compile(r"([^!<>=]+)([!<>=]+)(.+)", re.DOTALL)
+_NUMBER = re.compile(r"[+-]?[0-9.]*")
+_FUNCTION = re.compile(r"(length|join)\((.*)\)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+
+
+class JsonPathError(ValueError):
+    """The path cannot be read, or it asks something of a value that the value does not have."""
+
+
+class _Path:
+    """A row of steps, and whether it leads to one place at most."""
+
+    def __init__(self) -> None:
+        self.steps: list[_Step] = []
+        self.is_plain = True
+
+    def find(self, value: Any) -> list[Any]:
+        found = [value]
+        for step in self.steps:
+            found = step(found)
+        return found
+
+
+@lru_cache(maxsize=4096)
+def compile_path(path: str) -> Find:
+    """The function for a path such as `.status.conditions[?(@.type=="Ready")].status`. Raises JsonPathError."""
+    return _Reader(path).path().find
+
+
+def column(path: str, type: str, *, since: Since) -> Cell:
+    """What stands in a printer column of this type, or None. Raises JsonPathError if the path cannot be read."""
+    find = compile_path(path)
+
+    def cell(obj: Object, now: datetime) -> Any:
+        try:
+            found = find(obj)
+        except JsonPathError:
+            return None
+        return _cell(type, found[0], now, since) if found else None
+
+    return cell
+
+
+def _cell(type: str, value: Any, now: datetime, since: Since) -> Any:
+    match type:
+        case "string":
+            return "<no value>" if value is None else text_of(value)
+        case "integer" if value.__class__ in (int, float):
+            return int(value)
+        case "number" if value.__class__ in (int, float):
+            return int(value) if value.__class__ is float and value.is_integer() else value
+        case "boolean" if value.__class__ is bool:
+            return value
+        case "date" if value.__class__ is str:
+            try:
+                return since("" if value == "null" else value and canonical_time(value), now)
+            except ValueError:
+                return "<invalid>"
+    return None
+
+
+def text_of(value: Any) -> str:
+    """A value as it is printed: objects and arrays as JSON, the rest plain."""
+    if isinstance(value, str):
+        return value
+    return go_float(value) if isinstance(value, float) else go_json(value)
+
+
+def fields_of(path: str) -> tuple[str, ...]:
+    """The fields of a simple path, as the scale subresource uses it: .spec.replicas."""
+    return tuple(path.removeprefix(".").split("."))
+
+
+def value_at(obj: Object, fields: Sequence[str]) -> Any:
+    """What is there, or None. Raises JsonPathError, in Go's words, where something on the way has no fields."""
+    here: Any = obj
+    for number, field in enumerate(fields):
+        if here is None:
+            return None
+        if here.__class__ is not dict:
+            raise _wrong_type(fields[: number + 1], here, "map[string]interface{}")
+        if field not in here:
+            return None
+        here = here[field]
+    return here
+
+
+def integer_at(obj: Object, fields: Sequence[str]) -> int | None:
+    """The integer there, or None where nothing is. Raises JsonPathError, in Go's words, for anything else."""
+    value = value_at(obj, fields)
+    if value is not None and value.__class__ is not int:
+        raise _wrong_type(fields, value, "int64")
+    return None if value is None else int(value)
+
+
+def text_at(obj: Object, fields: Sequence[str]) -> str | None:
+    """The string there, or None where nothing is. Raises JsonPathError, in Go's words, for anything else."""
+    value = value_at(obj, fields)
+    if value is not None and value.__class__ is not str:
+        raise _wrong_type(fields, value, "string")
+    return None if value is None else str(value)
+
+
+def _wrong_type(fields: Sequence[str], found: Any, wanted: str) -> JsonPathError:
+    told = f"{gotext.shown(found)} is of the type {gotext.type_name(found)}, expected {wanted}"
+    return JsonPathError(f".{'.'.join(fields)} accessor error: {told}")
+
+
+def put_at(obj: Object, fields: Sequence[str], value: Any) -> None:
+    """Puts the value there, with all that is missing on the way. None removes what is there."""
+    here = obj
+    for field in fields[:-1]:
+        if value is None and field not in here:
+            return
+        here = here.setdefault(field, {})
+    if value is None:
+        here.pop(fields[-1], None)
+    else:
+        here[fields[-1]] = value
+
+
+class _Reader:
+    """Reads one path from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._path = _Path()
+
+    def path(self) -> _Path:
+        text = self._text
+        while self._at < len(text):
+            character = text[self._at]
+            if text.startswith("[?(", self._at):
+                self._filter()
+            elif text.startswith("..", self._at):
+                self._descent()
+            elif character in " @$":
+                self._at += 1
+            elif character == "[":
+                self._brackets()
+            elif character in "\"'":
+                self._quoted(character)
+            elif character == ".":
+                self._at += 1
+                self._field()
+            elif character in "+-" or character.isdigit():
+                self._number()
+            elif character == "_" or character.isalpha():
+                self._word()
+            elif character in "\r\n":
+                raise JsonPathError("unclosed action")
+            else:
+                raise JsonPathError(f"unrecognized character in action: U+{ord(character):04X} '{character}'")
+        return self._path
+
+    def _step(self, step: _Step, *, is_plain: bool = False) -> None:
+        self._path.steps.append(step)
+        self._path.is_plain &= is_plain
+
+    def _name(self) -> str:
+        start = self._at
+        while self._at < len(self._text) and self._text[self._at] not in _ENDS_A_NAME:
+            self._at += 2 if self._text[self._at] == "\\" else 1
+        return self._text[start : self._at]
+
+    def _field(self) -> None:
+        written = self._name()
+        name = written.replace("\\", "")
+        if name == "*":
+            self._step(_wildcard)
+        elif (function := _FUNCTION.fullmatch(name)) and self._at >= len(self._text):
+            self._call(function[1], function[2])
+        else:
+            self._step(_field_step(name), is_plain=True)
+
+    def _call(self, name: str, separator: str) -> None:
+        if name == "length" and separator:
+            self._step(_field_step(f"length({separator})"), is_plain=True)
+        elif name == "length":
+            self._step(_counting(is_plain=self._path.is_plain))
+        else:
+            self._step(_joining(separator or ",", is_plain=self._path.is_plain))
+
+    def _descent(self) -> None:
+        if self._path.steps and self._path.steps[-1] is _everything:
+            raise JsonPathError("invalid multiple recursive descent")
+        self._at += 2
+        self._step(_everything)
+        following = self._text[self._at : self._at + 1]
+        if following == "_" or following.isalnum():
+            self._field()
+
+    def _quoted(self, quote: str) -> None:
+        end = self._at + 1
+        while not (self._text.startswith(quote, end) and self._text[end - 1] != "\\"):
+            end += 1
+            if end >= len(self._text):
+                raise JsonPathError("unterminated quoted string")
+        written = self._text[self._at + 1 : end]
+        literal = _ESCAPE.sub(lambda found: _ESCAPED.get(found[1], found[1]), written)
+        self._at = end + 1
+        self._step(lambda found: [literal])
+
+    def _number(self) -> None:
+        found = _NUMBER.match(self._text, self._at)
+        assert found is not None
+        self._at = found.end()
+        try:
+            number = float(found[0]) if "." in found[0] else int(found[0])
+        except ValueError:
+            raise JsonPathError(f"cannot parse number {found[0]}") from None
+        self._step(lambda found: [number] * len(found))
+
+    def _word(self) -> None:
+        word = self._name()
+        if word in ("true", "false"):
+            self._step(lambda found: [word == "true"] * len(found))
+        else:
+            self._step(_failing(f"unrecognized identifier {word}"))
+
+    def _brackets(self) -> None:
+        end = self._text.find("]", self._at)
+        if end < 0:
+            raise JsonPathError("unterminated array")
+        inside = self._text[self._at + 1 : end]
+        self._at = end + 1
+        parts = inside.split(",")
+        if len(parts) > 1:
+            options = [_Reader(f"[{part.strip(' ')}]").path().find for part in parts]
+            self._step(lambda found: [value for option in options for each in found for value in option(each)])
+        elif key := _KEY.fullmatch(inside):
+            below = _Reader(f".{key[1]}").path()
+            self._path.steps += below.steps
+            self._path.is_plain &= below.is_plain
+        else:
+            self._slice(":" if inside == "*" else inside)
+
+    def _slice(self, inside: str) -> None:
+        found = _SLICE.fullmatch(inside)
+        if found is None:
+            raise JsonPathError(f"invalid array index {inside}")
+        try:
+            bounds = [
+                int(part) if part else None for part in (group.lstrip(":") if group else "" for group in found.groups())
+            ]
+        except ValueError:
+            raise JsonPathError(f"array index {inside} is not a number") from None
+        is_index = found[2] is None
+        self._step(_slice_step(bounds, is_index=is_index), is_plain=is_index)
+
+    def _filter(self) -> None:
+        start = at = self._at + 3
+        quote = ""
+        while at < len(self._text) and (quote or self._text[at] != ")"):
+            character = self._text[at]
+            if character in "\"'" and not quote:
+                quote = character
+            elif character == quote and self._text[at - 1] != "\\":
+                quote = ""
+            at += 1
+        if at >= len(self._text):
+            raise JsonPathError("unterminated filter")
+        if not self._text.startswith(")]", at):
+            raise JsonPathError("unclosed array expect ]")
+        inside, self._at = self._text[start:at], at + 2
+        comparison = _COMPARISON.fullmatch(inside)
+        if comparison is None:
+            self._step(_existing(_Reader(inside).path().find))
+            return
+        sides = (_Reader(comparison[1]).path().find, _Reader(comparison[3]).path().find)
+        if comparison[2] in _COMPARISONS:
+            self._step(_comparing(*sides, comparison[2]))
+        else:
+            self._step(_failing(f"unrecognized filter operator {comparison[2]}"))
+
+
+def _failing(why: str) -> _Step:
+    """What can be read but not done: such a column is there, and empty."""
+
+    def fail(found: list[Any]) -> list[Any]:
+        raise JsonPathError(why)
+
+    return fail
+
+
+def _field_step(name: str) -> _Step:
+    def field(found: list[Any]) -> list[Any]:
+        return [value[name] for value in found if value.__class__ is dict and name in value]
+
+    return field
+
+
+def _wildcard(found: list[Any]) -> list[Any]:
+    return [inside for value in found for inside in _inside(value)]
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if value.__class__ is dict:
+        return list(value.values())
+    return value if value.__class__ is list else ()
+
+
+def _everything(found: list[Any]) -> list[Any]:
+    """What has something inside, from the outside inwards."""
+    all_of_them = []
+    for value in found:
+        if inside := list(_inside(value)):
+            all_of_them += [value, *_everything(inside)]
+    return all_of_them
+
+
+def _slice_step(bounds: list[int | None], *, is_index: bool) -> _Step:
+    first, last, step = bounds
+    if step is not None and step <= 0:
+        raise JsonPathError("step must be > 0")
+
+    def cut(found: list[Any]) -> list[Any]:
+        parts: list[Any] = []
+        for value in found:
+            if value is None:
+                continue
+            if value.__class__ is not list:
+                raise JsonPathError("it is not array or slice")
+            size = len(value)
+            start = first or 0
+            end = (start + 1 if is_index else size) if last is None else last
+            is_last = is_index and end == 0
+            start += size if start < 0 else 0
+            end += size if end < 0 or is_last else 0
+            if start == end:
+                return parts
+            if not 0 <= start < size or not start <= end <= size:
+                raise JsonPathError(f"array index out of bounds: index {start}, length {size}")
+            parts += value[start : end : step or 1]
+        return parts
+
+    return cut
+
+
+def _items_of(found: list[Any]) -> Iterable[Any]:
+    for value in found:
+        if value.__class__ is not list:
+            raise JsonPathError("it is not array or slice and cannot be filtered")
+        yield from value
+
+
+def _existing(left: Find) -> _Step:
+    def exists(item: Any) -> bool:
+        try:
+            return bool(left(item))
+        except JsonPathError:
+            return False
+
+    return lambda found: [item for item in _items_of(found) if exists(item)]
+
+
+def _comparing(left: Find, right: Find, operator: str) -> _Step:
+    compare = _COMPARISONS[operator]
+
+    def passes(item: Any) -> bool:
+        sides = left(item), right(item)
+        if not sides[0] or not sides[1]:
+            return False
+        if len(sides[0]) > 1 or len(sides[1]) > 1:
+            raise JsonPathError("can only compare one element at a time")
+        one, other = sides[0][0], sides[1][0]
+        if one.__class__ is not other.__class__ or one.__class__ not in (bool, int, float, str):
+            raise JsonPathError("incompatible types for comparison")
+        if one.__class__ is bool and operator not in ("==", "!="):
+            raise JsonPathError("invalid type for comparison")
+        return compare(one, other)
+
+    return lambda found: [item for item in _items_of(found) if passes(item)]
+
+
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": lambda one, other: bool(one == other),
+    "!=": lambda one, other: bool(one != other),
+    "<": lambda one, other: bool(one < other),
+    ">": lambda one, other: bool(one > other),
+    "<=": lambda one, other: bool(one <= other),
+    ">=": lambda one, other: bool(one >= other),
+}
+
+
+def _counting(*, is_plain: bool) -> _Step:
+    def count(found: list[Any]) -> list[Any]:
+        if not is_plain:
+            return [len(found)]
+        return [len(value) for value in found if value.__class__ in (list, dict, str)]
+
+    return count
+
+
+def _joining(separator: str, *, is_plain: bool) -> _Step:
+    def join(found: list[Any]) -> list[Any]:
+        if not is_plain:
+            return [separator.join(map(text_of, found))]
+        return [separator.join(map(text_of, value)) for value in found if value.__class__ is list]
+
+    return join
