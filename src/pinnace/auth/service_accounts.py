@@ -24,6 +24,7 @@ from pinnace.model.objects import Object
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 LEGACY_ISSUER = "kubernetes/serviceaccount"
 LEGACY_TYPE = "kubernetes.io/service-account-token"
+LEGACY_INVALID = "kubernetes.io/legacy-token-invalid-since"
 SHORTEST = 600
 LONGEST = 1 << 32
 DEFAULT_SECONDS = 3600
@@ -245,7 +246,7 @@ class ServiceAccountTokens:
 
     def _legacy_user(self, token: str, claims: jwt.Claims) -> User:
         """A token kept in a secret has no expiry: it lives as long as the secret that holds it."""
-        prefix = f"{LEGACY_ISSUER}/"
+        prefix = "kubernetes.io/serviceaccount/"
         namespace, name, uid, holder = (
             str(claims.get(prefix + part, ""))
             for part in ("namespace", "service-account.name", "service-account.uid", "secret.name")
@@ -256,6 +257,8 @@ class ServiceAccountTokens:
         kept = b64decode((secret.get("data") or {}).get("token") or "")
         if secret.get("type") != LEGACY_TYPE or not hmac.compare_digest(kept, token.encode("utf-8", "replace")):
             raise BadToken("the secret of the token is gone")
+        if LEGACY_INVALID in (secret["metadata"].get("labels") or {}):
+            raise BadToken("the secret of the token has been marked as invalid")
         self._check_there(self._accounts.service_accounts, f"{namespace}/{name}", {"uid": uid}, "service account")
         return authenticated(User(service_account_name(namespace, name), service_account_groups(namespace), uid))
 

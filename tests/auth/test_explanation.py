@@ -1,0 +1,52 @@
+"""Why somebody is denied, and what would help."""
+
+from __future__ import annotations
+
+from tests.auth.objects_in_memory import Kept, binding, role, rule
+
+from pinnace.auth.authorizers import Action
+from pinnace.auth.explanation import explain
+from pinnace.auth.rbac import Rbac
+from pinnace.auth.users import User
+
+BOB = User("bob")
+DELETE_POD = Action("delete", resource="pods", namespace="shop")
+
+
+def cluster() -> Rbac:
+    return Rbac(
+        roles=Kept(role("cleaner", rule("delete", "pods"), namespace="shop")),
+        cluster_roles=Kept(
+            role("reader", rule("get list", "pods")),
+            role("everything", rule("*", "*", groups="*")),
+            role("system:controller:pods", rule("delete", "pods")),
+        ),
+        bindings=Kept(
+            binding("readers", "reader", "User bob", namespace="shop"),
+            binding("cleaners", "cleaner", "Group ops", namespace="shop", kind="Role"),
+            binding("elsewhere", "everything", "Group ops", namespace="other"),
+        ),
+        cluster_bindings=Kept(binding("system:controller:pods", "system:controller:pods", "ServiceAccount kube/p")),
+    )
+
+
+def test_what_is_held_what_could_be_joined_and_what_could_be_bound_are_named() -> None:
+    explanation = explain(cluster(), BOB, DELETE_POD)
+    assert explanation.allowed_by == ""
+    assert [grant.binding for grant in explanation.held] == ["readers"]
+    assert [str(grant) for grant in explanation.joinable] == [
+        'RoleBinding "cleaners/shop" of Role "cleaner" to Group "ops"'
+    ]
+    assert explanation.bindable == (("Role", "cleaner"), ("ClusterRole", "everything"))
+    assert str(explanation.rule) == '{APIGroups:[""], Resources:["pods"], Verbs:["delete"]}'
+
+
+def test_who_may_is_told_why() -> None:
+    explanation = explain(cluster(), User("carol", ("ops",)), DELETE_POD)
+    assert explanation.allowed_by == 'RoleBinding "cleaners/shop" of Role "cleaner" to Group "ops"'
+
+
+def test_the_rule_for_a_path_has_a_path() -> None:
+    assert str(explain(cluster(), BOB, Action("get", path="/metrics")).rule) == (
+        '{NonResourceURLs:["/metrics"], Verbs:["get"]}'
+    )

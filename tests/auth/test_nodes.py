@@ -1,0 +1,135 @@
+"""What nodes may do: their own things and what their pods need, and nothing of their neighbours'."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.auth.objects_in_memory import Kept, Object, rule
+
+from pinnace.auth.authorizers import Action
+from pinnace.auth.nodes import NodeAuthorizer
+from pinnace.auth.rules import Rule
+from pinnace.auth.users import User
+
+NODE = User("system:node:n1", ("system:nodes",))
+RULES = [
+    Rule.of(rule("get list watch", "services nodes pods")),
+    Rule.of(rule("create delete", "pods")),
+    Rule.of(rule("patch update", "pods/status")),
+    Rule.of(rule("get list watch", "secrets configmaps")),
+]
+
+
+def pod(name: str, node: str, *, namespace: str = "shop", **more: Any) -> Object:
+    metadata = {"name": name, "namespace": namespace, "annotations": more.pop("annotations", {})}
+    return {"metadata": metadata, "spec": {"nodeName": node, "serviceAccountName": "robot", **more}}
+
+
+WEB = pod(
+    "web",
+    "n1",
+    imagePullSecrets=[{"name": "pull"}],
+    containers=[
+        {
+            "env": [{"valueFrom": {"secretKeyRef": {"name": "env"}}}, {"value": "x"}],
+            "envFrom": [{"configMapRef": {"name": "settings"}}],
+        }
+    ],
+    volumes=[
+        {"name": "a", "secret": {"secretName": "mounted"}},
+        {"name": "b", "projected": {"sources": [{"configMap": {"name": "projected"}}]}},
+        {"name": "c", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "d", "ephemeral": {}},
+        {"name": "e", "csi": {"nodePublishSecretRef": {"name": "csi"}}},
+    ],
+)
+NEIGHBOUR = pod("db", "n2", volumes=[{"name": "a", "secret": {"secretName": "neighbour"}}])
+CLAIM = {"metadata": {"name": "data", "namespace": "shop"}, "spec": {"volumeName": "pv-1"}}
+
+
+def nodes(*pods: Object) -> NodeAuthorizer:
+    return NodeAuthorizer(rules=RULES, pods=Kept(*pods), claims=Kept(CLAIM))
+
+
+def on(verb: str, resource: str, name: str = "", *, namespace: str = "shop", **more: str) -> Action:
+    plural, _, subresource = resource.partition("/")
+    return Action(verb, resource=plural, subresource=subresource, namespace=namespace, name=name, **more)
+
+
+@pytest.mark.parametrize(
+    ("action", "allowed"),
+    [
+        *((on("get", "secrets", name), True) for name in ("pull", "env", "mounted", "csi")),
+        *((on("watch", "configmaps", name), True) for name in ("settings", "projected")),
+        (on("get", "persistentvolumeclaims", "data"), True),
+        (on("get", "persistentvolumeclaims", "web-d"), True),
+        (on("update", "persistentvolumeclaims/status", "data"), True),
+        (on("get", "persistentvolumes", "pv-1", namespace=""), True),
+        (on("get", "persistentvolumes", "pv-2", namespace=""), False),
+        (on("create", "serviceaccounts/token", "robot"), True),
+        (on("create", "serviceaccounts/token", "admin"), False),
+        (on("get", "secrets", "neighbour"), False),
+        (on("get", "secrets", "mounted", namespace="other"), False),
+        (on("list", "secrets"), False),
+        (on("update", "secrets", "mounted"), False),
+        (on("get", "nodes", "n1", namespace=""), True),
+        (on("get", "nodes", "n2", namespace=""), False),
+        (on("list", "nodes", namespace=""), False),
+        (on("patch", "nodes/status", "n1", namespace=""), True),
+        (on("delete", "nodes", "n1", namespace=""), False),
+        (on("get", "pods", "web"), True),
+        (on("get", "pods", "db"), False),
+        (on("list", "pods", namespace=""), False),
+        (on("list", "pods", namespace="", fields="spec.nodeName=n1"), True),
+        (on("watch", "pods", namespace="", fields="spec.nodeName=n2"), False),
+        (on("patch", "pods/status", "web"), True),
+        (on("list", "services", namespace=""), True),
+        (on("delete", "services", "web"), False),
+        (on("update", "leases", "n1", namespace="kube-node-lease", group="coordination.k8s.io"), True),
+        (on("update", "leases", "n2", namespace="kube-node-lease", group="coordination.k8s.io"), False),
+        (on("get", "leases", "n1", namespace="kube-system", group="coordination.k8s.io"), False),
+        (Action("get", path="/metrics"), False),
+    ],
+    ids=lambda value: f"{value.verb} {value.resource} {value.name}" if isinstance(value, Action) else "",
+)
+def test_a_node_reaches_what_is_its_own(action: Action, allowed: bool) -> None:
+    assert nodes(WEB, NEIGHBOUR).decide(NODE, action).is_allowed is allowed
+
+
+def test_the_reason_is_told() -> None:
+    decision = nodes(WEB).decide(NODE, on("get", "secrets", "neighbour"))
+    assert decision.reason == "no relationship found between node 'n1' and this object"
+
+
+@pytest.mark.parametrize(
+    "user",
+    [User("system:node:n1"), User("n1", ("system:nodes",)), User("system:node:", ("system:nodes",)), User("bob")],
+)
+def test_others_are_no_nodes(user: User) -> None:
+    assert not nodes(WEB).decide(user, on("get", "secrets", "mounted")).is_allowed
+
+
+def test_pods_are_followed_as_they_come_and_go() -> None:
+    pods = Kept()
+    authorizer = NodeAuthorizer(rules=RULES, pods=pods, claims=Kept())
+    ask = on("get", "secrets", "mounted")
+    seen = [authorizer.decide(NODE, ask).is_allowed]
+    pods.put(WEB)
+    seen.append(authorizer.decide(NODE, ask).is_allowed)
+    pods.put({**WEB, "spec": {**WEB["spec"], "nodeName": "n2"}})
+    seen.append(authorizer.decide(NODE, ask).is_allowed)
+    pods.put(WEB)
+    pods.remove("shop/web")
+    seen.append(authorizer.decide(NODE, ask).is_allowed)
+    assert seen == [False, True, False, False]
+
+
+def test_a_pod_that_a_node_makes_up_opens_nothing() -> None:
+    mirror = pod(
+        "fake",
+        "n1",
+        annotations={"kubernetes.io/config.mirror": "x"},
+        volumes=[{"name": "a", "secret": {"secretName": "crown-jewels"}}],
+    )
+    assert not nodes(mirror).decide(NODE, on("get", "secrets", "crown-jewels")).is_allowed

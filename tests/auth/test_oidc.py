@@ -1,0 +1,161 @@
+"""Tokens of an OpenID Connect provider on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from tests.auth.https_server import HttpsServer, https_server
+
+from pinnace.auth import jwt
+from pinnace.auth.oidc import OidcTokens, Provider
+from pinnace.auth.tokens import BadToken
+from pinnace.auth.users import User
+
+
+class HandClock:
+    def __init__(self) -> None:
+        self.moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self.moment
+
+
+class Idp:
+    """A provider, its key, and how a cluster is set up for it."""
+
+    def __init__(self) -> None:
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        self.server: HttpsServer
+        self.provider: Provider
+        self.discovered: dict[str, Any] = {}
+        self.clock = HandClock()
+
+    def answer(self, path: str, sent: Any) -> Any:
+        if path == "/.well-known/openid-configuration":
+            return {"issuer": self.server.url, "jwks_uri": f"{self.server.url}/keys", **self.discovered}
+        return {"keys": [jwt.to_jwk(self.key.public_key()), {"kty": "oct", "k": "AAAA"}]}
+
+    def tokens(self, **settings: Any) -> OidcTokens:
+        return OidcTokens(replace(self.provider, **settings), self.clock)
+
+    def token(self, **claims: Any) -> str:
+        at = int(self.clock.now().timestamp())
+        given = {"iss": self.server.url, "aud": "kubernetes", "sub": "bob", "exp": at + 600, **claims}
+        return jwt.sign({name: value for name, value in given.items() if value is not None}, self.key)
+
+
+@pytest.fixture
+def idp(tmp_path: Path) -> Iterator[Idp]:
+    idp = Idp()
+    with https_server(tmp_path, lambda path, sent: idp.answer(path, sent)) as server:
+        idp.server = server
+        idp.provider = Provider(
+            issuer_url=server.url, client_id="kubernetes", ca_file=server.ca, signing_algorithms=("ES256",)
+        )
+        yield idp
+
+
+async def user_of(tokens: OidcTokens, token: str) -> User | None:
+    found = tokens.find(token)
+    bearer = await found if isinstance(found, Awaitable) else found
+    return bearer.user if bearer is not None else None
+
+
+async def test_a_user_is_told_with_his_issuer_unless_a_prefix_is_set(idp: Idp) -> None:
+    names = []
+    for prefix in ("", "-", "oidc:"):
+        user = await user_of(idp.tokens(username_prefix=prefix), idp.token())
+        assert user is not None
+        names.append(user.name)
+    assert names == [f"{idp.server.url}#bob", "bob", "oidc:bob"]
+
+
+@pytest.mark.parametrize(("given", "groups"), [(["devs", "ops"], ("g:devs", "g:ops")), ("devs", ("g:devs",)), (7, ())])
+async def test_groups_come_from_their_claim(idp: Idp, given: Any, groups: tuple[str, ...]) -> None:
+    tokens = idp.tokens(groups_claim="roles", groups_prefix="g:")
+    user = await user_of(tokens, idp.token(roles=given))
+    assert user is not None and user.groups == (*groups, "system:authenticated")
+
+
+async def test_keys_are_fetched_once_and_again_when_they_change(idp: Idp) -> None:
+    tokens = idp.tokens()
+    for _ in range(3):
+        await user_of(tokens, idp.token())
+    assert [path for path, _ in idp.server.asked] == ["/.well-known/openid-configuration", "/keys"]
+    idp.key = ec.generate_private_key(ec.SECP256R1())
+    with pytest.raises(BadToken):  # Too soon to ask again: whoever makes up keys cannot make us ask all the time.
+        await user_of(tokens, idp.token())
+    idp.clock.moment += timedelta(seconds=10)
+    assert await user_of(tokens, idp.token()) is not None
+
+
+async def test_an_email_must_be_verified(idp: Idp) -> None:
+    tokens = idp.tokens(username_claim="email")
+    user = await user_of(tokens, idp.token(email="bob@example.com", email_verified=True))
+    assert user is not None and user.name == "bob@example.com"
+    with pytest.raises(BadToken, match="not verified"):
+        await user_of(tokens, idp.token(email="bob@example.com", email_verified=False))
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        pytest.param({"aud": "somebody-else"}, id="for another client"),
+        pytest.param({"aud": None}, id="for nobody"),
+        pytest.param({"exp": 0}, id="expired"),
+        pytest.param({"exp": None}, id="without an expiry"),
+        pytest.param({"sub": None}, id="without a user"),
+        pytest.param({"sub": ["bob"]}, id="with several users"),
+        pytest.param({"tenant": "theirs"}, id="without a required claim"),
+    ],
+)
+async def test_a_token_that_is_not_in_order_is_refused(idp: Idp, claims: dict[str, Any]) -> None:
+    tokens = idp.tokens(required_claims={"tenant": "ours"})
+    assert await user_of(tokens, idp.token(tenant="ours")) is not None
+    with pytest.raises(BadToken):
+        await user_of(tokens, idp.token(**{"tenant": "ours", **claims}))
+
+
+async def test_an_algorithm_that_was_not_agreed_on_is_refused(idp: Idp) -> None:
+    with pytest.raises(BadToken, match="algorithm"):
+        await user_of(idp.tokens(signing_algorithms=("RS256",)), idp.token())
+
+
+async def test_tokens_of_other_issuers_are_left_to_others(idp: Idp) -> None:
+    assert idp.tokens().find(idp.token(iss="https://elsewhere.example")) is None
+    assert idp.tokens().find("no.token.at-all") is None
+
+
+@pytest.mark.parametrize(
+    "discovered", [{"issuer": "https://elsewhere.example"}, {"jwks_uri": "http://127.0.0.1/keys"}, {"jwks_uri": None}]
+)
+async def test_a_provider_that_says_something_else_is_not_believed(idp: Idp, discovered: dict[str, Any]) -> None:
+    idp.discovered = discovered
+    with pytest.raises(BadToken):
+        await user_of(idp.tokens(), idp.token())
+
+
+async def test_a_provider_with_another_certificate_is_not_believed(idp: Idp) -> None:
+    with pytest.raises(BadToken):
+        await user_of(idp.tokens(ca_file=None), idp.token())
+    assert idp.server.asked == []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"issuer_url": "http://127.0.0.1", "client_id": "x"},
+        {"issuer_url": "https://127.0.0.1", "client_id": ""},
+        {"issuer_url": "https://127.0.0.1", "client_id": "x", "signing_algorithms": ("HS256",)},
+        {"issuer_url": "https://127.0.0.1", "client_id": "x", "signing_algorithms": ("none",)},
+    ],
+)
+def test_settings_that_would_open_a_door_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        Provider(**settings)

@@ -1,0 +1,162 @@
+"""Decisions by roles: who gets what from which binding, and how changes are followed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import pytest
+from tests.auth.objects_in_memory import Kept, binding, role, rule
+
+from pinnace.auth.authorizers import Action, Decision, InOrder, Masters
+from pinnace.auth.rbac import Rbac
+from pinnace.auth.users import User, authenticated
+
+BOB = authenticated(User("bob", ("devs",)))
+ROBOT = User("system:serviceaccount:shop:robot", ("system:serviceaccounts", "system:serviceaccounts:shop"))
+LIST_PODS = Action("list", resource="pods", namespace="shop")
+LIST_ALL_PODS = Action("list", resource="pods")
+READER = role("reader", rule("get list", "pods"))
+
+
+@dataclass(slots=True)
+class Cluster:
+    roles: Kept = field(default_factory=Kept)
+    cluster_roles: Kept = field(default_factory=lambda: Kept(READER))
+    bindings: Kept = field(default_factory=Kept)
+    cluster_bindings: Kept = field(default_factory=Kept)
+
+    def rbac(self) -> Rbac:
+        return Rbac(
+            roles=self.roles,
+            cluster_roles=self.cluster_roles,
+            bindings=self.bindings,
+            cluster_bindings=self.cluster_bindings,
+        )
+
+
+def test_who_is_bound_to_nothing_may_nothing() -> None:
+    assert Cluster().rbac().decide(BOB, LIST_PODS) == Decision("no opinion")
+
+
+@pytest.mark.parametrize(
+    ("subject", "user", "told"),
+    [
+        ("User bob", BOB, 'User "bob"'),
+        ("Group devs", BOB, 'Group "devs"'),
+        ("Group system:authenticated", BOB, 'Group "system:authenticated"'),
+        ("ServiceAccount shop/robot", ROBOT, 'ServiceAccount "robot/shop"'),
+        ("User system:serviceaccount:shop:robot", ROBOT, 'User "system:serviceaccount:shop:robot"'),
+        ("Group system:serviceaccounts:shop", ROBOT, 'Group "system:serviceaccounts:shop"'),
+    ],
+)
+def test_a_binding_reaches_its_subject_and_is_named(subject: str, user: User, told: str) -> None:
+    cluster = Cluster()
+    cluster.cluster_bindings.put(binding("readers", "reader", subject))
+    decision = cluster.rbac().decide(user, LIST_ALL_PODS)
+    expected = f'RBAC: allowed by ClusterRoleBinding "readers" of ClusterRole "reader" to {told}'
+    assert decision == Decision("allow", expected)
+
+
+def test_a_binding_in_a_namespace_holds_there_alone() -> None:
+    cluster = Cluster()
+    cluster.bindings.put(binding("readers", "reader", "User bob", namespace="shop"))
+    rbac = cluster.rbac()
+    reason = 'RBAC: allowed by RoleBinding "readers/shop" of ClusterRole "reader" to User "bob"'
+    assert rbac.decide(BOB, LIST_PODS) == Decision("allow", reason)
+    assert not rbac.decide(BOB, Action("list", resource="pods", namespace="other")).is_allowed
+    assert not rbac.decide(BOB, LIST_ALL_PODS).is_allowed
+
+
+def test_a_role_of_another_namespace_is_another_role() -> None:
+    cluster = Cluster()
+    cluster.roles.put(role("local", rule("list", "pods"), namespace="other"))
+    cluster.bindings.put(binding("b", "local", "User bob", namespace="shop", kind="Role"))
+    decision = cluster.rbac().decide(BOB, LIST_PODS)
+    assert decision == Decision("no opinion", 'RBAC: role.rbac.authorization.k8s.io "local" not found')
+
+
+def test_a_service_account_without_namespace_is_of_the_binding_s() -> None:
+    cluster = Cluster()
+    cluster.bindings.put(binding("b", "reader", "ServiceAccount robot", namespace="shop"))
+    assert cluster.rbac().decide(ROBOT, LIST_PODS).is_allowed
+
+
+def test_a_binding_in_a_namespace_opens_no_paths() -> None:
+    cluster = Cluster()
+    cluster.cluster_roles.put(role("metrics", rule("get", urls="/metrics")))
+    cluster.bindings.put(binding("b", "metrics", "User bob", namespace="shop"))
+    assert not cluster.rbac().decide(BOB, Action("get", path="/metrics")).is_allowed
+
+
+def test_names_are_told_apart_though_decisions_are_remembered() -> None:
+    cluster = Cluster()
+    cluster.cluster_roles.put(role("one", rule("get", "secrets", names="mine")))
+    cluster.cluster_bindings.put(binding("b", "one", "User bob"))
+    rbac = cluster.rbac()
+    for _ in range(2):
+        assert rbac.decide(BOB, Action("get", resource="secrets", namespace="shop", name="mine")).is_allowed
+        assert not rbac.decide(BOB, Action("get", resource="secrets", namespace="shop", name="yours")).is_allowed
+        assert not rbac.decide(BOB, Action("get", resource="secrets", namespace="shop")).is_allowed
+
+
+def test_a_rule_for_all_names_counts_after_one_for_some() -> None:
+    cluster = Cluster()
+    cluster.cluster_roles.put(role("both", rule("get", "secrets", names="mine"), rule("get", "secrets")))
+    cluster.cluster_bindings.put(binding("b", "both", "User bob"))
+    assert cluster.rbac().decide(BOB, Action("get", resource="secrets", namespace="shop", name="yours")).is_allowed
+
+
+def test_every_change_is_followed_at_once() -> None:
+    cluster = Cluster()
+    rbac = cluster.rbac()
+    seen = [rbac.decide(BOB, LIST_PODS).is_allowed]
+    cluster.bindings.put(binding("b", "reader", "User bob", namespace="shop"))
+    seen.append(rbac.decide(BOB, LIST_PODS).is_allowed)
+    cluster.cluster_roles.put(role("reader", rule("get", "pods")))
+    seen.append(rbac.decide(BOB, LIST_PODS).is_allowed)
+    cluster.cluster_roles.put(READER)
+    seen.append(rbac.decide(BOB, LIST_PODS).is_allowed)
+    cluster.bindings.put(binding("b", "reader", "User alice", namespace="shop"))
+    seen.append(rbac.decide(BOB, LIST_PODS).is_allowed)
+    cluster.bindings.put(binding("b", "reader", "User alice", "Group devs", namespace="shop"))
+    seen.append(rbac.decide(BOB, LIST_PODS).is_allowed)
+    cluster.cluster_roles.remove("reader")
+    seen.append(rbac.decide(BOB, LIST_PODS).is_allowed)
+    cluster.cluster_roles.put(READER)
+    cluster.bindings.remove("shop/b")
+    seen.append(rbac.decide(BOB, LIST_PODS).is_allowed)
+    assert seen == [False, True, False, True, False, True, False, False]
+    assert list(rbac.all_grants()) == []
+
+
+def test_masters_may_everything_without_any_role() -> None:
+    order = InOrder([Masters(), Cluster().rbac()])
+    decision = order.decide(User("kubernetes-admin", ("system:masters",)), LIST_ALL_PODS)
+    assert decision == Decision("allow")
+
+
+def test_decisions_are_quick_with_a_thousand_bindings() -> None:
+    """The aims are 3 µs remembered and 20 µs not; four times that is still a pass on a busy machine."""
+    cluster = Cluster()
+    for number in range(1000):
+        where = f"ns-{number % 50}"
+        cluster.bindings.put(binding(f"b-{number}", "reader", f"User user-{number}", namespace=where))
+    cluster.cluster_bindings.put(binding("all", "reader", "User bob"))
+    rbac = cluster.rbac()
+    users = [authenticated(User(f"user-{number}", ("devs",))) for number in range(1000)]
+    actions = [Action("list", resource="pods", namespace=f"ns-{number % 50}") for number in range(1000)]
+    assert rbac.decide(users[0], actions[0]).is_allowed
+    best_fresh = best_known = 1.0
+    for _ in range(5):
+        cluster.cluster_roles.put(READER)
+        started = time.perf_counter()
+        for user, action in zip(users, actions, strict=True):
+            rbac.decide(user, action)
+        best_fresh = min(best_fresh, (time.perf_counter() - started) / len(users))
+        started = time.perf_counter()
+        for user, action in zip(users, actions, strict=True):
+            rbac.decide(user, action)
+        best_known = min(best_known, (time.perf_counter() - started) / len(users))
+    assert best_known < 12e-6
+    assert best_fresh < 80e-6

@@ -1,0 +1,95 @@
+"""One rule against one action, and rules against rules, as Kubernetes matches them."""
+
+from __future__ import annotations
+
+import pytest
+from tests.auth.objects_in_memory import Object, rule
+
+from pinnace.auth.authorizers import Action
+from pinnace.auth.rules import Rule, missing_from
+
+LIST_PODS = Action("list", resource="pods", namespace="default")
+GET_WEB = Action("get", resource="pods", namespace="default", name="web")
+SCALE = Action("update", group="apps", resource="deployments", subresource="scale", name="web")
+
+
+@pytest.mark.parametrize(
+    ("given", "action", "allowed"),
+    [
+        pytest.param(rule("list", "pods"), LIST_PODS, True, id="exactly"),
+        pytest.param(rule("get", "pods"), LIST_PODS, False, id="another verb"),
+        pytest.param(rule("*", "pods"), LIST_PODS, True, id="every verb"),
+        pytest.param(rule("list", "*"), LIST_PODS, True, id="every resource"),
+        pytest.param(rule("list", "pods", groups="apps"), LIST_PODS, False, id="another group"),
+        pytest.param(rule("list", "pods", groups="*"), LIST_PODS, True, id="every group"),
+        pytest.param(rule("get", "pods", names="web db"), GET_WEB, True, id="by name"),
+        pytest.param(rule("get", "pods", names="db"), GET_WEB, False, id="another name"),
+        pytest.param(rule("list", "pods", names="web"), LIST_PODS, False, id="a name, but a list has none"),
+        pytest.param(rule("update", "deployments", groups="apps"), SCALE, False, id="not its subresources"),
+        pytest.param(rule("update", "deployments/scale", groups="apps"), SCALE, True, id="the subresource"),
+        pytest.param(rule("update", "*/scale", groups="apps"), SCALE, True, id="the subresource of everything"),
+        pytest.param(rule("update", "deployments/*", groups="apps"), SCALE, False, id="no star behind a slash"),
+        pytest.param(rule("update", "*", groups="apps"), SCALE, True, id="everything has subresources, too"),
+        pytest.param(rule("get", urls="/metrics"), Action("get", path="/metrics"), True, id="a path"),
+        pytest.param(rule("get", urls="/metrics"), Action("get", path="/metrics/slis"), False, id="a longer path"),
+        pytest.param(rule("get", urls="/api/*"), Action("get", path="/api/v1"), True, id="a path with a star"),
+        pytest.param(rule("get", urls="/api/*"), Action("get", path="/api"), False, id="the star needs its slash"),
+        pytest.param(rule("get", urls="*"), Action("get", path="/anything"), True, id="every path"),
+        pytest.param(rule("*", "*", groups="*"), Action("get", path="/metrics"), False, id="resources are not paths"),
+        pytest.param(rule("*", urls="*"), LIST_PODS, False, id="paths are not resources"),
+    ],
+)
+def test_a_rule_allows_what_it_says(given: Object, action: Action, allowed: bool) -> None:
+    assert Rule.of(given).allows(action) is allowed
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "missing"),
+    [
+        pytest.param([rule("get list", "pods")], [rule("get", "pods")], [], id="more than wanted"),
+        pytest.param([rule("get", "pods"), rule("list", "pods")], [rule("get list", "pods")], [], id="in two rules"),
+        pytest.param(
+            [rule("get", "pods")],
+            [rule("get list watch", "pods")],
+            ['{APIGroups:[""], Resources:["pods"], Verbs:["list" "watch"]}'],
+            id="verbs are told together",
+        ),
+        pytest.param(
+            [rule("get", "pods", names="web")],
+            [rule("get", "pods")],
+            ['{APIGroups:[""], Resources:["pods"], Verbs:["get"]}'],
+            id="one name is not all",
+        ),
+        pytest.param([rule("get", "pods")], [rule("get", "pods", names="web")], [], id="all names cover one"),
+        pytest.param([rule("*", "*", groups="*")], [rule("create", "pods/exec")], [], id="everything covers all"),
+        pytest.param([rule("get", "*/scale", groups="*")], [rule("get", "jobs/scale")], [], id="every scale"),
+        pytest.param(
+            [rule("get list", "pods")],
+            [rule("*", "pods")],
+            ['{APIGroups:[""], Resources:["pods"], Verbs:["*"]}'],
+            id="all known verbs are not every verb",
+        ),
+        pytest.param([rule("get", urls="/api/*")], [rule("get", urls="/api/v1 /api/*")], [], id="paths"),
+        pytest.param(
+            [rule("*", "*", groups="*")],
+            [rule("get list", urls="/x /y")],
+            [f'{{NonResourceURLs:["{url}"], Verbs:["{verb}"]}}' for url in ("/x", "/y") for verb in ("get", "list")],
+            id="paths are told one by one",
+        ),
+        pytest.param(
+            [],
+            [rule("get list", "pods secrets", groups="core apps", names="n")],
+            [
+                f'{{APIGroups:["{group}"], Resources:["{plural}"], ResourceNames:["n"], Verbs:["get" "list"]}}'
+                for group in ("", "apps")
+                for plural in ("pods", "secrets")
+            ],
+            id="each resource of each group",
+        ),
+    ],
+)
+def test_what_is_not_held_is_told_as_kubernetes_tells_it(
+    held: list[Object], wanted: list[Object], missing: list[str]
+) -> None:
+    found = missing_from([Rule.of(one) for one in held], [Rule.of(one) for one in wanted])
+    assert [str(one) for one in found] == missing
