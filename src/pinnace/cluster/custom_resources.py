@@ -36,9 +36,7 @@ class CustomResources:
 
     async def run(self, client: Client) -> None:
         """Write what becomes of definitions into their statuses, until cancelled."""
-        self._lifecycle = DefinitionLifecycle(
-            client, self.kinds, clock=self._clock, non_structural=lambda definition: []
-        )
+        self._lifecycle = DefinitionLifecycle(client, self.kinds, clock=self._clock)
         for name in self._names:
             self._lifecycle.wake(name)
         self._names.clear()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -12,29 +11,24 @@ from pinnace.client.client import Client
 from pinnace.extensions.custom_kinds import CustomKinds
 from pinnace.extensions.definitions import DEFINITION
 from pinnace.extensions.naming import Naming
-from pinnace.kinds.extension_rules import CLEANUP
+from pinnace.kinds.definition_rules import CLEANUP, approval, schema_of
 from pinnace.model import errors
 from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Kind, Object
+from pinnace.schema.structural import non_structural_condition
 
 log = logging.getLogger(__name__)
 
-APPROVED = "api-approved.kubernetes.io"
 RETRY_SECONDS = 0.5
-_PROTECTED = (".k8s.io", ".kubernetes.io")
-
-NonStructural = Callable[[Object], list[str]]
-"""What keeps the schemas of a definition from being structural, each with its field."""
 
 
 class DefinitionLifecycle:
     """Writes the status of definitions, one definition at a time, and removes the objects of those that leave."""
 
-    def __init__(self, client: Client, kinds: CustomKinds, *, clock: Clock, non_structural: NonStructural) -> None:
+    def __init__(self, client: Client, kinds: CustomKinds, *, clock: Clock) -> None:
         self._client = client
         self._kinds = kinds
         self._clock = clock
-        self._non_structural = non_structural
         self._waiting: dict[str, None] = {}
         self._woken = asyncio.Event()
         self._cleanups: dict[str, asyncio.Task[None]] = {}
@@ -92,27 +86,18 @@ class DefinitionLifecycle:
             )
         elif not conditions.is_true("Established"):
             conditions.put(_condition("Established", "False", "NotAccepted", "not all names are accepted"))
-        faults = self._non_structural(obj)
-        if faults:
-            conditions.put(_condition("NonStructuralSchema", "True", "Violations", "\n".join(faults)))
+        versions = [(one["name"], schema_of(one)) for one in obj["spec"].get("versions") or ()]
+        keeps_unknown = bool(obj["spec"].get("preserveUnknownFields"))
+        non_structural = non_structural_condition(versions, preserves_unknown=keeps_unknown)
+        if non_structural is not None:
+            conditions.put(_condition("NonStructuralSchema", *non_structural))
         else:
             conditions.drop("NonStructuralSchema")
-        self._put_approval(obj, conditions)
+        state, why = approval(obj)
+        if state:
+            is_approved = "True" if state == "ApprovedAnnotation" else "False"
+            conditions.put(_condition("KubernetesAPIApprovalPolicyConformant", is_approved, state, why))
         return {"acceptedNames": naming.accepted.written(), "conditions": conditions.all}
-
-    def _put_approval(self, obj: Object, conditions: _Conditions) -> None:
-        if not obj["spec"]["group"].endswith(_PROTECTED):
-            return
-        said = (obj["metadata"].get("annotations") or {}).get(APPROVED, "")
-        kind = "KubernetesAPIApprovalPolicyConformant"
-        if said.startswith("unapproved"):
-            message = f'not approved: "{said}"'
-            conditions.put(_condition(kind, "False", "UnapprovedAnnotation", message))
-        elif said:
-            conditions.put(_condition(kind, "True", "ApprovedAnnotation", f"approved in {said}"))
-        else:
-            message = f'protected groups must have approval annotation "{APPROVED}", see https://github.com/kubernetes/enhancements/pull/1111'
-            conditions.put(_condition(kind, "False", "MissingAnnotation", message))
 
     # The end.
 

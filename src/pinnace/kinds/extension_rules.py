@@ -5,10 +5,10 @@ Webhooks, admission policies and flow control have a file each, and are named he
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pinnace.kinds import flow_control_rules, policy_rules, webhook_rules
+from pinnace.kinds import definition_rules, flow_control_rules, policy_rules, webhook_rules
 from pinnace.kinds.certificate_parsing import decoded
 from pinnace.kinds.field_checks import choice_faults, condition_faults, immutable_faults, in_wire_order, name_faults
 from pinnace.kinds.go_view import GoStruct
@@ -24,7 +24,6 @@ LOCAL_AVAILABLE = {
     "reason": "Local",
     "message": "Local APIServices are always available",
 }
-MIXED_CASE = "may have mixed case, but should otherwise match: "
 
 
 def _any_name(name: str) -> list[str]:
@@ -90,129 +89,6 @@ def _api_service_status_faults(service: Object, old: Object | None) -> Iterator[
         yield from choice_faults(condition.get("status", ""), statuses, f"status.conditions[{i}].status")
 
 
-# --- custom resource definitions
-
-
-def _default_definition(definition: Object) -> None:
-    spec = definition.setdefault("spec", {})
-    said = spec.setdefault("names", {})
-    kind = said.get("kind", "")
-    if not said.get("singular") and kind:
-        said["singular"] = kind.lower()
-    if not said.get("listKind") and kind:
-        said["listKind"] = f"{kind}List"
-    conversion = spec.setdefault("conversion", {"strategy": "None"})
-    service = ((conversion.get("webhook") or {}).get("clientConfig") or {}).get("service")
-    if service is not None:
-        webhook_rules.default_service(service)
-    status = definition.setdefault("status", {})
-    status.setdefault("conditions", None)  # The API says null before anything is known.
-    status.setdefault("acceptedNames", {"plural": "", "kind": ""})
-    if not status.get("storedVersions"):
-        status["storedVersions"] = _storage_versions(spec)[:1] or None
-
-
-def _prepare_definition(definition: Object, old: Object | None) -> None:
-    stored = definition.setdefault("status", {}).get("storedVersions") or []
-    storage = [name for name in _storage_versions(definition.get("spec", {}))[:1] if name not in stored]
-    definition["status"]["storedVersions"] = [*stored, *storage] or None
-
-
-CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
-_LEAVING = {
-    "type": "Terminating",
-    "status": "True",
-    "reason": "InstanceDeletionPending",
-    "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
-}
-
-
-def _mark_definition(definition: Object, now: str) -> None:
-    """A definition stays until its objects are gone."""
-    metadata = definition["metadata"]
-    if CLEANUP not in (metadata.get("finalizers") or ()):
-        metadata["finalizers"] = [*(metadata.get("finalizers") or ()), CLEANUP]
-    status = definition.setdefault("status", {})
-    others = [one for one in status.get("conditions") or () if one.get("type") != _LEAVING["type"]]
-    status["conditions"] = [*others, {"lastTransitionTime": now, **_LEAVING}]
-
-
-def _storage_versions(spec: Mapping[str, Any]) -> list[str]:
-    return [version.get("name", "") for version in spec.get("versions") or [] if version.get("storage")]
-
-
-def _definition_faults(definition: Object, old: Object | None) -> Iterator[Cause]:
-    spec, name = definition.get("spec", {}), definition["metadata"].get("name", "")
-    group, said = spec.get("group", ""), spec.get("names", {})
-    if old is None and name != f"{said.get('plural', '')}.{group}":
-        yield invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
-    yield from _group_faults(group, "spec.group")
-    if not spec.get("scope"):
-        yield required("spec.scope")
-    else:
-        yield from choice_faults(spec["scope"], ("Cluster", "Namespaced"), "spec.scope")
-    yield from _version_faults(spec.get("versions") or [], "spec.versions")
-    for field in ("plural", "singular", "kind", "listKind"):
-        if not said.get(field):
-            yield required(f"spec.names.{field}")
-    yield from _resource_name_faults(said, "spec.names")
-    if not definition.get("status", {}).get("storedVersions"):
-        yield invalid("status.storedVersions", None, "must have at least one stored version")
-    if old is not None:
-        before = old.get("spec", {})
-        if _is_established(old):
-            yield from immutable_faults(spec.get("scope", ""), before.get("scope", ""), "spec.scope")
-            kind, kind_before = said.get("kind", ""), before.get("names", {}).get("kind", "")
-            yield from immutable_faults(kind, kind_before, "spec.names.kind")
-        yield from immutable_faults(group, before.get("group", ""), "spec.group")
-        plural, plural_before = said.get("plural", ""), before.get("names", {}).get("plural", "")
-        yield from immutable_faults(plural, plural_before, "spec.names.plural")
-
-
-def _is_established(definition: Object) -> bool:
-    conditions = definition.get("status", {}).get("conditions") or []
-    return any(item.get("type") == "Established" and item.get("status") == "True" for item in conditions)
-
-
-def _group_faults(group: str, path: str) -> Iterator[Cause]:
-    if not group:
-        yield required(path)
-    elif faults := names.dns_subdomain(group):
-        yield invalid(path, group, ",".join(faults))
-    elif "." not in group:
-        yield invalid(path, group, "should be a domain with at least one dot")
-
-
-def _version_faults(versions: Sequence[Mapping[str, Any]], path: str) -> Iterator[Cause]:
-    for i, version in enumerate(versions):
-        if (version.get("schema") or {}).get("openAPIV3Schema") is None:
-            yield required(f"{path}[{i}].schema.openAPIV3Schema")
-    version_names = [version.get("name", "") for version in versions]
-    for i, name in enumerate(version_names):
-        if faults := names.dns1035_label(name):
-            yield invalid(f"{path}[{i}].name", name, ",".join(faults))
-    if len(set(version_names)) != len(version_names):
-        yield invalid(path, list(versions), "must contain unique version names")
-    if sum(bool(version.get("storage")) for version in versions) != 1:
-        yield invalid(path, list(versions) or None, "must have exactly one version marked as storage version")
-
-
-def _resource_name_faults(said: Mapping[str, Any], path: str) -> Iterator[Cause]:
-    for field in ("plural", "singular", "kind", "listKind"):
-        name = said.get(field, "")
-        mixed = field in ("kind", "listKind")
-        if name and (faults := names.dns1035_label(name.lower() if mixed else name)):
-            yield invalid(f"{path}.{field}", name, (MIXED_CASE if mixed else "") + ",".join(faults))
-    for i, name in enumerate(said.get("shortNames") or []):
-        if faults := names.dns1035_label(name):
-            yield invalid(f"{path}.shortNames[{i}]", name, ",".join(faults))
-    if said.get("kind") and said.get("kind") == said.get("listKind"):
-        yield invalid(f"{path}.listKind", said["listKind"], "kind and listKind may not be the same")
-    for i, name in enumerate(said.get("categories") or []):
-        if faults := names.dns1035_label(name):
-            yield invalid(f"{path}.categories[{i}]", name, ",".join(faults))
-
-
 # --- migrations of stored versions
 
 _MIGRATION_SPEC = GoStruct("Resource", Resource=GoStruct("group='' resource=''"), inline=("Resource",))
@@ -272,15 +148,7 @@ API_SERVICE = Strategy(
     name_rule=_any_name,
     may_update_unconditionally=False,
 )
-CUSTOM_RESOURCE_DEFINITION = Strategy(
-    default=_default_definition,
-    prepare=_prepare_definition,
-    validate=_definition_faults,
-    mark=_mark_definition,
-    qualified_finalizers=False,
-    tracks_generation=True,
-    may_update_unconditionally=False,
-)
+CUSTOM_RESOURCE_DEFINITION = definition_rules.CUSTOM_RESOURCE_DEFINITION
 STORAGE_VERSION_MIGRATION = Strategy(
     default=_default_migration,
     validate=_migration_faults,

@@ -125,6 +125,14 @@ class Custom(Protocol):
     def scale(self) -> ScalePaths | None: ...
 
     @property
+    def raw_schema(self) -> Mapping[str, Any]:
+        """As the definition says it, which may be nothing at all."""
+
+    @property
+    def keeps_unknown(self) -> bool:
+        """Fields that the schema does not name are kept."""
+
+    @property
     def is_leaving(self) -> bool:
         """Its definition is being deleted: objects may go, and none may come."""
 

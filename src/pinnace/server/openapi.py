@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import Protocol
 
 import orjson
@@ -14,6 +15,7 @@ from pinnace.model.resources import Registry, Resource
 from pinnace.server.discovery import Groups, grouped
 from pinnace.server.documents import Document
 from pinnace.server.negotiation import clauses
+from pinnace.server.openapi_custom import Envelope, published, published_list
 from pinnace.server.openapi_paths import META, FormV2, FormV3, Paths
 from pinnace.server.openapi_protobuf import encode_document
 
@@ -167,7 +169,7 @@ class OpenApi:
             (
                 orjson.dumps(head)[:-1],
                 b',"definitions":{',
-                _joined(self._schemas.of(every), _in_v2),
+                _joined(self._schemas.of(every, is_v2=True), _in_v2),
                 b'},"securityDefinitions":',
                 _SECURITY,
                 b',"security":[{"BearerToken":[]}]}',
@@ -215,7 +217,7 @@ class Schemas:
     def raw(self, resource: Resource) -> bytes:
         return orjson.dumps(resource.schema.raw, default=dict)
 
-    def of(self, resources: Iterable[Resource]) -> dict[str, bytes]:
+    def of(self, resources: Iterable[Resource], *, is_v2: bool = False) -> dict[str, bytes]:
         """Every schema that these resources refer to, directly or not, by name."""
         found: dict[str, bytes] = {}
         wanted = [name for name in _COMMON if name in self._definitions]
@@ -224,7 +226,7 @@ class Schemas:
             for kind in kinds:
                 wanted += filter(None, map(self.typed_name, (kind, kind._replace(name=f"{kind.name}List"))))
             if not self.is_built_in(resource.kind):
-                found |= self._custom(resource)
+                found |= self._custom(resource, is_v2=is_v2)
         wanted += (name for body in found.values() for name in _references(body))
         while wanted:
             name = wanted.pop()
@@ -233,42 +235,19 @@ class Schemas:
                 wanted += _references(found[name])
         return dict(sorted(found.items()))
 
-    def _custom(self, resource: Resource) -> dict[str, bytes]:
+    def _custom(self, resource: Resource, *, is_v2: bool) -> dict[str, bytes]:
         name = schema_name(resource.kind)
-        raw = dict(resource.schema.raw)
-        own = {key: value for key, value in raw.get("properties", {}).items() if key not in _ENVELOPE}
-        kind: Object = {"group": resource.group, "version": resource.version, "kind": resource.kind.name}
-        raw["properties"] = {**_ENVELOPE, "metadata": _METADATA, **own}
-        raw["x-kubernetes-group-version-kind"] = [kind]
-        list_kind = resource.kind._replace(name=resource.list_kind)
-        listed = {
-            "description": f"{resource.list_kind} is a list of {resource.kind.name}",
-            "type": "object",
-            "required": ["items"],
-            "properties": {
-                **_ENVELOPE,
-                "metadata": {**_LIST_METADATA},
-                "items": {
-                    "description": f"The {resource.plural}.",
-                    "type": "array",
-                    "items": {"$ref": f"#/$defs/{name}"},
-                },
-            },
-            "x-kubernetes-group-version-kind": [{**kind, "kind": resource.list_kind}],
-        }
-        return {name: orjson.dumps(raw, default=dict), schema_name(list_kind): orjson.dumps(listed)}
+        list_name = schema_name(resource.kind._replace(name=resource.list_kind))
+        custom = resource.custom
+        schema = resource.schema.raw if custom is None else custom.raw_schema or None
+        keeps_unknown = custom is not None and custom.keeps_unknown
+        shape = published(resource, schema, self._envelope, keeps_unknown=keeps_unknown, is_v2=is_v2)
+        listed = published_list(resource, name, self._envelope)
+        return {name: orjson.dumps(shape, default=dict), list_name: orjson.dumps(listed)}
 
-
-_METADATA: Object = {
-    "description": "Its name, namespace, labels, annotations and owners.",
-    "$ref": f"#/$defs/{META}ObjectMeta",
-}
-_LIST_METADATA: Object = {"description": "The revision of the list.", "$ref": f"#/$defs/{META}ListMeta"}
-_ENVELOPE: Object = {
-    "apiVersion": {"description": "The group and version of this object's schema.", "type": "string"},
-    "kind": {"description": "What this object is, in CamelCase.", "type": "string"},
-    "metadata": {},
-}
+    @cached_property
+    def _envelope(self) -> Envelope:
+        return Envelope(lambda name: orjson.loads(self._definitions.raw_bytes(name)))
 
 
 def schema_name(kind: Kind) -> str:
