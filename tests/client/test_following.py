@@ -177,10 +177,17 @@ async def test_an_unreachable_server_is_tried_more_and_more_rarely(scene: Scene)
     assert 15.0 <= scene.clock.slept[-1] <= 30.0
 
 
-async def test_servers_that_cannot_begin_a_watch_with_a_list_are_listed(scene: Scene) -> None:
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        errors.Invalid([], group="meta.k8s.io", kind="ListOptions", name=""),
+        errors.InternalError("the required storage feature RequestWatchProgress is disabled"),
+    ],
+    ids=["too old", "over an old etcd"],
+)
+async def test_servers_that_cannot_begin_a_watch_with_a_list_are_listed(scene: Scene, refusal: errors.ApiError) -> None:
     await scene.quiet.create(config_map("a"))
-    refusal = errors.Invalid([], group="meta.k8s.io", kind="ListOptions", name="")
-    scene.faulty.answers = [Answer(422, {}, orjson.dumps(refusal.status))]
+    scene.faulty.answers = [Answer(refusal.code, {}, orjson.dumps(refusal.status))]
     async with aclosing(scene.client.follow("v1/ConfigMap", namespace="default")) as events:
         assert isinstance(await anext(events), Restarted)
         assert await take_until_synced(events) == ["a"]

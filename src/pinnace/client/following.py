@@ -130,11 +130,12 @@ async def follow(
                 is_known_missing = True
                 yield Restarted()
                 yield Synced("")
-        except (errors.Invalid, errors.BadRequest) as error:
-            # Servers before 1.27, and those told not to, refuse to begin a watch with a list.
-            trouble = None if can_stream_lists and not version else error
-            can_stream_lists, version = False, ""
-            heard = heard or trouble is None
+        except (errors.Invalid, errors.BadRequest, errors.InternalError) as error:
+            if can_stream_lists and not version:
+                # Servers before 1.27, those told not to, and those on an old etcd do not begin a watch with a list.
+                can_stream_lists, heard, trouble = False, True, None
+            else:
+                trouble = error
         except (errors.ApiError, ConnectionLost, NoCredentials) as error:
             trouble = error
         if trouble is None and (heard or clock.monotonic() - began >= SHORT):

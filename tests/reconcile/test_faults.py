@@ -1,0 +1,204 @@
+"""Whatever happens to the connection, the end state is the desired one."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import orjson
+import pytest
+from tests.server.in_process import config_map, control_plane, deployment
+
+from pinnace.client.client import Client
+from pinnace.client.connect import connect
+from pinnace.client.kubeconfig import access_of
+from pinnace.client.transport import Answer, ConnectionLost, Stream, Transport
+from pinnace.cluster.cluster import Settings, running
+from pinnace.cluster.in_process import InProcessTransport
+from pinnace.cluster.kubeconfig import kubeconfig_of
+from pinnace.model import errors
+from pinnace.model.objects import Key
+from pinnace.reconcile.controller import Controller
+from pinnace.reconcile.manager import Manager
+from pinnace.reconcile.owners import set_owner
+from pinnace.testing.clock import ManualClock
+
+DEPLOYMENT = "apps/v1/Deployment"
+CONFIG_MAP = "v1/ConfigMap"
+
+
+class Storm:
+    """A transport on which all goes wrong that can, by chance, until it is calm."""
+
+    def __init__(self, inner: Transport, chance: random.Random) -> None:
+        self.inner = inner
+        self.chance = chance
+        self.is_calm = False
+        self.faults: Counter[str] = Counter()
+        self.streams: list[ShakyStream] = []
+
+    async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        fault = self._fault() if method != "GET" or "watch" in target else ""
+        if fault == "refused":
+            raise ConnectionLost("refused", was_sent=False)
+        if fault == "conflict":
+            conflict = errors.Conflict("changed", group="", plural="configmaps", name="x")
+            return Answer(409, {}, orjson.dumps(conflict.status))
+        if fault == "busy":
+            return Answer(429, {"retry-after": "1"})
+        answer = await self.inner.request(method, target, body, headers)
+        if fault == "lost answer":
+            raise ConnectionLost("reset", was_sent=True)
+        return answer
+
+    async def stream(self, target: str, headers: Mapping[str, str], *, silence: float) -> Stream | Answer:
+        if self._fault() == "refused":
+            raise ConnectionLost("refused", was_sent=False)
+        stream = await self.inner.stream(target, headers, silence=silence)
+        if isinstance(stream, Answer):
+            return stream
+        self.streams.append(ShakyStream(stream))
+        return self.streams[-1]
+
+    async def close(self) -> None: ...
+
+    async def shake(self) -> None:
+        """Cut some of the watches; some servers have forgotten what happened since."""
+        for stream in self.streams:
+            if self.chance.random() < 0.3:
+                self.faults["cut"] += 1
+                stream.last_words = self.chance.choice(["", "", "expired"])
+                self.faults["expired"] += stream.last_words == "expired"
+                await stream.close()
+        self.streams = [stream for stream in self.streams if not stream.is_closed]
+
+    def _fault(self) -> str:
+        if self.is_calm or self.chance.random() > 0.3:
+            return ""
+        fault = self.chance.choice(["refused", "conflict", "busy", "lost answer"])
+        self.faults[fault] += 1
+        return fault
+
+
+class ShakyStream:
+    def __init__(self, inner: Stream) -> None:
+        self.inner = inner
+        self.is_closed = False
+        self.last_words = ""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self.inner:
+            yield chunk
+        if self.last_words == "expired":
+            status = errors.Expired("too old resource version").status
+            yield orjson.dumps({"type": "ERROR", "object": status}) + b"\n"
+
+    async def close(self) -> None:
+        self.is_closed = True
+        await self.inner.close()
+
+
+def copier(manager: Manager) -> Controller:
+    """Keeps a ConfigMap like each Deployment."""
+    deployments = manager.cache(DEPLOYMENT, namespace="default")
+
+    async def reconcile(key: Key) -> None:
+        owner = deployments.get(key)
+        if owner is None:
+            copy = await manager.client.get_or_none(CONFIG_MAP, f"for-{key.name}", namespace=key.namespace)
+            if copy is not None:
+                await manager.client.delete(CONFIG_MAP, f"for-{key.name}", namespace=key.namespace)
+            return
+        wanted = config_map(f"for-{key.name}", {"replicas": str(owner["spec"]["replicas"])}, namespace=key.namespace)
+        set_owner(wanted, owner)
+        await manager.client.apply(wanted, force=True)
+
+    controller = Controller("copier", reconcile, workers=3)
+    return controller.for_(DEPLOYMENT, namespace="default").owns(CONFIG_MAP, namespace="default")
+
+
+async def settled(manager: Manager, clock: ManualClock) -> None:
+    """Let time pass until there is nothing left to do, later neither."""
+    async with asyncio.timeout(20):
+        for _ in range(2):
+            settling = asyncio.create_task(manager.settle())
+            while not settling.done():
+                await clock.advance(5)
+            await clock.advance(2000)
+        await manager.settle()
+
+
+async def copies(client: Client) -> dict[str, str]:
+    found = await client.list(CONFIG_MAP, namespace="default")
+    return {
+        obj["metadata"]["name"]: obj["data"]["replicas"] for obj in found if obj["metadata"]["name"].startswith("for-")
+    }
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_storm_changes_nothing_in_the_end(seed: int) -> None:
+    chance, clock = random.Random(seed), ManualClock()
+    async with control_plane(clock=clock) as api:
+        inner = InProcessTransport(api.plane.local())
+        storm = Storm(inner, chance)
+        user = Client(inner, clock=clock)
+        manager = Manager(Client(storm, clock=clock))
+        manager.add(copier(manager))
+        wanted: dict[str, str] = {}
+
+        async def act() -> None:
+            """What a user, or another controller, may do."""
+            name, replicas = f"d{chance.randrange(6)}", chance.randrange(1, 9)
+            match chance.choice(["set", "set", "delete", "break", "steal"]):
+                case "set" if f"for-{name}" in wanted:
+                    await user.scale(DEPLOYMENT, name, replicas)
+                    wanted[f"for-{name}"] = str(replicas)
+                case "set":
+                    await user.create(deployment(name, replicas=replicas))
+                    wanted[f"for-{name}"] = str(replicas)
+                case "delete" if f"for-{name}" in wanted:
+                    await user.delete(DEPLOYMENT, name)
+                    del wanted[f"for-{name}"]
+                case "break" if await user.get_or_none(CONFIG_MAP, f"for-{name}"):
+                    await user.patch(CONFIG_MAP, f"for-{name}", {"data": {"replicas": "wrong"}})
+                case "steal" if await user.get_or_none(CONFIG_MAP, f"for-{name}"):
+                    await user.delete(CONFIG_MAP, f"for-{name}")
+
+        running_manager = asyncio.create_task(manager.run())
+        for _ in range(60):
+            await act()
+            await storm.shake()
+            await clock.advance(chance.choice([0, 0, 0.01, 1, 30]))
+        storm.is_calm = True
+        await settled(manager, clock)
+        assert await copies(user) == wanted
+        assert min(storm.faults[fault] for fault in ("refused", "conflict", "busy", "lost answer", "cut")) > 0
+        running_manager.cancel()
+        await asyncio.wait([running_manager])
+
+
+async def test_a_server_that_is_killed_and_started_again_is_followed_on(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    async with asyncio.timeout(30):
+        async with running(Settings(data_dir=directory)) as cluster:
+            port = cluster.server.port
+            access = access_of(kubeconfig_of(cluster.access))
+            operator, user = connect(access), connect(access)
+            manager = Manager(operator)
+            manager.add(copier(manager))
+            task = asyncio.create_task(manager.run())
+            await user.create(deployment("web", replicas=2))
+            await manager.settle()
+        with pytest.raises(ConnectionLost):
+            await user._exchange.transport.request("GET", "/version", b"", {})
+        async with running(Settings(data_dir=directory, port=port)):
+            await user.scale(DEPLOYMENT, "web", 4)
+            await manager.settle()
+            assert await copies(user) == {"for-web": "4"}
+            task.cancel()
+            await asyncio.wait([task])
+            await operator.close()
+            await user.close()
