@@ -10,7 +10,6 @@ from pinnace.schema.cel_errors import CompileError, Issue
 from pinnace.schema.cel_functions import Function
 from pinnace.schema.cel_library_network import CIDR, IP
 from pinnace.schema.cel_library_standard import TYPE_NAMES
-from pinnace.schema.cel_regex import BadRegex, compiled
 from pinnace.schema.cel_times import parse_duration, parse_timestamp
 from pinnace.schema.cel_tree import (
     Call,
@@ -46,6 +45,7 @@ from pinnace.schema.cel_types import (
     unwrapped,
 )
 from pinnace.schema.cel_values import TypeValue, Uint
+from pinnace.schema.patterns import PatternError, compile_pattern
 
 _LITERALS: dict[type, Type] = {
     bool: BOOL,
@@ -111,7 +111,7 @@ class _Checker:
             if isinstance(argument, Literal) and isinstance(argument.value, str):
                 try:
                     _LITERAL_CHECKS[node.function](argument.value)
-                except (ValueError, BadRegex):
+                except (ValueError, PatternError):
                     self._complain(argument.offset, f"invalid {node.function} argument")
         for child in children(node):
             self.check_literals(child)
@@ -374,7 +374,7 @@ class _Checker:
             self._mismatch(node, type_, node.type)
 
 
-_LITERAL_CHECKS: dict[str, Any] = {"duration": parse_duration, "timestamp": parse_timestamp, "matches": compiled}
+_LITERAL_CHECKS: dict[str, Any] = {"duration": parse_duration, "timestamp": parse_timestamp, "matches": compile_pattern}
 
 
 def _qualified_name(node: Node) -> str | None:

@@ -17,7 +17,6 @@ from pinnace.schema.cel_environment import Environment
 from pinnace.schema.cel_errors import NoSuchOverload
 from pinnace.schema.cel_functions import Function, Overload
 from pinnace.schema.cel_library_lists import merged
-from pinnace.schema.cel_regex import compiled
 from pinnace.schema.cel_tree import (
     Call,
     Comprehension,
@@ -30,6 +29,7 @@ from pinnace.schema.cel_tree import (
 )
 from pinnace.schema.cel_types import is_optional, mentions_dyn
 from pinnace.schema.cel_values import NONE, Optional, some
+from pinnace.schema.patterns import compile_pattern
 
 _UNKNOWN = frozenset({"dyn", "param", "error"})
 
@@ -301,7 +301,7 @@ class _Emitter:
         text, pattern = node.operands
         if not isinstance(pattern, Literal) or text.type.kind != "string":
             return None
-        search = self._constant(compiled(pattern.value).search)
+        search = self._constant(compile_pattern(pattern.value).search)
         return f"({search}({self.native(text, scope)}) is not None)"
 
     def _comprehension(self, node: Comprehension, scope: _Scope) -> str:

@@ -16,82 +16,30 @@ LIST_CREATE = 10
 STRUCT_CREATE = 40
 
 NOMINAL = frozenset(
-    [
-        "serviceAccount",
-        "path",
-        "group",
-        "resource",
-        "subresource",
-        "namespace",
-        "name",
-        "allowed",
-        "reason",
-        "error",
-        "errored",
-        "masked",
-        "prefixLength",
-        "family",
-        "isUnspecified",
-        "isLoopback",
-        "isLinkLocalMulticast",
-        "isLinkLocalUnicast",
-        "isGlobalUnicast",
-        "format.named",
-        "sign",
-        "asInteger",
-        "isInteger",
-        "asApproximateFloat",
-        "isGreaterThan",
-        "isLessThan",
-        "compareTo",
-        "add",
-        "sub",
-        "major",
-        "minor",
-        "patch",
-        "getScheme",
-        "getHostname",
-        "getHost",
-        "getPort",
-        "getEscapedPath",
-        "getQuery",
-    ]
+    {
+        *("serviceAccount", "path", "group", "resource", "subresource", "namespace", "name", "allowed", "reason"),
+        *("error", "errored", "masked", "prefixLength", "family", "isUnspecified", "isLoopback"),
+        *("isLinkLocalMulticast", "isLinkLocalUnicast", "isGlobalUnicast", "format.named", "sign", "asInteger"),
+        *("isInteger", "asApproximateFloat", "isGreaterThan", "isLessThan", "compareTo", "add", "sub", "major"),
+        *("minor", "patch", "getScheme", "getHostname", "getHost", "getPort", "getEscapedPath", "getQuery"),
+    }
 )
-WHOLE_LIST = frozenset(["isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"])
+WHOLE_LIST = frozenset({"isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"})
 ONE_PASS = frozenset(
-    [
-        "url",
-        "lowerAscii",
-        "upperAscii",
-        "substring",
-        "trim",
-        "jsonpatch.escapeKey",
-        "cidr",
-        "isIP",
-        "isCIDR",
-        "quantity",
-        "isQuantity",
-        "semver",
-        "isSemver",
-    ]
+    {
+        *("url", "lowerAscii", "upperAscii", "substring", "trim", "jsonpatch.escapeKey", "cidr", "isIP", "isCIDR"),
+        *("quantity", "isQuantity", "semver", "isSemver"),
+    }
 )
 TWO_PASSES = frozenset({"replace", "split", "ip.isCanonical"})
 _BY_FIRST = frozenset(
     {"starts_with_string", "ends_with_string", "string_to_bytes", "bytes_to_string", "strings_quote", "string_format"}
 )
 BY_SHORTER = frozenset(
-    [
-        "less_string",
-        "greater_string",
-        "less_equals_string",
-        "greater_equals_string",
-        "less_bytes",
-        "greater_bytes",
-        "less_equals_bytes",
-        "greater_equals_bytes",
-        "equals",
-        "not_equals",
-    ]
+    {
+        *("less_string", "greater_string", "less_equals_string", "greater_equals_string", "less_bytes"),
+        *("greater_bytes", "less_equals_bytes", "greater_equals_bytes", "equals", "not_equals"),
+    }
 )
 
 

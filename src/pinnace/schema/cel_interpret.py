@@ -239,10 +239,10 @@ class _Builder:
             failure: CelError | None = None
             for term in terms:
                 value, error = _attempt(term, run)
-                if error is None and value is decisive:
-                    return decisive
-                if error is None and value is not (not decisive):
+                if error is None and type(value) is not bool:
                     error = NoSuchOverload()
+                if error is None and bool(value) == decisive:
+                    return decisive
                 failure = failure or error
             if failure is not None:
                 raise failure
@@ -271,7 +271,8 @@ class _Builder:
         def test(run: Run) -> bool:
             value, error = _attempt(operand, run)
             run.charge(1)
-            return error is not None or bool(value is not False)
+            is_false: bool = value is False
+            return error is not None or not is_false
 
         return test
 

@@ -34,6 +34,8 @@ _TOKEN = re.compile(
     """.replace("[\t ", r"[\t\ "),
     re.VERBOSE | re.DOTALL,
 )
+# As far as a string that never ends well can be read.
+_STRING_START = re.compile(rf"""["'](?:{_ESCAPE}|[^\\\n\r])*\\?""")
 _KEYWORDS = frozenset({"in", "true", "false", "null"})
 
 
@@ -71,8 +73,8 @@ def _unrecognised(source: str, offset: int) -> str:
     """How much a lexer has read when it gives up: one character past the longest start of a token."""
     first = source[offset]
     if first in "\"'":
-        end = source.find("\n", offset)
-        return source[offset:] if end < 0 else source[offset : end + 1]
+        start = _STRING_START.match(source, offset)
+        return source[offset : start.end() + 1] if start is not None else first
     if first in "=&|":
         return source[offset : offset + 2]
     return first

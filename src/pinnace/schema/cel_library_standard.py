@@ -11,7 +11,6 @@ from typing import Any
 from pinnace.schema import cel_values as values
 from pinnace.schema.cel_errors import CelError, NoSuchOverload
 from pinnace.schema.cel_functions import Library, Overload, function, library, member, overload
-from pinnace.schema.cel_regex import BadRegex, compiled
 from pinnace.schema.cel_times import (
     DURATION_PARTS,
     TIMESTAMP_PARTS,
@@ -51,6 +50,7 @@ from pinnace.schema.cel_values import (
     checked_timestamp,
     checked_uint,
 )
+from pinnace.schema.patterns import PatternError, compile_pattern
 
 A = parameter("A")
 B = parameter("B")
@@ -347,8 +347,8 @@ _CONVERSIONS = library(
 def matches(text: str, pattern: str) -> bool:
     """Whether the pattern is found anywhere in the text."""
     try:
-        return compiled(pattern).search(text) is not None
-    except BadRegex as bad:
+        return compile_pattern(pattern).search(text) is not None
+    except PatternError as bad:
         raise CelError(str(bad)) from None
 
 

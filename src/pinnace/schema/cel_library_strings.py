@@ -8,10 +8,10 @@ from typing import Any
 from pinnace.schema.cel_errors import CelError
 from pinnace.schema.cel_functions import function, library, member, overload
 from pinnace.schema.cel_library_standard import double_text
-from pinnace.schema.cel_regex import BadRegex, compiled
 from pinnace.schema.cel_times import duration_text, timestamp_text
 from pinnace.schema.cel_types import DYN, INT, STRING, list_of
 from pinnace.schema.cel_values import Duration, Timestamp, TypeValue, Uint, type_name
+from pinnace.schema.patterns import PatternError, compile_pattern
 
 TEXTS = list_of(STRING)
 _GO_SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"  # noqa: E501
@@ -101,8 +101,8 @@ def _find_all(text: str, pattern: str, count: int = -1) -> list[str]:
 
 def _regex(pattern: str) -> Any:
     try:
-        return compiled(pattern)
-    except BadRegex as bad:
+        return compile_pattern(pattern)
+    except PatternError as bad:
         raise CelError(f"Illegal regex: {bad}") from None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pinnace.schema.cel_declarations import RESERVED
 from pinnace.schema.cel_errors import CompileError, Issue
 from pinnace.schema.cel_lexer import BadEscape, Token, bytes_of, text_of, tokens_of
 from pinnace.schema.cel_macros import RECEIVER_MACROS, MacroMisuse, cel_bind, has
@@ -24,31 +25,6 @@ from pinnace.schema.cel_values import MAXIMUM_INT, MAXIMUM_UINT, MINIMUM_INT, Ui
 MAXIMUM_DEPTH = 250
 MAXIMUM_LENGTH = 100_000
 
-RESERVED = frozenset(
-    [
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "false",
-        "for",
-        "function",
-        "if",
-        "import",
-        "in",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "null",
-        "return",
-        "true",
-        "var",
-        "void",
-        "while",
-    ]
-)
 _STARTS = ("[", "{", "(", ".", "-", "!", "true", "false", "null", "float", "int", "uint", "string", "bytes", "word")
 _OPERAND = (
     "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"
@@ -117,14 +93,17 @@ class _Parser:
         if here.kind == kind:
             return self._take()
         if here.kind != "end" and self._tokens[self._at + 1].kind == kind:
-            self._complain(here.offset, f"Syntax error: extraneous input '{here.text}' expecting '{kind}'")
+            expected = f"{{'{kind}', ','}}" if kind in "]}" else f"'{kind}'"
+            self._complain(here.offset, f"Syntax error: extraneous input '{here.text}' expecting {expected}")
             self._at += 1
             return self._take()
-        if here.kind in _STARTS:
-            self._complain(here.offset, f"Syntax error: mismatched input '{here.text}' expecting '{kind}'")
-            raise _GiveUp
-        self._complain(here.offset, f"Syntax error: missing '{kind}' at '{here.text}'")
-        return here
+        could_follow = here.kind in _STARTS if kind == ":" else here.kind not in _STARTS or here.kind in ".[-"
+        if could_follow:
+            # It was left out, as it seems: read on as if it stood here.
+            self._complain(here.offset, f"Syntax error: missing '{kind}' at '{here.text}'")
+            return here
+        self._complain(here.offset, f"Syntax error: mismatched input '{here.text}' expecting '{kind}'")
+        raise _GiveUp
 
     def _complain(self, offset: int, message: str) -> None:
         self.issues.append(Issue(offset, message))
@@ -200,6 +179,10 @@ class _Parser:
                 operand = self._selection(operand)
             elif here.kind == "[":
                 self._take()
+                if self._here.kind == "end":
+                    expected = _OPERAND.replace("'!',", "'!', '?',")
+                    self._complain(self._here.offset, f"Syntax error: mismatched input '<EOF>' expecting {expected}")
+                    raise _GiveUp
                 function = "_[?_]" if self._took("?") else "_[_]"
                 operand = Call(here.offset, function, None, [operand, self._expression()])
                 self._expect("]")

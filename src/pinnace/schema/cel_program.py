@@ -79,7 +79,7 @@ class Program:
         return f"Program({self.expression!r})"
 
     def evaluate(program, /, **variables: Any) -> Any:
-        """The value, without regard to what it costs. Raises CelError. One variable is called self: hence no other self."""
+        """The value, without regard to what it costs. Raises CelError."""
         fast = program._fast
         if fast is not None:
             try:

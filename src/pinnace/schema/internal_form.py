@@ -44,7 +44,7 @@ def internal_form(schema: Raw) -> dict[str, Any]:
         is_flag = name in ("XEmbeddedResource", "XIntOrString")
         form[name] = schema.get(f"x-kubernetes-{word}", False if is_flag else None)
     form["XValidations"] = _optional(
-        schema.get("x-kubernetes-validations"), lambda rules: [_rule(rule) for rule in rules]
+        schema.get("x-kubernetes-validations"), lambda rules: [rule_form(rule) for rule in rules]
     )
     return {name: form[name] for name in _ORDER}
 
@@ -91,7 +91,8 @@ def _documents(documents: Raw) -> dict[str, Any]:
     return {"Description": documents.get("description", ""), "URL": documents.get("url", "")}
 
 
-def _rule(rule: Raw) -> dict[str, Any]:
+def rule_form(rule: Raw) -> dict[str, Any]:
+    """A rule of x-kubernetes-validations, as Go holds it."""
     return {
         "Rule": rule.get("rule", ""),
         "Message": rule.get("message", ""),
