@@ -107,7 +107,7 @@ class Pipeline:
                     if entry is not None and _is_unchanged(new, old) and await self._is_kept_so(call, entry, new):
                         done: Written | None = Written(entry)
                     elif entry is not None and deletion.is_finished(call.resource, new):
-                        done = await self._remove(call, entry, shown=new)
+                        done = await self._remove(call, entry, entry.decode(), shown=new)
                     else:
                         done = await self._store_object(call, entry, new)
                 except BaseException:
@@ -141,7 +141,7 @@ class Pipeline:
                 await self._admission.validate(review)
                 marked = entry.decode()
                 if deletion.marked_for_deletion(call.resource, marked, options, self._clock.now()):
-                    done = await self._remove(call, entry, shown=marked)
+                    done = await self._remove(call, entry, old, shown=None if marked == old else marked)
                 elif marked == old:
                     return Written(entry)
                 else:
@@ -269,7 +269,8 @@ class Pipeline:
             written = Entry(stamp(value, revision), revision)
         return Written(written, is_created=entry is None)
 
-    async def _remove(self, call: Call, entry: Entry, *, shown: Object | None = None) -> Written | None:
+    async def _remove(self, call: Call, entry: Entry, old: Object, *, shown: Object | None) -> Written | None:
+        """None if another writer was faster. `shown` is what the answer shows where that is not what is stored."""
         last = entry
         if shown is not None:
             last = Entry(stamp(await self._encoded(call, shown), entry.revision), entry.revision)
@@ -279,7 +280,7 @@ class Pipeline:
             revision = await self._store.delete(self._store_key(call), expected=entry.revision)
         except stores.Conflict:
             return None
-        self._reservations.release(call.resource, entry.decode())
+        self._reservations.release(call.resource, old)
         return Written(Entry(restamp(last.body, revision), revision), is_deleted=True)
 
     async def _encoded(self, call: Call, new: Object) -> bytes:
