@@ -14,6 +14,8 @@ from pinnace.schema.shape import Raw
 
 META_FIELDS = frozenset(("apiVersion", "kind", "metadata"))
 
+_PLAIN = frozenset((str, int, float, bool))
+
 _Unknown = list[tuple[bool, str]] | None
 """Unknown fields: whether one is in the metadata of an object inside, and its path. Those are told last."""
 
@@ -36,7 +38,10 @@ class Settler:
 
         Returns the paths of the unknown fields. Raises DecodeError if the metadata of an object inside is malformed.
         """
-        return _paths(self._written.settle(obj))
+        try:
+            return _paths(self._written.settle(obj))
+        except _Malformed as malformed:
+            raise DecodeError(f"{malformed.path}: {malformed.detail}") from None
 
     def settle_stored(self, obj: dict[str, Any]) -> None:
         """Of an object that is read: the schema may have changed since it was written. Malformed metadata goes."""
@@ -99,16 +104,8 @@ class _Node:
     """One node of the schema. Without a schema nothing is known, so everything that has fields is emptied."""
 
     __slots__ = (
-        "_additional",
-        "_embedded",
-        "_items",
-        "_known",
-        "_prunes",
-        "_raw",
-        "_ready",
-        "_root",
-        "default",
-        "nullable",
+        *("_additional", "_defaulted", "_embedded", "_is_object", "_items", "_known", "_prunes", "_raw", "_ready"),
+        *("_root", "default", "nullable"),
     )
 
     def __init__(self, raw: Raw | None, embedded: _Embedded, *, prunes: bool = True, is_root: bool = False) -> None:
@@ -117,7 +114,6 @@ class _Node:
         self._prunes = prunes
         self._root = is_root
         self._ready = False
-        self._items: _Node | None = None
         self.nullable = raw is None or bool(raw.get("nullable"))
         self.default: Callable[[], Any] | None = None
         if raw is not None and raw.get("default") is not None:
@@ -138,20 +134,26 @@ class _Node:
 
     def _prepare(self) -> None:
         raw = self._raw or {}
+        self._ready = True
+        self._is_object = self._root or bool(raw.get("x-kubernetes-embedded-resource"))
         self._known: dict[str, _Node] = {}
-        is_object = self._root or bool(raw.get("x-kubernetes-embedded-resource"))
         for key, child in (raw.get("properties") or {}).items():
             if not (self._root and key in META_FIELDS):
-                self._known[key] = self._child(child, prunes=not (is_object and key in META_FIELDS))
-        additional = raw.get("additionalProperties")
+                self._known[key] = self._child(child, prunes=not (self._is_object and key in META_FIELDS))
+        self._defaulted = [(key, child) for key, child in self._known.items() if child.default is not None]
+        keeps = not self._prunes or bool(raw.get("x-kubernetes-preserve-unknown-fields"))
         self._additional: _Node | None = None
-        if isinstance(additional, Mapping):
-            self._additional = self._child(additional)
-        elif additional is not None:
-            self._additional = self._child(None)
-        elif raw.get("x-kubernetes-preserve-unknown-fields") or not self._prunes:
+        if (values := raw.get("additionalProperties")) is not None:
+            self._additional = self._child(values if isinstance(values, Mapping) else None)
+        elif keeps:
             self._additional = _Kept(None, self._embedded)
-        self._ready = True
+        items = raw.get("items")
+        self._items: _Node | None = None
+        if isinstance(items, Mapping):
+            # A list that keeps what is unknown keeps it in its items, too.
+            self._items = self._child({**items, "x-kubernetes-preserve-unknown-fields": True} if keeps else items)
+        elif not keeps:
+            self._items = self._child(None)
 
     def _child(self, raw: Raw | None, *, prunes: bool = True) -> _Node:
         prunes = prunes and self._prunes
@@ -161,87 +163,73 @@ class _Node:
 
     def settle(self, value: Any) -> _Unknown:
         """Settles the value in place; the unknown fields that it had, from here on."""
+        if not self._ready:
+            self._prepare()
         if value.__class__ is dict:
-            if not self._ready:
-                self._prepare()
-            try:
-                return self._settle_map(value)
-            except _Malformed as malformed:
-                if self._root:
-                    raise DecodeError(f"{malformed.path}: {malformed.detail}") from None
-                raise
-        if value.__class__ is list:
-            return self._settle_list(value)
-        return None
+            return self._settle_map(value)
+        return self._settle_list(value) if value.__class__ is list else None
 
     def _settle_map(self, obj: dict[str, Any]) -> _Unknown:
         known, additional = self._known, self._additional
         unknown: _Unknown = None
         gone: list[str] = []
-        for key, value in obj.items():
-            if key in known:
-                child = known[key]
-            elif additional is not None:
-                child = additional
-            elif key in META_FIELDS and self._keeps_meta():
-                continue
-            else:
-                gone.append(key)
-                if not (self._root and key in META_FIELDS):
-                    unknown = [*(unknown or ()), (False, key)]
-                continue
-            if value.__class__ is dict or value.__class__ is list:
-                if (found := self._below(child, key, value)) is not None:
-                    unknown = [*(unknown or ()), *_all_below(key, found)]
-            elif value is None and not child.nullable:
-                if child.default is not None:
-                    obj[key] = child.default()
-                elif self._prunes:
+        key = ""
+        try:
+            for key, value in obj.items():
+                if key in known:
+                    if value.__class__ in _PLAIN:
+                        continue
+                    child = known[key]
+                elif additional is not None:
+                    child = additional
+                elif key in META_FIELDS and self._is_object:
+                    continue
+                else:
                     gone.append(key)
+                    unknown = [*(unknown or ()), (False, key)]
+                    continue
+                if value.__class__ is dict or value.__class__ is list:
+                    if (found := child.settle(value)) is not None:
+                        unknown = [*(unknown or ()), *_all_below(key, found)]
+                elif value is None and not child.nullable:
+                    if child.default is not None:
+                        obj[key] = child.default()
+                    elif self._prunes:
+                        gone.append(key)
+        except _Malformed as malformed:
+            malformed.path = _joined(key, malformed.path)
+            raise
         for key in gone:
             del obj[key]
-        for key, child in known.items():
-            if child.default is not None and key not in obj and key not in gone:
+        for key, child in self._defaulted:
+            if key not in obj:
+                assert child.default is not None
                 obj[key] = child.default()
-        if not self._root and self._raw is not None and self._raw.get("x-kubernetes-embedded-resource"):
+        if self._is_object and not self._root:
             found = self._embedded.settle(obj)
             unknown = [*(unknown or ()), *found] if found else unknown
         return unknown
 
-    def _below(self, child: _Node, key: str, value: Any) -> _Unknown:
-        try:
-            return child.settle(value)
-        except _Malformed as malformed:
-            malformed.path = _joined(key, malformed.path)
-            raise
-
-    def _keeps_meta(self) -> bool:
-        return self._root or (self._raw is not None and bool(self._raw.get("x-kubernetes-embedded-resource")))
-
     def _settle_list(self, items: list[Any]) -> _Unknown:
-        raw = self._raw or {}
-        below = raw.get("items")
-        preserves = bool(raw.get("x-kubernetes-preserve-unknown-fields"))
-        if not isinstance(below, Mapping):
-            if preserves or not self._prunes:
-                return None
-            below = None
-        elif preserves:
-            below = {**below, "x-kubernetes-preserve-unknown-fields": True}
-        child = self._item(below)
+        child = self._items
+        if child is None:
+            return None
         unknown: _Unknown = None
         for index, value in enumerate(items):
-            if value.__class__ is dict or value.__class__ is list:
-                if (found := self._below(child, f"[{index}]", value)) is not None:
-                    unknown = [*(unknown or ()), *_all_below(f"[{index}]", found)]
-            elif value is None and not child.nullable and child.default is not None:
-                items[index] = child.default()
+            if value.__class__ in _PLAIN:
+                continue
+            if value is None:
+                if not child.nullable and child.default is not None:
+                    items[index] = child.default()
+                continue
+            try:
+                found = child.settle(value)
+            except _Malformed as malformed:
+                malformed.path = _joined(f"[{index}]", malformed.path)
+                raise
+            if found is not None:
+                unknown = [*(unknown or ()), *_all_below(f"[{index}]", found)]
         return unknown
-
-    def _item(self, raw: Raw | None) -> _Node:
-        if self._items is None:
-            self._items = self._child(raw)
-        return self._items
 
 
 class _Kept(_Node):
