@@ -1,0 +1,195 @@
+"""kubectl's questions about access, tokens and acting as others; and certificates over the wire."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.clients.kubectl_command import Kubectl
+from tests.clients.server_process import ServerProcess
+
+from pinnace.auth.certificates import KeyPair, PairFiles, issue, load_pair, new_ca
+
+ROBOT = "system:serviceaccount:{namespace}:robot"
+
+
+def claims_of(token: str) -> Any:
+    body = token.split(".")[1]
+    return json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+
+
+def with_token(kubectl: Kubectl, directory: Path, token: str) -> Kubectl:
+    """kubectl as whoever the token stands for, without the administrator's certificate."""
+    config = yaml.safe_load(kubectl.kubeconfig.read_text())
+    for user in config["users"]:
+        user["user"] = {"token": token}
+    path = directory / "kubeconfig-with-token"
+    path.write_text(yaml.safe_dump(config))
+    return Kubectl(kubectl.binary, path, kubectl.cache, kubectl.namespace)
+
+
+def test_can_i_answers_for_oneself_and_for_others(kubectl: Kubectl) -> None:
+    assert kubectl("auth can-i '*' '*' --all-namespaces").strip() == "yes"
+    outcome = kubectl.outcome("auth can-i list pods --as bob")
+    assert (outcome.code, outcome.stdout.strip()) == (1, "no")
+    kubectl("create rolebinding viewers --clusterrole=view --user=bob --group=devs")
+    assert kubectl("auth can-i list pods --as bob").strip() == "yes"
+    assert kubectl("auth can-i list pods --as carol --as-group devs").strip() == "yes"
+    assert kubectl.outcome("auth can-i get secrets --as bob").stdout.strip() == "no"
+    assert kubectl.outcome("auth can-i create pods --subresource=exec --as bob").stdout.strip() == "no"
+    assert kubectl("auth can-i get /version --as bob").strip() == "yes"
+    assert kubectl.outcome("auth can-i get /metrics --as bob").stdout.strip() == "no"
+
+
+def test_can_i_lists_what_one_may(kubectl: Kubectl) -> None:
+    kubectl("create role reader --verb=get,list --resource=pods,deployments.apps --resource-name=web")
+    kubectl("create rolebinding readers --role=reader --user=bob")
+    rows = [line.split() for line in kubectl("auth can-i --list --as bob").splitlines()]
+    assert ["pods", "[]", "[web]", "[get", "list]"] in rows
+    assert ["deployments.apps", "[]", "[web]", "[get", "list]"] in rows
+    assert ["[/version]", "[]", "[get]"] in rows
+    assert not any(row[0] == "*.*" for row in rows)
+
+
+def test_whoami_tells_whom_one_acts_as(kubectl: Kubectl) -> None:
+    told = kubectl.json("auth whoami --as bob --as-group devs --as-uid 7")["status"]["userInfo"]
+    assert told == {"username": "bob", "uid": "7", "groups": ["devs", "system:authenticated"]}
+    account = ROBOT.format(namespace=kubectl.namespace)
+    told = kubectl.json(f"auth whoami --as {account}")["status"]["userInfo"]
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{kubectl.namespace}", "system:authenticated"]
+    assert told == {"username": account, "groups": groups}
+
+
+def test_a_refusal_reads_as_it_does_everywhere(kubectl: Kubectl) -> None:
+    told = kubectl.failure("get pods --as bob")
+    assert told == (
+        'Error from server (Forbidden): pods is forbidden: User "bob" cannot list resource "pods" in API group "" '
+        f'in the namespace "{kubectl.namespace}"'
+    )
+
+
+def test_a_created_token_works_within_its_role(kubectl: Kubectl, tmp_path: Path) -> None:
+    kubectl("create serviceaccount robot")
+    account = ROBOT.format(namespace=kubectl.namespace)
+    kubectl(f"create rolebinding robots --clusterrole=edit --serviceaccount={kubectl.namespace}:robot")
+    token = kubectl("create token robot --duration=10m").strip()
+    claims = claims_of(token)
+    assert (claims["sub"], claims["exp"] - claims["iat"]) == (account, 600)
+    robot = with_token(kubectl, tmp_path, token)
+    assert robot.json("auth whoami")["status"]["userInfo"]["username"] == account
+    robot("create configmap settings --from-literal=a=b")
+    assert "cannot list resource" in robot.failure("get nodes")
+    told = robot.failure("create clusterrolebinding me --clusterrole=cluster-admin --user=me")
+    assert f'User "{account}" cannot create resource "clusterrolebindings"' in told
+    assert "cannot impersonate resource" in robot.failure("get pods --as admin")
+    kubectl("delete serviceaccount robot")
+    assert "Unauthorized" in robot.failure("get configmaps") or "logged in" in robot.failure("get configmaps")
+
+
+def test_a_token_for_others_is_refused_here(kubectl: Kubectl, tmp_path: Path) -> None:
+    kubectl("create serviceaccount robot")
+    token = kubectl("create token robot --audience=vault").strip()
+    assert claims_of(token)["aud"] == ["vault"]
+    outcome = with_token(kubectl, tmp_path, token).outcome("get pods")
+    assert outcome.code != 0
+    assert token not in outcome.stdout + outcome.stderr
+
+
+def test_a_token_bound_to_a_secret_dies_with_it(kubectl: Kubectl, tmp_path: Path) -> None:
+    kubectl("create serviceaccount robot")
+    kubectl("create secret generic holder")
+    token = kubectl("create token robot --bound-object-kind=Secret --bound-object-name=holder").strip()
+    robot = with_token(kubectl, tmp_path, token)
+    assert robot.json("auth whoami")["status"]["userInfo"]["username"] == ROBOT.format(namespace=kubectl.namespace)
+    kubectl("delete secret holder")
+    assert robot.outcome("auth whoami").code != 0
+
+
+def test_roles_are_reconciled_with_kubectl(kubectl: Kubectl, tmp_path: Path) -> None:
+    manifest = tmp_path / "roles.yaml"
+    manifest.write_text(
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n"
+        f"metadata: {{name: reader, namespace: {kubectl.namespace}}}\n"
+        "rules: [{apiGroups: [''], resources: [pods], verbs: [get]}]\n"
+    )
+    assert "reader reconciled" in kubectl(f"auth reconcile -f {manifest}")
+    assert kubectl.json("get role reader")["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
+
+
+# Certificates, over sockets.
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A server of one's own, whose keys lie open."""
+
+    pki: Path
+    port: int
+
+    def pair(self, name: str) -> KeyPair:
+        return load_pair(PairFiles(self.pki / f"{name}.crt", self.pki / f"{name}.key"))
+
+    def get(self, path: str, certificate: KeyPair | None, directory: Path, **headers: str) -> tuple[int, Any]:
+        context = ssl.create_default_context(cafile=str(self.pki / "ca.crt"))
+        if certificate is not None:
+            both = directory / "client.pem"
+            both.write_bytes(certificate.certificate_pem + certificate.key_pem)
+            context.load_cert_chain(both)
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=context, timeout=10)
+        try:
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request("GET", path, headers=named)
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+        finally:
+            connection.close()
+
+
+@pytest.fixture(scope="module")
+def wire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
+    directory = tmp_path_factory.mktemp("own")
+    server = ServerProcess.start(directory, "--data-dir", str(directory / "data"))
+    try:
+        config = yaml.safe_load(server.await_kubeconfig().read_text())
+        port = int(config["clusters"][0]["cluster"]["server"].rpartition(":")[2])
+        yield Wire(directory / "data" / "pki", port)
+    finally:
+        server.stop()
+
+
+SMUGGLED = {"X_Remote_User": "admin", "X_Remote_Group": "system:masters"}
+PODS = "/api/v1/namespaces/default/pods"
+
+
+def test_a_user_s_certificate_cannot_carry_another_s_name(wire: Wire, tmp_path: Path) -> None:
+    bob = issue(wire.pair("ca"), common_name="bob", client=True)
+    status, answer = wire.get(PODS, bob, tmp_path, **SMUGGLED)
+    assert (status, 'User "bob" cannot list' in answer["message"]) == (403, True)
+    status, answer = wire.get(PODS, None, tmp_path, **SMUGGLED)
+    assert (status, 'User "system:anonymous" cannot list' in answer["message"]) == (403, True)
+
+
+def test_a_proxy_s_certificate_carries_a_name_and_is_none(wire: Wire, tmp_path: Path) -> None:
+    proxy = wire.pair("front-proxy-client")
+    assert wire.get(PODS, proxy, tmp_path, **SMUGGLED)[0] == 200
+    status, answer = wire.get(PODS, proxy, tmp_path)
+    assert (status, 'User "system:anonymous"' in answer["message"]) == (403, True)
+    mallory = issue(
+        wire.pair("front-proxy-ca"), common_name="kubernetes-admin", organizations=["system:masters"], client=True
+    )
+    status, answer = wire.get(PODS, mallory, tmp_path, **SMUGGLED)
+    assert (status, 'User "system:anonymous"' in answer["message"]) == (403, True)
+
+
+def test_a_certificate_of_another_authority_is_not_let_in(wire: Wire, tmp_path: Path) -> None:
+    forged = issue(new_ca(), common_name="kubernetes-admin", organizations=["system:masters"], client=True)
+    with pytest.raises((ssl.SSLError, OSError)):
+        wire.get(PODS, forged, tmp_path)
