@@ -53,6 +53,7 @@ def test_old_versions_come_after_every_modern_one(definitions: Definitions) -> N
     assert [resource.kind for resource in both[: len(modern)]] == [resource.kind for resource in modern]
     assert {resource.kind.api_version for resource in both[len(modern) :]} == {
         "admissionregistration.k8s.io/v1beta1",
+        "apiextensions.k8s.io/v1beta1",
         "apiregistration.k8s.io/v1beta1",
         "apps/v1beta1",
         "apps/v1beta2",

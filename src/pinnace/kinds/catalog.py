@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from pinnace.kinds import (
     admissionregistration,
@@ -106,7 +107,7 @@ def resources(
         if _is_served(row, version, definitions, old_versions=old_versions, on_request=on_request)
     ]
     served.sort(key=lambda pair: _rank(pair[0], pair[1], definitions))
-    return [found for found, _ in served]
+    return [found if old_versions else replace(found, modernize=None) for found, _ in served]
 
 
 def _versions(row: Row, definitions: Definitions) -> Iterator[tuple[Version, Version]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Protocol, TypedDict
@@ -55,6 +55,8 @@ class Version:
     from_stored: Convert | None = None
     """None where the shapes are equal."""
     reshape: Callable[[Schema], Schema] = same_shape
+    modernize: Callable[[Object], Iterable[str]] | None = None
+    """Rewrites what this version no longer is but many manifests still have; tells of it."""
     selectable: Mapping[str, Callable[[Object], str]] | None = None
     """Where the version calls the selectable fields differently. They are always given the stored object."""
     subresources: tuple[str, ...] | None = None
@@ -124,6 +126,7 @@ def resource(row: Row, version: Version, stored_version: Version, definitions: D
         empty_status=empty_status(_schema_of(stored_version, stored, stored, definitions)),
         store_group=(row.group or "core") if is_guest else "",
         deprecation=_deprecation(version, kind, definitions.minor),
+        modernize=version.modernize,
         **_conversions(version, stored_version),
     )
 

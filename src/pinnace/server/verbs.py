@@ -200,6 +200,7 @@ class Verbs:
         if content_type in edits.APPLY_PATCHES:
             applied = read_patch(call.request.body, content_type) or {}
             self._check_applied(call, applied)
+            self._modernize(call, applied)
             return self._application(call, applied)
         if call.text("force"):
             fault = causes.forbidden("force", "may not be specified for non-apply patch")
@@ -418,10 +419,16 @@ class Verbs:
     def _object(self, call: Call) -> Object:
         """The object that a create or update brings: wrong types are refused, unknown fields told of and dropped."""
         body = self._read(call)
+        self._modernize(call, body.obj)
         decoder = self._decoder(call.resource)
         warnings = bodies.decode(body, decoder, kind=call.resource.kind, validation=_strictness(call))
         call.warnings.extend(warnings)
         return body.obj
+
+    def _modernize(self, call: Call, obj: Object) -> None:
+        """Read an old form of the object's version as what it means, and say so."""
+        if call.resource.modernize is not None and not call.subresource:
+            call.warnings.extend(call.resource.modernize(obj))
 
     def _message(self, call: Call) -> Object:
         """What travels through a subresource of its own kind, or is asked and answered without being stored."""
@@ -436,6 +443,7 @@ class Verbs:
         try:
             if shown is None:
                 self._check_still(kind, wanted)
+            self._modernize(call, wanted)
             unknown = self._decoder_of(kind)(wanted)
             if unknown:
                 strictness = _strictness(call)
