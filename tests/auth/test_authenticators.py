@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -16,6 +17,14 @@ from pinnace.model import errors
 
 CA, PROXY_CA, OTHER_CA = new_ca(), new_ca(name="front-proxy-ca"), new_ca()
 SMUGGLED = ((b"x-remote-user", b"admin"), (b"x-remote-group", b"system:masters"))
+
+
+class HandClock:
+    def __init__(self) -> None:
+        self.moment = datetime.now(UTC)
+
+    def now(self) -> datetime:
+        return self.moment
 
 
 def der(ca: KeyPair, name: str, *groups: str) -> bytes:
@@ -50,6 +59,16 @@ def who(authenticator: FirstOf, shown: Shown) -> User:
 def test_a_certificate_names_user_and_groups(everyone: FirstOf) -> None:
     user = who(everyone, Shown(der(CA, "bob", "devs", "ops")))
     assert user == User("bob", ("devs", "ops", "system:authenticated"))
+
+
+def test_a_certificate_that_expires_while_connected_is_refused_from_then_on() -> None:
+    clock = HandClock()
+    authenticator = CertificateAuthenticator(CA.certificate_pem, clock=clock)
+    shown = Shown(der(CA, "bob"))
+    assert authenticator.authenticate(shown) is not None
+    clock.moment += timedelta(days=366)
+    with pytest.raises(errors.Unauthorized):
+        authenticator.authenticate(shown)
 
 
 def test_a_certificate_of_another_authority_is_nobody_s(everyone: FirstOf) -> None:

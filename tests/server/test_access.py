@@ -68,11 +68,11 @@ async def bob(api: InProcess) -> AsyncIterator[InProcess]:
     yield as_user(api, BOB)
 
 
-async def from_the_wire(api: InProcess, target: str, **headers: str) -> Reply:
+async def from_the_wire(api: InProcess, target: str, *, upgrade: bool = False, **headers: str) -> Reply:
     """A request as it comes from a socket: whoever sends it has yet to show who he is."""
     path, query = split_target(target)
     named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
-    answer = api.plane.api(Request("GET", target, path, query, named, b"", Peer(NoTransport())))
+    answer = api.plane.api(Request("GET", target, path, query, named, b"", Peer(NoTransport()), upgrade=upgrade))
     done = await answer if isinstance(answer, Awaitable) else answer
     assert isinstance(done, Response)
     return reply_of(done)
@@ -343,9 +343,9 @@ async def test_a_token_comes_from_its_account_and_goes_with_it(api: InProcess) -
     await api.made(BINDINGS, binding("robots", "view", user="system:serviceaccount:default:robot"))
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     token = (await api.made(f"{ACCOUNTS}/robot/token", request))["status"]["token"]
-    bearer = {"authorization": f"Bearer {token}"}
-    assert (await from_the_wire(api, CONFIG_MAPS, **bearer)).status == 200
-    assert (await from_the_wire(api, "/api/v1/namespaces/default/secrets", **bearer)).status == 403
+    bearer = f"Bearer {token}"
+    assert (await from_the_wire(api, CONFIG_MAPS, authorization=bearer)).status == 200
+    assert (await from_the_wire(api, "/api/v1/namespaces/default/secrets", authorization=bearer)).status == 403
     reviewed = await review(api, "tokenreviews", "TokenReview", {"token": token}, AUTHENTICATION)
     assert reviewed["authenticated"] is True
     assert reviewed["user"]["username"] == "system:serviceaccount:default:robot"
@@ -355,7 +355,7 @@ async def test_a_token_comes_from_its_account_and_goes_with_it(api: InProcess) -
     assert elsewhere["user"] == {}
     assert elsewhere["error"].startswith("[invalid bearer token, token audiences")
     await api.delete(f"{ACCOUNTS}/robot")
-    assert (await from_the_wire(api, CONFIG_MAPS, **bearer)).status == 401
+    assert (await from_the_wire(api, CONFIG_MAPS, authorization=bearer)).status == 401
 
 
 @pytest.mark.parametrize("token", ["guess", "a.b.c", "eyJhbGciOiJub25lIn0.e30.", "e30.e30.e30", "\u00e9"])
@@ -366,6 +366,18 @@ async def test_a_bad_token_is_refused_and_never_told_of(
     reply = await from_the_wire(api, CONFIG_MAPS, authorization=f"Bearer {token}")
     assert (reply.status, reply.message) == (401, "Unauthorized")
     assert token not in caplog.text
+
+
+async def test_a_websocket_names_its_token_as_a_protocol(api: InProcess) -> None:
+    await api.made(ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}})
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    token = (await api.made(f"{ACCOUNTS}/robot/token", request))["status"]["token"]
+    encoded = b64encode(token.encode()).decode().rstrip("=").replace("+", "-").replace("/", "_")
+    protocols = f"v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.{encoded}"
+    reply = await from_the_wire(api, CONFIG_MAPS, upgrade=True, sec_websocket_protocol=protocols)
+    assert 'User "system:serviceaccount:default:robot"' in reply.message
+    plain = await from_the_wire(api, CONFIG_MAPS, sec_websocket_protocol=protocols)
+    assert 'User "system:anonymous"' in plain.message
 
 
 async def test_headers_of_proxies_mean_nothing_from_others(api: InProcess) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
+from datetime import datetime
 from typing import Protocol
 from urllib.parse import unquote
 
@@ -12,6 +13,7 @@ from cryptography.x509.oid import NameOID
 from pinnace.auth.tokens import BadToken, Bearer, Tokens
 from pinnace.auth.users import ANONYMOUS, User, authenticated
 from pinnace.model import errors
+from pinnace.model.clock import Clock, SystemClock
 
 _REMEMBERED = 1024
 _EXTRA_HEADER = b"x-remote-extra-"
@@ -41,26 +43,32 @@ class Authenticator(Protocol):
 class CertificateAuthenticator:
     """The common name is the user, each organisation a group.
 
-    TLS has checked chain and expiry, but it trusts proxies' certificates, too: only those that `ca` (PEM) signed are
+    TLS has checked the chain, but it trusts proxies' certificates, too: only those that `ca` (PEM) signed are
     users here. Without a `ca` all are.
     """
 
-    def __init__(self, ca: bytes | None = None) -> None:
+    def __init__(self, ca: bytes | None = None, *, clock: Clock | None = None) -> None:
         self._issuers = x509.load_pem_x509_certificates(ca) if ca is not None else None
-        self._known: dict[bytes, User | None] = {}
+        self._clock = clock or SystemClock()
+        self._known: dict[bytes, tuple[User | None, datetime]] = {}
 
     def authenticate(self, credentials: Credentials) -> User | None:
         der = credentials.certificate
         if der is None:
             return None
-        if der not in self._known:
+        known = self._known.get(der)
+        if known is None:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
-            self._known[der] = self._user(der)
-        return self._known[der]
+            certificate = _certificate(der)
+            known = self._known[der] = (self._user(certificate), certificate.not_valid_after_utc)
+        user, until = known
+        # TLS looks once, when a connection begins, and connections live long.
+        if user is not None and self._clock.now() > until:
+            raise errors.Unauthorized()
+        return user
 
-    def _user(self, der: bytes) -> User | None:
-        certificate = _certificate(der)
+    def _user(self, certificate: x509.Certificate) -> User | None:
         if self._issuers is not None and not is_issued_by(certificate, self._issuers):
             return None
         name = _common_name(certificate)
@@ -76,23 +84,28 @@ class ProxyAuthenticator:
     From anybody else these headers mean nothing.
     """
 
-    def __init__(self, ca: bytes, *, allowed_names: Sequence[str] = ()) -> None:
+    def __init__(self, ca: bytes, *, allowed_names: Sequence[str] = (), clock: Clock | None = None) -> None:
         self._issuers = x509.load_pem_x509_certificates(ca)
         self._allowed = frozenset(allowed_names)
-        self._known: dict[bytes, bool] = {}
+        self._clock = clock or SystemClock()
+        self._known: dict[bytes, tuple[bool, datetime]] = {}
 
     def authenticate(self, credentials: Credentials) -> User | None:
         der = credentials.certificate
         if der is None:
             return None
-        if der not in self._known:
+        known = self._known.get(der)
+        if known is None:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
-            self._known[der] = self._is_proxy(der)
-        return _remote_user(credentials.remote_headers) if self._known[der] else None
+            certificate = _certificate(der)
+            known = self._known[der] = (self._is_proxy(certificate), certificate.not_valid_after_utc)
+        is_proxy, until = known
+        if not is_proxy or self._clock.now() > until:
+            return None
+        return _remote_user(credentials.remote_headers)
 
-    def _is_proxy(self, der: bytes) -> bool:
-        certificate = _certificate(der)
+    def _is_proxy(self, certificate: x509.Certificate) -> bool:
         if not is_issued_by(certificate, self._issuers):
             return False
         return not self._allowed or _common_name(certificate) in self._allowed

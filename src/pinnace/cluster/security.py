@@ -97,9 +97,9 @@ def build_security(
     authenticators: list[Authenticator] = []
     if files is not None:
         proxy_ca = files.front_proxy_ca.certificate.read_bytes()
-        authenticators.append(ProxyAuthenticator(proxy_ca, allowed_names=(FRONT_PROXY,)))
+        authenticators.append(ProxyAuthenticator(proxy_ca, allowed_names=(FRONT_PROXY,), clock=clock))
     client_ca = files.ca.certificate.read_bytes() if files is not None else None
-    authenticators += [CertificateAuthenticator(client_ca), BearerAuthenticator(known_tokens)]
+    authenticators += [CertificateAuthenticator(client_ca, clock=clock), BearerAuthenticator(known_tokens)]
     nodes = NodeAuthorizer(
         rules=rules_of(default_role("system:node")), pods=accounts.pods, claims=objects("", "persistentvolumeclaims")
     )

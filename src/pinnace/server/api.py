@@ -8,6 +8,7 @@ import logging
 import secrets
 import time
 import zlib
+from base64 import urlsafe_b64decode
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Protocol
@@ -37,6 +38,7 @@ _PLAIN_TEXT = b"text/plain; charset=utf-8"
 _NO_CACHE = b"Cache-Control: no-cache, private\r\n"
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
+_TOKEN_PROTOCOL = b"base64url.bearer.authorization.k8s.io."
 _BROWSERS = (b"curl", b"Wget", b"Mozilla/5.0")
 
 
@@ -266,6 +268,8 @@ class _Shown:
     @property
     def token(self) -> str | None:
         given = self._request.headers.get(b"authorization")
+        if given is None and self._request.upgrade:
+            return _token_of_protocols(self._request.header_values(b"sec-websocket-protocol"))
         if given is None or given[:7].lower() != b"bearer ":
             return None
         return given[7:].decode("latin-1").strip() or None
@@ -274,6 +278,18 @@ class _Shown:
     def remote_headers(self) -> Sequence[tuple[bytes, bytes]]:
         given = [*self._request.headers.items(), *self._request.repeated]
         return [(name, value) for name, value in given if name.startswith(b"x-remote-")]
+
+
+def _token_of_protocols(values: list[bytes]) -> str | None:
+    """Browsers cannot set headers on a WebSocket: they name their token as a protocol, encoded."""
+    for protocol in b",".join(values).split(b","):
+        encoded = protocol.strip().removeprefix(_TOKEN_PROTOCOL)
+        if encoded != protocol.strip():
+            try:
+                return urlsafe_b64decode(encoded + b"=" * (-len(encoded) % 4)).decode() or None
+            except ValueError:
+                return None
+    return None
 
 
 def _selected_name(call: Call) -> str:
