@@ -33,7 +33,7 @@ def review(operation: str, plural: str, *, group: str = "", namespace: str = "",
     return Review(operation, resource, "", namespace, name, new, old, Joe())
 
 
-GATE = NamespaceLifecycle(PHASES.get)
+GATE = AdmissionChain([NamespaceLifecycle(PHASES.get)])
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
+from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
+
+Interest = tuple[str, str, frozenset[str]]
+"""Group, plural and operations; * is any group or plural."""
+
+CREATE = frozenset(("CREATE",))
+UPDATE = frozenset(("UPDATE",))
+DELETE = frozenset(("DELETE",))
+WRITES = CREATE | UPDATE
+ALL = WRITES | DELETE | frozenset(("CONNECT",))
+EVERYTHING: tuple[Interest, ...] = (("*", "*", ALL),)
 
 
 class Requester(Protocol):
@@ -38,29 +49,76 @@ class Review:
     is_dry_run: bool = False
     options: Object = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    audit: dict[str, str] = field(default_factory=dict)
+    """What the gates want to be written down about the request."""
+    afterwards: list[Callable[[], None]] = field(default_factory=list)
+    """To be called once the write is stored or has come to nothing: what a gate has reserved ends then."""
+
+    def forbidden(self, why: str) -> errors.Forbidden:
+        """The refusal that names what was asked for."""
+        return errors.Forbidden(why, group=self.resource.group, plural=self.resource.plural, name=self.name)
+
+    @property
+    def changed(self) -> Object:
+        """`new`, for gates that are asked about creations and updates alone."""
+        assert self.new is not None, "only a deletion has nothing new"
+        return self.new
 
 
 class Mutator(Protocol):
-    async def mutate(self, review: Review) -> None:
-        """Change `review.new` in place, or refuse by raising an ApiError."""
+    """May say which writes it is interested in by an attribute `interests`; one that does not is asked about all."""
+
+    def mutate(self, review: Review) -> Awaitable[None] | None:
+        """Change `review.new` in place, or refuse by raising an ApiError. None: done already."""
 
 
 class Validator(Protocol):
-    async def validate(self, review: Review) -> None:
-        """Refuse by raising an ApiError."""
+    """As a Mutator, but it may only refuse."""
+
+    def validate(self, review: Review) -> Awaitable[None] | None:
+        """Refuse by raising an ApiError. None: nothing to wait for."""
 
 
 class AdmissionChain:
-    """Mutators in order, then (after validation of the object) validators in order."""
+    """Mutators in order, then (after validation of the object) validators in order.
+
+    Who is interested in which writes is looked up once for each resource: a write costs nothing at gates that are
+    made for others.
+    """
 
     def __init__(self, mutators: Sequence[Mutator] = (), validators: Sequence[Validator] = ()) -> None:
         self._mutators = tuple(mutators)
         self._validators = tuple(validators)
+        self._interested: dict[tuple[str, str, str], tuple[tuple[Mutator, ...], tuple[Validator, ...]]] = {}
 
     async def mutate(self, review: Review) -> None:
-        for mutator in self._mutators:
-            await mutator.mutate(review)
+        for mutator in self._gates(review)[0]:
+            waiting = mutator.mutate(review)
+            if waiting is not None:
+                await waiting
 
     async def validate(self, review: Review) -> None:
-        for validator in self._validators:
-            await validator.validate(review)
+        for validator in self._gates(review)[1]:
+            waiting = validator.validate(review)
+            if waiting is not None:
+                await waiting
+
+    def _gates(self, review: Review) -> tuple[tuple[Mutator, ...], tuple[Validator, ...]]:
+        resource = review.resource
+        place = (resource.group, resource.plural, review.operation)
+        found = self._interested.get(place)
+        if found is None:
+            found = self._interested[place] = (
+                tuple(one for one in self._mutators if _is_interested(one, place)),
+                tuple(one for one in self._validators if _is_interested(one, place)),
+            )
+        return found
+
+
+def _is_interested(gate: Any, place: tuple[str, str, str]) -> bool:
+    interests: tuple[Interest, ...] = getattr(gate, "interests", EVERYTHING)
+    group, plural, operation = place
+    return any(
+        operation in operations and known_group in ("*", group) and known_plural in ("*", plural)
+        for known_group, known_plural, operations in interests
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pinnace.admission.chain import Review
+from pinnace.admission.chain import CREATE, DELETE, Review
 from pinnace.model import errors
 from pinnace.model.causes import Cause
 
@@ -14,10 +14,12 @@ LASTING = frozenset(("default", "kube-system", "kube-public"))
 class NamespaceLifecycle:
     """`phase_of` tells a namespace's phase (Active, Terminating), or None if there is no such namespace."""
 
+    interests = (("*", "*", CREATE), ("", "namespaces", DELETE))
+
     def __init__(self, phase_of: Callable[[str], str | None]) -> None:
         self._phase_of = phase_of
 
-    async def mutate(self, review: Review) -> None:
+    def mutate(self, review: Review) -> None:
         resource = review.resource
         if resource.plural == "namespaces" and not resource.group:
             if review.operation == "DELETE" and review.name in LASTING:

@@ -18,15 +18,13 @@ from pathlib import Path
 import orjson
 
 from pinnace import __version__
-from pinnace.admission.chain import AdmissionChain
-from pinnace.admission.namespaces import NamespaceLifecycle
-from pinnace.auth.certificate_requests import CertificateRequester
 from pinnace.auth.certificates import SERVER_NAMES, CertificateFiles, ensure_certificates, write_private
 from pinnace.auth.settings import AuthSettings
 from pinnace.auth.users import MASTERS, User
 from pinnace.cluster import kubeconfig
 from pinnace.cluster.custom_resources import CustomResources
 from pinnace.cluster.default_roles import ensure_default_roles
+from pinnace.cluster.gates import build_admission
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.kubeconfig import Access
 from pinnace.cluster.newborn import api_endpoints, newborn_objects
@@ -64,8 +62,6 @@ _BIRTH = "poststarthook/start-cluster"
 COLLECT_AFTER = (20_000, 20, 50)
 """Stored objects live long and form no cycles: looking through them at Python's own pace costs a write 7 % more."""
 
-_PHASE = {"status.phase": lambda obj: str((obj.get("status") or {}).get("phase") or "Active")}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -79,6 +75,8 @@ class Settings:
     name: str = kubeconfig.DEFAULT_NAME
     old_versions: bool = True
     auth: AuthSettings = field(default_factory=AuthSettings)
+    needs_service_accounts: bool = False
+    """Pods run as accounts that exist, which somebody has to make in every namespace."""
 
 
 class CannotListen(OSError):
@@ -150,19 +148,11 @@ async def build(
     reservations = ServiceReservations()
     for entry in fanout.shelf("/registry/core/services/").entries.values():
         reservations.adopt(entry.decode())
-    namespaces = fanout.shelf("/registry/core/namespaces/")
-
-    def phase_of(namespace: str) -> str | None:
-        entry = namespaces.entries.get(namespace)
-        return entry.fields(_PHASE)["status.phase"] if entry is not None else None
-
     pipeline = Pipeline(
         fanout=fanout,
         store=store,
         clock=clock,
-        admission=AdmissionChain(
-            mutators=[NamespaceLifecycle(phase_of), CertificateRequester()], validators=[security.no_escalation]
-        ),
+        admission=build_admission(registry, fanout, security, needs_service_accounts=settings.needs_service_accounts),
         reservations=reservations,
         ownerships=ownerships,
     )

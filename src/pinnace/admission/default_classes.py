@@ -1,0 +1,56 @@
+"""Claims and ingresses that name no class get the one that is marked as default."""
+
+from __future__ import annotations
+
+from pinnace.admission.chain import CREATE, Review
+from pinnace.admission.sources import Kept, Objects
+from pinnace.model.objects import Object
+
+_STORAGE = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
+_INGRESS = ("ingressclass.kubernetes.io/is-default-class",)
+_OLD_STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
+_OLD_INGRESS_CLASS = "kubernetes.io/ingress.class"
+
+
+class DefaultStorageClass:
+    interests = (("", "persistentvolumeclaims", CREATE),)
+
+    def __init__(self, classes: Objects) -> None:
+        self._classes = Kept(classes)
+
+    def mutate(self, review: Review) -> None:
+        claim = review.changed
+        spec = claim.setdefault("spec", {})
+        if review.subresource or "storageClassName" in spec or _OLD_STORAGE_CLASS in _annotations(claim):
+            return
+        if (default := newest_marked(self._classes.all(), _STORAGE)) is not None:
+            spec["storageClassName"] = default["metadata"]["name"]
+
+
+class DefaultIngressClass:
+    interests = (("networking.k8s.io", "ingresses", CREATE), ("extensions", "ingresses", CREATE))
+
+    def __init__(self, classes: Objects) -> None:
+        self._classes = Kept(classes)
+
+    def mutate(self, review: Review) -> None:
+        ingress = review.changed
+        spec = ingress.setdefault("spec", {})
+        if review.subresource or "ingressClassName" in spec or _OLD_INGRESS_CLASS in _annotations(ingress):
+            return
+        if (default := newest_marked(self._classes.all(), _INGRESS)) is not None:
+            spec["ingressClassName"] = default["metadata"]["name"]
+
+
+def newest_marked(classes: list[Object], marks: tuple[str, ...]) -> Object | None:
+    """The class that says it is the default; of several, the youngest, and of those the first by name."""
+    marked = [one for one in classes if any(_annotations(one).get(mark) == "true" for mark in marks)]
+    if not marked:
+        return None
+    youngest = max(one["metadata"].get("creationTimestamp", "") for one in marked)
+    alike = [one for one in marked if one["metadata"].get("creationTimestamp", "") == youngest]
+    return min(alike, key=lambda one: str(one["metadata"]["name"]))
+
+
+def _annotations(obj: Object) -> Object:
+    return obj["metadata"].get("annotations") or {}

@@ -1,0 +1,69 @@
+"""Pods get the number behind the name of their priority class, and there is one default class at most."""
+
+from __future__ import annotations
+
+from pinnace.admission.chain import CREATE, WRITES, Review
+from pinnace.admission.sources import Kept, Objects
+from pinnace.model.objects import Object
+
+GROUP = "scheduling.k8s.io"
+
+
+class Priority:
+    interests = (("", "pods", WRITES), (GROUP, "priorityclasses", WRITES), (GROUP, "podgroups", CREATE))
+
+    def __init__(self, classes: Objects) -> None:
+        self._classes = classes
+        self._all = Kept(classes)
+
+    def mutate(self, review: Review) -> None:
+        if review.subresource or review.resource.plural != "pods":
+            return
+        spec = review.changed.setdefault("spec", {})
+        if review.operation == "UPDATE":
+            before = (review.old or {}).get("spec") or {}
+            for name in ("priority", "preemptionPolicy"):
+                if spec.get(name) is None and name in before:
+                    spec[name] = before[name]
+            return
+        self._prioritize(review, spec)
+
+    def validate(self, review: Review) -> None:
+        if review.subresource or review.resource.plural != "priorityclasses" or not review.changed.get("globalDefault"):
+            return
+        default = self._default()
+        if default is None:
+            return
+        name = default["metadata"]["name"]
+        if review.operation == "CREATE" or name != review.name:
+            raise review.forbidden(f"PriorityClass {name} is already marked as default. Only one default can exist")
+
+    def _prioritize(self, review: Review, spec: Object) -> None:
+        name = spec.get("priorityClassName")
+        found = self._classes.get(name) if name else self._default()
+        if name and found is None:
+            raise review.forbidden(f"no PriorityClass with name {name} was found")
+        if found is not None:
+            spec["priorityClassName"] = found["metadata"]["name"]
+        priority = (found or {}).get("value", 0)
+        policy = (found or {"preemptionPolicy": "PreemptLowerPriority"}).get("preemptionPolicy")
+        given = spec.get("priority")
+        if given is not None and given != priority:
+            raise review.forbidden(
+                f"the integer value of priority ({given}) must not be provided in pod spec; "
+                f"priority admission controller computed {priority} from the given PriorityClass name"
+            )
+        spec["priority"] = priority
+        if policy is None:
+            return
+        if spec.get("preemptionPolicy") not in (None, policy):
+            raise review.forbidden(
+                f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec; "
+                f"priority admission controller computed {policy} from the given PriorityClass name"
+            )
+        spec["preemptionPolicy"] = policy
+
+    def _default(self) -> Object | None:
+        """The lowest, should a race have made two."""
+        marked = (one for one in self._all.all() if one.get("globalDefault"))
+        return min(marked, key=lambda one: int(one.get("value", 0)), default=None)

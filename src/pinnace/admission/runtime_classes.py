@@ -1,0 +1,103 @@
+"""A pod pays what its runtime class costs, and goes where that class can run."""
+
+from __future__ import annotations
+
+from pinnace.admission.chain import CREATE, Review
+from pinnace.admission.sources import Objects
+from pinnace.model.objects import Object
+from pinnace.model.quantity import parse
+
+_OTHER_OVERHEAD = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
+
+
+class RuntimeClass:
+    interests = (("", "pods", CREATE),)
+
+    def __init__(self, classes: Objects) -> None:
+        self._classes = classes
+
+    def mutate(self, review: Review) -> None:
+        if review.subresource:
+            return
+        spec = review.changed.get("spec") or {}
+        found = self._class_of(review, spec)
+        if found is None:
+            return
+        overhead = found.get("overhead")
+        if overhead is not None:
+            fixed = overhead.get("podFixed") or {}
+            if spec.get("overhead") and not _same_amounts(fixed, spec["overhead"]):
+                raise review.forbidden(_OTHER_OVERHEAD)
+            spec["overhead"] = fixed
+        if found.get("scheduling") is not None:
+            _schedule(review, spec, found["scheduling"])
+
+    def validate(self, review: Review) -> None:
+        if review.subresource:
+            return
+        spec = review.changed.get("spec") or {}
+        overhead = (self._class_of(review, spec) or {}).get("overhead")
+        if overhead is not None:
+            if not _same_amounts(overhead.get("podFixed") or {}, spec.get("overhead") or {}):
+                raise review.forbidden(_OTHER_OVERHEAD)
+        elif spec.get("overhead") is not None:
+            raise review.forbidden("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
+
+    def _class_of(self, review: Review, spec: Object) -> Object | None:
+        name = spec.get("runtimeClassName")
+        if name is None:
+            return None
+        found = self._classes.get(name)
+        if found is None:
+            raise review.forbidden(f'pod rejected: RuntimeClass "{name}" not found')
+        return found
+
+
+def _same_amounts(one: Object, other: Object) -> bool:
+    return one.keys() == other.keys() and all(parse(one[name]) == parse(other[name]) for name in one)
+
+
+def _schedule(review: Review, spec: Object, scheduling: Object) -> None:
+    selector = dict(spec.get("nodeSelector") or {})
+    for key, value in (scheduling.get("nodeSelector") or {}).items():
+        if selector.get(key, value) != value:
+            raise review.forbidden(
+                f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; "
+                f"pod.spec.nodeSelector[{key}] = {selector[key]}"
+            )
+        selector[key] = value
+    if selector:
+        spec["nodeSelector"] = selector
+    merged = merged_tolerations([*(spec.get("tolerations") or []), *(scheduling.get("tolerations") or [])])
+    if merged:
+        spec["tolerations"] = merged
+
+
+def merged_tolerations(tolerations: list[Object]) -> list[Object]:
+    """Without those that another one implies; of equals the first stays."""
+    merged: list[Object] = []
+    for index, one in enumerate(tolerations):
+        if any(_implies(kept, one) for kept in merged):
+            continue
+        if any(later != one and _implies(later, one) for later in tolerations[index + 1 :]):
+            continue
+        merged.append(one)
+    return merged
+
+
+def _implies(wide: Object, narrow: Object) -> bool:
+    if wide == narrow:
+        return True
+    operator = wide.get("operator") or "Equal"
+    if wide.get("key", "") != narrow.get("key", "") and (wide.get("key") or operator != "Exists"):
+        return False
+    if wide.get("effect") and wide["effect"] != narrow.get("effect"):
+        return False
+    seconds = wide.get("tolerationSeconds")
+    if wide.get("effect") == "NoExecute" and seconds is not None:
+        asked = narrow.get("tolerationSeconds")
+        if asked is None or asked > seconds:
+            return False
+    if operator == "Exists":
+        return True
+    return narrow.get("operator") == "Equal" and narrow.get("value", "") == wide.get("value", "")

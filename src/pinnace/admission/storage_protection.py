@@ -1,0 +1,70 @@
+"""Volumes and claims are not lost while they are in use: each is born with a finalizer that says so."""
+
+from __future__ import annotations
+
+from pinnace.admission.chain import CREATE, UPDATE, Review
+from pinnace.admission.sources import Objects
+from pinnace.model.objects import Object
+from pinnace.model.quantity import ZERO, Quantity, parse
+
+_FINALIZERS = {
+    "persistentvolumes": "kubernetes.io/pv-protection",
+    "persistentvolumeclaims": "kubernetes.io/pvc-protection",
+    "volumeattributesclasses": "kubernetes.io/vac-protection",
+}
+
+
+class StorageObjectInUseProtection:
+    interests = (
+        ("", "persistentvolumes", CREATE),
+        ("", "persistentvolumeclaims", CREATE),
+        ("storage.k8s.io", "volumeattributesclasses", CREATE),
+    )
+
+    def mutate(self, review: Review) -> None:
+        if review.subresource:
+            return
+        metadata, wanted = review.changed["metadata"], _FINALIZERS[review.resource.plural]
+        finalizers = metadata.get("finalizers") or []
+        if wanted not in finalizers:
+            metadata["finalizers"] = [*finalizers, wanted]
+
+
+class PersistentVolumeClaimResize:
+    """A claim may grow only once it is bound, and where its class allows it."""
+
+    interests = (("", "persistentvolumeclaims", UPDATE),)
+
+    def __init__(self, classes: Objects) -> None:
+        self._classes = classes
+
+    def validate(self, review: Review) -> None:
+        new, old = review.changed, review.old
+        if review.subresource or old is None or _size(new) <= _size(old):
+            return
+        if (old.get("status") or {}).get("phase") != "Bound":
+            raise review.forbidden("Only bound persistent volume claims can be expanded")
+        if not self._may_grow(new, old):
+            raise review.forbidden(
+                "only dynamically provisioned pvc can be resized and "
+                "the storageclass that provisions the pvc must support resize"
+            )
+
+    def _may_grow(self, new: Object, old: Object) -> bool:
+        name = storage_class_of(new)
+        if not name or name != storage_class_of(old):
+            return False
+        found = self._classes.get(name)
+        return found is not None and bool(found.get("allowVolumeExpansion"))
+
+
+def storage_class_of(claim: Object) -> str:
+    """The class that a claim names, in the old way or in today's."""
+    annotations = claim["metadata"].get("annotations") or {}
+    named = annotations.get("volume.beta.kubernetes.io/storage-class")
+    return str(named if named is not None else (claim.get("spec") or {}).get("storageClassName") or "")
+
+
+def _size(claim: Object) -> Quantity:
+    asked = (((claim.get("spec") or {}).get("resources") or {}).get("requests") or {}).get("storage")
+    return parse(asked) if asked is not None else ZERO
