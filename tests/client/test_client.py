@@ -187,3 +187,11 @@ async def test_every_kind_can_be_listed_by_its_names(client: Client) -> None:
     assert kinds[Kind("apps", "v1", "Deployment")].short_names == ("deploy",)
     assert "binding" in kinds[Kind("", "v1", "Pod")].subresources
     assert not kinds[Kind("", "v1", "Namespace")].namespaced
+
+
+async def test_warnings_of_the_server_are_logged_once(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        await client.list("v1/Endpoints")
+    assert [record.message for record in caplog.records if "deprecated" in record.message] == [
+        "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
+    ]

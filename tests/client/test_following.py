@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 
 import orjson
@@ -15,6 +15,7 @@ from pinnace.client.retries import Backoff, Retries
 from pinnace.client.transport import Answer, ConnectionLost, Stream, Transport
 from pinnace.cluster.in_process import InProcessTransport
 from pinnace.model import errors
+from pinnace.model.clock import Alarm
 from pinnace.model.objects import Object
 from pinnace.testing.clock import ManualClock
 
@@ -29,6 +30,12 @@ class RecordingClock(ManualClock):
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         self._passed += seconds
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Alarm:
+        self.slept.append(seconds)
+        self._passed += seconds
+        callback()
+        return super().call_later(0, callback)
 
 
 class Faulty:

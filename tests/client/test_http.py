@@ -16,7 +16,7 @@ from pinnace.client.credentials import Fixed, Identity
 from pinnace.client.following import Event, Synced
 from pinnace.client.http import HttpTransport
 from pinnace.client.kubeconfig import Access
-from pinnace.client.transport import ConnectionLost, Untrusted
+from pinnace.client.transport import Answer, ConnectionLost, Untrusted
 from pinnace.cluster import kubeconfig
 from pinnace.cluster.cluster import Cluster, Settings, running
 from pinnace.model import errors
@@ -83,3 +83,28 @@ async def test_a_server_that_is_gone_was_sent_nothing(cluster: Cluster) -> None:
         await transport.request("GET", "/version", b"", {})
     assert not loss.value.was_sent
     await transport.close()
+
+
+async def test_a_connection_that_has_fallen_silent_is_given_up() -> None:
+    """Half-open: the server is gone, and nobody has told."""
+    asked = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
+        await asked.wait()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    transport = HttpTransport(Access(server=f"http://127.0.0.1:{port}"))
+    stream = await transport.stream("/watch", {}, silence=0.05)
+    assert not isinstance(stream, Answer)
+    chunks = aiter(stream)
+    assert await anext(chunks) == b"one"
+    with pytest.raises(ConnectionLost):
+        await asyncio.wait_for(anext(chunks), 5)
+    asked.set()
+    await stream.close()
+    await transport.close()
+    server.close()

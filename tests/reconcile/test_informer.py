@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -10,7 +11,9 @@ import pytest
 from tests.server.in_process import config_map
 
 from pinnace.client.client import Client
+from pinnace.client.following import Trouble
 from pinnace.client.snapshots import Snapshot
+from pinnace.model import errors
 from pinnace.model.objects import Key, Object
 from pinnace.model.selectors import label_selector
 from pinnace.reconcile.cache import owner_uids
@@ -238,3 +241,56 @@ def test_versions_are_ordered_as_numbers(older: str, newer: str) -> None:
     assert is_older(older, newer)
     assert not is_older(newer, older)
     assert not is_older(newer, newer)
+
+
+async def test_a_missing_permission_says_which_rule_to_add(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    informer = Informers(client).get("apps/v1/Deployment")
+    refusal = errors.Forbidden("no", group="apps", plural="deployments")
+    for _ in range(2):
+        await informer._hear(Trouble(refusal))
+    (complaint,) = [record.message for record in caplog.records]
+    assert '{apiGroups: ["apps"], resources: ["deployments"], verbs: ["list", "watch"]}' in complaint
+
+
+DEFINITION = "apiextensions.k8s.io/v1/CustomResourceDefinition"
+WEBSITES: Object = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "websites.example.com"},
+    "spec": {
+        "group": "example.com",
+        "scope": "Namespaced",
+        "names": {"plural": "websites", "singular": "website", "kind": "Website", "listKind": "WebsiteList"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                },
+            }
+        ],
+    },
+}
+
+
+async def test_a_kind_may_be_defined_later_removed_and_defined_again(client: Client) -> None:
+    informers = Informers(client)
+    informer = informers.get("example.com/v1/Website")
+    site = {"apiVersion": "example.com/v1", "kind": "Website", "metadata": {"name": "a"}, "spec": {"size": 1}}
+    async with asyncio.timeout(10), following(informers):
+        assert len(informer.cache) == 0
+        for _ in range(2):
+            await client.create(WEBSITES)
+            while await client.get_or_none("example.com/v1/Website", "a") is None:
+                with contextlib.suppress(errors.NoSuchPath):
+                    await client.create(site)
+            await informer.catch_up()
+            assert [obj["spec"] for obj in informer.cache.list()] == [{"size": 1}]
+            await client.delete("example.com/v1/Website", "a")
+            await client.delete(DEFINITION, "websites.example.com")
+            if await client.get_or_none(DEFINITION, "websites.example.com") is not None:  # Nobody cleans up after it.
+                await client.patch(DEFINITION, "websites.example.com", {"metadata": {"finalizers": None}})
+            await informer.catch_up()
+            assert len(informer.cache) == 0

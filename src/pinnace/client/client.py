@@ -12,8 +12,10 @@ it is learnt from the server. What the server refuses is raised as one of `pinna
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -96,10 +98,9 @@ class Client:
     async def close(self) -> None:
         await self._exchange.transport.close()
 
-    def telling(self, listener: WriteListener) -> Client:
+    def telling(self, listener: WriteListener) -> Self:
         """The same client, which tells somebody of each write that worked."""
-        twin = object.__new__(Client)
-        twin.__dict__.update(self.__dict__)
+        twin = copy(self)
         twin._listeners = (*self._listeners, listener)
         return twin
 
@@ -259,13 +260,15 @@ class Client:
         labels: str = "",
         fields: str = "",
         metadata_only: bool = False,
+        nudge: asyncio.Event | None = None,
     ) -> AsyncGenerator[Followed, None]:
         """All that exists, then all that happens, for ever: through lost connections, restarts and expired versions.
 
-        It is a generator: close it (`contextlib.aclosing`) when done. `following.Followed` says what comes.
+        It is a generator: close it (`contextlib.aclosing`) when done. `following.Followed` says what comes. Where it
+        waits before it tries again, `nudge` makes it try at once.
         """
         source = _Following(self, kind_from(kind), namespace, labels, fields, metadata_only=metadata_only)
-        return follow(source, clock=self.clock)
+        return follow(source, clock=self.clock, nudge=nudge)
 
     # Writing
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from urllib.parse import quote, urlencode
@@ -17,6 +19,10 @@ from pinnace.model.objects import Object
 
 JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"
+_WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
+_WARNINGS = 1000
+_log = logging.getLogger(__name__)
+
 Parameters = Mapping[str, str | int | bool | None]
 
 
@@ -38,6 +44,7 @@ class Exchange:
         self._clock = clock
         self._retries = retries
         self._headers = {"accept": JSON, "user-agent": user_agent}
+        self._warned: set[str] = set()
 
     async def read(self, target: str, *, accept: str = JSON) -> bytes:
         return (await self._send("GET", target, b"", {"accept": accept})).body
@@ -81,10 +88,19 @@ class Exchange:
             else:
                 delay = self._retries.after_answer(answer, attempt=attempt, is_read=is_read)
                 if delay is None:
+                    if "warning" in answer.headers:
+                        self._warn(answer.headers["warning"])
                     if answer.status >= 400:
                         raise error_of(answer)
                     return answer
             await self._clock.sleep(delay)
+
+    def _warn(self, header: str) -> None:
+        """Pass on what the server warns of (a deprecated version, a field that is ignored), each sentence once."""
+        for text in _WARNING.findall(header):
+            if text not in self._warned and len(self._warned) < _WARNINGS:
+                self._warned.add(text)
+                _log.warning("%s", re.sub(r"\\(.)", r"\1", text))
 
 
 async def lines_of(stream: Stream) -> AsyncGenerator[bytes, None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing
@@ -16,6 +17,8 @@ from pinnace.model import errors
 from pinnace.model.clock import AlarmClock
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+MISSING = 2.0
+"""Kinds that are missing are looked for more often than servers: somebody is about to define them."""
 SHORT = 1.0
 """A connection that ends within so many seconds, having brought nothing, is a failure."""
 
@@ -77,12 +80,14 @@ async def follow(
     clock: AlarmClock,
     backoff: Backoff | None = None,
     seconds: Callable[[], int] = lambda: random.randint(300, 600),
+    nudge: asyncio.Event | None = None,
 ) -> AsyncGenerator[Followed, None]:
     """Everything that exists, then everything that happens, for ever.
 
-    A kind that is not served, or no longer, has no objects: that is told once, and it is tried again. Ends only when
-    it is closed.
+    A kind that is not served, or no longer, has no objects: that is told once, and it is tried again. Setting `nudge`
+    makes the next try come at once. Ends only when it is closed.
     """
+    nudge = nudge or asyncio.Event()
     backoff = backoff or Backoff(first=0.2, longest=30.0)
     can_stream_lists = True
     version = ""
@@ -144,5 +149,14 @@ async def follow(
         failures += 1
         if trouble is not None:
             yield Trouble(trouble)
-        asked = trouble.retry_after if isinstance(trouble, errors.ApiError) else 0
-        await clock.sleep(max(asked, backoff.delay(failures)))
+        delay = backoff.delay(failures)
+        if isinstance(trouble, errors.NoSuchPath):
+            delay = min(delay, MISSING)
+        elif isinstance(trouble, errors.ApiError):
+            delay = max(delay, trouble.retry_after)
+        alarm = clock.call_later(delay, nudge.set)
+        try:
+            await nudge.wait()
+        finally:
+            alarm.cancel()
+            nudge.clear()

@@ -144,7 +144,11 @@ def _losses(http: ModuleType) -> Iterator[None]:
 
 
 def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}
+    lowered: dict[str, str] = {}
+    for name, value in headers.items():  # A header may come more than once.
+        name = name.lower()
+        lowered[name] = f"{lowered[name]}, {value}" if name in lowered else value
+    return lowered
 
 
 def _tls(access: Access, identity: Identity) -> ssl.SSLContext | bool:

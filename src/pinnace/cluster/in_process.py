@@ -53,4 +53,8 @@ def _answer_of(response: Response) -> Answer:
         pairs = [(name, value) for name, _, value in lines]
     else:
         pairs = list(response.headers)
-    return Answer(response.status, {name.decode().lower(): value.decode() for name, value in pairs}, body)
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in pairs:  # A header may come more than once.
+        name, value = raw_name.decode().lower(), raw_value.decode()
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return Answer(response.status, headers, body)

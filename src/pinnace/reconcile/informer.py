@@ -63,6 +63,7 @@ class Informer:
         self._handlers: list[Handler] = []
         self._synced = asyncio.Event()
         self._news = asyncio.Event()
+        self._nudge = asyncio.Event()
         self._own: dict[Key, _OwnWrite] = {}
         self._unseen: set[Key] | None = None
         self._selects = selectors.label_selector(scope.labels) if scope.labels else None
@@ -96,6 +97,7 @@ class Informer:
             labels=scope.labels,
             fields=scope.fields,
             metadata_only=scope.metadata_only,
+            nudge=self._nudge,
         )
         async with aclosing(events):
             async for event in events:
@@ -108,6 +110,8 @@ class Informer:
             if self.is_synced and await self._is_level():
                 return
             if self.heard == heard:
+                if self.trouble is not None:
+                    self._nudge.set()
                 self._news.clear()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._news.wait(), _PATIENCE)
@@ -131,7 +135,6 @@ class Informer:
                 with contextlib.suppress(errors.ApiError):
                     self.namespaced = (await self._client.kinds.find(self.scope.kind)).namespaced
                 self._finish_list(version)
-                self.trouble = None
                 self._synced.set()
             case Progress(version):
                 self.version = version
@@ -139,6 +142,8 @@ class Informer:
                 self._complain(error)
             case _:
                 assert_never(event)
+        if not isinstance(event, Trouble | Restarted) and not (isinstance(event, Synced) and not event.version):
+            self.trouble = None
         self.heard += 1
         self._news.set()
 
@@ -154,7 +159,7 @@ class Informer:
                 self.cache.put(new)
             else:
                 own.told = new
-        if old is None or old.version != new.version:
+        if old is None or old.version != new.version or not new.version:
             self._tell(old, new)
 
     def _is_gone(self, last: Snapshot) -> None:
