@@ -20,7 +20,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Protocol, Self, Unpack
 
 from pinnace.client.client import Client
 from pinnace.client.mapping import KindName, kind_from
@@ -31,7 +31,7 @@ from pinnace.model.objects import Key, Kind, Object
 from pinnace.reconcile import metrics as names
 from pinnace.reconcile.events import EventRecorder
 from pinnace.reconcile.history import History, Reason, Run
-from pinnace.reconcile.informer import Informer, Informers
+from pinnace.reconcile.informer import Informer, Informers, Scope, Selection
 from pinnace.reconcile.metrics import Labels, Metrics, QueueMetrics
 from pinnace.reconcile.owners import is_of_kind
 from pinnace.reconcile.predicates import Predicate
@@ -80,17 +80,11 @@ class Surroundings(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Watched:
-    """One kind that the controller looks at, and whom its objects concern."""
+    """Objects that the controller looks at, and whom their changes concern."""
 
-    kind: Kind
-    namespace: str
-    labels: str
-    fields: str
-    metadata_only: bool
+    scope: Scope
     when: Predicate | None
     concerns: Callable[[Snapshot], Iterable[Key]]
-    wants_both: bool
-    """Both the old and the new object may concern somebody, as when an owner changes."""
 
 
 class Controller:
@@ -121,84 +115,28 @@ class Controller:
 
     # What to watch
 
-    def for_(
-        self,
-        kind: KindName,
-        *,
-        namespace: str = "",
-        labels: str = "",
-        fields: str = "",
-        metadata_only: bool = False,
-        when: Predicate | None = None,
-    ) -> Self:
+    def for_(self, kind: KindName, *, when: Predicate | None = None, **selection: Unpack[Selection]) -> Self:
         """The kind that is reconciled: a change of an object means its own key. `when` says which changes count."""
         self._own_kind = kind_from(kind)
-        return self._watch(
-            kind, namespace, labels, fields, metadata_only, when, lambda snapshot: (snapshot.key,), wants_both=False
-        )
+        return self._watch(Scope(self._own_kind, **selection), when, lambda snapshot: (snapshot.key,))
 
-    def owns(
-        self,
-        kind: KindName,
-        *,
-        namespace: str = "",
-        labels: str = "",
-        fields: str = "",
-        metadata_only: bool = False,
-        when: Predicate | None = None,
-    ) -> Self:
+    def owns(self, kind: KindName, *, when: Predicate | None = None, **selection: Unpack[Selection]) -> Self:
         """A kind that is made for the reconciled one: a change means the key of the owner that controls it."""
-        return self._watch(kind, namespace, labels, fields, metadata_only, when, self._controllers_of, wants_both=True)
+        return self._watch(Scope(kind_from(kind), **selection), when, self._controllers_of)
 
     def watches(
-        self,
-        kind: KindName,
-        to_keys: ToKeys,
-        *,
-        namespace: str = "",
-        labels: str = "",
-        fields: str = "",
-        metadata_only: bool = False,
-        when: Predicate | None = None,
+        self, kind: KindName, to_keys: ToKeys, *, when: Predicate | None = None, **selection: Unpack[Selection]
     ) -> Self:
-        """Any other kind: `to_keys` says whom a change of one of its objects concerns."""
-        return self._watch(
-            kind,
-            namespace,
-            labels,
-            fields,
-            metadata_only,
-            when,
-            lambda snapshot: to_keys(snapshot.object),
-            wants_both=True,
-        )
+        """Any other kind: `to_keys` says whom a change of one of its objects concerns.
 
-    def _watch(
-        self,
-        kind: KindName,
-        namespace: str,
-        labels: str,
-        fields: str,
-        metadata_only: bool,
-        when: Predicate | None,
-        concerns: Callable[[Snapshot], Iterable[Key]],
-        *,
-        wants_both: bool,
-    ) -> Self:
+        It is asked of the old object and of the new one: who was concerned until now wants to know, too.
+        """
+        return self._watch(Scope(kind_from(kind), **selection), when, lambda snapshot: to_keys(snapshot.object))
+
+    def _watch(self, scope: Scope, when: Predicate | None, concerns: Callable[[Snapshot], Iterable[Key]]) -> Self:
         if self._surroundings is not None:
             raise RuntimeError(f"say all that {self.name} watches before it is added to a manager")
-        self._watched.append(
-            _Watched(
-                kind=kind_from(kind),
-                namespace=namespace,
-                labels=labels,
-                fields=fields,
-                metadata_only=metadata_only,
-                when=when,
-                concerns=concerns,
-                wants_both=wants_both,
-            )
-        )
+        self._watched.append(_Watched(scope=scope, when=when, concerns=concerns))
         return self
 
     def _controllers_of(self, snapshot: Snapshot) -> Iterable[Key]:
@@ -236,14 +174,8 @@ class Controller:
         )
         self._queue = queue
         for watched in self._watched:
-            informer = surroundings.informers.get(
-                watched.kind,
-                namespace=watched.namespace,
-                labels=watched.labels,
-                fields=watched.fields,
-                metadata_only=watched.metadata_only,
-            )
-            if watched.kind == self._own_kind and self._own is None:
+            informer = surroundings.informers.of(watched.scope)
+            if watched.scope.kind == self._own_kind and self._own is None:
                 self._own = informer
             self._listen(informer, watched)
         both = (("name", self.name), ("controller", self.name))
@@ -278,10 +210,8 @@ class Controller:
             what = "deleted" if new is None else "added" if old is None else "modified"
             reason = Reason(what, informer.scope.kind, latest.key, latest.version)
             priority = 0 if informer.is_synced else LOW
-            keys = dict.fromkeys(watched.concerns(latest))
-            if watched.wants_both and old is not None and new is not None:
-                keys |= dict.fromkeys(watched.concerns(old))
-            for key in keys:
+            concerned = [key for snapshot in (new, old) if snapshot is not None for key in watched.concerns(snapshot)]
+            for key in dict.fromkeys(concerned):
                 self.enqueue(key, reason, priority=priority)
 
         informer.on_change(changed)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import NamedTuple, assert_never
+from typing import NamedTuple, TypedDict, Unpack, assert_never
 
 from pinnace.client.client import Client
 from pinnace.client.following import Event, Followed, Progress, Restarted, Synced, Trouble
@@ -23,6 +23,15 @@ Handler = Callable[[Snapshot | None, Snapshot | None], None]
 
 _log = logging.getLogger(__name__)
 _PATIENCE = 0.05
+
+
+class Selection(TypedDict, total=False):
+    """Which objects of a kind are meant: all of them, where nothing is said."""
+
+    namespace: str
+    labels: str
+    fields: str
+    metadata_only: bool
 
 
 class Scope(NamedTuple):
@@ -300,17 +309,12 @@ class Informers:
         self._tasks: dict[Scope, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
 
-    def get(
-        self,
-        kind: KindName,
-        *,
-        namespace: str = "",
-        labels: str = "",
-        fields: str = "",
-        metadata_only: bool = False,
-    ) -> Informer:
+    def get(self, kind: KindName, **selection: Unpack[Selection]) -> Informer:
+        """The informer of a kind, or of some of its objects."""
+        return self.of(Scope(kind_from(kind), **selection))
+
+    def of(self, scope: Scope) -> Informer:
         """The informer of a scope, made and started where it is not there yet."""
-        scope = Scope(kind_from(kind), namespace, labels, fields, metadata_only)
         found = self._informers.get(scope)
         if found is None:
             found = self._informers[scope] = Informer(self._client, scope)

@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Unpack
 
 from pinnace.client.client import Client
 from pinnace.client.mapping import KindName
 from pinnace.reconcile.cache import Cache
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.events import EventRecorder
-from pinnace.reconcile.informer import Informer, Informers
+from pinnace.reconcile.informer import Informer, Informers, Selection
 from pinnace.reconcile.leader import LeaderElection
 from pinnace.reconcile.metrics import Metrics
 
@@ -51,29 +52,13 @@ class Manager:
             self._working.create_task(self._run_one(controller))
         return controller
 
-    def informer(
-        self,
-        kind: KindName,
-        *,
-        namespace: str = "",
-        labels: str = "",
-        fields: str = "",
-        metadata_only: bool = False,
-    ) -> Informer:
-        """The informer of a scope, shared with all who ask for the same."""
-        return self.informers.get(kind, namespace=namespace, labels=labels, fields=fields, metadata_only=metadata_only)
+    def informer(self, kind: KindName, **selection: Unpack[Selection]) -> Informer:
+        """The informer of a kind, or of some of its objects, shared with all who ask for the same."""
+        return self.informers.get(kind, **selection)
 
-    def cache(
-        self,
-        kind: KindName,
-        *,
-        namespace: str = "",
-        labels: str = "",
-        fields: str = "",
-        metadata_only: bool = False,
-    ) -> Cache:
+    def cache(self, kind: KindName, **selection: Unpack[Selection]) -> Cache:
         """What is known of a kind, without asking the server. Ask for it before `run`, or it is empty at first."""
-        return self.informer(kind, namespace=namespace, labels=labels, fields=fields, metadata_only=metadata_only).cache
+        return self.informer(kind, **selection).cache
 
     @property
     def controllers(self) -> list[Controller]:
