@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from pinnace.extensions.json_paths import compile_path, text_of
 from pinnace.kinds import cells
+from pinnace.model.jsonpath import Cell, JsonPathError, column
 from pinnace.model.objects import Object
 from pinnace.model.resources import Column
 
@@ -44,35 +44,19 @@ def _column(said: Mapping[str, Any]) -> Column:
     )
 
 
-def _cell(path: str, type_: str) -> Callable[[Object, datetime], Any]:
-    compiled: list[Callable[[Any], list[Any]]] = []  # Compiled when first printed: most columns never are.
+def _cell(path: str, type_: str) -> Cell:
+    compiled: list[Cell] = []  # Compiled when first printed: most columns never are.
 
     def value(obj: Object, now: datetime) -> Any:
         if not compiled:
-            compiled.append(compile_path(path))
-        found = compiled[0](obj)
-        return _shown(found[0], type_, now) if found else None
+            compiled.append(_compiled(path, type_))
+        return compiled[0](obj, now)
 
     return value
 
 
-def _shown(value: Any, type_: str, now: datetime) -> Any:
-    match type_:
-        case "string":
-            return text_of(value)
-        case "integer" if _is_number(value):
-            return int(value)
-        case "number" if _is_number(value):
-            return value
-        case "boolean" if isinstance(value, bool):
-            return value
-        case "date" if isinstance(value, str):
-            try:
-                return cells.since(value, now)
-            except (ValueError, TypeError):
-                return "<invalid>"
-    return None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _compiled(path: str, type_: str) -> Cell:
+    try:
+        return column(path, type_, since=cells.since)
+    except JsonPathError:
+        return lambda obj, now: None  # Kubernetes accepts such a path when it is written, and shows nothing.

@@ -14,8 +14,8 @@ import orjson
 
 from pinnace.extensions.columns import columns_of
 from pinnace.extensions.conversion import Converter
-from pinnace.extensions.json_paths import compile_path
 from pinnace.extensions.versions import CustomVersion, Neighbours
+from pinnace.model.jsonpath import JsonPathError, fields_of, value_at
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import Resource, ScalePaths, Strategy, Subresource
 from pinnace.schema.decode import Decoder
@@ -230,14 +230,14 @@ def _scale_paths(said: Mapping[str, Any]) -> ScalePaths | None:
     if asked is None:
         return None
     return ScalePaths(
-        _steps(asked.get("specReplicasPath")),
-        _steps(asked.get("statusReplicasPath")),
-        _steps(asked.get("labelSelectorPath")),
+        _fields(asked.get("specReplicasPath")),
+        _fields(asked.get("statusReplicasPath")),
+        _fields(asked.get("labelSelectorPath")),
     )
 
 
-def _steps(path: str | None) -> tuple[str, ...]:
-    return tuple((path or "").removeprefix(".").split(".")) if path else ()
+def _fields(path: str | None) -> tuple[str, ...]:
+    return fields_of(path) if path else ()
 
 
 def _selectable(fields: Sequence[Mapping[str, Any]]) -> dict[str, Callable[[Object], str]]:
@@ -245,14 +245,16 @@ def _selectable(fields: Sequence[Mapping[str, Any]]) -> dict[str, Callable[[Obje
 
 
 def _text_at(path: str) -> Callable[[Object], str]:
-    find = compile_path(path)
+    fields = fields_of(path)
 
     def text(obj: Object) -> str:
-        found = find(obj)
-        if not found:
+        try:
+            value = value_at(obj, fields)
+        except JsonPathError:
             return ""
-        value = found[0]
-        return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+        if value is None:
+            return ""
+        return str(value).lower() if isinstance(value, bool) else str(value)
 
     return text
 

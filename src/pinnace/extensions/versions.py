@@ -9,15 +9,31 @@ from typing import Any
 from pinnace.extensions.conversion import Converter
 from pinnace.model import causes
 from pinnace.model.causes import Cause
+from pinnace.model.jsonpath import JsonPathError, integer_at
 from pinnace.model.metadata import metadata_faults
 from pinnace.model.names import path_segment
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import ScalePaths
+from pinnace.schema.cel_rules import Rules, rules_of
 from pinnace.schema.decode import DecodeError, Decoder
 from pinnace.schema.settle import Settler
+from pinnace.schema.shape import Schema
 from pinnace.schema.validate import Validator
 
 _MAX_REPLICAS = 2**31 - 1
+_BLOCKING = frozenset(
+    (
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    )
+)
+_NOT_ALL_CHECKED = (
+    "some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation"
+)
 
 
 class Neighbours:
@@ -86,6 +102,10 @@ class CustomVersion:
         return Validator(self.raw_schema, metadata_faults=_embedded_metadata_faults)
 
     @cached_property
+    def _rules(self) -> Rules | None:
+        return rules_of(Schema(self.raw_schema), is_root=True)
+
+    @cached_property
     def _status_validator(self) -> Validator | None:
         status = (self.raw_schema.get("properties") or {}).get("status")
         if status is None:
@@ -151,18 +171,34 @@ class CustomVersion:
         yield from self._type_faults(new)
         validator = self._validator
         found = validator.validate(new) if old is None else validator.validate_update(new, old)
-        for fault in found:
+        plain = [Cause(*fault) for fault in found]
+        if self.scale is not None:
+            plain += self._scale_faults(new, self.scale.spec)
+            plain += self._scale_faults(new, self.scale.status)
+        yield from plain
+        yield from self._rule_faults(new, old, plain)
+
+    def _rule_faults(self, new: Object, old: Object | None, plain: list[Cause]) -> Iterator[Cause]:
+        """What the CEL rules say. They are made for objects that fit the schema, and no others are shown to them."""
+        rules = self._rules
+        if rules is None:
+            return
+        if any(fault.reason in _BLOCKING for fault in plain):
+            yield causes.invalid("<nil>", None, _NOT_ALL_CHECKED)
+            return
+        for fault in rules.faults(new, old):
             yield Cause(*fault)
-        yield from self._scale_faults(new, self.scale.spec if self.scale else ())
-        yield from self._scale_faults(new, self.scale.status if self.scale else ())
 
     def status_faults(self, new: Object, old: Object | None) -> Iterator[Cause]:
         yield from self._type_faults(new)
+        plain: list[Cause] = []
         if "status" in new and (validator := self._status_validator) is not None:
             before = (old or {}).get("status")
-            for fault in validator.validate_update(new["status"], before):
-                yield Cause(*fault)
-        yield from self._scale_faults(new, self.scale.status if self.scale else ())
+            plain += (Cause(*fault) for fault in validator.validate_update(new["status"], before))
+        if self.scale is not None:
+            plain += self._scale_faults(new, self.scale.status)
+        yield from plain
+        yield from self._rule_faults(new, old, plain)
 
     def _type_faults(self, obj: Object) -> Iterator[Cause]:
         if obj.get("kind") != self.kind.name:
@@ -171,12 +207,12 @@ class CustomVersion:
             yield causes.invalid("apiVersion", obj.get("apiVersion"), f"must be {self.kind.api_version}")
 
     def _scale_faults(self, obj: Object, path: tuple[str, ...]) -> Iterator[Cause]:
-        value: Any = obj
-        for step in path:
-            value = value.get(step) if isinstance(value, dict) else None
-        if not path or not isinstance(value, int) or isinstance(value, bool):
-            return
         where = "." + ".".join(path)
+        try:
+            value = integer_at(obj, path) or 0
+        except JsonPathError as fault:
+            yield causes.invalid(where, 0, str(fault))
+            return
         if value < 0:
             yield causes.invalid(where, value, "should be a non-negative integer")
         elif value > _MAX_REPLICAS:

@@ -13,8 +13,11 @@ from pinnace.model import names
 from pinnace.model.causes import Cause, duplicate, forbidden, invalid, required, too_many
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
+from pinnace.schema.cel_rule_faults import rule_faults
+from pinnace.schema.cel_rules import rules_of
 from pinnace.schema.definition import Strictness, all_schemas, schema_faults, strictness_after, unknown_formats
 from pinnace.schema.fieldpaths import place_of
+from pinnace.schema.shape import Schema
 from pinnace.schema.structural import unsupported
 
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
@@ -242,7 +245,12 @@ def _version_faults(
     if "schema" in said and (schema := schema_of(version)) is not None and not _had(before, version, schema):
         where = f"{path}.{'validation' if at_top else 'schema'}.openAPIV3Schema"
         has_status = subresources.get("status") is not None
-        for fault in schema_faults(schema, where, has_status=has_status, strictness=strictness):
+        found = schema_faults(
+            schema, where, has_status=has_status, strictness=strictness, rule_faults=_faults_of_default
+        )
+        if not found and strictness.wants_structure:
+            found = rule_faults(Schema(schema), where)
+        for fault in found:
             yield Cause(*fault)
     if "subresources" in said:
         yield from _scale_faults(subresources.get("scale"), f"{path}.subresources")
@@ -251,6 +259,12 @@ def _version_faults(
             yield from _column_faults(column, f"{path}.additionalPrinterColumns[{i}]")
     if "selectableFields" in said and version.get("selectableFields"):
         yield from _selectable_faults(version, path, at_top=at_top)
+
+
+def _faults_of_default(schema: Raw, value: Any, path: str, is_object: bool) -> Iterator[tuple[str, str, str]]:
+    rules = rules_of(Schema(schema), is_root=is_object)
+    if rules is not None:
+        yield from rules.faults(value, path=path)
 
 
 def _had(before: Raw | None, version: Raw, schema: Raw) -> bool:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pinnace.model import errors
+from pinnace.model.jsonpath import JsonPathError, integer_at, put_at, text_at
 from pinnace.model.objects import Object
 from pinnace.model.resources import ScalePaths
 
@@ -14,18 +13,19 @@ _OF_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestam
 def scale_of(obj: Object, paths: ScalePaths) -> Object:
     """The Scale that stands for a custom object. What it does not say is not shown, or zero."""
     metadata = obj["metadata"]
-    wanted = _integer(obj, paths.spec)
+    try:
+        wanted, present = integer_at(obj, paths.spec), integer_at(obj, paths.status)
+        selector = text_at(obj, paths.selector) if paths.selector else None
+    except JsonPathError as fault:
+        raise errors.InternalError(str(fault)) from None
     scale: Object = {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {name: metadata[name] for name in _OF_METADATA if name in metadata},
         "spec": {} if wanted is None else {"replicas": wanted},
-        "status": {"replicas": _integer(obj, paths.status) or 0},
+        "status": {"replicas": present or 0},
     }
-    selector = found(obj, paths.selector) if paths.selector else None
-    if selector is not None:
-        if not isinstance(selector, str):
-            raise _wrong(paths.selector, selector, "string")
+    if selector:
         scale["status"]["selector"] = selector
     return scale
 
@@ -36,39 +36,17 @@ def with_replicas(obj: Object, path: tuple[str, ...], replicas: int) -> Object:
     new["metadata"].pop("managedFields", None)
     place = new
     for field in path[:-1]:
-        below = place.get(field)
-        if below is not None and not isinstance(below, dict):
-            where = ".".join(path[:-1])
-            raise errors.InternalError(f"value cannot be set because .{where} is not a map[string]interface{{}}")
-        copy = dict(below or {})
+        copy = dict(place.get(field) or {})
         place[field] = copy
         place = copy
-    place[path[-1]] = replicas
+    put_at(new, path, replicas)
     return new
 
 
-def found(obj: Any, path: tuple[str, ...]) -> Any:
-    for field in path:
-        if not isinstance(obj, dict):
-            return None
-        obj = obj.get(field)
-    return obj
-
-
-def _integer(obj: Object, path: tuple[str, ...]) -> int | None:
-    value = found(obj, path)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise _wrong(path, value, "int64")
-    return value
-
-
-_GO_NAMES = {str: "string", bool: "bool", float: "float64", int: "int64", list: "[]interface {}"}
-
-
-def _wrong(path: tuple[str, ...], value: Any, wanted: str) -> errors.InternalError:
-    found_type = _GO_NAMES.get(type(value), "map[string]interface {}")
-    return errors.InternalError(
-        f".{'.'.join(path)} accessor error: {value} is of the type {found_type}, expected {wanted}"
-    )
+def opinion(scale: Object, path: tuple[str, ...]) -> Object:
+    """What somebody who applies a scale says of the object: one field, or nothing."""
+    said: Object = {}
+    replicas = (scale.get("spec") or {}).get("replicas")
+    if replicas is not None:
+        put_at(said, path, replicas)
+    return said

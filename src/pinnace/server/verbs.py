@@ -19,7 +19,7 @@ from pinnace.model.resources import Registry, Resource
 from pinnace.schema import gotext
 from pinnace.schema.decode import DecodeError, Decoder, Decoders
 from pinnace.schema.shape import Schema
-from pinnace.server import actions, bodies, edits
+from pinnace.server import actions, bodies, custom_scales, edits
 from pinnace.server.bodies import Body, FieldValidation
 from pinnace.server.calls import Call
 from pinnace.server.deletion import DeleteOptions
@@ -341,7 +341,11 @@ class Verbs:
         _check_kind(scale, _SCALE)
         kind, spec = call.resource.kind, scale.get("spec") or {}
         workload = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": _metadata_of(scale)}
-        workload["spec"] = {"replicas": spec["replicas"]} if "replicas" in spec else {}
+        paths = call.resource.custom.scale if call.resource.custom is not None else None
+        if paths is not None:
+            workload |= custom_scales.opinion(scale, paths.spec)
+        else:
+            workload["spec"] = {"replicas": spec["replicas"]} if "replicas" in spec else {}
         self._check_applied(call, workload)
         written = await self._pipeline.write(call, self._application(call, workload))
         return Outcome(body=orjson.dumps(self._scale(call, written.entry)))

@@ -1,0 +1,271 @@
+"""Custom kinds behave as built-in ones do: from a definition to its objects, in every verb."""
+
+from __future__ import annotations
+
+import pytest
+from tests.extensions.definitions import (
+    BOATS,
+    DEFINITIONS,
+    NUMBER,
+    TEXT,
+    Cluster,
+    boat,
+    boats,
+    condition,
+    definition,
+    shape,
+    version,
+)
+from tests.server.in_process import APPLY, MERGE, STRATEGIC, TABLE
+
+
+async def test_a_kind_can_be_used_as_soon_as_its_definition_is_answered(cluster: Cluster) -> None:
+    await cluster.made(DEFINITIONS, boats())
+    made = await cluster.made(BOATS, boat(size=3))
+    assert made["kind"] == "Boat" and made["apiVersion"] == "example.com/v1"
+    assert made["metadata"]["generation"] == 1
+    assert (await cluster.get(BOATS)).json["items"][0]["kind"] == "Boat"
+
+
+async def test_a_definition_says_that_its_names_are_accepted_and_that_it_is_established(cluster: Cluster) -> None:
+    told = await cluster.define(boats(names={"shortNames": ["bt"]}))
+    assert told["status"]["acceptedNames"] == {
+        "plural": "boats",
+        "singular": "boat",
+        "shortNames": ["bt"],
+        "kind": "Boat",
+        "listKind": "BoatList",
+    }
+    assert [one["reason"] for one in told["status"]["conditions"]] == ["NoConflicts", "InitialNamesAccepted"]
+    assert told["status"]["storedVersions"] == ["v1"]
+
+
+async def test_names_that_are_in_use_are_refused_until_they_are_free(cluster: Cluster) -> None:
+    await cluster.define(boats(names={"shortNames": ["b"]}))
+    await cluster.made(DEFINITIONS, definition("barges", "Barge", names={"shortNames": ["b"]}))
+    told = await cluster.status_of("barges.example.com", lambda status: condition(status, "NamesAccepted", "False"))
+    conflict = condition(told["status"], "NamesAccepted", "False")
+    assert conflict is not None
+    assert (conflict["reason"], conflict["message"]) == ("ShortNamesConflict", '"b" is already in use')
+    assert (await cluster.get("/apis/example.com/v1/barges")).status == 404
+    await cluster.delete(f"{DEFINITIONS}/boats.example.com")
+    await cluster.gone(f"{DEFINITIONS}/boats.example.com")
+    await cluster.status_of("barges.example.com", lambda status: condition(status, "Established"))
+    assert (await cluster.get("/apis/example.com/v1/barges")).status == 200
+
+
+async def test_unknown_fields_are_told_of_and_dropped(cluster: Cluster) -> None:
+    await cluster.define(boats())
+    reply = await cluster.post(BOATS, boat(size=3, colour="red"))
+    assert reply.header("warning") == ['299 - "unknown field \\"spec.colour\\""']
+    assert reply.json["spec"] == {"size": 3}
+    strict = await cluster.post(f"{BOATS}?fieldValidation=Strict", boat("other", size=3, colour="red"))
+    assert strict.status == 400
+    assert 'strict decoding error: unknown field "spec.colour"' in strict.message
+
+
+async def test_every_fault_of_an_object_is_told_at_once(cluster: Cluster) -> None:
+    fields = shape(size={"type": "integer", "maximum": 5}, name={"type": "string", "enum": ["a", "b"]})
+    await cluster.define(boats(version(schema=fields)))
+    reply = await cluster.post(BOATS, boat(size=9, name="c"))
+    assert reply.status == 422
+    assert {cause["field"] for cause in reply.json["details"]["causes"]} == {"spec.size", "spec.name"}
+    assert reply.json["details"]["group"] == "example.com"
+
+
+async def test_defaults_are_filled_in_when_written_and_when_read(cluster: Cluster) -> None:
+    await cluster.define(boats())
+    await cluster.made(BOATS, boat("old", name="x"))
+    changed = boats(version(schema=shape(size={"type": "integer", "default": 2}, name=TEXT)))
+    present = (await cluster.get(f"{DEFINITIONS}/boats.example.com")).json
+    present["spec"]["versions"] = changed["spec"]["versions"]
+    assert (await cluster.put(f"{DEFINITIONS}/boats.example.com", present)).status == 200
+    assert (await cluster.get(f"{BOATS}/old")).json["spec"] == {"name": "x", "size": 2}
+    assert (await cluster.get(BOATS)).json["items"][0]["spec"]["size"] == 2
+    assert (await cluster.made(BOATS, boat("new")))["spec"] == {"size": 2}
+
+
+async def test_rules_are_held_and_transitions_seen(cluster: Cluster) -> None:
+    fields = shape(size=NUMBER)
+    fields["properties"]["spec"]["x-kubernetes-validations"] = [
+        {"rule": "self.size >= oldSelf.size", "message": "boats do not shrink"},
+        {"rule": "self.size < 100", "message": "too large"},
+    ]
+    await cluster.define(boats(version(schema=fields)))
+    assert "too large" in (await cluster.post(BOATS, boat(size=500))).message
+    await cluster.made(BOATS, boat(size=5))
+    shrunk = await cluster.patch(f"{BOATS}/pinnace", {"spec": {"size": 4}})
+    assert shrunk.status == 422 and "spec: Invalid value: boats do not shrink" in shrunk.message
+    assert (await cluster.patch(f"{BOATS}/pinnace", {"spec": {"size": 6}})).status == 200
+
+
+async def test_an_already_invalid_field_that_is_not_touched_is_let_pass(cluster: Cluster) -> None:
+    await cluster.define(boats(version(schema=shape(size=NUMBER, name=TEXT))))
+    await cluster.made(BOATS, boat(size=9, name="a"))
+    present = (await cluster.get(f"{DEFINITIONS}/boats.example.com")).json
+    present["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = shape(
+        size={"type": "integer", "maximum": 5}, name=TEXT
+    )
+    assert (await cluster.put(f"{DEFINITIONS}/boats.example.com", present)).status == 200
+    assert (await cluster.patch(f"{BOATS}/pinnace", {"spec": {"name": "b"}})).status == 200
+    assert (await cluster.patch(f"{BOATS}/pinnace", {"spec": {"size": 8}})).status == 422
+
+
+async def test_generation_grows_with_anything_but_metadata_and_status(cluster: Cluster) -> None:
+    await cluster.define(boats(version(subresources={"status": {}})))
+    await cluster.made(BOATS, {**boat(size=1), "status": {"afloat": True}})
+    target = f"{BOATS}/pinnace"
+    assert "status" not in (await cluster.get(target)).json
+    labelled = await cluster.patch(target, {"metadata": {"labels": {"a": "b"}}})
+    assert labelled.json["metadata"]["generation"] == 1
+    assert (await cluster.patch(target, {"spec": {"size": 2}})).json["metadata"]["generation"] == 2
+    told = await cluster.patch(
+        f"{target}/status", {"metadata": {"labels": {"c": "d"}}, "spec": {"size": 9}, "status": {"afloat": True}}
+    )
+    assert told.json["status"] == {"afloat": True}
+    assert told.json["spec"] == {"size": 2}
+    assert told.json["metadata"]["labels"] == {"a": "b"}
+    assert told.json["metadata"]["generation"] == 2
+    assert (await cluster.patch(target, {"status": {"afloat": False}})).json["status"] == {"afloat": True}
+
+
+async def test_without_a_status_of_its_own_status_is_a_field_as_any_other(cluster: Cluster) -> None:
+    await cluster.define(boats())
+    made = await cluster.made(BOATS, {**boat(size=1), "status": {"afloat": True}})
+    assert made["status"] == {"afloat": True}
+    changed = await cluster.patch(f"{BOATS}/pinnace", {"status": {"afloat": False}})
+    assert changed.json["metadata"]["generation"] == 2
+    assert (await cluster.get(f"{BOATS}/pinnace/status")).status == 404
+
+
+async def test_a_scale_is_read_and_written_where_the_definition_says(cluster: Cluster) -> None:
+    scale = {"specReplicasPath": ".spec.crew.number", "statusReplicasPath": ".status.aboard"}
+    paths = {"status": {}, "scale": {**scale, "labelSelectorPath": ".status.who"}}
+    fields = shape(crew={"type": "object", "properties": {"number": NUMBER}})
+    await cluster.define(boats(version(schema=fields, subresources=paths)))
+    await cluster.made(BOATS, boat(crew={"number": 3}))
+    await cluster.patch(f"{BOATS}/pinnace/status", {"status": {"aboard": 2, "who": "role=sailor"}})
+    shown = (await cluster.get(f"{BOATS}/pinnace/scale")).json
+    assert (shown["kind"], shown["spec"], shown["status"]) == (
+        "Scale",
+        {"replicas": 3},
+        {"replicas": 2, "selector": "role=sailor"},
+    )
+    shown["spec"]["replicas"] = 7
+    assert (await cluster.put(f"{BOATS}/pinnace/scale", shown)).json["spec"] == {"replicas": 7}
+    assert (await cluster.get(f"{BOATS}/pinnace")).json["spec"]["crew"] == {"number": 7}
+    assert (await cluster.get(f"{BOATS}/pinnace")).json["metadata"]["generation"] == 2
+    applied = {
+        "apiVersion": "autoscaling/v1",
+        "kind": "Scale",
+        "metadata": {"name": "pinnace"},
+        "spec": {"replicas": 8},
+    }
+    reply = await cluster.patch(f"{BOATS}/pinnace/scale?fieldManager=me&force=true", applied, APPLY)
+    assert reply.status == 200, reply.body
+    assert (await cluster.get(f"{BOATS}/pinnace")).json["spec"]["crew"] == {"number": 8}
+
+
+async def test_columns_are_those_of_the_definition(cluster: Cluster) -> None:
+    columns = [
+        {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
+        {"name": "Ready", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Ready")].status', "priority": 1},
+        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    ]
+    await cluster.define(boats(version(additionalPrinterColumns=columns)))
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    await cluster.made(BOATS, {**boat(size=4), "status": ready})
+    table = (await cluster.get(BOATS, accept=TABLE)).json
+    assert [(one["name"], one["priority"]) for one in table["columnDefinitions"]] == [
+        ("Name", 0),
+        ("Size", 0),
+        ("Ready", 1),
+        ("Age", 0),
+    ]
+    assert table["rows"][0]["cells"][:3] == ["pinnace", 4, "True"]
+
+
+async def test_without_columns_the_age_is_shown(cluster: Cluster) -> None:
+    await cluster.define(boats())
+    table = (await cluster.get(BOATS, accept=TABLE)).json
+    assert [one["name"] for one in table["columnDefinitions"]] == ["Name", "Age"]
+
+
+async def test_objects_are_selected_by_the_fields_that_the_definition_names(cluster: Cluster) -> None:
+    await cluster.define(boats(version(selectableFields=[{"jsonPath": ".spec.size"}])))
+    await cluster.made(BOATS, boat("small", size=1))
+    await cluster.made(BOATS, boat("large", size=9))
+    assert (await cluster.get(f"{BOATS}?fieldSelector=spec.size%3D9")).names == ["large"]
+    assert (await cluster.get(f"{BOATS}?fieldSelector=spec.name%3Dx")).status == 400
+
+
+async def test_apply_owns_the_items_of_map_lists_one_by_one(cluster: Cluster) -> None:
+    sails = {
+        "type": "array",
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+        "items": {"type": "object", "required": ["name"], "properties": {"name": TEXT, "area": NUMBER}},
+    }
+    await cluster.define(boats(version(schema=shape(sails=sails))))
+    target = f"{BOATS}/pinnace"
+    first = await cluster.patch(f"{target}?fieldManager=a", boat(sails=[{"name": "main", "area": 9}]), APPLY)
+    assert first.status == 201, first.body
+    await cluster.patch(f"{target}?fieldManager=b", boat(sails=[{"name": "jib", "area": 4}]), APPLY)
+    both = (await cluster.get(target)).json["spec"]["sails"]
+    assert {sail["name"] for sail in both} == {"main", "jib"}
+    conflict = await cluster.patch(f"{target}?fieldManager=b", boat(sails=[{"name": "main", "area": 1}]), APPLY)
+    assert conflict.status == 409
+
+
+async def test_strategic_patches_are_not_for_custom_kinds(cluster: Cluster) -> None:
+    await cluster.define(boats())
+    await cluster.made(BOATS, boat(size=1))
+    assert (await cluster.patch(f"{BOATS}/pinnace", {"spec": {"size": 2}}, STRATEGIC)).status == 415
+    assert (await cluster.patch(f"{BOATS}/pinnace", {"spec": {"size": 2}}, MERGE)).status == 200
+
+
+async def test_discovery_and_openapi_follow_a_definition(cluster: Cluster) -> None:
+    assert (await cluster.get("/apis/example.com/v1")).status == 404
+    await cluster.define(boats(names={"categories": ["all"], "shortNames": ["bt"]}))
+    row = (await cluster.get("/apis/example.com/v1")).json["resources"][0]
+    assert (row["shortNames"], row["categories"], row["singularName"]) == (["bt"], ["all"], "boat")
+    document = (await cluster.get("/openapi/v3/apis/example.com/v1")).json
+    assert "com.example.v1.Boat" in document["components"]["schemas"]
+    await cluster.delete(f"{DEFINITIONS}/boats.example.com")
+    await cluster.gone(f"{DEFINITIONS}/boats.example.com")
+    assert (await cluster.get("/apis/example.com/v1")).status == 404
+    assert "com.example.v1.Boat" not in (await cluster.get("/openapi/v2")).json["definitions"]
+
+
+async def test_a_version_that_is_no_longer_served_is_gone(cluster: Cluster) -> None:
+    await cluster.define(boats(version("v1beta1"), version("v1")))
+    assert (await cluster.get("/apis/example.com/v1beta1/boats")).status == 200
+    present = (await cluster.get(f"{DEFINITIONS}/boats.example.com")).json
+    present["spec"]["versions"][0]["served"] = False
+    reply = await cluster.put(f"{DEFINITIONS}/boats.example.com", present)
+    assert "v1beta1: is no longer served" in reply.header("warning")[0]
+    assert (await cluster.get("/apis/example.com/v1beta1/boats")).status == 404
+    assert (await cluster.get("/apis/example.com/v1/boats")).status == 200
+
+
+async def test_a_deprecated_version_says_so(cluster: Cluster) -> None:
+    told = version("v1beta1", deprecated=True)
+    await cluster.define(boats(told, version("v1")))
+    reply = await cluster.get("/apis/example.com/v1beta1/boats")
+    assert reply.header("warning") == ['299 - "example.com/v1beta1 Boat is deprecated"']
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"metadata": {"name": "x"}}, "Object 'Kind' is missing"),
+        ({**boat(), "apiVersion": "example.com/v2"}, "does not match the expected API version"),
+        ({**boat(), "metadata": {"name": "x", "labels": {"a": 1}}}, "cannot unmarshal number"),
+    ],
+    ids=["no kind", "another version", "labels that are numbers"],
+)
+async def test_what_is_no_object_of_the_kind_is_refused(cluster: Cluster, body: object, message: str) -> None:
+    await cluster.define(boats())
+    reply = await cluster.post(BOATS, body)
+    assert reply.status == 400
+    assert message in reply.message
