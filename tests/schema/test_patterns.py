@@ -41,6 +41,8 @@ FOUND = [
     ("(?P<name>a)(?<other>b)", "ab", True),
     ("^(?:a|b)*?$", "abab", True),
     (r"^\/a\-b$", "/a-b", True),
+    (r"\B", "", True),
+    (r"a(?s)*", "", True),
 ]
 
 REFUSED = [
@@ -56,6 +58,9 @@ REFUSED = [
     (r"\Z", r"invalid escape sequence: `\Z`"),
     ("a{1001}", "invalid repeat count: `{1001}`"),
     ("*", "missing argument to repetition operator: `*`"),
+    ("*?", "missing argument to repetition operator: `*?`"),
+    ("(?P<n", "invalid named capture: `(?P<n`"),
+    ("(?i-", "invalid or unsupported Perl syntax: `(?i-`"),
     ("a|*", "missing argument to repetition operator: `*`"),
     ("\\", "trailing backslash at end of expression: ``"),
     (r"\p{Foo}", r"invalid character class range: `\p{Foo}`"),

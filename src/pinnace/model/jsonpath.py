@@ -65,12 +65,11 @@ def compile_path(path: str) -> Find:
 
 
 def column(path: str, type: str, *, since: Since) -> Cell:
-    """What stands in a printer column of this type, or None. Raises JsonPathError if the path cannot be read."""
-    find = compile_path(path)
+    """What stands in a printer column of this type, or None. The path is read when the column is first printed."""
 
     def cell(obj: Object, now: datetime) -> Any:
         try:
-            found = find(obj)
+            found = compile_path(path)(obj)
         except JsonPathError:
             return None
         return _cell(type, found[0], now, since) if found else None

@@ -74,10 +74,19 @@ def shown(value: Any) -> str:
 
 def go_json(value: Any, *, sorts: bool = True) -> str:
     """JSON as Go writes it: a map's keys in order, and nothing in it that HTML could take for markup."""
-    text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS if sorts else 0)
+    text = orjson.dumps(_with_go_numbers(value), option=orjson.OPT_SORT_KEYS if sorts else 0)
     for character, escaped in _FOR_HTML:
         text = text.replace(character, escaped)
     return text.decode()
+
+
+def _with_go_numbers(value: Any) -> Any:
+    """Go writes a float that is whole without a point."""
+    if isinstance(value, dict):
+        return {key: _with_go_numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_go_numbers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**63 else value
 
 
 def go_float(value: float) -> str:

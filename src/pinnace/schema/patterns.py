@@ -50,7 +50,10 @@ class PatternError(ValueError):
 @lru_cache(maxsize=4096)
 def compile_pattern(pattern: str) -> re.Pattern[str]:
     """A Python pattern that finds what Go's regexp would find. Raises PatternError."""
-    return re.compile(_Translation(pattern).text())
+    try:
+        return re.compile(_Translation(pattern).text())
+    except re.error as fault:
+        raise PatternError(f"unsupported here: {fault}", pattern) from None
 
 
 class _Flags(NamedTuple):
@@ -132,8 +135,11 @@ class _Translation:
             self.scopes = 0
             self.said.append(f"(?P<{name}>" if name.isidentifier() else "(")
             self.at = named.end()
+        elif self.pattern.startswith(("(?P<", "(?<"), self.at):
+            raise PatternError("invalid named capture", self.pattern[self.at :])
         else:
             self._open_with_flags()
+            return
         self.repeatable, self.repeated_from = False, -1
 
     def _open_with_flags(self) -> None:
@@ -153,12 +159,14 @@ class _Translation:
                     self.groups.append(_Group(self.flags, self.scopes))
                     self.scopes = 0
                     self.said.append("(?:")
+                if character == ":" or new.ignores_case != self.flags.ignores_case:
+                    self.repeatable = False
                 self._switch(new)
-                self.at = at
+                self.at, self.repeated_from = at, -1
                 return
             else:
                 raise PatternError("invalid or unsupported Perl syntax", self.pattern[start:at])
-        raise PatternError("missing closing )", self.pattern)
+        raise PatternError("invalid or unsupported Perl syntax", self.pattern[start:])
 
     def _switch(self, new: _Flags) -> None:
         if new.ignores_case != self.flags.ignores_case:
@@ -191,15 +199,15 @@ class _Translation:
         return counted[0]
 
     def _repeat(self, operator: str, end: int) -> None:
-        if self.repeated_from >= 0:
-            raise PatternError("invalid nested repetition operator", self.pattern[self.repeated_from : end])
-        if not self.repeatable:
-            raise PatternError("missing argument to repetition operator", self.pattern[self.at : end])
         lazy, start = self.flags.lazy, self.at
         if self.pattern.startswith("?", end):
             lazy, end = not lazy, end + 1
+        if self.repeated_from >= 0:
+            raise PatternError("invalid nested repetition operator", self.pattern[self.repeated_from : end])
+        if not self.repeatable:
+            raise PatternError("missing argument to repetition operator", self.pattern[start:end])
         last = self.said[-1]
-        if last in (r"\A", r"\Z", r"(?a:\b)", r"(?a:\B)"):
+        if last in (r"\A", r"\Z", r"(?a:\b)"):
             self.said[-1] = f"(?:{last}|(?!))"  # Python will not repeat a bare place in the text.
         self.said.append(operator + ("?" if lazy else ""))
         self.at = end
@@ -210,7 +218,7 @@ class _Translation:
         if at + 1 >= len(pattern):
             raise PatternError("trailing backslash at end of expression", "")
         character = pattern[at + 1]
-        places = {"A": r"\A", "z": r"\Z", "b": r"(?a:\b)", "B": r"(?a:\B)"}
+        places = {"A": r"\A", "z": r"\Z", "b": r"(?a:\b)", "B": r"(?:(?a:\B)|\A\Z)"}
         if character in places:
             self.at += 2
             self._say(places[character])
