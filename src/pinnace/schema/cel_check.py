@@ -7,6 +7,7 @@ from typing import Any
 
 from pinnace.schema.cel_environment import Environment
 from pinnace.schema.cel_errors import CompileError, Issue
+from pinnace.schema.cel_format import format_fault
 from pinnace.schema.cel_functions import Function
 from pinnace.schema.cel_library_network import CIDR, IP
 from pinnace.schema.cel_library_standard import TYPE_NAMES
@@ -113,6 +114,11 @@ class _Checker:
                     _LITERAL_CHECKS[node.function](argument.value)
                 except (ValueError, PatternError):
                     self._complain(argument.offset, f"invalid {node.function} argument")
+        if isinstance(node, Call) and node.overloads == ["string_format"] and isinstance(node.target, Literal):
+            arguments = node.arguments[0]
+            fault = format_fault(node.target.value, arguments.elements) if isinstance(arguments, ListLiteral) else None
+            if fault is not None:
+                self._complain((fault[0] or node).offset, fault[1])
         for child in children(node):
             self.check_literals(child)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pinnace.schema import cel_values as values
-from pinnace.schema.cel_decoding import Decode, addition, decoder, equality, spelling
+from pinnace.schema.cel_decoding import Decode, addition, decoder, equality, may_be_null, spelling
 from pinnace.schema.cel_environment import Environment
 from pinnace.schema.cel_errors import NoSuchOverload
 from pinnace.schema.cel_functions import Function, Overload
@@ -27,7 +27,7 @@ from pinnace.schema.cel_tree import (
     Node,
     Select,
 )
-from pinnace.schema.cel_types import is_optional, mentions_dyn
+from pinnace.schema.cel_types import is_optional, mentions_dyn, unwrapped
 from pinnace.schema.cel_values import NONE, Optional, some
 from pinnace.schema.patterns import compile_pattern
 
@@ -116,6 +116,9 @@ _NAMES: dict[str, Any] = {
     "_optional_at": values.optional_at,
     "_selected": values.selected,
     "_optionally_selected": values.optionally_selected,
+    "_has_key_named": values.has_key_named,
+    "_field": values.field,
+    "_optional_field": values.optional_field,
     "_has_field": values.has_field,
     "_equals": values.equals,
     "_contains": values.contains,
@@ -185,11 +188,16 @@ class _Emitter:
             return self._constant(node.constant)
         operand = self._raw(node.operand, scope)
         name = repr(spelling(node.operand, node.field_name))
-        kind = node.operand.type.kind
+        kind = unwrapped(node.operand.type).kind
+        is_nullable = kind == "struct" and may_be_null(node.operand, node.field_name)
         if node.is_test:
-            return f"({name} in {operand})" if kind in ("struct", "map") else f"_has_field({operand}, {name})"
+            if is_optional(node.operand.type) or kind not in ("struct", "map"):
+                return f"{'_has_field' if kind == 'struct' else '_has_key_named'}({operand}, {name})"
+            return f"({operand}.get({name}) is not None)" if is_nullable else f"({name} in {operand})"
         if is_optional(node.operand.type):
-            return f"_optionally_selected({operand}, {name})"
+            return f"{'_optional_field' if kind == 'struct' else '_optionally_selected'}({operand}, {name})"
+        if is_nullable:
+            return f"_field({operand}, {name})"
         return f"{operand}[{name}]" if kind in ("struct", "map") else f"_selected({operand}, {name})"
 
     def _list(self, node: ListLiteral, scope: _Scope) -> str:
@@ -245,7 +253,7 @@ class _Emitter:
         left, right = node.arguments
         negation = "not " if node.function == "_!=_" else ""
         declared = left.declaration
-        if declared is not None and declared.is_unordered and right.declaration is not None:
+        if declared is not None and declared.is_unordered:
             same = self._constant(equality(declared))
             return f"({negation}{same}({self._raw(left, scope)}, {self._raw(right, scope)}))"
         first, second = self.native(left, scope), self.native(right, scope)
@@ -273,7 +281,8 @@ class _Emitter:
     def _optional_select(self, node: Call, scope: _Scope) -> str:
         operand, name = node.arguments
         assert isinstance(name, Literal)
-        text = f"_optionally_selected({self._raw(operand, scope)}, {spelling(operand, name.value)!r})"
+        select = "_optional_field" if unwrapped(operand.type).kind == "struct" else "_optionally_selected"
+        text = f"{select}({self._raw(operand, scope)}, {spelling(operand, name.value)!r})"
         whole = operand.declaration
         if whole is None:
             return text

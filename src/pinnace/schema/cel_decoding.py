@@ -81,6 +81,13 @@ def spelling(node: Node, name: str) -> str:
     return type_.declaration.spelling(name) if type_.declaration is not None else name
 
 
+def may_be_null(node: Node, name: str) -> bool:
+    """Whether the schema lets a field of the node's value be null."""
+    type_ = node.type.parameters[0] if is_optional(node.type) else node.type
+    declared = type_.declaration.fields.get(name) if type_.declaration is not None else None
+    return declared is not None and declared.schema.nullable
+
+
 def decoder(declaration: Declaration) -> Decode:
     """A function from what the document says to the CEL value. Null stays null."""
     match declaration.type.kind:

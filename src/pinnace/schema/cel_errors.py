@@ -43,6 +43,10 @@ class CompileError(Exception):
         super().__init__(_display(source, issues))
 
 
+class InstantiationError(Exception):
+    """The expression is well typed, yet a constant part of it has no value: int("x")."""
+
+
 def _display(source: str, issues: list[Issue]) -> str:
     lines = source.split("\n")
     starts = [0]

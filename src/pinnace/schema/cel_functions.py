@@ -33,7 +33,34 @@ class Function:
         for overload in self.overloads:
             if overload.is_member == is_member and accepts(overload, values):
                 return overload
-        raise NoSuchOverload
+        raise NoSuchOverload(_misfit(self.name, values))
+
+
+# What the left side of an operator must be for the operator to be asked at all.
+_NUMBERS = frozenset({int, Uint, float})
+_TIMES = frozenset({Timestamp, Duration})
+_LEFT_SIDES: dict[str, frozenset[type]] = {
+    "_+_": _NUMBERS | _TIMES | {str, bytes, list},
+    "_-_": _NUMBERS | _TIMES,
+    "_*_": _NUMBERS,
+    "_/_": _NUMBERS,
+    "_%_": frozenset({int, Uint}),
+    "-_": frozenset({int, float, bool}),
+    "!_": frozenset(_NUMBERS | _TIMES | {str, bytes, list, dict, bool, type(None)}),
+    "size": frozenset({str, bytes, list, dict}),
+    **dict.fromkeys(("_<_", "_<=_", "_>_", "_>=_"), _NUMBERS | _TIMES | {bool, str, bytes}),
+}
+_PLAIN = frozenset({"contains", "startsWith", "endsWith", "matches", "@in", "_[_]", "_[?_]"})
+
+
+def _misfit(name: str, values: tuple[Any, ...]) -> str:
+    """cel-go's words for values that no overload takes: they depend on how far it came."""
+    wanted = _LEFT_SIDES.get(name)
+    if name in _PLAIN or (wanted is not None and type(values[0]) in wanted | _TIMES | {str}):
+        return "no such overload"
+    if wanted is not None:
+        return f"no such overload: {name}"
+    return f"no such overload: {name}({', '.join(map(type_name, values))})"
 
 
 Library = Mapping[str, tuple[Overload, ...]]
@@ -86,11 +113,21 @@ def accepts(overload: Overload, values: tuple[Any, ...]) -> bool:
     return len(overload.parameters) == len(values) and all(map(is_instance, overload.parameters, values))
 
 
+def _holds(type_: Type, container: Any) -> bool:
+    """Whether a list's or map's first element fits; those after it are taken to be alike."""
+    if not container or type_.kind == "type":
+        return True
+    first = next(iter(container))
+    if type_.kind == "list":
+        return is_instance(type_.parameters[0], first)
+    return is_instance(type_.parameters[0], first) and is_instance(type_.parameters[1], container[first])
+
+
 def is_instance(type_: Type, value: Any) -> bool:
-    """Whether a value may be one of the type, judged by what can be seen of it without looking inside."""
+    """Whether a value may be one of the type, judged by what can be seen of it at once."""
     python_type = _PYTHON_TYPES.get(type_.kind)
     if python_type is not None:
-        return type(value) is python_type
+        return type(value) is python_type and (not type_.parameters or _holds(type_, value))
     if type_.kind in ("dyn", "param"):
         return True
     if type_.name == "optional_type":

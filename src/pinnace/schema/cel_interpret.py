@@ -24,7 +24,8 @@ from pinnace.schema.cel_tree import (
     Node,
     Select,
 )
-from pinnace.schema.cel_values import Optional, some
+from pinnace.schema.cel_types import unwrapped
+from pinnace.schema.cel_values import Optional, some, type_name
 
 IDENT_COST = 1
 LIST_COST = 10
@@ -129,15 +130,21 @@ class _Builder:
         operand = self._raw(node.operand)
         name = spelling(node.operand, node.field_name)
         written = node.field_name
+        is_object = unwrapped(node.operand.type).kind == "struct"
         if node.is_test:
-            return lambda run: values.has_field(operand(run), name)
+            test = values.has_field if is_object else values.has_key_named
+            return lambda run: test(operand(run), name)
+        find = values.optional_field if is_object else values.optionally_selected
 
         def select(run: Run) -> Any:
             whole = operand(run)
             run.charge(IDENT_COST)
-            if type(whole) is dict and name not in whole:
+            found = find(whole, name)
+            if type(whole) is Optional:
+                return found
+            if not found.present:
                 raise CelError(f"no such key: {written}")
-            return values.selected(whole, name)
+            return found.content
 
         return select
 
@@ -300,9 +307,11 @@ class _Builder:
         if whole is not None:
             part = whole.element if whole.element is not None else whole.fields.get(name_node.value)
         decode = decoder(part) if part is not None else None
+        is_object = unwrapped(operand_node.type).kind == "struct"
+        find = values.optional_field if is_object else values.optionally_selected
 
         def select(run: Run) -> Optional:
-            found = values.optionally_selected(operand(run), name)
+            found = find(operand(run), name)
             run.charge(IDENT_COST)
             return some(decode(found.content)) if decode is not None and found.present else found
 
@@ -367,7 +376,7 @@ class _Builder:
             join = addition(declared)
             left, right = self.native(first), self.native(second)
         else:
-            join = equality(declared) if declared.is_unordered and second.declaration is not None else None
+            join = equality(declared) if declared.is_unordered else None
             left, right = self._raw(first), self._raw(second)
         if join is None:
             return None
@@ -389,7 +398,20 @@ def _items(over: Any, *, is_pair: bool) -> list[tuple[Any, Any]]:
         return list(enumerate(over)) if is_pair else [(each, None) for each in over]
     if type(over) is dict:
         return list(over.items())
-    raise NoSuchOverload
+    raise CelError(f"got 'types.{_GO_TYPES.get(type_name(over), 'Unknown')}', expected iterable type")
+
+
+_GO_TYPES = {
+    "bool": "Bool",
+    "bytes": "Bytes",
+    "double": "Double",
+    "google.protobuf.Duration": "Duration",
+    "google.protobuf.Timestamp": "Timestamp",
+    "int": "Int",
+    "null_type": "Null",
+    "string": "String",
+    "uint": "Uint",
+}
 
 
 def _with_variables(run: Run, added: dict[str, Any], step: Step) -> Any:

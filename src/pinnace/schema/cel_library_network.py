@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 from urllib.parse import parse_qs, quote, unquote
 
-from pinnace.schema.cel_errors import CelError
+from pinnace.schema.cel_errors import CelError, NoSuchOverload
 from pinnace.schema.cel_functions import function, library, member, overload
 from pinnace.schema.cel_types import BOOL, INT, STRING, list_of, map_of, object_type, opaque
 
@@ -163,6 +163,18 @@ def _contains_cidr(cidr: Cidr, other: Cidr) -> bool:
     return other.address in cidr.network
 
 
+def _contains_ip_text(cidr: Cidr, text: str) -> bool:
+    if not _is_ip(text):
+        raise NoSuchOverload
+    return _contains_ip(cidr, _ip(text))
+
+
+def _contains_cidr_text(cidr: Cidr, text: str) -> bool:
+    if not _is_cidr(text):
+        raise NoSuchOverload
+    return _contains_cidr(cidr, _cidr(text))
+
+
 def _masked(cidr: Cidr) -> Cidr:
     return Cidr(cidr.network.network_address, cidr.bits)
 
@@ -307,12 +319,12 @@ NETWORK = library(
     function("cidr", overload("string_to_cidr", (STRING,), CIDR, _cidr)),
     function(
         "containsIP",
-        member("cidr_contains_ip_string", (CIDR, STRING), BOOL, lambda cidr, text: _contains_ip(cidr, _ip(text))),
+        member("cidr_contains_ip_string", (CIDR, STRING), BOOL, _contains_ip_text),
         member("cidr_contains_ip_ip", (CIDR, IP), BOOL, _contains_ip),
     ),
     function(
         "containsCIDR",
-        member("cidr_contains_cidr_string", (CIDR, STRING), BOOL, lambda cidr, text: _contains_cidr(cidr, _cidr(text))),
+        member("cidr_contains_cidr_string", (CIDR, STRING), BOOL, _contains_cidr_text),
         member("cidr_contains_cidr", (CIDR, CIDR), BOOL, _contains_cidr),
     ),
     function("ip", member("cidr_ip", (CIDR,), IP, lambda cidr: Ip(cidr.address))),

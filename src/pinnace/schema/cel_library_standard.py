@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from datetime import datetime
-from decimal import Decimal
 from typing import Any
 
 from pinnace.schema import cel_values as values
@@ -50,6 +49,7 @@ from pinnace.schema.cel_values import (
     checked_timestamp,
     checked_uint,
 )
+from pinnace.schema.faults import go_float
 from pinnace.schema.patterns import PatternError, compile_pattern
 
 A = parameter("A")
@@ -223,7 +223,13 @@ def _double_of_text(text: str) -> float:
     try:
         if text.strip() != text or "_" in text or not text.isascii():
             raise ValueError
-        return float.fromhex(text) if text.lower().lstrip("+-").startswith("0x") else float(text)
+        is_hex = text.lower().lstrip("+-").startswith("0x")
+        if is_hex and "p" not in text.lower():
+            raise ValueError
+        value = float.fromhex(text) if is_hex else float(text)
+        if math.isinf(value) and "inf" not in text.lower():
+            raise ValueError
+        return value
     except (ValueError, OverflowError):
         raise _conversion_error("string", "double") from None
 
@@ -253,19 +259,7 @@ def double_text(value: float) -> str:
         return "NaN"
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
-    if value == 0:
-        return "-0" if math.copysign(1, value) < 0 else "0"
-    sign, figures, exponent = Decimal(repr(value)).normalize().as_tuple()
-    digits = "".join(map(str, figures))
-    power = len(digits) - 1 + int(exponent)
-    head = "-" if sign else ""
-    if not -4 <= power < 21:
-        fraction = f".{digits[1:]}" if len(digits) > 1 else ""
-        return f"{head}{digits[0]}{fraction}e{'-' if power < 0 else '+'}{abs(power):02}"
-    if power < 0:
-        return f"{head}0.{'0' * (-power - 1)}{digits}"
-    whole, fraction = digits[: power + 1].ljust(power + 1, "0"), digits[power + 1 :]
-    return f"{head}{whole}.{fraction}" if fraction else head + whole
+    return go_float(value)
 
 
 def _duration_of_text(text: str) -> Duration:

@@ -1,16 +1,13 @@
-"""CEL's extended strings: searching, cutting, joining, and format()."""
+"""CEL's extended strings: searching, cutting and joining."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from pinnace.schema.cel_errors import CelError
+from pinnace.schema.cel_format import formatted
 from pinnace.schema.cel_functions import function, library, member, overload
-from pinnace.schema.cel_library_standard import double_text
-from pinnace.schema.cel_times import duration_text, timestamp_text
 from pinnace.schema.cel_types import DYN, INT, STRING, list_of
-from pinnace.schema.cel_values import Duration, Timestamp, TypeValue, Uint, type_name
 from pinnace.schema.patterns import PatternError, compile_pattern
 
 TEXTS = list_of(STRING)
@@ -104,136 +101,6 @@ def _regex(pattern: str) -> Any:
         return compile_pattern(pattern)
     except PatternError as bad:
         raise CelError(f"Illegal regex: {bad}") from None
-
-
-def formatted(template: str, arguments: list[Any]) -> str:
-    """The template with each % clause replaced by its argument."""
-    made: list[str] = []
-    used = 0
-    at = 0
-    while at < len(template):
-        if template[at] != "%":
-            made.append(template[at])
-            at += 1
-            continue
-        at += 1
-        if template[at : at + 1] == "%":
-            made.append("%")
-            at += 1
-            continue
-        if at >= len(template):
-            raise CelError("unexpected end of string")
-        if used >= len(arguments):
-            raise CelError(f"index {used} out of range")
-        at, precision = _precision(template, at)
-        if at >= len(template):
-            raise CelError("unexpected end of string")
-        made.append(_clause(template[at], precision, arguments[used]))
-        used += 1
-        at += 1
-    return "".join(made)
-
-
-def _precision(template: str, at: int) -> tuple[int, int | None]:
-    if template[at] != ".":
-        return at, None
-    end = at + 1
-    while end < len(template) and template[end] in "0123456789":
-        end += 1
-    if end >= len(template):
-        fault = "error while parsing precision: could not find end of precision specifier"
-        raise CelError(f"could not parse formatting clause: {fault}")
-    return end, int(template[at + 1 : end] or 0)
-
-
-def _clause(kind: str, precision: int | None, value: Any) -> str:
-    match kind:
-        case "s":
-            return _text(value)
-        case "d":
-            return _decimal(value)
-        case "f" | "e":
-            return _floating(kind, 6 if precision is None else precision, value)
-        case "b":
-            if type(value) is bool:
-                return "1" if value else "0"
-            return _radix("b", "binary", value, "only integers and bools can be formatted as binary")
-        case "o":
-            return _radix("o", "octal", value, "octal clause can only be used on integers")
-        case "x" | "X":
-            return _hex(kind, value)
-    raise CelError(f'could not parse formatting clause: unrecognized formatting clause "{kind}"')
-
-
-def _misfit(complaint: str, value: Any) -> CelError:
-    return CelError(f"error during formatting: {complaint}, was given {type_name(value)}")
-
-
-def _decimal(value: Any) -> str:
-    if type(value) in (int, Uint):
-        return str(int(value))
-    if type(value) is float and not math.isfinite(value):
-        return _special(value)
-    raise _misfit("decimal clause can only be used on integers", value)
-
-
-def _floating(kind: str, precision: int, value: Any) -> str:
-    if type(value) is float and not math.isfinite(value):
-        return _special(value)
-    if type(value) not in (float, int, Uint):
-        complaint = "fixed-point" if kind == "f" else "scientific"
-        raise _misfit(f"{complaint} clause can only be used on doubles", value)
-    return format(float(value), f".{precision}{kind}")
-
-
-def _radix(kind: str, _: str, value: Any, complaint: str) -> str:
-    if type(value) not in (int, Uint):
-        raise _misfit(complaint, value)
-    return format(int(value), kind)
-
-
-def _hex(kind: str, value: Any) -> str:
-    if type(value) in (int, Uint):
-        return format(int(value), kind)
-    if type(value) in (str, bytes):
-        text = (value.encode() if type(value) is str else value).hex()
-        return text.upper() if kind == "X" else text
-    raise _misfit("only integers, byte buffers, and strings can be formatted as hex", value)
-
-
-def _special(value: float) -> str:
-    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
-
-
-def _text(value: Any) -> str:
-    if type(value) is str:
-        return value
-    if value is None:
-        return "null"
-    if type(value) is bool:
-        return "true" if value else "false"
-    if type(value) in (int, Uint):
-        return str(int(value))
-    if type(value) is float:
-        return double_text(value) if math.isfinite(value) else _special(value)
-    if type(value) is bytes:
-        return value.decode(errors="replace")
-    if type(value) is Timestamp:
-        return timestamp_text(value)
-    if type(value) is Duration:
-        return duration_text(value)
-    if type(value) is TypeValue:
-        return value.name
-    if type(value) is list:
-        return "[" + ", ".join(map(_text, value)) + "]"
-    if type(value) is dict:
-        pairs = sorted((_text(key), _text(each)) for key, each in value.items())
-        return "{" + ", ".join(f"{key}: {each}" for key, each in pairs) + "}"
-    raise _misfit(
-        "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, "
-        "and timestamps",
-        value,
-    )
 
 
 STRINGS = library(

@@ -12,11 +12,12 @@ from pinnace.schema.cel_cost import Range, estimate
 from pinnace.schema.cel_declarations import Declaration, declaration_of
 from pinnace.schema.cel_decoding import annotate
 from pinnace.schema.cel_environment import KUBERNETES, Environment
-from pinnace.schema.cel_errors import CelError, CompileError, Issue, NoSuchOverload
+from pinnace.schema.cel_errors import CelError, CompileError, InstantiationError, Issue, NoSuchOverload
 from pinnace.schema.cel_interpret import Run, interpreted
 from pinnace.schema.cel_parser import MAXIMUM_DEPTH, parse
-from pinnace.schema.cel_tree import Ident, Node, children
+from pinnace.schema.cel_tree import Call, Ident, ListLiteral, Literal, MapLiteral, Node, children
 from pinnace.schema.cel_types import Type
+from pinnace.schema.patterns import PatternError, compile_pattern
 from pinnace.schema.shape import Schema
 
 Variable = Type | Schema | Declaration
@@ -25,7 +26,8 @@ Variable = Type | Schema | Declaration
 def compile_cel(
     expression: str, variables: Mapping[str, Variable], *, environment: Environment = KUBERNETES
 ) -> Program:
-    """Reads and checks the expression. Raises CompileError, whose text shows each issue at its place.
+    """Reads and checks the expression. Raises CompileError, whose text shows each issue at its place, or
+    InstantiationError.
 
     A variable is a type, the schema of a value, or a declaration - the type of an Optional variable among them.
     """
@@ -46,6 +48,7 @@ def compile_cel(
         tree = parse(expression, allow_bind=environment.allow_bind)
         check(expression, tree, types, environment)
         annotate(tree, declarations)
+        _check_constants(tree, environment)
     except RecursionError:
         message = f"expression recursion limit exceeded: {MAXIMUM_DEPTH}"
         raise CompileError(expression, [Issue(-1, message)]) from None
@@ -117,6 +120,35 @@ class Program:
 
     def _most_cost(self, bits: int) -> int:
         return estimate(self._tree, self._declarations, largest=1 << bits).most
+
+
+_CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"})
+
+
+def _is_constant(node: Node) -> bool:
+    match node:
+        case Literal():
+            return True
+        case ListLiteral() | MapLiteral():
+            return all(map(_is_constant, children(node)))
+        case Call(function=name):
+            return name in _CONVERSIONS and all(map(_is_constant, node.operands))
+    return False
+
+
+def _check_constants(node: Node, environment: Environment) -> None:
+    """Conversions and searches of which all is known by now are tried at once."""
+    for child in children(node):
+        _check_constants(child, environment)
+    if not isinstance(node, Call):
+        return
+    try:
+        if _is_constant(node):
+            interpreted(node, environment)(Run({}, None))
+        elif node.function in ("find", "findAll") and node.arguments and isinstance(node.arguments[0], Literal):
+            compile_pattern(node.arguments[0].value)
+    except (CelError, PatternError) as error:
+        raise InstantiationError(str(error)) from None
 
 
 def _mentioned(node: Node) -> list[str]:

@@ -12,7 +12,7 @@ import orjson
 from pinnace.schema import faults
 from pinnace.schema.cel_declarations import Declaration, declaration_of
 from pinnace.schema.cel_decoding import decoder
-from pinnace.schema.cel_errors import CelError, CompileError, CostExceeded
+from pinnace.schema.cel_errors import CelError, CompileError, CostExceeded, InstantiationError
 from pinnace.schema.cel_interpret import Run
 from pinnace.schema.cel_program import Program, compile_cel
 from pinnace.schema.cel_types import BOOL, STRING, optional_of
@@ -52,7 +52,7 @@ class Rule:
     @cached_property
     def program(self) -> Program:
         """Raises RuleError."""
-        return self._compiled("rule", "compilation failed: ", BOOL, "cel expression must evaluate to a bool")
+        return self._compiled("rule", "", BOOL, "cel expression must evaluate to a bool")
 
     @cached_property
     def message_program(self) -> Program | None:
@@ -60,16 +60,18 @@ class Rule:
         if not self.raw.get("messageExpression"):
             return None
         mismatch = "messageExpression must evaluate to a string"
-        return self._compiled("messageExpression", "messageExpression compilation failed: ", STRING, mismatch)
+        return self._compiled("messageExpression", "messageExpression ", STRING, mismatch)
 
-    def _compiled(self, field: str, prefix: str, wanted: Any, mismatch: str) -> Program:
+    def _compiled(self, field: str, subject: str, wanted: Any, mismatch: str) -> Program:
         old: Any = self._declaration
         if self.has_optional_old:
             old = optional_of(self._declaration.type)
         try:
             program = compile_cel(self.raw[field], {"self": self._declaration, "oldSelf": old})
         except CompileError as error:
-            raise RuleError(field, f"{prefix}{error}") from None
+            raise RuleError(field, f"{subject}compilation failed: {error}") from None
+        except InstantiationError as error:
+            raise RuleError(field, f"{subject or 'program '}instantiation failed: {error}") from None
         if program.result_type != wanted:
             raise RuleError(field, mismatch)
         return program

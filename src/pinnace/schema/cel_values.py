@@ -122,7 +122,7 @@ def checked_uint(value: int) -> Uint:
 def checked_duration(nanos: int) -> Duration:
     if MINIMUM_INT <= nanos <= MAXIMUM_INT:
         return Duration(nanos)
-    raise CelError("duration overflow")
+    raise CelError("integer overflow")
 
 
 def checked_timestamp(nanos: int, offset_seconds: int = 0) -> Timestamp:
@@ -254,7 +254,7 @@ def at(container: Any, key: Any) -> Any:
         raise CelError(f"no such key: {shown(key)}")
     if type(container) is Optional:
         return optional_at(container, key)
-    raise NoSuchOverload
+    raise CelError(f"no such key: {shown(key)}")
 
 
 def optional_at(container: Any, key: Any) -> Optional:
@@ -277,10 +277,9 @@ def selected(container: Any, name: str) -> Any:
     if type(container) is dict:
         if name in container:
             return container[name]
-        raise CelError(f"no such key: {name}")
-    if type(container) is Optional:
+    elif type(container) is Optional:
         return optionally_selected(container, name)
-    raise NoSuchOverload
+    raise CelError(f"no such key: {name}")
 
 
 def optionally_selected(container: Any, name: str) -> Optional:
@@ -289,16 +288,35 @@ def optionally_selected(container: Any, name: str) -> Optional:
         return optionally_selected(container.content, name) if container.present else NONE
     if type(container) is dict:
         return some(container[name]) if name in container else NONE
-    raise NoSuchOverload
+    raise CelError(f"no such key: {name}")
+
+
+def has_key_named(container: Any, name: str) -> bool:
+    """has(container.name)."""
+    if type(container) is Optional:
+        return container.present and has_key_named(container.content, name)
+    return type(container) is dict and name in container
+
+
+def field(container: Any, name: str) -> Any:
+    """container.name of an object with a schema: there, null is as good as nothing."""
+    value = container.get(name) if type(container) is dict else None
+    if value is None:
+        raise CelError(f"no such key: {name}")
+    return value
+
+
+def optional_field(container: Any, name: str) -> Optional:
+    """container.?name of an object with a schema."""
+    if type(container) is Optional:
+        return optional_field(container.content, name) if container.present else NONE
+    value = container.get(name) if type(container) is dict else None
+    return NONE if value is None else some(value)
 
 
 def has_field(container: Any, name: str) -> bool:
-    """has(container.name)."""
-    if type(container) is dict:
-        return name in container
-    if type(container) is Optional:
-        return container.present and has_field(container.content, name)
-    raise NoSuchOverload
+    """has(container.name) of an object with a schema."""
+    return optional_field(container, name).present
 
 
 def size(value: Any) -> int:

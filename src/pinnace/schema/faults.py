@@ -91,7 +91,7 @@ def _with_go_numbers(value: Any) -> Any:
 
 def go_float(value: float) -> str:
     """A float as Go's %v writes it: the shortest digits, with an exponent from a million on."""
-    digits, _, exponent = f"{value!r}".replace("-", "", 1).partition("e")
+    digits, _, exponent = f"{abs(value)!r}".partition("e")
     if not value or (1e-4 <= abs(value) < 1e6 and not exponent):
         return repr(value).removesuffix(".0")
     power = int(exponent or 0)
