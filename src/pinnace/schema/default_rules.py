@@ -64,7 +64,7 @@ class _Check:
         value = schema["default"]
         if self._wants_pruned and unknown_fields(schema, value):
             yield faults.invalid(path, value, "must not have unknown fields")
-        wrong = list(embedded_faults(schema, value, self._metadata_faults, path)) or explain(schema, value, under=path)
+        wrong = list(embedded_faults(schema, value, self._metadata_faults, path)) or _value_faults(schema, value, path)
         yield from wrong or (Fault(*fault) for fault in self._rule_faults(schema, value, path, is_object))
 
     def _inside_metadata(self, schema: Raw, path: str, around: _Surrounding) -> Iterator[Fault]:
@@ -74,8 +74,23 @@ class _Check:
             told = wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]"
             yield faults.invalid(path, value, f"must result in valid metadata: {told}")
             return
-        found = explain(schema, value, under=path)
+        found = _value_faults(schema, value, path)
         yield from found or (Fault(*fault) for fault in self._rule_faults(schema, value, path, False))
+
+
+def _value_faults(schema: Raw, value: Any, path: str) -> list[Fault]:
+    return explain(_of_any_type(schema), value, under=path)
+
+
+def _of_any_type(schema: Raw) -> Raw:
+    """Kubernetes does not hold a default to x-kubernetes-int-or-string; it does the objects that get the default."""
+    same = {word: said for word, said in schema.items() if word != "x-kubernetes-int-or-string"}
+    for word in ("items", "additionalProperties"):
+        if isinstance(child := schema.get(word), Mapping):
+            same[word] = _of_any_type(child)
+    if properties := schema.get("properties"):
+        same["properties"] = {key: _of_any_type(child) for key, child in properties.items()}
+    return same
 
 
 def _an_object(value: Any) -> dict[str, Any]:

@@ -26,6 +26,7 @@ _AT_A_ROOT_WITH_STATUS = (
     *("maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems", "multipleOf", "required", "items"),
     *("properties", "externalDocs", "example", "x-kubernetes-preserve-unknown-fields", "x-kubernetes-validations"),
 )
+_BEFORE_THE_TYPE = frozenset(("id", "$schema", "$ref"))
 _NOT_SUPPORTED = ("patternProperties", "definitions", "dependencies", "$ref")
 _NEW_LINE = re.compile(r"[\n\r]")
 
@@ -131,24 +132,17 @@ def _has_unpruned_defaults(schema: Raw) -> bool:
 
 
 def _root_faults(schema: Raw, path: str) -> Iterator[Fault]:
-    """With a status of its own, the root may say only what holds for spec and status apart."""
-    for word, value in schema.items():
-        if not value and value is not False:
-            continue
-        if word == "type" and value != "object":
-            detail = (
-                'only "object" is allowed as the type at the root of the schema if the status subresource is enabled'
-            )
-            yield faults.invalid(f"{path}.type", value, detail)
-            return
-        is_said = value or word in ("additionalProperties", "additionalItems")
-        if is_said and word not in _AT_A_ROOT_WITH_STATUS:
-            allowed = " ".join(_go_name(word) for word in _AT_A_ROOT_WITH_STATUS)
-            detail = (
-                f"only [{allowed}] fields are allowed at the root of the schema if the status subresource is enabled"
-            )
-            yield _invalid_form(path, internal_form(schema), detail)
-            return
+    """With a status of its own, the root may say only what holds for spec and status apart. Only one fault is told."""
+    said = {word for word, value in schema.items() if value or (value is False and word.startswith("additional"))}
+    wrong = said - set(_AT_A_ROOT_WITH_STATUS)
+    type = schema.get("type")
+    if type and type != "object" and not wrong & _BEFORE_THE_TYPE:
+        detail = 'only "object" is allowed as the type at the root of the schema if the status subresource is enabled'
+        yield faults.invalid(f"{path}.type", type, detail)
+    elif wrong:
+        allowed = " ".join(_go_name(word) for word in _AT_A_ROOT_WITH_STATUS)
+        detail = f"only [{allowed}] fields are allowed at the root of the schema if the status subresource is enabled"
+        yield _invalid_form(path, internal_form(schema), detail)
 
 
 def _invalid_form(path: str, form: Any, detail: str) -> Fault:

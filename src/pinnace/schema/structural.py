@@ -150,7 +150,7 @@ def _invariants(schema: Raw, level: str, path: str) -> Iterator[Fault]:
 
 
 def _is_plain_metadata(schema: Raw) -> bool:
-    said = {word for word, value in schema.items() if value} - {"type", "default"}
+    said = {word for word, value in schema.items() if value or word == "additionalProperties"} - {"type", "default"}
     properties = set(schema.get("properties") or ())
     return said <= {"properties"} and properties <= {"name", "generateName"}
 
