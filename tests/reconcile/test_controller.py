@@ -292,21 +292,41 @@ async def test_a_reconcile_sees_its_own_writes(client: Client) -> None:
 
 async def test_stopping_lets_a_reconcile_finish(client: Client) -> None:
     manager = Manager(client)
-    begun, finished = asyncio.Event(), False
+    begun, release, finished = asyncio.Event(), asyncio.Event(), False
 
     async def reconcile(key: Key) -> None:
         nonlocal finished
         begun.set()
-        await client.list(KIND)
-        for _ in range(10):
-            await asyncio.sleep(0)
+        await release.wait()
         finished = True
 
     manager.add(Controller("test", reconcile).for_(KIND, namespace="default"))
     await client.create(config_map("a"))
     async with manager.running():
         await begun.wait()
+        asyncio.get_running_loop().call_later(0.05, release.set)  # Long after the stop has begun.
     assert finished
+
+
+async def test_a_reconcile_that_does_not_finish_is_cancelled(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pinnace.reconcile.controller.GRACE", 0.01)
+    manager = Manager(client)
+    begun, was_cancelled = asyncio.Event(), False
+
+    async def reconcile(key: Key) -> None:
+        nonlocal was_cancelled
+        begun.set()
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            was_cancelled = True
+            raise
+
+    manager.add(Controller("test", reconcile).for_(KIND, namespace="default"))
+    await client.create(config_map("a"))
+    async with asyncio.timeout(5), manager.running():
+        await begun.wait()
+    assert was_cancelled
 
 
 async def test_controllers_can_join_while_others_run(client: Client) -> None:

@@ -11,8 +11,8 @@ import pytest
 from tests.server.in_process import config_map
 
 from pinnace.client.client import Client
-from pinnace.client.following import Trouble
-from pinnace.client.snapshots import Snapshot
+from pinnace.client.following import Event, Followed, Restarted, Synced, Trouble
+from pinnace.client.snapshots import Snapshot, snapshot_of
 from pinnace.model import errors
 from pinnace.model.objects import Key, Object
 from pinnace.model.selectors import label_selector
@@ -234,6 +234,18 @@ async def test_what_was_deleted_and_made_anew_is_there(client: Client) -> None:
         assert cached["data"] == {"life": "second"}
         assert told.changes == ["-a", "+a"]
         assert informer._own == {}
+
+
+async def test_what_has_gone_while_nobody_watched_is_told(client: Client) -> None:
+    informer = Informers(client).get(KIND, namespace="default")
+    told = Told(informer)
+    events = [Event("ADDED", snapshot_of(await client.create(config_map(name)))) for name in ("one", "two")]
+    heard: list[Followed] = [Restarted(), *events, Synced("100"), Restarted(), events[0], Synced("200")]
+    for event in heard:
+        await informer._hear(event)
+    assert told.changes == ["+one", "+two", "-two"]
+    assert [key.name for key in informer.cache] == ["one"]
+    assert informer.version == "200"
 
 
 @pytest.mark.parametrize(("older", "newer"), [("9", "10"), ("", "1"), ("99", "100"), ("101", "102")])
