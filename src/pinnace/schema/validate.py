@@ -70,10 +70,10 @@ class Compiler:
             "may_repeat": may_repeat,
             "may_repeat_keys": may_repeat_keys,
         }
-        name = self._child(scope, schema)
+        name = self.child(scope, schema)
         return lambda value: bool(scope[name](value))
 
-    def _child(self, scope: dict[str, Any], schema: Raw) -> str:
+    def child(self, scope: dict[str, Any], schema: Raw) -> str:
         """The name of the node's function, which is written when it is first called."""
         name = f"node_{len(scope)}"
 
@@ -290,7 +290,7 @@ class _Function:
     def _value(self, schema: Raw, y: str) -> None:
         """Scalars are checked where they stand; what has an inside has a function of its own."""
         if schema.get("type") in ("object", "array") or not types_of(schema) or _has_junctors(schema):
-            self._refuse_if(f"not {self._compiler._child(self._scope, schema)}({y})")
+            self._refuse_if(f"not {self._compiler.child(self._scope, schema)}({y})")
         else:
             self._node(schema, y)
 
@@ -316,7 +316,7 @@ class _Function:
 
     def _junctors(self, schema: Raw, x: str) -> None:
         def calls(options: list[Raw]) -> list[str]:
-            return [f"{self._compiler._child(self._scope, option)}({x})" for option in options]
+            return [f"{self._compiler.child(self._scope, option)}({x})" for option in options]
 
         if options := schema.get("allOf"):
             self._refuse_if(f"not ({' and '.join(calls(options))})")
