@@ -325,3 +325,19 @@ def test_zero_shares_survive_v1beta3() -> None:
     read = resource.from_stored(deepcopy(stored))
     assert read["metadata"]["annotations"] == {"flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares": ""}
     assert resource.to_stored(read) == stored
+
+
+def test_the_one_priority_of_the_first_api_services_becomes_two() -> None:
+    resource = next(
+        one
+        for one in catalog.resources(Definitions.load("1.36"))
+        if one.plural == "apiservices" and one.version == "v1beta1"
+    )
+    assert "priority" in resource.schema.properties["spec"].properties
+    stored = resource.to_stored({"spec": {"group": "g.example.com", "version": "v1", "priority": 1500}})
+    assert stored["spec"] == {
+        "group": "g.example.com",
+        "version": "v1",
+        "groupPriorityMinimum": 1500,
+        "versionPriority": 1000,
+    }

@@ -2,8 +2,31 @@
 
 from __future__ import annotations
 
-from pinnace.kinds import extension_columns, extension_rules
+from pinnace.kinds import extension_columns, extension_rules, reshape
 from pinnace.kinds.rows import GA, STATUS, Row, old
+from pinnace.model.objects import Object
+from pinnace.schema.shape import Schema
+
+_HIGHEST_GROUP, _HIGHEST_VERSION = 20000, 1000
+
+
+def _with_one_priority(schema: Schema) -> Schema:
+    """The first versions had one `priority` where there are two today, and notes still write it."""
+    return reshape.at(schema, "spec", reshape.with_fields(priority={"type": "integer", "format": "int64"}))
+
+
+def _to_v1(service: Object) -> Object:
+    spec = service.get("spec") or {}
+    priority = spec.pop("priority", None)
+    if priority is not None:
+        spec.setdefault("groupPriorityMinimum", min(max(priority, 1), _HIGHEST_GROUP))
+        spec.setdefault("versionPriority", min(max(priority, 1), _HIGHEST_VERSION))
+    return service
+
+
+def _as_it_is(service: Object) -> Object:
+    return service
+
 
 ROWS = (
     Row(
@@ -13,7 +36,18 @@ ROWS = (
         columns=extension_columns.API_SERVICE,
         namespaced=False,
         categories=("api-extensions",),
-        versions=(GA, old("v1beta1", deprecated="1.19", removed="1.22", replacement="apiregistration.k8s.io/v1")),
+        versions=(
+            GA,
+            old(
+                "v1beta1",
+                deprecated="1.19",
+                removed="1.22",
+                replacement="apiregistration.k8s.io/v1",
+                reshape=_with_one_priority,
+                to_stored=_to_v1,
+                from_stored=_as_it_is,
+            ),
+        ),
         subresources=(STATUS,),
         strategy=extension_rules.API_SERVICE,
     ),
