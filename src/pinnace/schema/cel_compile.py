@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pinnace.schema import cel_values as values
-from pinnace.schema.cel_decoding import Decode, addition, decoder, equality, may_be_null, spelling
+from pinnace.schema.cel_decoding import addition, decoded_equality, equality, may_be_null, node_decoder, spelling
 from pinnace.schema.cel_environment import Environment
 from pinnace.schema.cel_errors import NoSuchOverload
 from pinnace.schema.cel_functions import Function, Overload
+from pinnace.schema.cel_interpret import Run, interpreted, is_constant
 from pinnace.schema.cel_library_lists import merged
 from pinnace.schema.cel_tree import (
     Call,
@@ -96,10 +97,6 @@ def _merged_all(entries: list[dict[Any, Any]]) -> dict[Any, Any]:
     return made
 
 
-def _mapped(value: Optional, decode: Decode) -> Optional:
-    return some(decode(value.content)) if value.present else value
-
-
 _NAMES: dict[str, Any] = {
     "_bool": _bool,
     "_iterable": _iterable,
@@ -107,7 +104,6 @@ _NAMES: dict[str, Any] = {
     "_present": _present,
     "_map_of": _map_of,
     "_merged_all": _merged_all,
-    "_mapped": _mapped,
     "_some": some,
     "_NONE": NONE,
     "_checked_int": values.checked_int,
@@ -135,16 +131,15 @@ _Scope = Mapping[str, str]
 class _Emitter:
     def __init__(self, environment: Environment) -> None:
         self.names: dict[str, Any] = dict(_NAMES)
+        self._environment = environment
         self._functions = environment.functions
         self._numbers = itertools.count()
 
     def native(self, node: Node, scope: _Scope) -> str:
         """The node's CEL value."""
         text = self._raw(node, scope)
-        declaration = node.declaration
-        if declaration is None or not declaration.needs_decoding:
-            return text
-        return f"{self._constant(decoder(declaration))}({text})"
+        decode = node_decoder(node)
+        return text if decode is None else f"{self._constant(decode)}({text})"
 
     def _constant(self, value: Any) -> str:
         name = f"constant_{next(self._numbers)}"
@@ -172,6 +167,8 @@ class _Emitter:
                 return self._map(node, scope)
             case Comprehension():
                 return self._comprehension(node, scope)
+            case Call() if is_constant(node):
+                return self._constant(interpreted(node, self._environment)(Run({}, None)))
             case Call():
                 return self._call(node, scope)
         raise _NotCompiled
@@ -253,8 +250,18 @@ class _Emitter:
         left, right = node.arguments
         negation = "not " if node.function == "_!=_" else ""
         declared = left.declaration
+        if is_optional(left.type):
+            declared = None
         if declared is not None and declared.is_unordered:
             same = self._constant(equality(declared))
+            return f"({negation}{same}({self._raw(left, scope)}, {self._raw(right, scope)}))"
+        if (
+            declared is not None
+            and right.declaration is not None
+            and declared.needs_decoding
+            and left.type == right.type
+        ):
+            same = self._constant(decoded_equality(declared))
             return f"({negation}{same}({self._raw(left, scope)}, {self._raw(right, scope)}))"
         first, second = self.native(left, scope), self.native(right, scope)
         if mentions_dyn(left.type) or mentions_dyn(right.type):
@@ -282,22 +289,11 @@ class _Emitter:
         operand, name = node.arguments
         assert isinstance(name, Literal)
         select = "_optional_field" if unwrapped(operand.type).kind == "struct" else "_optionally_selected"
-        text = f"{select}({self._raw(operand, scope)}, {spelling(operand, name.value)!r})"
-        whole = operand.declaration
-        if whole is None:
-            return text
-        part = whole.element if whole.element is not None else whole.fields.get(name.value)
-        return self._decoded_optional(text, part)
+        return f"{select}({self._raw(operand, scope)}, {spelling(operand, name.value)!r})"
 
     def _optional_index(self, node: Call, scope: _Scope) -> str:
         whole, key = node.arguments
-        text = f"_optional_at({self._raw(whole, scope)}, {self.native(key, scope)})"
-        return self._decoded_optional(text, whole.declaration.element if whole.declaration is not None else None)
-
-    def _decoded_optional(self, text: str, part: Any) -> str:
-        if part is None or not part.needs_decoding:
-            return text
-        return f"_mapped({text}, {self._constant(decoder(part))})"
+        return f"_optional_at({self._raw(whole, scope)}, {self.native(key, scope)})"
 
     def _add(self, node: Call, scope: _Scope) -> str | None:
         left, right = node.arguments

@@ -14,9 +14,9 @@ from typing import Any
 from pinnace.schema.cel_declarations import Declaration
 from pinnace.schema.cel_errors import CelError
 from pinnace.schema.cel_times import parse_date, parse_timestamp, parse_worded_duration
-from pinnace.schema.cel_tree import Call, Comprehension, Ident, Node, Select, children
+from pinnace.schema.cel_tree import Call, Comprehension, Ident, Literal, Node, Select, children
 from pinnace.schema.cel_types import is_optional
-from pinnace.schema.cel_values import Duration, Timestamp, equals
+from pinnace.schema.cel_values import Duration, Optional, Timestamp, equals, some
 
 Scope = Mapping[str, Declaration | None]
 Decode = Callable[[Any], Any]
@@ -29,13 +29,15 @@ def annotate(node: Node, scope: Scope) -> None:
             node.declaration = scope.get(node.name)
         case Select():
             annotate(node.operand, scope)
-            if not node.is_test and not is_optional(node.operand.type):
+            if not node.is_test:
                 node.declaration = _part(node.operand.declaration, node.field_name)
-        case Call(function="_[_]", target=None):
+        case Call(function="_?._", arguments=[operand, Literal() as name]):
+            annotate(operand, scope)
+            node.declaration = _part(operand.declaration, name.value)
+        case Call(function="_[_]" | "_[?_]", target=None):
             _annotate_all(node.arguments, scope)
-            whole = node.arguments[0]
-            if whole.declaration is not None and not is_optional(whole.type):
-                node.declaration = whole.declaration.element
+            whole = node.arguments[0].declaration
+            node.declaration = whole.element if whole is not None else None
         case Call(function="_?_:_"):
             _annotate_all(node.arguments, scope)
             _, truthy, falsy = node.arguments
@@ -86,6 +88,20 @@ def may_be_null(node: Node, name: str) -> bool:
     type_ = node.type.parameters[0] if is_optional(node.type) else node.type
     declared = type_.declaration.fields.get(name) if type_.declaration is not None else None
     return declared is not None and declared.schema.nullable
+
+
+def node_decoder(node: Node) -> Decode | None:
+    """How the node's value, undecoded, becomes CEL's; None where it is that already."""
+    if node.declaration is None or not node.declaration.needs_decoding:
+        return None
+    decode = decoder(node.declaration)
+    if not is_optional(node.type):
+        return decode
+
+    def decode_content(value: Any) -> Any:
+        return some(decode(value.content)) if type(value) is Optional and value.present else value
+
+    return decode_content
 
 
 def decoder(declaration: Declaration) -> Decode:
@@ -207,6 +223,12 @@ def _list_equality(declaration: Declaration, same: Callable[[Any, Any], bool]) -
 
             return same_entries
     return lambda left, right: len(left) == len(right) and all(map(same, left, right))
+
+
+def decoded_equality(declaration: Declaration) -> Callable[[Any, Any], bool]:
+    """Equality of two documents under one declaration that must be decoded - unless they are the same anyway."""
+    decode = decoder(declaration)
+    return lambda left, right: bool(left == right) or equals(decode(left), decode(right))
 
 
 def addition(declaration: Declaration) -> Callable[[Any, Any], Any] | None:

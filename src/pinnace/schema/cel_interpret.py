@@ -10,7 +10,7 @@ from typing import Any
 
 from pinnace.schema import cel_values as values
 from pinnace.schema.cel_cost_actual import call_cost
-from pinnace.schema.cel_decoding import addition, decoder, equality, spelling
+from pinnace.schema.cel_decoding import addition, equality, node_decoder, spelling
 from pinnace.schema.cel_environment import Environment
 from pinnace.schema.cel_errors import CelError, CostExceeded, NoSuchOverload
 from pinnace.schema.cel_functions import Function
@@ -23,9 +23,10 @@ from pinnace.schema.cel_tree import (
     MapLiteral,
     Node,
     Select,
+    children,
 )
-from pinnace.schema.cel_types import unwrapped
-from pinnace.schema.cel_values import Optional, some, type_name
+from pinnace.schema.cel_types import is_optional, unwrapped
+from pinnace.schema.cel_values import Optional, type_name
 
 IDENT_COST = 1
 LIST_COST = 10
@@ -60,6 +61,21 @@ class _Failed:
 Step = Callable[[Run], Any]
 
 
+_CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"})
+
+
+def is_constant(node: Node) -> bool:
+    """Whether the value is known before any variable is."""
+    match node:
+        case Literal():
+            return True
+        case ListLiteral() | MapLiteral():
+            return all(map(is_constant, children(node)))
+        case Call(function=name):
+            return name in _CONVERSIONS and all(map(is_constant, node.operands))
+    return False
+
+
 def interpreted(tree: Node, environment: Environment) -> Step:
     """A function of a run. It raises CelError, and CostExceeded once the run's limit is passed."""
     return _Builder(environment).native(tree)
@@ -80,11 +96,8 @@ class _Builder:
 
     def native(self, node: Node) -> Step:
         raw = self._raw(node)
-        declaration = node.declaration
-        if declaration is None or not declaration.needs_decoding:
-            return raw
-        decode = decoder(declaration)
-        return lambda run: decode(raw(run))
+        decode = node_decoder(node)
+        return raw if decode is None else lambda run: decode(raw(run))
 
     def _raw(self, node: Node) -> Step:
         match node:
@@ -302,32 +315,24 @@ class _Builder:
         operand_node, name_node = node.arguments
         assert isinstance(name_node, Literal)
         operand, name = self._raw(operand_node), spelling(operand_node, name_node.value)
-        whole = operand_node.declaration
-        part = None
-        if whole is not None:
-            part = whole.element if whole.element is not None else whole.fields.get(name_node.value)
-        decode = decoder(part) if part is not None else None
         is_object = unwrapped(operand_node.type).kind == "struct"
         find = values.optional_field if is_object else values.optionally_selected
 
         def select(run: Run) -> Optional:
             found = find(operand(run), name)
             run.charge(IDENT_COST)
-            return some(decode(found.content)) if decode is not None and found.present else found
+            return found
 
         return select
 
     def _index(self, node: Call) -> Step:
         whole, key = self._raw(node.arguments[0]), self.native(node.arguments[1])
-        declared = node.arguments[0].declaration
         find: Callable[[Any, Any], Any] = values.at if node.function == "_[_]" else values.optional_at
-        part = declared.element if declared is not None else None
-        decode = decoder(part) if part is not None and node.function == "_[?_]" else None
 
         def index(run: Run) -> Any:
             found = find(whole(run), key(run))
             run.charge(IDENT_COST)
-            return some(decode(found.content)) if decode is not None and found.present else found
+            return found
 
         return index
 
@@ -369,7 +374,7 @@ class _Builder:
             return None
         first, second = node.arguments
         declared = first.declaration
-        if declared is None:
+        if declared is None or is_optional(first.type):
             return None
         join: Callable[[Any, Any], Any] | None
         if node.function == "_+_":

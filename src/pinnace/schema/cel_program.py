@@ -13,9 +13,9 @@ from pinnace.schema.cel_declarations import Declaration, declaration_of
 from pinnace.schema.cel_decoding import annotate
 from pinnace.schema.cel_environment import KUBERNETES, Environment
 from pinnace.schema.cel_errors import CelError, CompileError, InstantiationError, Issue, NoSuchOverload
-from pinnace.schema.cel_interpret import Run, interpreted
+from pinnace.schema.cel_interpret import Run, interpreted, is_constant
 from pinnace.schema.cel_parser import MAXIMUM_DEPTH, parse
-from pinnace.schema.cel_tree import Call, Ident, ListLiteral, Literal, MapLiteral, Node, children
+from pinnace.schema.cel_tree import Call, Ident, Literal, Node, children
 from pinnace.schema.cel_types import Type
 from pinnace.schema.patterns import PatternError, compile_pattern
 from pinnace.schema.shape import Schema
@@ -122,20 +122,6 @@ class Program:
         return estimate(self._tree, self._declarations, largest=1 << bits).most
 
 
-_CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"})
-
-
-def _is_constant(node: Node) -> bool:
-    match node:
-        case Literal():
-            return True
-        case ListLiteral() | MapLiteral():
-            return all(map(_is_constant, children(node)))
-        case Call(function=name):
-            return name in _CONVERSIONS and all(map(_is_constant, node.operands))
-    return False
-
-
 def _check_constants(node: Node, environment: Environment) -> None:
     """Conversions and searches of which all is known by now are tried at once."""
     for child in children(node):
@@ -143,7 +129,7 @@ def _check_constants(node: Node, environment: Environment) -> None:
     if not isinstance(node, Call):
         return
     try:
-        if _is_constant(node):
+        if is_constant(node):
             interpreted(node, environment)(Run({}, None))
         elif node.function in ("find", "findAll") and node.arguments and isinstance(node.arguments[0], Literal):
             compile_pattern(node.arguments[0].value)

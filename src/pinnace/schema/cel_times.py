@@ -6,6 +6,7 @@ import calendar
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
+from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pinnace.schema.cel_errors import CelError
@@ -28,6 +29,7 @@ _UNITS = {
 _PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
 
 
+@lru_cache(maxsize=1024)
 def parse_timestamp(text: str, *, zone_needed: bool = True) -> Timestamp:
     """A moment by RFC 3339. Raises ValueError."""
     match = _MOMENT.fullmatch(text)

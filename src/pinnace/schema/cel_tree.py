@@ -18,6 +18,7 @@ class Node:
     offset: int
     type: Type = field(default=DYN, init=False)
     # The schema this value follows as it stands in the document, undecoded; None for values CEL itself made.
+    # Of an optional value, it is that of its content.
     declaration: Declaration | None = field(default=None, init=False)
 
 
