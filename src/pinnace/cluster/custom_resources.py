@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pinnace.client.client import Client
+from pinnace.cluster.service_addresses import ServedAddresses
+from pinnace.extensions.conversion import WebhookCalls, converter_of
 from pinnace.extensions.custom_kinds import CustomKinds
 from pinnace.extensions.definitions import BuiltIn
 from pinnace.extensions.lifecycle import DefinitionLifecycle
@@ -25,7 +27,13 @@ class CustomResources:
     def __init__(self, registry: Registry, fanout: Fanout, definitions: Definitions, *, clock: Clock) -> None:
         decoders = Decoders(quantity=quantity.canonical, empty_fields=empty_fields.of_type)
         built_in = BuiltIn(definitions.schema, decoders.of(definitions.schema(_METADATA)))
-        self.kinds = CustomKinds(registry, built_in)
+        self._calls = WebhookCalls(ServedAddresses(fanout))
+        self.kinds = CustomKinds(
+            registry,
+            built_in,
+            make_converter=lambda definition: converter_of(definition, self._calls),
+            on_replaced=lambda resource: fanout.end_watches(resource.prefix),
+        )
         self._clock = clock
         self._names: dict[str, None] = {}
         self._lifecycle: DefinitionLifecycle | None = None
@@ -40,7 +48,10 @@ class CustomResources:
         for name in self._names:
             self._lifecycle.wake(name)
         self._names.clear()
-        await self._lifecycle.run()
+        try:
+            await self._lifecycle.run()
+        finally:
+            await self._calls.close()
 
     def _changed(self, event: Event) -> None:
         if event.new is not None:

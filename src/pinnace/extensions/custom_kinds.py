@@ -31,7 +31,7 @@ class CustomKinds:
         make_converter: MakeConverter = lambda definition: None,
         on_replaced: Callable[[Resource], None] = lambda resource: None,
     ) -> None:
-        """`on_replaced` is told of each resource that is no longer served as it was."""
+        """`on_replaced` is told when a kind is no longer served as it was, with one of its resources."""
         self._registry = registry
         self._built_in = built_in
         self._make_converter = make_converter
@@ -60,7 +60,7 @@ class CustomKinds:
         obj: Object = orjson.loads(body)
         definition = Definition.read(obj, body)
         before = self._definitions.get(definition.name)
-        if before is not None and before.uid == definition.uid and before.generation == definition.generation:
+        if before is not None and _is_same_spec(before, definition):
             # Only its status or metadata changed: its objects are as settled as before.
             definition = replace(definition, spec_revision=before.spec_revision)
             if self._is_served_so(before, definition):
@@ -127,11 +127,16 @@ class CustomKinds:
         return present is not None and all(present is not one for one in self._served.get(definition.name, ()))
 
     def _withdraw(self, each: str, remaining: Iterable[Resource]) -> None:
-        kept = {(one.version, one.plural, one.kind) for one in remaining}
+        kept = {(one.version, one.plural, one.kind): one.fingerprint for one in remaining}
+        replaced: Resource | None = None
         for resource in self._served.pop(each, ()):
-            if (resource.version, resource.plural, resource.kind) not in kept:
+            place = (resource.version, resource.plural, resource.kind)
+            if place not in kept:
                 self._registry.remove(resource)
-            self._on_replaced(resource)
+            if kept.get(place) != resource.fingerprint:
+                replaced = resource
+        if replaced is not None:
+            self._on_replaced(replaced)
 
     def _reconsider(self, group: str) -> None:
         """A name was given up: another definition may have waited for it."""
@@ -139,3 +144,9 @@ class CustomKinds:
             if each not in self._served:
                 definition = self._definitions[each]
                 self._serve(orjson.loads(definition.body), definition)
+
+
+def _is_same_spec(before: Definition, now: Definition) -> bool:
+    """To be marked for deletion counts as a generation, too, but changes nothing."""
+    was_marked = now.is_leaving and not before.is_leaving
+    return before.uid == now.uid and (before.generation == now.generation or was_marked)

@@ -183,7 +183,7 @@ def _resource(
         list_name=names.list_kind,
         deprecation=_deprecation(said, kind),
         custom=custom,
-        fingerprint=f"{definition.uid}/{definition.generation}/{definition.spec_revision}",
+        fingerprint=f"{definition.uid}/{definition.spec_revision}",
     )
 
 

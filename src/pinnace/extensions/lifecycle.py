@@ -20,6 +20,7 @@ from pinnace.schema.structural import non_structural_condition
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.5
+_DELETED_AT_ONCE = 64
 
 
 class DefinitionLifecycle:
@@ -145,8 +146,22 @@ class DefinitionLifecycle:
         self._cleanups[name] = self._tasks.create_task(watch())
 
     async def _delete_all(self, kind: Kind, objects: list[Object]) -> None:
-        for namespace in dict.fromkeys(one["metadata"].get("namespace", "") for one in objects):
-            await self._client.delete_collection(kind, namespace=namespace)
+        """One by one, since one that cannot be shown can still be deleted."""
+        room = asyncio.Semaphore(_DELETED_AT_ONCE)
+
+        async def delete(metadata: Object) -> None:
+            async with room:
+                try:
+                    namespace = metadata.get("namespace", "")
+                    await self._client.delete(kind, metadata["name"], namespace=namespace)
+                except errors.NotFound:
+                    pass  # It is gone, which is what was wanted.
+                except errors.ApiError as refusal:
+                    log.warning("%s %s could not be deleted: %s", kind.name, metadata["name"], refusal.message)
+
+        await asyncio.gather(
+            *(delete(one["metadata"]) for one in objects if "deletionTimestamp" not in one["metadata"])
+        )
 
     async def _write(self, obj: Object, status: Object) -> Object:
         metadata = obj["metadata"]

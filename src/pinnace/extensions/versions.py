@@ -112,6 +112,10 @@ class CustomVersion:
             return None
         return Validator(status, under="status", metadata_faults=_embedded_metadata_faults)
 
+    @property
+    def is_converted_elsewhere(self) -> bool:
+        return self._neighbours.converter is not None
+
     # Reading and showing.
 
     def decode(self, obj: Object) -> list[str]:

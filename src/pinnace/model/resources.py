@@ -137,6 +137,10 @@ class Custom(Protocol):
         """Its definition is being deleted: objects may go, and none may come."""
 
     @property
+    def is_converted_elsewhere(self) -> bool:
+        """Somebody else has to be asked what an object looks like in another version, which takes a while."""
+
+    @property
     def settled_since(self) -> int:
         """What was stored in this version after this revision is shown as it is: nothing is to be filled in or taken
         away, since the schema was then what it is now."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
 from pinnace.server.messages import frame
-from pinnace.server.shelves import Entry, Event, Shelf, restamp, stamp
+from pinnace.server.shelves import Entry, Event, Shelf, stamp
 from pinnace.store import store as stores
 
 _FIRST_SEGMENT = len("/registry/")
@@ -23,10 +24,14 @@ class Rendition(Protocol):
         """One object, encoded."""
 
 
+def _nothing() -> None:
+    """Nobody to tell."""
+
+
 class Watcher:
     """One client's watch: which objects, in which form, and where frames go."""
 
-    __slots__ = ("cancelled", "deliver", "later", "matches", "namespace", "queued", "rendition")
+    __slots__ = ("cancelled", "deliver", "finish", "later", "matches", "namespace", "queued", "rendition")
 
     def __init__(
         self,
@@ -36,13 +41,15 @@ class Watcher:
         rendition: Rendition,
         deliver: Callable[[bytes], None],
         later: Rendition | None = None,
+        finish: Callable[[], None] = _nothing,
     ) -> None:
-        """`later` is the form of all events but the first, where they differ."""
+        """`later` is the form of all events but the first, where they differ; `finish` ends the client's watch."""
         self.namespace = namespace
         self.matches = matches
         self.rendition = rendition
         self.deliver = deliver
         self.later = later
+        self.finish = finish
         self.queued: list[bytes] = []
         self.cancelled = False
 
@@ -59,7 +66,7 @@ class Watcher:
         if old is None:
             return None
         if event.new is not None:  # It is still there, but no longer selected: shown as it was, at the new revision.
-            old = Entry(restamp(old.body, event.revision), event.revision)
+            old = old.at(event.revision)
         return self._framed(event, "DELETED", old)
 
     def _framed(self, event: Event, kind: str, entry: Entry) -> bytes:
@@ -79,6 +86,49 @@ class Watcher:
         if self.later is not None:
             self.rendition, self.later = self.later, None
         return line
+
+
+class LateWatcher(Watcher):
+    """A watcher whose objects have to be converted elsewhere first: its events wait, in order, to be fetched."""
+
+    __slots__ = ("_arrived", "_waiting", "is_busy")
+
+    def __init__(
+        self,
+        *,
+        namespace: str,
+        matches: Callable[[str, Entry], bool] | None,
+        rendition: Rendition,
+        deliver: Callable[[bytes], None],
+        later: Rendition | None = None,
+        finish: Callable[[], None] = _nothing,
+    ) -> None:
+        super().__init__(
+            namespace=namespace, matches=matches, rendition=rendition, deliver=deliver, later=later, finish=finish
+        )
+        self._waiting: list[Event] = []
+        self._arrived = asyncio.Event()
+        self.is_busy = True
+        """There are events that its client has not seen."""
+
+    def frame_of(self, event: Event) -> bytes | None:
+        self._waiting.append(event)
+        self._arrived.set()
+        self.is_busy = True
+        return None
+
+    def frame_now(self, event: Event) -> bytes | None:
+        """The event as this watcher sees it, once its objects are prepared."""
+        return super().frame_of(event)
+
+    async def fetch(self) -> list[Event]:
+        """The events that came since the last time, at least one."""
+        if not self._waiting:
+            self.is_busy = False
+            self._arrived.clear()
+            await self._arrived.wait()
+        fetched, self._waiting = self._waiting, []
+        return fetched
 
 
 def event_line(kind: str, body: bytes) -> bytes:
@@ -170,6 +220,12 @@ class Fanout:
             others.discard(watcher)
             if not others:
                 del self._watchers[place]
+
+    def end_watches(self, prefix: str) -> None:
+        """End every watch below a resource's prefix: what it serves is no longer what they asked for."""
+        for place, watcher in self.watchers():
+            if place == prefix:
+                watcher.finish()
 
     def watchers(self) -> list[tuple[str, Watcher]]:
         return [(prefix, watcher) for (prefix, _), some in self._watchers.items() for watcher in some]

@@ -23,6 +23,11 @@ def head_of(kind: Kind) -> bytes:
     return b'{"kind":%b,"apiVersion":%b,"metadata":{' % (orjson.dumps(kind.name), orjson.dumps(kind.api_version))
 
 
+def waits_for(resource: Resource) -> bool:
+    """Showing an object of this resource may take a while."""
+    return resource.custom is not None and resource.custom.is_converted_elsewhere
+
+
 def in_version(obj: Object, resource: Resource) -> Object:
     """A stored object of a built-in kind as the served version shows it. May change the object given."""
     if resource.kind != resource.stored:

@@ -14,7 +14,7 @@ from pinnace.model import causes, errors
 from pinnace.model.objects import Object
 from pinnace.server.calls import Call
 from pinnace.server.continuation import LATEST, Continuation
-from pinnace.server.fanout import Fanout, Watcher, event_line
+from pinnace.server.fanout import Fanout, LateWatcher, Watcher, event_line
 from pinnace.server.messages import Sink, frame
 from pinnace.server.renditions import Form, Rows
 from pinnace.server.selection import Matches, Selection, selection_of
@@ -56,11 +56,13 @@ class Reader:
             raise call.not_found()
         return entry
 
-    def get(self, call: Call, form: Form) -> Body:
+    def get(self, call: Call, form: Form) -> Body | Awaitable[Body]:
         wanted = call.text("resourceVersion")
         if wanted:
             self._check_not_ahead(_revision(wanted))
-        return form.one(self.entry(call))
+        entry = self.entry(call)
+        waiting = form.prepare((entry,)) if form.waits else None
+        return form.one(entry) if waiting is None else _one_later(waiting, form, entry)
 
     def list(self, call: Call, form: Form) -> Body | Awaitable[Body]:
         options = list_options(call)
@@ -92,7 +94,9 @@ class Reader:
 
     # One page.
 
-    def _page(self, shelf: Shelf, chosen: Selection, form: Form, options: ListOptions, *, revision: int) -> Body:
+    def _page(
+        self, shelf: Shelf, chosen: Selection, form: Form, options: ListOptions, *, revision: int
+    ) -> Body | Awaitable[Body]:
         after = options.continuation.after if options.continuation else ""
         entries = shelf.entries
         if chosen.name:
@@ -117,7 +121,8 @@ class Reader:
             raise errors.Expired("The resourceVersion for the provided list is too old.") from None
         cut = len(shelf.prefix)
         entries = {r.key[cut:]: Entry(stamp(r.value, r.revision), r.revision) for r in page.records}
-        return _render_page(form, list(entries), entries, chosen.matches, options.limit, revision)
+        shown = _render_page(form, list(entries), entries, chosen.matches, options.limit, revision)
+        return shown if isinstance(shown, bytes | list) else await shown
 
     async def _when_fresh(self, call: Call, form: Form, revision: int) -> Body:
         """A client that has seen a later revision than this server waits a little for it."""
@@ -188,12 +193,14 @@ class _Watch:
         self._bookmark_seconds = bookmark_seconds
         self._allowed = MAX_BUFFERED
         self._timers: list[asyncio.TimerHandle] = []
-        self._watcher = Watcher(
+        self._seen = 0
+        self._watcher = (LateWatcher if form.waits else Watcher)(
             namespace=chosen.namespace,
             matches=chosen.matches,
             rendition=form,
             later=form.without_headers() if isinstance(form, Rows) else None,
             deliver=self._deliver,
+            finish=lambda: self._sink.finish(),
         )
 
     def start(self, sink: Sink) -> Awaitable[None] | None:
@@ -203,8 +210,10 @@ class _Watch:
         sink.on_close(self._end)
         self._timers.append(loop.call_later(self._seconds, sink.finish))
         since = self._options.since
+        if isinstance(self._watcher, LateWatcher):
+            return self._follow_late(self._watcher, since)
         if since is None:
-            self._send_initial()
+            self._send_initial(self._initial())
         elif since < self._shelf.recent_since or since > self._fanout.revision:
             return self._catch_up(since)
         else:
@@ -221,19 +230,17 @@ class _Watch:
         if self._options.bookmarks:
             self._schedule_bookmark()
 
-    def _send_initial(self) -> None:
-        lines: list[bytes] = []
-        if self._options.initial_events:
-            entries, matches = self._shelf.entries, self._chosen.matches
-            keys = (
-                _keys_named(self._shelf, self._chosen)
-                if self._chosen.name
-                else self._shelf.keys_of(self._chosen.namespace)
-            )
-            for key in keys:
-                entry = entries[key]
-                if matches is None or matches(key, entry):
-                    lines.append(self._watcher.line_of("ADDED", entry))
+    def _initial(self) -> list[Entry]:
+        if not self._options.initial_events:
+            return []
+        entries, matches = self._shelf.entries, self._chosen.matches
+        keys = (
+            _keys_named(self._shelf, self._chosen) if self._chosen.name else self._shelf.keys_of(self._chosen.namespace)
+        )
+        return [entries[key] for key in keys if matches is None or matches(key, entries[key])]
+
+    def _send_initial(self, entries: list[Entry]) -> None:
+        lines = [self._watcher.line_of("ADDED", entry) for entry in entries]
         if self._options.marks_end_of_initial:
             annotations = {INITIAL_EVENTS_END: "true"}
             lines.append(self._bookmark_line({"annotations": annotations}))
@@ -263,15 +270,57 @@ class _Watch:
                     break
                 await self._sink.drained()
         except stores.Compacted as problem:
-            expired = errors.Expired(f"too old resource version: {since} ({problem.compacted})")
-            self._sink.write(frame(event_line("ERROR", orjson.dumps(expired.status))))
-            self._sink.finish()
+            self._fail(errors.Expired(f"too old resource version: {since} ({problem.compacted})"))
             return
         self._send_events(list(self._shelf.since(since)))
         self._join()
         ended = asyncio.Event()
         self._sink.on_close(ended.set)
         await ended.wait()
+
+    async def _follow_late(self, watcher: LateWatcher, since: int | None) -> None:
+        """As `start`, but each object is converted before it is sent. Joins first: what happens meanwhile waits."""
+        self._join()
+        self._seen = self._fanout.revision
+        try:
+            if since is None:
+                initial = self._initial()
+                await self._prepared(initial)
+                self._send_initial(initial)
+            elif since < self._shelf.recent_since or since > self._fanout.revision:
+                async for changes in self._store.watch(self._shelf.prefix, since=since):
+                    cut = len(self._shelf.prefix)
+                    await self._send_late(watcher, [_past_event(change, change.key[cut:]) for change in changes])
+                    if changes[-1].revision >= self._seen:
+                        break
+            else:
+                await self._send_late(watcher, list(self._shelf.since(since)))
+            while not self._sink.closed:
+                events = await watcher.fetch()
+                await self._send_late(watcher, [event for event in events if event.revision > self._seen])
+        except stores.Compacted as problem:
+            self._fail(errors.Expired(f"too old resource version: {since} ({problem.compacted})"))
+        except errors.ApiError as refusal:
+            self._fail(refusal)
+
+    async def _send_late(self, watcher: LateWatcher, events: list[Event]) -> None:
+        namespace = self._chosen.namespace
+        wanted = [one for one in events if not namespace or one.key.partition("/")[0] == namespace]
+        await self._prepared([entry for event in wanted for entry in (event.new, event.old) if entry is not None])
+        frames = [framed for event in wanted if (framed := watcher.frame_now(event)) is not None]
+        if events:
+            self._seen = max(self._seen, events[-1].revision)
+        if frames:
+            self._deliver(b"".join(frames))
+
+    async def _prepared(self, entries: list[Entry]) -> None:
+        waiting = self._form.prepare(entries)
+        if waiting is not None:
+            await waiting
+
+    def _fail(self, refusal: errors.ApiError) -> None:
+        self._sink.write(frame(event_line("ERROR", orjson.dumps(refusal.status))))
+        self._sink.finish()
 
     def _deliver(self, chunk: bytes) -> None:
         self._sink.write(chunk)
@@ -292,7 +341,9 @@ class _Watch:
         self._schedule_bookmark()
 
     def _bookmark_line(self, more: Object) -> bytes:
-        metadata = {"resourceVersion": str(self._fanout.revision), "creationTimestamp": None, **more}
+        is_behind = isinstance(self._watcher, LateWatcher) and self._watcher.is_busy
+        revision = self._seen if is_behind else self._fanout.revision
+        metadata = {"resourceVersion": str(revision), "creationTimestamp": None, **more}
         return event_line("BOOKMARK", self._form.bookmark(metadata))
 
     def _end(self) -> None:
@@ -408,21 +459,36 @@ def _keys_named(shelf: Shelf, chosen: Selection) -> list[str]:
 
 def _render_page(
     form: Form, keys: list[str], entries: dict[str, Entry], matches: Matches | None, limit: int, revision: int
-) -> Body:
+) -> Body | Awaitable[Body]:
     metadata: Object = {"resourceVersion": str(revision)}
     if matches is None:
         chosen = keys[:limit] if limit else keys
         if limit and len(keys) > limit:
             metadata["continue"] = Continuation(revision, chosen[-1]).encode()
             metadata["remainingItemCount"] = len(keys) - limit
-        return form.many([entries[key] for key in chosen], metadata=metadata)
+        return _many(form, [entries[key] for key in chosen], metadata)
     found = ((key, entry) for key in keys if matches(key, entry := entries[key]))
     if not limit:
-        return form.many([entry for _, entry in found], metadata=metadata)
+        return _many(form, [entry for _, entry in found], metadata)
     page = list(islice(found, limit + 1))
     if len(page) > limit:
         metadata["continue"] = Continuation(revision, page[limit - 1][0]).encode()
-    return form.many([entry for _, entry in page[:limit]], metadata=metadata)
+    return _many(form, [entry for _, entry in page[:limit]], metadata)
+
+
+def _many(form: Form, entries: list[Entry], metadata: Object) -> Body | Awaitable[Body]:
+    waiting = form.prepare(entries) if form.waits else None
+    return form.many(entries, metadata=metadata) if waiting is None else _many_later(waiting, form, entries, metadata)
+
+
+async def _many_later(waiting: Awaitable[None], form: Form, entries: list[Entry], metadata: Object) -> Body:
+    await waiting
+    return form.many(entries, metadata=metadata)
+
+
+async def _one_later(waiting: Awaitable[None], form: Form, entry: Entry) -> Body:
+    await waiting
+    return form.one(entry)
 
 
 def _past_event(change: stores.Change, key: str) -> Event:

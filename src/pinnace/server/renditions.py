@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from datetime import datetime
 from typing import Protocol
 
@@ -11,7 +11,7 @@ import orjson
 from pinnace.model.clock import Clock
 from pinnace.model.objects import Object
 from pinnace.model.resources import Column, Resource
-from pinnace.server.presentation import head_of, in_version, shown_body, shown_object
+from pinnace.server.presentation import head_of, in_version, prepare, shown_body, shown_object, waits_for
 from pinnace.server.shelves import Entry
 
 _METADATA = b'"metadata":{'
@@ -22,6 +22,13 @@ class Form(Protocol):
 
     @property
     def name(self) -> object: ...
+
+    @property
+    def waits(self) -> bool:
+        """Objects may have to be converted elsewhere: `prepare` them before they are asked for."""
+
+    def prepare(self, entries: Iterable[Entry]) -> Awaitable[None] | None:
+        """Have all that takes long done for these. None where there is nothing to wait for."""
 
     def one(self, entry: Entry) -> bytes: ...
 
@@ -44,6 +51,10 @@ class Plain:
             kind.api_version.encode(),
         )
         self.name: object = kind
+        self.waits = waits_for(resource)
+
+    def prepare(self, entries: Iterable[Entry]) -> Awaitable[None] | None:
+        return prepare(entries, self._resource) if self.waits else None
 
     def one(self, entry: Entry) -> bytes:
         if self._resource.custom is not None:
@@ -74,6 +85,10 @@ class MetadataOnly:
     def __init__(self, version: str) -> None:
         self._version = version
         self.name: object = ("PartialObjectMetadata", version)
+        self.waits = False
+
+    def prepare(self, entries: Iterable[Entry]) -> Awaitable[None] | None:
+        return None
 
     def one(self, entry: Entry) -> bytes:
         return orjson.dumps(partial_metadata(entry.decode(), self._version))
@@ -103,6 +118,10 @@ class Rows:
         self._clock = clock
         self._headers = headers
         self.name: object = ("Table", resource.kind, version, self._include, headers)
+        self.waits = waits_for(resource)
+
+    def prepare(self, entries: Iterable[Entry]) -> Awaitable[None] | None:
+        return prepare(entries, self._resource) if self.waits else None
 
     def without_headers(self) -> Rows:
         """For the second and later events of a watch, which do not repeat the columns."""

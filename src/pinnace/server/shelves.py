@@ -50,6 +50,13 @@ class Entry:
         self.shown: dict[str, tuple[object, bytes]] | None = None
         """By version: what an object of a custom kind looks like there, and to which resource (see presentation)."""
 
+    def at(self, revision: int) -> Entry:
+        """The same object as a later change shows it."""
+        moved = Entry(restamp(self.body, revision), revision)
+        if self.shown is not None:
+            moved.shown = {version: (of, restamp(body, revision)) for version, (of, body) in self.shown.items()}
+        return moved
+
     def decode(self) -> Object:
         """A fresh object: the caller may change it."""
         obj: Object = orjson.loads(self.body)
@@ -112,7 +119,7 @@ class Shelf:
             if old is not None:
                 del self.entries[key]
                 self._forget(key)
-                old = Entry(restamp(old.body, change.revision), change.revision)
+                old = old.at(change.revision)
         else:
             new = Entry(stamp(change.value, change.revision), change.revision)
             self.entries[key] = new

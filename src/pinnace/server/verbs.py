@@ -31,7 +31,7 @@ from pinnace.server.negotiation import Answer as Accepted
 from pinnace.server.ownership import Ownerships
 from pinnace.server.patch_bodies import patch_type, read_patch
 from pinnace.server.pipeline import Pipeline, Written, generated_name, manager_name
-from pinnace.server.presentation import shown_object
+from pinnace.server.presentation import prepare, shown_object
 from pinnace.server.reads import Reader
 from pinnace.server.renditions import Form, MetadataOnly, Plain, Rows
 from pinnace.server.reviews import Reviews
@@ -99,8 +99,10 @@ class Verbs:
             return self._action(call)
         if verb == "get":
             accepted = self._accepted(call)
-            body = self._reader.get(call, self._form(call, accepted))
-            return Outcome(body=body, wants_yaml=accepted.is_yaml)
+            found = self._reader.get(call, self._form(call, accepted))
+            if isinstance(found, bytes | list):
+                return Outcome(body=found, wants_yaml=accepted.is_yaml)
+            return self._listed(found, accepted)
         if verb == "list":
             return self._list(call)
         if verb == "watch":
@@ -160,7 +162,7 @@ class Verbs:
         _match_namespace(call, metadata)
         if metadata.get("name"):
             call.name = metadata["name"]
-            return self._show(call, await self._pipeline.write(call, edits.creation(obj)), 201)
+            return await self._show(call, await self._pipeline.write(call, edits.creation(obj)), 201)
         prefix = metadata.get("generateName")
         for attempt in range(_GENERATE_ATTEMPTS):
             if attempt:  # The write that failed has changed the object.
@@ -170,7 +172,7 @@ class Verbs:
             if prefix:
                 call.name = metadata["name"] = generated_name(prefix)
             try:
-                return self._show(call, await self._pipeline.write(call, edits.creation(obj)), 201)
+                return await self._show(call, await self._pipeline.write(call, edits.creation(obj)), 201)
             except errors.AlreadyExists:
                 if attempt == _GENERATE_ATTEMPTS - 1:
                     raise
@@ -181,7 +183,7 @@ class Verbs:
         ready = [self._replacing(call)]
         edit = edits.replacement(call, lambda: ready.pop() if ready else self._replacing(call))
         written = await self._pipeline.write(call, edit)
-        return self._show(call, written, 201 if written.is_created else 200)
+        return await self._show(call, written, 201 if written.is_created else 200)
 
     def _replacing(self, call: Call) -> Object:
         obj = self._object(call)
@@ -192,7 +194,7 @@ class Verbs:
 
     async def _patch(self, call: Call) -> Outcome:
         written = await self._pipeline.write(call, self._patch_edit(call))
-        return self._show(call, written, 201 if written.is_created else 200)
+        return await self._show(call, written, 201 if written.is_created else 200)
 
     def _patch_edit(self, call: Call) -> edits.Edit:
         content_type = patch_type(call.request.headers.get(b"content-type", b"").decode("latin-1"))
@@ -241,7 +243,7 @@ class Verbs:
         raw, options = self._delete_options(call)
         written = await self._pipeline.delete(call, options, raw_options=raw)
         if not written.is_deleted or call.resource.strategy.answers_with_deleted:
-            return self._show(call, written, 200)
+            return await self._show(call, written, 200)
         return Outcome(body=_success(call, written.entry))
 
     async def _delete_collection(self, call: Call) -> Outcome:
@@ -256,7 +258,10 @@ class Verbs:
         accepted = self._accepted(call)
         form = self._form(call, accepted)
         metadata = {"resourceVersion": str(self._fanout.revision)}
-        listed = form.many([shelf.entries[key] for key in keys], metadata=metadata)
+        entries = [shelf.entries[key] for key in keys]
+        if form.waits and (waiting := form.prepare(entries)) is not None:
+            await waiting
+        listed = form.many(entries, metadata=metadata)
         room = asyncio.Semaphore(_DELETED_AT_ONCE)
 
         async def delete(key: str) -> None:
@@ -295,8 +300,7 @@ class Verbs:
     def _action(self, call: Call) -> Outcome | Awaitable[Outcome]:
         match call.subresource, call.verb:
             case "scale", "get":
-                entry = self._reader.entry(call)
-                return Outcome(body=orjson.dumps(self._scale(call, entry)))
+                return self._show_scale(call, self._reader.entry(call))
             case "scale", "update" | "patch":
                 return self._rescale(call)
             case "binding", "create":
@@ -314,8 +318,11 @@ class Verbs:
             raise errors.NotShownSo(OFFERED)
         return Outcome(201, orjson.dumps(await review(call, self._message(call))), wants_yaml=accepted.is_yaml)
 
-    def _scale(self, call: Call, entry: Entry) -> Object:
-        return actions.scale_of(shown_object(entry, call.resource), call.resource)
+    async def _show_scale(self, call: Call, entry: Entry) -> Outcome:
+        waiting = prepare((entry,), call.resource)
+        if waiting is not None:
+            await waiting
+        return Outcome(body=orjson.dumps(actions.scale_of(shown_object(entry, call.resource), call.resource)))
 
     async def _rescale(self, call: Call) -> Outcome:
         if call.verb == "update":
@@ -333,7 +340,7 @@ class Verbs:
 
             edit = actions.rescaled(call, patched)
         written = await self._pipeline.write(call, edit)
-        return Outcome(body=orjson.dumps(self._scale(call, written.entry)))
+        return await self._show_scale(call, written.entry)
 
     async def _apply_scale(self, call: Call, scale: Object) -> Outcome:
         """Who applies a scale has an opinion on one field of the workload."""
@@ -348,7 +355,7 @@ class Verbs:
             workload["spec"] = {"replicas": spec["replicas"]} if "replicas" in spec else {}
         self._check_applied(call, workload)
         written = await self._pipeline.write(call, self._application(call, workload))
-        return Outcome(body=orjson.dumps(self._scale(call, written.entry)))
+        return await self._show_scale(call, written.entry)
 
     async def _bind(self, call: Call, binding: Object) -> Outcome:
         if _metadata_of(binding).get("name", "") != call.name:
@@ -493,9 +500,12 @@ class Verbs:
 
     # Answers.
 
-    def _show(self, call: Call, written: Written, status: int) -> Outcome:
+    async def _show(self, call: Call, written: Written, status: int) -> Outcome:
         accepted = self._accepted(call)
-        body = self._form(call, accepted).one(written.entry)
+        form = self._form(call, accepted)
+        if form.waits and (waiting := form.prepare((written.entry,))) is not None:
+            await waiting
+        body = form.one(written.entry)
         return Outcome(status, body, wants_yaml=accepted.is_yaml)
 
 
