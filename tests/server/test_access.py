@@ -110,6 +110,43 @@ async def test_a_refusal_names_user_verb_and_resource(bob: InProcess, method: st
 
 
 @pytest.mark.parametrize(
+    ("method", "target", "what"),
+    [
+        ("GET", "/apis/nosuch.io/v1/things", 'cannot list resource "things" in API group "nosuch.io"'),
+        ("GET", "/apis/apps/v1/namespaces/d/nosuch/x", 'cannot get resource "nosuch" in API group "apps"'),
+        ("POST", "/api/v1/pods", 'cannot create resource "pods" in API group ""'),
+    ],
+)
+async def test_what_is_served_is_told_only_to_those_who_may_ask(
+    api: InProcess, bob: InProcess, method: str, target: str, what: str
+) -> None:
+    refused = await bob.call(method, target)
+    assert (refused.status, what in refused.message) == (403, True)
+    assert (await api.call(method, target)).status in (404, 405)
+
+
+@pytest.mark.parametrize(
+    ("spec", "faults"),
+    [
+        (
+            {},
+            "[spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes "
+            'must be specified, spec.user: Invalid value: "": at least one of user or group must be specified]',
+        ),
+        (
+            {"user": "bob", "resourceAttributes": {}, "nonResourceAttributes": {"path": "/", "verb": "get"}},
+            'spec.nonResourceAttributes: Invalid value: {"Path":"/","Verb":"get"}: cannot be specified in combination '
+            "with resourceAttributes",
+        ),
+    ],
+)
+async def test_a_bad_question_is_refused_as_kubernetes_does(api: InProcess, spec: Object, faults: str) -> None:
+    body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+    reply = await api.post(f"{AUTHORIZATION}/subjectaccessreviews", body)
+    assert (reply.status, reply.message) == (422, f'.authorization.k8s.io "" is invalid: {faults}')
+
+
+@pytest.mark.parametrize(
     ("path", "anonymous", "known"),
     [
         ("/healthz", 200, 200),

@@ -58,7 +58,8 @@ class NoEscalation:
         key = f"{review.namespace}/{name}" if kind == "Role" else name
         rules = self._rbac.rules_of_role(kind, key)
         if rules is None:
-            raise errors.NotFound(group=GROUP, plural=plural, name=name)
+            # Kubernetes names the role as if it were a binding.
+            raise errors.NotFound(group=GROUP, plural=review.resource.plural, name=name)
         self._check_held(review, user, rules)
 
     def _check_held(self, review: Write, user: User, rules: Iterable[Rule]) -> None:

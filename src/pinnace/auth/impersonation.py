@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import unquote
 
 from pinnace.auth.authorizers import Action
-from pinnace.auth.rules import quoted
 from pinnace.auth.users import (
     ANONYMOUS,
     UNAUTHENTICATED,
@@ -84,7 +84,14 @@ def _with_common_group(user: User) -> User:
 
 
 def _told(groups: list[str], uid: str, extra: dict[str, list[str]]) -> str:
-    parts = [f"groups={quoted(groups)}"] if groups else []
-    parts += [f"uid={quoted([uid])}"] if uid else []
-    parts += [f"extra={quoted(extra)}"] if extra else []
-    return " ".join(parts)
+    """As Go prints a user in a message."""
+    texts = {key: _go_list(values) for key, values in sorted(extra.items())}
+    shown = "{" + ", ".join(f"{json.dumps(key)}:{values}" for key, values in texts.items()) + "}" if extra else "(nil)"
+    return (
+        f'&user.DefaultInfo{{Name:"", UID:{json.dumps(uid)}, Groups:{_go_list(groups)}, '
+        f"Extra:map[string][]string{shown}}}"
+    )
+
+
+def _go_list(values: list[str]) -> str:
+    return "[]string{" + ", ".join(json.dumps(value) for value in values) + "}" if values else "[]string(nil)"

@@ -78,7 +78,10 @@ class TokenIssuer:
         """The TokenRequest with its token. Raises NotFound, Invalid, BadRequest or Conflict."""
         metadata = dict(request.get("metadata") or {})
         _check_same(metadata, "name", name, name)
-        _check_same(metadata, "namespace", namespace, name)
+        if metadata.get("namespace", "") not in ("", namespace):
+            raise errors.BadRequest(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
         account = self._accounts.service_accounts.get(f"{namespace}/{name}")
         if account is None:
             raise errors.NotFound(group="", plural="serviceaccounts", name=name)
@@ -131,7 +134,7 @@ class TokenIssuer:
 
     def _bound(self, namespace: str, account: str, reference: Object | None) -> dict[str, Object]:
         """The claims about the object that the token dies with."""
-        if not reference:
+        if reference is None:
             return {}
         kind, name = reference.get("kind", ""), reference.get("name", "")
         api_version = reference.get("apiVersion", "")

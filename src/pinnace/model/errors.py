@@ -72,6 +72,7 @@ class _AboutResource(ApiError):
 
 class Forbidden(_AboutResource):
     code, reason = 403, "Forbidden"
+    always_shows_details = True
 
     def __init__(self, why: str, *, group: str = "", plural: str = "", name: str = "") -> None:
         what = qualified(group, plural) + (f' "{name}"' if name else "")

@@ -23,7 +23,7 @@ from pinnace.auth.impersonation import Impersonation, impersonation_of
 from pinnace.auth.users import User
 from pinnace.model import errors
 from pinnace.model.resources import Registry
-from pinnace.server.calls import Call, understand
+from pinnace.server.calls import Call, action_of, understand
 from pinnace.server.messages import Answer, Request, Response, Stream
 from pinnace.server.metrics import Metrics
 from pinnace.server.verbs import Outcome, Verbs
@@ -120,17 +120,24 @@ class Api:
 
     def _route(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
         segments = request.path.split("/")[1:]
-        if (segments[0] == "api" and len(segments) > 2) or (segments[0] == "apis" and len(segments) > 3):
-            call = understand(request, segments, self._registry, user)
-            if call is not None:
-                return self._objects(call)
         action = Action(_method_verb(request), path=request.path)
+        then: Callable[[], Answer | Awaitable[Answer]] = partial(self._page, request, segments, user)
+        if (segments[0] == "api" and len(segments) > 2) or (segments[0] == "apis" and len(segments) > 3):
+            try:
+                call = understand(request, segments, self._registry, user)
+            except errors.ApiError as problem:
+                # Whether something is there, or takes this method, is told to those only who may ask for it.
+                action, then = action_of(request, segments) or action, partial(self._refused, request, problem)
+            else:
+                if call is not None:
+                    return self._objects(call)
+                action = action_of(request, segments) or action
         decision = self._authorizer.decide(user, action)
         if isinstance(decision, Decision):
             if not decision.is_allowed:
                 raise refusal(user, action, decision.reason)
-            return self._page(request, segments, user)
-        return self._once_allowed(request, user, action, decision, partial(self._page, request, segments, user))
+            return then()
+        return self._once_allowed(request, user, action, decision, then)
 
     def _page(self, request: Request, segments: list[str], user: User) -> Answer | Awaitable[Answer]:
         is_deep = (segments[0] == "api" and len(segments) > 2) or (segments[0] == "apis" and len(segments) > 3)

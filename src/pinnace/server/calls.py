@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from pinnace.auth.authorizers import Action
 from pinnace.auth.users import User
 from pinnace.model import causes, errors
 from pinnace.model.errors import qualified
@@ -132,6 +133,29 @@ def understand(request: Request, segments: list[str], registry: Registry, user: 
         if call.verb not in ("list", "watch"):
             raise errors.BadMethod()
     return call
+
+
+def action_of(request: Request, segments: list[str]) -> Action | None:
+    """What a path below /api/v1 or /apis/group/version asks for, served or not; None if it names no resource."""
+    group, rest = ("", segments[2:]) if segments[0] == "api" else (segments[1], segments[3:])
+    version = segments[1] if segments[0] == "api" else segments[2]
+    verb = _VERB_OF_METHOD.get(request.method, "")
+    watching = bool(rest) and rest[0] == "watch"
+    if watching:
+        rest = rest[1:]
+    namespace = ""
+    if rest and rest[0] == "namespaces" and len(rest) > 1:
+        namespace = rest[1]
+        if len(rest) > 2 and not (group == "" and rest[2] in _NAMESPACE_SUBRESOURCES):
+            rest = rest[2:]
+    resource, name, subresource = (*rest, "", "", "")[:3]
+    if not resource:
+        return None
+    if request.method in ("GET", "HEAD"):
+        verb = "watch" if watching else "get" if name else "list"
+    elif request.method == "DELETE":
+        verb = "delete" if name else "deletecollection"
+    return Action(verb, "", group, resource, subresource, namespace, name, version)
 
 
 def _verb(call: Call, watching: bool) -> str:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Protocol
 
-from pinnace.auth.users import User
+from pinnace.auth.users import User, authenticated
 from pinnace.server.messages import Answer, Peer, Request, Response, Stream, split_target, unframe
 
 
@@ -19,11 +19,11 @@ class NoTransport(asyncio.BaseTransport):
 
 
 class LocalApi:
-    """Calls an API as one user."""
+    """Calls an API as one user, who needs to show nothing: who is in this process is known."""
 
     def __init__(self, api: Answers, user: User) -> None:
         self._api = api
-        self._user = user
+        self._user = authenticated(user)
         self._peer = Peer(NoTransport())
 
     async def request(

@@ -81,9 +81,9 @@ class Pages:
         if request.path == "/metrics":
             return Response(200, _METRICS, self._metrics().encode())
         accept = request.headers.get(b"accept", b"").decode("latin-1")
-        if request.path == "/.well-known/openid-configuration":
+        if request.path.rstrip("/") == "/.well-known/openid-configuration":
             return Response(200, _PUBLIC_JSON, self._openid(request))
-        if request.path == "/openid/v1/jwks":
+        if request.path.rstrip("/") == "/openid/v1/jwks":
             return Response(200, _JWKS, orjson.dumps(self._issuer.jwks))
         if first == "openapi":
             return self._described(request, segments, accept)

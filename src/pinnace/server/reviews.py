@@ -11,6 +11,7 @@ from pinnace.auth.service_accounts import TokenIssuer
 from pinnace.auth.tokens import BadToken, Bearer, Tokens
 from pinnace.auth.users import User
 from pinnace.model import causes, errors
+from pinnace.model.causes import Cause
 from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Object
 from pinnace.server.calls import Call
@@ -58,24 +59,30 @@ class Reviews:
         return self._answered(call, asked, {"userInfo": user_info(call.user)})
 
     async def _may_i(self, call: Call, asked: Object) -> Object:
-        decision = await self._decision(call.user, asked.get("spec") or {}, "SelfSubjectAccessReview")
-        return self._answered(call, asked, decision)
+        spec = asked.get("spec") or {}
+        _refuse([*_attribute_faults(spec), *_metadata_faults(asked)])
+        return self._answered(call, asked, await self._decision(call.user, spec))
 
     async def _may_they(self, call: Call, asked: Object) -> Object:
         spec = asked.get("spec") or {}
+        faults = _attribute_faults(spec)
         if not spec.get("user") and not spec.get("groups"):
-            fault = causes.invalid("spec.user", spec.get("user", ""), "at least one of user or group must be specified")
-            raise errors.Invalid([fault], group=call.resource.group, kind=call.resource.kind.name, name="")
+            why = "at least one of user or group must be specified"
+            faults.append(causes.invalid("spec.user", spec.get("user", ""), why))
+        if call.resource.namespaced:
+            given = (asked.get("metadata") or {}).get("namespace", "")
+            if given not in ("", call.namespace):
+                raise errors.BadRequest(
+                    "the namespace of the provided object does not match the namespace sent on the request"
+                )
+            asked = asked | {"metadata": {**(asked.get("metadata") or {}), "namespace": call.namespace}}
+            faults += _locality_faults(spec, call.namespace)
+        else:
+            faults += _metadata_faults(asked)
+        _refuse(faults)
         extra = {name: tuple(values) for name, values in (spec.get("extra") or {}).items()}
         user = User(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""), extra)
-        if call.resource.namespaced:
-            about = (spec.get("resourceAttributes") or {}).get("namespace")
-            if about != call.namespace:
-                fault = causes.invalid(
-                    "spec.resourceAttributes.namespace", about or "", "must match metadata.namespace"
-                )
-                raise errors.Invalid([fault], group=call.resource.group, kind=call.resource.kind.name, name="")
-        return self._answered(call, asked, await self._decision(user, spec, call.resource.kind.name))
+        return self._answered(call, asked, await self._decision(user, spec))
 
     async def _what_may_i(self, call: Call, asked: Object) -> Object:
         namespace = (asked.get("spec") or {}).get("namespace", "")
@@ -109,12 +116,8 @@ class Reviews:
         status = {"authenticated": True, "user": user_info(bearer.user), "audiences": list(bearer.audiences)}
         return self._answered(call, asked, status)
 
-    async def _decision(self, user: User, spec: Object, kind: str) -> Object:
+    async def _decision(self, user: User, spec: Object) -> Object:
         about, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-        if (about is None) == (path is None):
-            why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-            fault = causes.invalid("spec.resourceAttributes", about, why)
-            raise errors.Invalid([fault], group="authorization.k8s.io", kind=kind, name="")
         found = self._authorizer.decide(user, _action(about, path))
         decision = found if isinstance(found, Decision) else await found
         status: Object = {"allowed": decision.is_allowed}
@@ -127,6 +130,8 @@ class Reviews:
     def _answered(self, call: Call, asked: Object, status: dict[str, Any]) -> Object:
         kind = call.resource.kind
         metadata = dict(asked.get("metadata") or {})
+        if not call.resource.namespaced:
+            metadata.pop("namespace", None)
         if kind.name == "SelfSubjectReview":
             metadata["creationTimestamp"] = to_rfc3339(self._clock.now())
         answer: Object = {"kind": kind.name, "apiVersion": kind.api_version, "metadata": metadata}
@@ -134,6 +139,44 @@ class Reviews:
             answer["spec"] = asked.get("spec") or {}
         answer["status"] = status
         return answer
+
+
+def _refuse(faults: list[Cause]) -> None:
+    """Kubernetes leaves the kind out when it refuses a question."""
+    if faults:
+        raise errors.Invalid(faults, group="authorization.k8s.io", kind="", name="")
+
+
+def _attribute_faults(spec: Object) -> list[Cause]:
+    about, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if about is not None and path is not None:
+        why = "cannot be specified in combination with resourceAttributes"
+        return [causes.invalid("spec.nonResourceAttributes", _in_go(path), why)]
+    if about is None and path is None:
+        why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        return [causes.invalid("spec.resourceAttributes", None, why)]
+    return []
+
+
+def _locality_faults(spec: Object, namespace: str) -> list[Cause]:
+    """What a question about one namespace cannot ask."""
+    about, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if path is not None:
+        why = "disallowed on this kind of request"
+        return [causes.invalid("spec.nonResourceAttributes", _in_go(path), why)]
+    given = (about or {}).get("namespace", "")
+    if about is not None and given != namespace:
+        return [causes.invalid("spec.resourceAttributes.namespace", given, "must match metadata.namespace")]
+    return []
+
+
+def _metadata_faults(asked: Object) -> list[Cause]:
+    said = {name: value for name, value in (asked.get("metadata") or {}).items() if value and name != "managedFields"}
+    return [causes.invalid("metadata", said, "must be empty")] if said.keys() - {"namespace"} else []
+
+
+def _in_go(path: Object) -> Object:
+    return {"Path": path.get("path", ""), "Verb": path.get("verb", "")}
 
 
 def user_info(user: User) -> Object:
