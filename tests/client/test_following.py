@@ -245,6 +245,26 @@ async def test_what_may_have_been_done_is_not_done_twice(scene: Scene) -> None:
     await scene.client.create(config_map("a"))
 
 
+@pytest.mark.parametrize("line", [b"<html>welcome</html>\n", b'{"type":"ADDED","object":{"metadata":{"name":7}}}\n'])
+async def test_nonsense_is_no_reason_to_stop_following(scene: Scene, line: bytes) -> None:
+    async with aclosing(scene.client.follow("v1/ConfigMap", namespace="default")) as events:
+        await take_until_synced(events)
+        scene.faulty.open[-1].tail = line
+        await scene.faulty.open[-1].inner.close()
+        trouble = await anext(events)
+        assert isinstance(trouble, Trouble)
+        assert "did not answer with an object" in str(trouble.error)
+        await scene.quiet.create(config_map("a"))
+        assert named(await anext(events)) == "ADDED a"
+
+
+async def test_a_page_that_is_no_object_is_told_as_such(scene: Scene) -> None:
+    for ask in (scene.client.list("v1/ConfigMap"), scene.client.get("v1/ConfigMap", "a")):
+        scene.faulty.answers = [Answer(200, {}, b"<html>welcome</html>")]
+        with pytest.raises(errors.Unavailable, match="welcome"):
+            await ask
+
+
 async def test_it_is_given_up_in_the_end(scene: Scene) -> None:
     scene.faulty.answers = [Answer(503, {}, b"<html>busy</html>")] * 6
     with pytest.raises(errors.Unavailable, match="the server answered 503: <html>busy</html>"):

@@ -19,12 +19,12 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from pinnace.client.exchange import JSON, JSON_PATCH, Exchange, Parameters, lines_of, target_of
+from pinnace.client.exchange import JSON, JSON_PATCH, Exchange, Parameters, lines_of, no_object, target_of
 from pinnace.client.following import Event, Followed, follow
 from pinnace.client.mapping import KindMapping, KindName, ServedKind, kind_from
 from pinnace.client.refusals import error_of_status
 from pinnace.client.retries import Retries
-from pinnace.client.snapshots import ListMetadata, Snapshot, decode_event, decode_list, read_snapshot
+from pinnace.client.snapshots import DecodeError, ListMetadata, Snapshot, decode_event, decode_list, read_snapshot
 from pinnace.client.transport import Transport
 from pinnace.model import errors
 from pinnace.model.clock import AlarmClock, SystemClock
@@ -246,8 +246,11 @@ class Client:
             aclosing(lines_of(stream)) as lines,
         ):
             async for line in lines:
-                event = decode_event(line)
-                snapshot = read_snapshot(event.object, served.kind, namespaces)
+                try:
+                    event = decode_event(line)
+                    snapshot = read_snapshot(event.object, served.kind, namespaces)
+                except DecodeError as problem:
+                    raise no_object(line, problem) from problem
                 if event.type == "ERROR":
                     raise error_of_status(snapshot.object)
                 yield Event(event.type, snapshot)
@@ -403,9 +406,12 @@ class Client:
         accept = _METADATA_ONLY_LIST if metadata_only else JSON
         with self._served_there(served):
             body = await self._exchange.read(target_of(served.path(namespace=namespace), parameters), accept=accept)
-        answer = decode_list(body)
         namespaces: dict[str, str] = {}
-        return [read_snapshot(raw, served.kind, namespaces) for raw in answer.items or ()], answer.metadata
+        try:
+            answer = decode_list(body)
+            return [read_snapshot(raw, served.kind, namespaces) for raw in answer.items or ()], answer.metadata
+        except DecodeError as problem:
+            raise no_object(body, problem) from problem
 
     async def _write(
         self,

@@ -14,6 +14,7 @@ import orjson
 from pinnace.client.refusals import error_of
 from pinnace.client.retries import Retries
 from pinnace.client.transport import Answer, ConnectionLost, Stream, Transport
+from pinnace.model import errors
 from pinnace.model.clock import AlarmClock
 from pinnace.model.objects import Object
 
@@ -50,15 +51,13 @@ class Exchange:
         return (await self._send("GET", target, b"", {"accept": accept})).body
 
     async def fetch(self, target: str) -> Object:
-        decoded: Object = orjson.loads(await self.read(target))
-        return decoded
+        return _decoded(await self.read(target))
 
     async def write(self, method: str, target: str, body: object = None, *, content_type: str = JSON) -> Object:
         """Send what changes something; the answer is the object as it is now, or a Status."""
         sent = b"" if body is None else orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS)
         answer = await self._send(method, target, sent, {"content-type": content_type} if sent else {})
-        decoded: Object = orjson.loads(answer.body)
-        return decoded
+        return _decoded(answer.body)
 
     @asynccontextmanager
     async def stream(self, target: str, *, accept: str = JSON, silence: float) -> AsyncIterator[Stream]:
@@ -101,6 +100,20 @@ class Exchange:
             if text not in self._warned and len(self._warned) < _WARNINGS:
                 self._warned.add(text)
                 _log.warning("%s", re.sub(r"\\(.)", r"\1", text))
+
+
+def _decoded(body: bytes) -> Object:
+    try:
+        decoded: Object = orjson.loads(body)
+    except orjson.JSONDecodeError as problem:
+        raise no_object(body, problem) from problem
+    return decoded
+
+
+def no_object(body: bytes, problem: Exception) -> errors.Unavailable:
+    """What answered is no API server, or not a well one: a proxy's page of thanks, a line cut in two."""
+    said = body[:200].decode("utf-8", "replace")
+    return errors.Unavailable(f"the server did not answer with an object: {problem}: {said}")
 
 
 async def lines_of(stream: Stream) -> AsyncGenerator[bytes, None]:

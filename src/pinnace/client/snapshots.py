@@ -48,6 +48,7 @@ class EncodedEvent(msgspec.Struct, gc=False):
 
 _head_decoder = msgspec.json.Decoder(_Head)
 _metadata_decoder = msgspec.json.Decoder(_WithMetadata)
+DecodeError = msgspec.DecodeError
 decode_list = msgspec.json.Decoder(EncodedList).decode
 decode_event = msgspec.json.Decoder(EncodedEvent).decode
 

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypedDict, Unpack, assert_never
 
 from pinnace.client.client import Client
+from pinnace.client.credentials import NoCredentials
 from pinnace.client.following import Event, Followed, Progress, Restarted, Synced, Trouble
 from pinnace.client.mapping import KindName, ServedKind, kind_from
 from pinnace.client.snapshots import Snapshot, snapshot_of
+from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors, selectors
 from pinnace.model.objects import Key, Kind, Object
 from pinnace.reconcile.cache import Cache
@@ -138,21 +140,23 @@ class Informer:
                     self._is_there(snapshot)
                 if self._unseen is None:
                     self.version = snapshot.version
+                self.trouble = None
             case Restarted():
                 self._unseen = {key for key, _ in self._told()}
             case Synced(version):
-                with contextlib.suppress(errors.ApiError):
+                with contextlib.suppress(errors.ApiError, ConnectionLost, NoCredentials):
                     self.namespaced = (await self._client.kinds.find(self.scope.kind)).namespaced
                 self._finish_list(version)
                 self._synced.set()
+                if version:  # Without one the kind is not served.
+                    self.trouble = None
             case Progress(version):
                 self.version = version
+                self.trouble = None
             case Trouble(error):
                 self._complain(error)
             case _:
                 assert_never(event)
-        if not isinstance(event, Trouble | Restarted) and not (isinstance(event, Synced) and not event.version):
-            self.trouble = None
         self.heard += 1
         self._news.set()
 
