@@ -54,6 +54,11 @@ class Review:
     afterwards: list[Callable[[], None]] = field(default_factory=list)
     """To be called once the write is stored or has come to nothing: what a gate has reserved ends then."""
 
+    def end(self) -> None:
+        """The write is stored, or has come to nothing."""
+        while self.afterwards:
+            self.afterwards.pop()()
+
     def forbidden(self, why: str) -> errors.Forbidden:
         """The refusal that names what was asked for."""
         return errors.Forbidden(why, group=self.resource.group, plural=self.resource.plural, name=self.name)

@@ -22,6 +22,7 @@ from pinnace.auth.certificates import SERVER_NAMES, CertificateFiles, ensure_cer
 from pinnace.auth.settings import AuthSettings
 from pinnace.auth.users import MASTERS, User
 from pinnace.cluster import kubeconfig
+from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.custom_resources import CustomResources
 from pinnace.cluster.default_roles import ensure_default_roles
 from pinnace.cluster.gates import build_admission
@@ -74,6 +75,8 @@ class Settings:
     """A minor such as 1.31; the newest if empty."""
     name: str = kubeconfig.DEFAULT_NAME
     old_versions: bool = True
+    controllers: bool = True
+    """Whether namespaces are emptied, garbage is collected, and what every namespace has is made."""
     auth: AuthSettings = field(default_factory=AuthSettings)
     needs_service_accounts: bool = False
     """Pods run as accounts that exist, which somebody has to make in every namespace."""
@@ -152,7 +155,9 @@ async def build(
         fanout=fanout,
         store=store,
         clock=clock,
-        admission=build_admission(registry, fanout, security, needs_service_accounts=settings.needs_service_accounts),
+        admission=build_admission(
+            registry, fanout, store, clock, security, needs_service_accounts=settings.needs_service_accounts
+        ),
         reservations=reservations,
         ownerships=ownerships,
     )
@@ -249,10 +254,13 @@ async def running(
         before_ready(access)
         plane.readiness.is_reached = True
         gc.freeze()
+        if settings.controllers:
+            upkeep.append(asyncio.create_task(controllers_of(plane, files).run()))
         yield Cluster(plane, access, server)
     finally:
         for task in upkeep:
             task.cancel()
+        await asyncio.gather(*upkeep, return_exceptions=True)
         await server.stop(STOP_SECONDS)
         if store is not None:
             await store.close()

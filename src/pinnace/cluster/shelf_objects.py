@@ -23,5 +23,10 @@ class ShelfObjects:
         for key, entry in list(self._fanout.shelf(self._prefix).entries.items()):
             yield key, entry.decode()
 
+    def in_namespace(self, namespace: str) -> Iterator[tuple[str, Object]]:
+        shelf = self._fanout.shelf(self._prefix)
+        for key in shelf.keys_of(namespace):
+            yield key, shelf.entries[key].decode()
+
     def on_change(self, changed: Callable[[str], None]) -> None:
         self._fanout.on_change(self._prefix, lambda event: changed(event.key))

@@ -112,7 +112,9 @@ class Pipeline:
                         done = await self._store_object(call, entry, new)
                 except BaseException:
                     reservation.give_back()
+                    review.end()
                     raise
+                review.end()
                 if done is None or done.is_deleted or call.is_dry_run:
                     reservation.give_back()
                 else:

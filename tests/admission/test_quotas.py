@@ -1,0 +1,135 @@
+"""Quotas: what is counted, in which words more is refused, and that nobody slips through together with others."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.server.in_process import CONFIG_MAPS, PODS, SERVICES, InProcess, Object, config_map, pod, service, together
+
+QUOTAS = "/api/v1/namespaces/default/resourcequotas"
+
+
+def quota(name: str = "q", **spec: Any) -> Object:
+    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name}, "spec": spec}
+
+
+def asking(name: str, **requests: str) -> Object:
+    body = pod(name)
+    body["spec"]["containers"][0]["resources"] = {"requests": requests}
+    return body
+
+
+async def used(api: InProcess, **wanted: str) -> None:
+    """Wait until the quota says that this much is used."""
+    async with asyncio.timeout(5):
+        while True:
+            status = (await api.get(f"{QUOTAS}/q")).json.get("status") or {}
+            if wanted.items() <= (status.get("used") or {}).items():
+                return
+            await asyncio.sleep(0)
+
+
+async def test_a_quota_counts_what_comes_and_goes(api: InProcess) -> None:
+    await api.made(CONFIG_MAPS, config_map("before"))
+    await api.made(QUOTAS, quota(hard={"configmaps": "2", "count/services": "5"}))
+    await used(api, configmaps="1", **{"count/services": "1"})  # The API's own service is there from the start.
+    await api.made(CONFIG_MAPS, config_map("one"))
+    await used(api, configmaps="2")
+    refused = await api.post(CONFIG_MAPS, config_map("two"))
+    assert (refused.status, refused.message) == (
+        403,
+        'configmaps "two" is forbidden: exceeded quota: q, requested: configmaps=1, used: configmaps=2, '
+        "limited: configmaps=2",
+    )
+    await api.delete(f"{CONFIG_MAPS}/before")
+    await used(api, configmaps="1")
+    assert (await api.post(CONFIG_MAPS, config_map("two"))).status == 201
+
+
+async def test_a_quota_adds_up_what_pods_ask_for(api: InProcess) -> None:
+    await api.made(QUOTAS, quota(hard={"pods": "5", "requests.cpu": "1", "memory": "1Gi"}))
+    await api.made(PODS, asking("one", cpu="600m", memory="512Mi"))
+    await used(api, pods="1", memory="512Mi", **{"requests.cpu": "600m"})
+    refused = await api.post(PODS, asking("two", cpu="500m", memory="1Gi"))
+    assert refused.message == (
+        'pods "two" is forbidden: exceeded quota: q, requested: memory=1Gi,requests.cpu=500m, '
+        "used: memory=512Mi,requests.cpu=600m, limited: memory=1Gi,requests.cpu=1"
+    )
+    silent = await api.post(PODS, pod("three"))
+    assert silent.message == (
+        'pods "three" is forbidden: failed quota: q: must specify memory for: main; requests.cpu for: main'
+    )
+    await api.patch(f"{PODS}/one/status", {"status": {"phase": "Succeeded"}})
+    await used(api, pods="0", memory="0")
+
+
+@pytest.mark.parametrize(
+    ("scope", "counted", "uncounted"),
+    [
+        ("BestEffort", {}, {"containers": [{"name": "a", "image": "b", "resources": {"requests": {"cpu": "1"}}}]}),
+        ("Terminating", {"activeDeadlineSeconds": 5}, {}),
+        ("NotTerminating", {}, {"activeDeadlineSeconds": 5}),
+    ],
+)
+async def test_a_scope_says_which_pods_are_meant(
+    api: InProcess, scope: str, counted: Object, uncounted: Object
+) -> None:
+    await api.made(QUOTAS, quota(hard={"pods": "1"}, scopes=[scope]))
+    await api.made(PODS, pod("one", **counted))
+    await api.made(PODS, pod("other", **uncounted))
+    assert (await api.post(PODS, pod("two", **counted))).status == 403
+    await used(api, pods="1")
+
+
+async def test_a_priority_class_can_have_a_quota_of_its_own(api: InProcess) -> None:
+    expression = {"scopeName": "PriorityClass", "operator": "In", "values": ["system-node-critical"]}
+    await api.made(QUOTAS, quota(hard={"pods": "1"}, scopeSelector={"matchExpressions": [expression]}))
+    await api.made(PODS, pod("one"))
+    await api.made(PODS, pod("two", priorityClassName="system-node-critical"))
+    assert (await api.post(PODS, pod("three", priorityClassName="system-node-critical"))).status == 403
+
+
+async def test_services_are_charged_when_they_become_more(api: InProcess) -> None:
+    await api.made(QUOTAS, quota(hard={"services.nodeports": "1", "services": "9"}))
+    await api.made(SERVICES, service("one", type="NodePort"))
+    await api.made(SERVICES, service("two"))
+    refused = await api.patch(f"{SERVICES}/two", {"spec": {"type": "NodePort"}})
+    assert refused.message == (
+        'services "two" is forbidden: exceeded quota: q, requested: services.nodeports=1, '
+        "used: services.nodeports=1, limited: services.nodeports=1"
+    )
+
+
+async def test_many_at_once_never_get_more_than_there_is(api: InProcess) -> None:
+    await api.made(QUOTAS, quota(hard={"configmaps": "7"}))
+    replies = await together(*(api.post(CONFIG_MAPS, config_map(f"c{i}")) for i in range(50)))
+    assert sorted(reply.status for reply in replies) == [201] * 7 + [403] * 43
+    await used(api, configmaps="7")
+
+
+async def test_what_comes_to_nothing_is_given_back(api: InProcess) -> None:
+    await api.made(QUOTAS, quota(hard={"configmaps": "2"}))
+    await api.made(CONFIG_MAPS, config_map("one"))
+    assert (await api.post(CONFIG_MAPS, config_map("one"))).status == 409
+    assert (await api.post(f"{CONFIG_MAPS}?dryRun=All", config_map("two"))).status == 201
+    await api.made(CONFIG_MAPS, config_map("two"))
+    assert (await api.post(f"{CONFIG_MAPS}?dryRun=All", config_map("three"))).status == 403
+
+
+async def test_a_status_that_somebody_writes_is_put_right(api: InProcess) -> None:
+    await api.made(QUOTAS, quota(hard={"configmaps": "2"}))
+    await used(api, configmaps="0")
+    await api.patch(f"{QUOTAS}/q/status", {"status": {"used": {"configmaps": "9"}}})
+    await used(api, configmaps="0")
+
+
+async def test_a_quota_that_changes_or_goes_is_followed(api: InProcess) -> None:
+    await api.made(QUOTAS, quota(hard={"configmaps": "0"}))
+    assert (await api.post(CONFIG_MAPS, config_map("one"))).status == 403
+    await api.patch(f"{QUOTAS}/q", {"spec": {"hard": {"configmaps": "1"}}})
+    assert (await api.post(CONFIG_MAPS, config_map("one"))).status == 201
+    assert (await api.post(CONFIG_MAPS, config_map("two"))).status == 403
+    await api.delete(f"{QUOTAS}/q")
+    assert (await api.post(CONFIG_MAPS, config_map("two"))).status == 201
