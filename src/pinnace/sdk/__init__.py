@@ -1,1 +1,36 @@
 """All that an extension author imports."""
+
+from pinnace.model.objects import Key, Object
+from pinnace.reconcile.controller import Permanent, Result
+from pinnace.reconcile.predicates import annotations_changed, generation_changed, labels_changed
+from pinnace.sdk.context import Context
+from pinnace.sdk.models import Condition, Conditions, Field, Model, Rule, rule
+from pinnace.sdk.operator import Operator
+from pinnace.sdk.resources import Column, CustomResource, Metadata, Scale
+from pinnace.sdk.reviews import Admission, Refused
+from pinnace.sdk.schemas import NotStructural
+
+__all__ = [
+    "Admission",
+    "Column",
+    "Condition",
+    "Conditions",
+    "Context",
+    "CustomResource",
+    "Field",
+    "Key",
+    "Metadata",
+    "Model",
+    "NotStructural",
+    "Object",
+    "Operator",
+    "Permanent",
+    "Refused",
+    "Result",
+    "Rule",
+    "Scale",
+    "annotations_changed",
+    "generation_changed",
+    "labels_changed",
+    "rule",
+]

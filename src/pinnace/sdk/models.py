@@ -1,0 +1,135 @@
+"""Typed parts of a custom resource: snake_case in Python, camelCase on the wire, and rules that the server checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema
+
+from pinnace.model.objects import Object
+
+__all__ = ["Condition", "Conditions", "Field", "Model", "Rule", "rule"]
+
+RULES = "x-kubernetes-validations"
+
+AnyModel = TypeVar("AnyModel", bound="type[Model]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RuleOptions:
+    message: str = ""
+    message_expression: str = ""
+    """A CEL expression that makes the message."""
+    reason: Literal["", "FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate"] = ""
+    field_path: str = ""
+    """The field that the fault is shown at, such as ".replicas"."""
+    optional_old_self: bool = False
+    """Ask a rule that speaks of `oldSelf` on creation, too: it is an optional then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(_RuleOptions):
+    """A CEL expression that must hold: `Rule("self.min <= self.max", message="min must not exceed max")`.
+
+    Given to a class (`class Spec(Model, rules=[...])`) it speaks of all its fields; within `Annotated[int, Rule(...)]`
+    of one value. The server checks it on every write; Python does not.
+    """
+
+    expression: str
+
+    def on_the_wire(self) -> Object:
+        wire: Object = {"rule": self.expression}
+        if self.message:
+            wire["message"] = self.message
+        if self.message_expression:
+            wire["messageExpression"] = self.message_expression
+        if self.reason:
+            wire["reason"] = self.reason
+        if self.field_path:
+            wire["fieldPath"] = self.field_path
+        if self.optional_old_self:
+            wire["optionalOldSelf"] = True
+        return wire
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """How pydantic learns of a rule within `Annotated`."""
+        described: dict[str, Any] = handler(schema)
+        return {**described, RULES: [*described.get(RULES, ()), self.on_the_wire()]}
+
+
+class Model(BaseModel):
+    """A part of a custom resource. `git_repo` in Python is `gitRepo` on the wire; both are understood when it is read.
+
+    A docstring, of the class or below a field, becomes the description that `kubectl explain` shows.
+    """
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        use_attribute_docstrings=True,
+        validate_assignment=True,
+    )
+    wire_rules: ClassVar[tuple[Rule, ...]] = ()
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, *, rules: Sequence[Rule] = (), **options: Any) -> None:
+        super().__pydantic_init_subclass__(**options)
+        cls.wire_rules = (*cls.wire_rules, *rules)
+
+    def __init_subclass__(cls, *, rules: Sequence[Rule] = (), **options: Any) -> None:
+        super().__init_subclass__(**options)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        described: dict[str, Any] = handler.resolve_ref_schema(handler(schema))
+        if cls.wire_rules:
+            described[RULES] = [rule.on_the_wire() for rule in cls.wire_rules]
+        return described
+
+    def to_wire(self) -> Object:
+        """Plain JSON as the server wants it. What is None is left out."""
+        wire: Object = self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return wire
+
+
+def rule(
+    expression: str, *, message: str = "", message_expression: str = "", field_path: str = ""
+) -> Callable[[AnyModel], AnyModel]:
+    """A class decorator that adds a `Rule`: `@rule("self.min <= self.max", message="min must not exceed max")`."""
+
+    def add(model: AnyModel) -> AnyModel:
+        added = Rule(expression, message=message, message_expression=message_expression, field_path=field_path)
+        model.wire_rules = (*model.wire_rules, added)
+        model.model_rebuild(force=True)
+        return model
+
+    return add
+
+
+class Condition(Model):
+    """One of the conditions in a status, as every Kubernetes tool reads them (`kubectl wait --for=condition=Ready`).
+
+    Write `conditions: Conditions = Field(default_factory=list)` in a status, and in a handler
+    `ctx.condition("Ready", True, reason="AllUp")`.
+    """
+
+    model_config = ConfigDict(use_attribute_docstrings=False, defer_build=True)
+
+    type: str = Field(pattern=r"^[A-Za-z]([A-Za-z0-9_./-]*[A-Za-z0-9])?$", max_length=316)
+    status: Literal["True", "False", "Unknown"]
+    reason: str = Field(pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$", max_length=1024)
+    message: str = Field(default="", max_length=32768)
+    last_transition_time: datetime
+    observed_generation: int | None = Field(default=None, ge=0)
+
+
+Conditions = Annotated[
+    list[Condition],
+    Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
+]
+"""The conditions of a status, at most one of each type."""

@@ -1,0 +1,347 @@
+"""An operator: functions that bring objects to how they should be, and what they need. Declared here, run elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pinnace.client.client import Client
+from pinnace.model.objects import Key, Kind, Object
+from pinnace.reconcile.cache import IndexFunction
+from pinnace.reconcile.manager import Manager
+from pinnace.sdk.permissions import MAKE, READ, Permission, merged
+from pinnace.sdk.resources import AnyResource, KindLike, definition_of, is_resource_class, kind_like, plural_of
+from pinnace.sdk.running import running
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+ToKeys = Callable[[Object], Iterable[Key]]
+
+_PLURALS = {"Endpoints": "endpoints"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """A function that is called for each object of a kind whenever something about it has changed."""
+
+    kind: KindLike
+    handler: Callable[..., Any]
+    owns: tuple[KindLike, ...]
+    watches: tuple[tuple[KindLike, ToKeys], ...]
+    namespace: str
+    labels: str
+    fields: str
+    workers: int
+    resync: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timer:
+    """A function that is called for each object of a kind every so many seconds."""
+
+    kind: KindLike
+    handler: Callable[..., Any]
+    seconds: float
+    labels: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """A function that may change or refuse an object before it is stored."""
+
+    kind: KindLike
+    handler: Callable[..., Any]
+    operations: tuple[str, ...]
+    changes: bool
+    plural: str
+    ignore_failure: bool
+    """Whether objects pass while the operator cannot be reached."""
+
+    @property
+    def path(self) -> str:
+        kind = kind_like(self.kind)
+        verb = "mutate" if self.changes else "validate"
+        name = getattr(self.handler, "__name__", "gate").strip("_").replace("_", "-")
+        return f"/{verb}/{kind.group or 'core'}/{kind.version}/{kind.name.lower()}/{name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversion:
+    """A function that makes an object of one version into one of another."""
+
+    old: type[AnyResource]
+    new: type[AnyResource]
+    handler: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Index:
+    kind: KindLike
+    name: str
+    function: IndexFunction
+
+
+@dataclass(slots=True)
+class _Declared:
+    loops: list[Loop] = field(default_factory=list)
+    timers: list[Timer] = field(default_factory=list)
+    cleanups: list[tuple[KindLike, Callable[..., Any]]] = field(default_factory=list)
+    gates: list[Gate] = field(default_factory=list)
+    conversions: list[Conversion] = field(default_factory=list)
+    indexes: list[Index] = field(default_factory=list)
+    permissions: list[Permission] = field(default_factory=list)
+
+
+class Operator:
+    """What one extension does.
+
+    Its name is the field manager of what it applies, the source of its events and the name of its lease. Handlers may
+    be `async def` or `def`; one that raises is called again for that object, later each time, and holds up no other.
+    """
+
+    def __init__(self, name: str, *, kinds: Sequence[type[AnyResource]] = (), namespace: str = "") -> None:
+        """`kinds` are custom resources to install beside those that handlers name. `namespace` is where to look."""
+        self.name = name
+        self.namespace = namespace
+        self._kinds = list(kinds)
+        self.declared = _Declared()
+
+    # Declaring
+
+    def reconcile(
+        self,
+        kind: KindLike,
+        *,
+        owns: Sequence[KindLike] = (),
+        watches: Mapping[Any, ToKeys] | None = None,
+        labels: str = "",
+        fields: str = "",
+        workers: int = 4,
+        resync: float = 0.0,
+    ) -> Callable[[Function], Function]:
+        """`async def reconcile(obj, ctx)`: bring about what `obj` asks for. What it sets in the status is stored.
+
+        Called when the object changes, or one that it owns of the kinds in `owns`, or one of `watches`, which maps a
+        kind to a function that says whom a change concerns. Never called twice at once for one object, and not for
+        those that are being deleted. `resync` calls it for all objects every so many seconds.
+        """
+
+        def declare(handler: Function) -> Function:
+            loop = Loop(
+                kind=kind,
+                handler=handler,
+                owns=tuple(owns),
+                watches=tuple((watches or {}).items()),
+                namespace=self.namespace,
+                labels=labels,
+                fields=fields,
+                workers=workers,
+                resync=resync,
+            )
+            self.declared.loops.append(loop)
+            return handler
+
+        return declare
+
+    def on_delete(self, kind: KindLike) -> Callable[[Function], Function]:
+        """`async def clean_up(obj, ctx)`: called before an object goes, which waits for it (a finalizer is kept on it).
+
+        It may be called again if it fails, or its success cannot be recorded: it must not mind what is gone already.
+        """
+
+        def declare(handler: Function) -> Function:
+            self.declared.cleanups.append((kind, handler))
+            return handler
+
+        return declare
+
+    def timer(self, kind: KindLike, *, seconds: float, labels: str = "") -> Callable[[Function], Function]:
+        """`async def look(obj, ctx)`: called for each object when it appears, and then every so many seconds."""
+        if seconds <= 0:
+            raise ValueError(f"a timer cannot ring every {seconds} seconds")
+
+        def declare(handler: Function) -> Function:
+            self.declared.timers.append(Timer(kind=kind, handler=handler, seconds=seconds, labels=labels))
+            return handler
+
+        return declare
+
+    def validate(
+        self,
+        kind: KindLike,
+        *,
+        operations: Sequence[str] = ("CREATE", "UPDATE"),
+        plural: str = "",
+        ignore_failure: bool = False,
+    ) -> Callable[[Function], Function]:
+        """`async def check(obj) -> str | None`: what it returns is why the write is refused.
+
+        A second parameter is given the `Admission`: who writes, what was there before.
+        """
+        return self._gate(kind, operations, plural, changes=False, ignore_failure=ignore_failure)
+
+    def mutate(
+        self,
+        kind: KindLike,
+        *,
+        operations: Sequence[str] = ("CREATE", "UPDATE"),
+        plural: str = "",
+        ignore_failure: bool = False,
+    ) -> Callable[[Function], Function]:
+        """`async def fill_in(obj) -> None`: changes the object before it is stored, or returns another in its place."""
+        return self._gate(kind, operations, plural, changes=True, ignore_failure=ignore_failure)
+
+    def _gate(
+        self, kind: KindLike, operations: Sequence[str], plural: str, *, changes: bool, ignore_failure: bool
+    ) -> Callable[[Function], Function]:
+        def declare(handler: Function) -> Function:
+            gate = Gate(
+                kind=kind,
+                handler=handler,
+                operations=tuple(operations),
+                changes=changes,
+                plural=plural or plural_like(kind),
+                ignore_failure=ignore_failure,
+            )
+            self.declared.gates.append(gate)
+            return handler
+
+        return declare
+
+    def convert(self, old: type[AnyResource], new: type[AnyResource]) -> Callable[[Function], Function]:
+        """`def upgrade(old: WebsiteV1) -> WebsiteV2`: makes an object of one version of a kind into another's.
+
+        Name, labels and the like are kept. Declare both directions; steps are joined where there is no direct one.
+        """
+        if _family(old) != _family(new):
+            raise ValueError(f"{old.__name__} and {new.__name__} are not versions of one kind")
+
+        def declare(handler: Function) -> Function:
+            self.declared.conversions.append(Conversion(old=old, new=new, handler=handler))
+            return handler
+
+        return declare
+
+    def index(self, kind: KindLike, *, name: str = "") -> Callable[[Function], Function]:
+        """`def by_image(obj) -> Iterable[str]`: keep a kind findable by these values, with `ctx.indexed`."""
+
+        def declare(function: Function) -> Function:
+            indexed = function
+            if isinstance(kind, type):
+
+                def typed(obj: Object) -> Iterable[str]:
+                    values: Iterable[str] = function(kind.of(obj))
+                    return values
+
+                self.declared.indexes.append(Index(kind=kind, name=name or function.__name__, function=typed))
+            else:
+                self.declared.indexes.append(Index(kind=kind, name=name or function.__name__, function=indexed))
+            return function
+
+        return declare
+
+    def needs(self, kind: KindLike, *verbs: str, subresource: str = "") -> None:
+        """Declare what handlers do beyond their own kinds and those they own, for `pinnace manifests` to allow it."""
+        resource = plural_like(kind) + (f"/{subresource}" if subresource else "")
+        self.declared.permissions.append(Permission(kind_like(kind).group, resource, verbs or READ))
+
+    # What follows from it
+
+    @property
+    def kinds(self) -> list[type[AnyResource]]:
+        """Every custom resource that the operator has a class for, in the order in which they were named."""
+        declared = self.declared
+        named: list[Any] = [*self._kinds]
+        named += [
+            kind for loop in declared.loops for kind in (loop.kind, *loop.owns, *(one for one, _ in loop.watches))
+        ]
+        named += [timer.kind for timer in declared.timers] + [kind for kind, _ in declared.cleanups]
+        named += [gate.kind for gate in declared.gates] + [index.kind for index in declared.indexes]
+        named += [kind for one in declared.conversions for kind in (one.old, one.new)]
+        return list(dict.fromkeys(kind for kind in named if is_resource_class(kind)))
+
+    def crds(self, *, conversion: Object | None = None) -> list[Object]:
+        """The CustomResourceDefinitions of its kinds. `conversion` says how to reach who converts, where one does."""
+        families: dict[tuple[str, str], list[type[AnyResource]]] = {}
+        for kind in self.kinds:
+            families.setdefault(_family(kind), []).append(kind)
+        converted = {_family(one.old) for one in self.declared.conversions}
+        return [
+            definition_of(*versions, conversion=conversion if family in converted else None)
+            for family, versions in families.items()
+        ]
+
+    @property
+    def has_webhooks(self) -> bool:
+        return bool(self.declared.gates or self.declared.conversions)
+
+    def permissions(self) -> list[Permission]:
+        """The least that it needs, as far as it is declared: for its roles."""
+        found = list(self.declared.permissions)
+        with_status = {kind_like(kind) for kind in self.kinds if kind.declared.status is not None}
+        cleaned = {kind_like(kind) for kind, _ in self.declared.cleanups}
+        own: list[KindLike] = [loop.kind for loop in self.declared.loops]
+        own += [timer.kind for timer in self.declared.timers] + [kind for kind, _ in self.declared.cleanups]
+        for kind in own:
+            group, plural = kind_like(kind).group, plural_like(kind)
+            found.append(Permission(group, plural, READ))
+            if kind_like(kind) in with_status:
+                found.append(Permission(group, f"{plural}/status", ("get", "patch")))
+            if kind_like(kind) in cleaned:
+                found.append(Permission(group, plural, ("patch",)))
+            if any(loop.kind == kind and loop.owns for loop in self.declared.loops):
+                # To own with blockOwnerDeletion one must be allowed to set the owner's finalizers.
+                found.append(Permission(group, f"{plural}/finalizers", ("update",)))
+        for loop in self.declared.loops:
+            found += [Permission(kind_like(kind).group, plural_like(kind), MAKE) for kind in loop.owns]
+            found += [Permission(kind_like(kind).group, plural_like(kind), READ) for kind, _ in loop.watches]
+        found += [Permission(kind_like(one.kind).group, plural_like(one.kind), READ) for one in self.declared.indexes]
+        found.append(Permission("", "events", ("create", "patch")))
+        return merged(found)
+
+    # Running
+
+    async def run(
+        self,
+        client: Client,
+        *,
+        install: bool = True,
+        leader_election: bool = False,
+        webhook_host: str = "127.0.0.1",
+        webhook_port: int = 0,
+        metrics_port: int | None = None,
+    ) -> None:
+        """Work until cancelled. With `install` the CRDs and webhook configurations are put into the cluster first."""
+        options = {"install": install, "leader_election": leader_election, "metrics_port": metrics_port}
+        async with self.running(client, webhook_host=webhook_host, webhook_port=webhook_port, **options):
+            await asyncio.get_running_loop().create_future()
+
+    @asynccontextmanager
+    async def running(self, client: Client, **options: Any) -> AsyncIterator[Manager]:
+        """Work within a block. Takes what `run` takes; gives the manager, whose `settle` waits until all is done."""
+        async with running(self, client, **options) as manager:
+            yield manager
+
+    def serve(self, *, kubeconfig: Path | None = None, context: str = "", **options: Any) -> None:
+        """Work against the current cluster until the process is told to stop: the last line of a file that is run."""
+        from pinnace.sdk.serving import serve  # noqa: PLC0415 - it needs the HTTP client, which takes long to import
+
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        serve(self, kubeconfig=kubeconfig, context=context, **options)
+
+
+def plural_like(kind: KindLike) -> str:
+    """The plural of a kind: what its class says, or what Kubernetes' own naming makes of it."""
+    if isinstance(kind, type):
+        return kind.declared.plural
+    name = kind_like(kind).name
+    return _PLURALS.get(name) or plural_of(name.lower())
+
+
+def _family(kind: type[AnyResource]) -> tuple[str, str]:
+    named: Kind = kind.declared.kind
+    return (named.group, named.name)

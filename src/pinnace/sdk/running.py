@@ -1,0 +1,247 @@
+"""Runs an operator: its CRDs installed, its functions as controllers over shared watches, its webhooks reachable."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from pinnace.client.client import Client
+from pinnace.model import errors
+from pinnace.model.objects import Key, Kind, Object, kind_of
+from pinnace.reconcile.controller import Controller, Permanent, Result
+from pinnace.reconcile.finalizers import ensure_finalizer, has_finalizer, is_being_deleted, remove_finalizer
+from pinnace.reconcile.leader import LeaderElection
+from pinnace.reconcile.manager import Manager
+from pinnace.sdk.calling import called
+from pinnace.sdk.context import Context
+from pinnace.sdk.installation import install_definitions, install_gates
+from pinnace.sdk.permissions import Permission, missing
+from pinnace.sdk.resources import KindLike, kind_like
+from pinnace.sdk.statuses import status_changes, status_of
+
+if TYPE_CHECKING:
+    from pinnace.sdk.operator import Loop, Operator, Timer
+
+Handler = Callable[..., Any]
+
+_log = logging.getLogger(__name__)
+_REVIEW = "authorization.k8s.io/v1"
+
+
+@asynccontextmanager
+async def running(
+    operator: Operator,
+    client: Client,
+    *,
+    install: bool = True,
+    leader_election: bool = False,
+    webhook_host: str = "127.0.0.1",
+    webhook_port: int = 0,
+    metrics_port: int | None = None,
+) -> AsyncIterator[Manager]:
+    """An operator at work, from when its caches are full to a clean stop."""
+    async with AsyncExitStack() as stack:
+        reached: Object | None = None
+        if operator.has_webhooks:
+            from pinnace.sdk.webhook_server import webhooks_listening  # noqa: PLC0415 - aiohttp takes long to import
+
+            reached = await stack.enter_async_context(webhooks_listening(operator, webhook_host, webhook_port))
+        if install:
+            await install_definitions(client, operator, reached)
+            if reached is not None:
+                await install_gates(client, operator, reached)
+        leader = LeaderElection(client, operator.name) if leader_election else None
+        manager = Manager(client, name=operator.name, leader=leader)
+        for controller in controllers_of(operator, manager):
+            manager.add(controller)
+        if metrics_port is not None:
+            from pinnace.sdk.metrics_server import metrics_listening  # noqa: PLC0415 - aiohttp takes long to import
+
+            await stack.enter_async_context(metrics_listening(manager, metrics_port))
+        group = await stack.enter_async_context(asyncio.TaskGroup())
+        checking = group.create_task(_check_permissions(operator, client, manager))
+        stack.callback(checking.cancel)
+        yield await stack.enter_async_context(manager.running())
+
+
+def controllers_of(operator: Operator, manager: Manager) -> list[Controller]:
+    """One controller for each function, and one for each kind that is only cleaned up after."""
+    declared = operator.declared
+    for index in declared.indexes:
+        manager.cache(kind_like(index.kind)).add_index(index.name, index.function)
+    cleanups = {kind_like(kind): (kind, handler) for kind, handler in declared.cleanups}
+    controllers = []
+    names: set[str] = set()
+    for loop in declared.loops:
+        # The finalizer is the first loop's: two controllers would remove it twice.
+        _, cleanup = cleanups.pop(kind_like(loop.kind), (None, None))
+        controllers.append(_loop_controller(operator, manager, loop, cleanup, _name(operator, loop.kind, names)))
+    for kind, cleanup in cleanups.values():
+        work = _Work(operator, manager, kind, None, cleanup)
+        name = _name(operator, kind, names)
+        controllers.append(
+            Controller(name, work.reconcile, workers=4).for_(kind_like(kind), namespace=operator.namespace)
+        )
+    controllers += [_timer_controller(operator, manager, timer, names) for timer in declared.timers]
+    return controllers
+
+
+def _loop_controller(
+    operator: Operator, manager: Manager, loop: Loop, cleanup: Handler | None, name: str
+) -> Controller:
+    work = _Work(operator, manager, loop.kind, loop.handler, cleanup, labels=loop.labels, fields=loop.fields)
+    controller = Controller(name, work.reconcile, workers=loop.workers, resync=loop.resync)
+    controller.for_(kind_like(loop.kind), namespace=loop.namespace, labels=loop.labels, fields=loop.fields)
+    for kind in loop.owns:
+        controller.owns(kind_like(kind), namespace=loop.namespace)
+    for kind, to_keys in loop.watches:
+        controller.watches(kind_like(kind), to_keys, namespace=loop.namespace)
+    return controller
+
+
+def _timer_controller(operator: Operator, manager: Manager, timer: Timer, names: set[str]) -> Controller:
+    work = _Work(operator, manager, timer.kind, timer.handler, None, labels=timer.labels, every=timer.seconds)
+    name = _name(operator, timer.kind, names, suffix="timer")
+    return Controller(name, work.reconcile, workers=4).for_(
+        kind_like(timer.kind),
+        namespace=operator.namespace,
+        labels=timer.labels,
+        when=lambda old, new: old is None,  # From then on it is the timer that asks.
+    )
+
+
+def _name(operator: Operator, kind: KindLike, taken: set[str], *, suffix: str = "") -> str:
+    name = "-".join(part for part in (operator.name, kind_like(kind).name.lower(), suffix) if part)
+    number = 1
+    while (unique := name if number == 1 else f"{name}-{number}") in taken:
+        number += 1
+    taken.add(unique)
+    return unique
+
+
+class _Work:
+    """Calls one handler for one key: reads the object, keeps the finalizer, writes the status back."""
+
+    def __init__(
+        self,
+        operator: Operator,
+        manager: Manager,
+        kind: KindLike,
+        handler: Handler | None,
+        cleanup: Handler | None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        every: float = 0.0,
+    ) -> None:
+        self._operator = operator
+        self._manager = manager
+        self._kind = kind
+        self._handler = handler
+        self._cleanup = cleanup
+        self._every = every
+        self._finalizer = _finalizer(operator.name, kind_like(kind))
+        self._cache = manager.cache(kind_like(kind), namespace=operator.namespace, labels=labels, fields=fields)
+
+    async def reconcile(self, key: Key) -> Result | None:
+        obj = self._cache.get(key)
+        if obj is None:
+            return None
+        try:
+            return await self._bring_about(obj)
+        except errors.Forbidden as refusal:
+            told = missing(refusal)
+            if told is None:
+                raise
+            raise told from refusal
+
+    async def _bring_about(self, obj: Object) -> Result | None:
+        client = self._manager.client
+        if is_being_deleted(obj):
+            if self._cleanup is not None and has_finalizer(obj, self._finalizer):
+                await self._call(self._cleanup, obj)
+                latest = self._cache.get(Key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])) or obj
+                await remove_finalizer(client, latest, self._finalizer)
+            return None
+        if self._cleanup is not None:
+            obj = await ensure_finalizer(client, obj, self._finalizer)
+        if self._handler is None:
+            return None
+        after = await self._call(self._handler, obj) or self._every
+        return Result(requeue_after=after) if after else None
+
+    async def _call(self, handler: Handler, obj: Object) -> float:
+        """Call a handler and store what it says in the status, even if it fails. When to look again."""
+        typed = self._typed(obj)
+        before = status_of(typed)
+        key = Key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+        log = logging.LoggerAdapter(logging.getLogger(self._operator.name), {"object": str(key)})
+        ctx = Context(self._manager, obj, typed, operator=self._operator.name, log=log)
+        stored = status_of(obj)
+        try:
+            result = await called(handler, typed, ctx)
+        except Exception:
+            # What it has found out is stored, what it only assumed is not: that would look like a change to react to.
+            await self._write_status(obj, status_changes(before, before, status_of(typed)))
+            raise
+        await self._write_status(obj, status_changes(stored, before, status_of(typed)))
+        if isinstance(result, Result):
+            return result.requeue_after
+        return ctx.requeue_after
+
+    def _typed(self, obj: Object) -> Any:
+        if not isinstance(self._kind, type):
+            return obj
+        try:
+            return self._kind.of(obj)
+        except ValidationError as problem:
+            # It was stored by another schema. Nothing will be different before somebody changes it.
+            raise Permanent(f"the stored object does not fit the class {self._kind.__name__}: {problem}") from None
+
+    async def _write_status(self, obj: Object, changes: Object) -> None:
+        if not changes:
+            return
+        metadata = obj["metadata"]
+        # With the uid: the status of an object must not end up on another that has taken its name.
+        patch = {"metadata": {"uid": metadata["uid"]}, "status": changes}
+        try:
+            await self._manager.client.patch(
+                kind_of(obj),
+                metadata["name"],
+                patch,
+                namespace=metadata.get("namespace", ""),
+                subresource="status",
+                field_manager=self._operator.name,
+            )
+        except errors.NotFound:
+            return  # It went while the handler worked.
+
+
+def _finalizer(operator: str, kind: Kind) -> str:
+    return f"{kind.group}/{operator}" if kind.group else f"{operator}/finalizer"
+
+
+async def _check_permissions(operator: Operator, client: Client, manager: Manager) -> None:
+    """Say at once which rules are missing for what is watched: a watch that is refused only looks like silence."""
+    for informer in manager.informers:
+        kind = informer.scope.kind
+        try:
+            served = await client.kinds.find(kind)
+            for verb in ("list", "watch"):
+                asked = {"group": kind.group, "resource": served.plural, "verb": verb}
+                if informer.scope.namespace:
+                    asked["namespace"] = informer.scope.namespace
+                review: Object = {"apiVersion": _REVIEW, "kind": "SelfSubjectAccessReview"}
+                review["spec"] = {"resourceAttributes": asked}
+                answer = await client.create(review, dry_run=True)
+                if not answer["status"]["allowed"]:
+                    rule = Permission(kind.group, served.plural, ("get", "list", "watch"))
+                    _log.error("%s may not %s %s; add this rule to its role: %s", operator.name, verb, kind.name, rule)
+                    break
+        except errors.ApiError as refusal:
+            _log.debug("the permissions for %s cannot be asked for: %s", kind.name, refusal)

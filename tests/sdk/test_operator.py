@@ -1,0 +1,257 @@
+"""Operators at work in a real server of this process."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.sdk.websites import Website, website, website_operator
+
+from pinnace.model import errors
+from pinnace.sdk import Condition, Conditions, Context, CustomResource, Field, Key, Model, Operator
+from pinnace.testing.cluster import Cluster
+
+WEBSITE = "extensions.example.com/v1/Website"
+DEPLOYMENT = "apps/v1/Deployment"
+
+
+async def test_a_website_becomes_a_deployment_and_a_service_that_belong_to_it(cluster: Cluster) -> None:
+    await cluster.run(website_operator())
+    site = await cluster.client.create(website(replicas=3))
+    await cluster.settle()
+    deployment = await cluster.client.get(DEPLOYMENT, "blog")
+    service = await cluster.client.get("v1/Service", "blog")
+    assert deployment["spec"]["replicas"] == 3
+    for owned in (deployment, service):
+        (owner,) = owned["metadata"]["ownerReferences"]
+        assert (owner["uid"], owner["controller"]) == (site["metadata"]["uid"], True)
+    managers = [entry["manager"] for entry in deployment["metadata"]["managedFields"]]
+    assert managers == ["website-controller"]
+    assert (await cluster.client.get(WEBSITE, "blog"))["status"] == {"ready": 0}
+
+
+async def test_what_happens_to_an_owned_object_reaches_its_owner(cluster: Cluster) -> None:
+    await cluster.run(website_operator())
+    await cluster.client.create(website())
+    await cluster.settle()
+    status = {"status": {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1}}
+    await cluster.client.patch(DEPLOYMENT, "blog", status, subresource="status")
+    await cluster.settle()
+    assert (await cluster.client.get(WEBSITE, "blog"))["status"] == {"ready": 1}
+    await cluster.client.delete("v1/Service", "blog")
+    await cluster.settle()
+    assert await cluster.client.get("v1/Service", "blog")
+
+
+async def test_a_status_that_has_not_changed_is_not_written(cluster: Cluster) -> None:
+    manager = await cluster.run(website_operator())
+    await cluster.client.create(website())
+    await cluster.settle()
+    before = await cluster.client.get(WEBSITE, "blog")
+    manager.controllers[0].enqueue(Key("default", "blog"), "test")
+    await cluster.settle()
+    assert (await cluster.client.get(WEBSITE, "blog"))["metadata"]["resourceVersion"] == before["metadata"][
+        "resourceVersion"
+    ]
+
+
+async def test_an_exception_is_shown_retried_and_holds_up_nobody_else(cluster: Cluster) -> None:
+    operator = Operator("flaky")
+    calls: list[str] = []
+
+    @operator.reconcile(Website, workers=1)
+    async def reconcile(site: Website, ctx: Context) -> None:
+        calls.append(site.name)
+        if site.name == "bad" and calls.count("bad") < 3:
+            raise RuntimeError("the moon is full")
+        site.status.ready = 7
+
+    manager = await cluster.run(operator)
+    await cluster.client.create(website("bad"))
+    await cluster.client.create(website("good"))
+    await cluster.settle()
+    assert (await cluster.client.get(WEBSITE, "good"))["status"]["ready"] == 7
+    events = await cluster.client.list("v1/Event", namespace="default")
+    assert [(event["involvedObject"]["name"], event["message"]) for event in events] == [
+        ("bad", "RuntimeError: the moon is full")
+    ]
+    assert manager.metrics.value("controller_runtime_reconcile_errors_total", controller="flaky-website") == 1
+    await cluster.advance(5)
+    assert calls.count("bad") >= 3  # Its own status, once written, is looked at once more.
+    assert (await cluster.client.get(WEBSITE, "bad"))["status"]["ready"] == 7
+
+
+async def test_an_object_waits_for_what_is_cleaned_up_after_it(cluster: Cluster) -> None:
+    operator = Operator("cleaner")
+    cleaned: list[str] = []
+    may_go = asyncio.Event()
+
+    @operator.on_delete(Website)
+    async def clean_up(site: Website, ctx: Context) -> None:
+        await may_go.wait()
+        cleaned.append(site.name)
+
+    await cluster.run(operator)
+    await cluster.client.create(website())
+    await cluster.settle()
+    held = await cluster.client.get(WEBSITE, "blog")
+    assert held["metadata"]["finalizers"] == ["extensions.example.com/cleaner"]
+    await cluster.client.delete(WEBSITE, "blog")
+    assert (await cluster.client.get(WEBSITE, "blog"))["metadata"]["deletionTimestamp"]
+    may_go.set()
+    await cluster.settle()
+    assert cleaned == ["blog"]
+    assert await cluster.client.get_or_none(WEBSITE, "blog") is None
+
+
+async def test_a_timer_rings_by_the_clock_for_as_long_as_the_object_is_there(cluster: Cluster) -> None:
+    operator = Operator("watchman")
+    rings: list[str] = []
+
+    @operator.timer(Website, seconds=60)
+    def ring(site: Website) -> None:
+        rings.append(site.name)
+
+    await cluster.run(operator)
+    await cluster.client.create(website())
+    await cluster.settle()
+    assert rings == ["blog"]
+    await cluster.advance(59)
+    assert rings == ["blog"]
+    await cluster.advance(1)
+    assert rings == ["blog"] * 2
+    await cluster.client.delete(WEBSITE, "blog")
+    await cluster.advance(600)
+    assert rings == ["blog"] * 2
+
+
+async def test_a_handler_is_called_again_when_it_asks_for_it(cluster: Cluster) -> None:
+    operator = Operator("patient")
+    calls: list[str] = []
+
+    @operator.reconcile(Website)
+    async def reconcile(site: Website, ctx: Context) -> None:
+        calls.append(site.name)
+        ctx.requeue(30)
+
+    await cluster.run(operator)
+    await cluster.client.create(website())
+    await cluster.settle()
+    before = len(calls)
+    await cluster.advance(30)
+    assert len(calls) == before + 1
+
+
+async def test_a_change_elsewhere_concerns_whom_the_mapping_says(cluster: Cluster) -> None:
+    operator = Operator("mapper")
+    seen: list[str | None] = []
+
+    def concerned(config_map: dict[str, Any]) -> list[Key]:
+        return [Key(config_map["metadata"]["namespace"], config_map["metadata"]["name"])]
+
+    @operator.reconcile(Website, watches={"v1/ConfigMap": concerned})
+    async def reconcile(site: Website, ctx: Context) -> None:
+        settings = await ctx.get("v1/ConfigMap", site.name)
+        seen.append(settings["data"]["colour"] if settings else None)
+
+    await cluster.run(operator)
+    await cluster.client.create(website())
+    await cluster.settle()
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "blog"}, "data": {"colour": "blue"}}
+    await cluster.client.create(settings)
+    await cluster.settle()
+    assert seen[0] is None
+    assert seen[-1] == "blue"
+
+
+async def test_plain_kinds_are_handled_as_dicts_and_found_by_index(cluster: Cluster) -> None:
+    operator = Operator("plain")
+    found: list[list[str]] = []
+
+    @operator.index("v1/ConfigMap", name="colour")
+    def colour(config_map: dict[str, Any]) -> list[str]:
+        return [config_map.get("data", {}).get("colour", "")]
+
+    @operator.reconcile("v1/ConfigMap", labels="paint=yes")
+    async def reconcile(config_map: dict[str, Any], ctx: Context) -> None:
+        same = ctx.indexed("v1/ConfigMap", "colour", config_map["data"]["colour"])
+        found.append(sorted(one["metadata"]["name"] for one in same))
+
+    await cluster.run(operator)
+    for name, labels in (("a", {}), ("b", {"paint": "yes"})):
+        metadata = {"name": name, "labels": labels}
+        await cluster.client.create(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"colour": "red"}}
+        )
+    await cluster.settle()
+    assert found[-1] == ["a", "b"]
+
+
+class JobStatus(Model):
+    conditions: Conditions = Field(default_factory=list)
+
+
+class Chore(CustomResource[None, JobStatus], group="example.com", version="v1alpha1", scope="Cluster"):
+    """Something to do."""
+
+
+async def test_conditions_move_only_when_they_change(cluster: Cluster) -> None:
+    operator = Operator("chores")
+    chores: list[list[Condition]] = []
+
+    @operator.reconcile(Chore)
+    async def reconcile(chore: Chore, ctx: Context) -> None:
+        ctx.condition("Ready", True, reason="AllDone", message="nothing to do")
+        ctx.event("Done", "it is done")
+        chores.append(chore.status.conditions)
+        if len(chores) < 5:
+            ctx.requeue(100)
+
+    await cluster.run(operator)
+    await cluster.client.create({"apiVersion": "example.com/v1alpha1", "kind": "Chore", "metadata": {"name": "mow"}})
+    await cluster.settle()
+    stored = await cluster.client.get("example.com/v1alpha1/Chore", "mow")
+    (condition,) = stored["status"]["conditions"]
+    assert (condition["type"], condition["status"], condition["observedGeneration"]) == ("Ready", "True", 1)
+    await cluster.advance(100)
+    again = await cluster.client.get("example.com/v1alpha1/Chore", "mow")
+    assert again["metadata"]["resourceVersion"] == stored["metadata"]["resourceVersion"]
+
+
+async def test_a_missing_permission_is_named_with_the_rule_that_would_allow_it(cluster: Cluster) -> None:
+    await cluster.client.create(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": "too-little"},
+            "rules": [
+                {"apiGroups": ["*"], "resources": ["websites"], "verbs": ["get", "list", "watch"]},
+                {"apiGroups": ["*"], "resources": ["deployments", "services"], "verbs": ["get", "list", "watch"]},
+                {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+            ],
+        }
+    )
+    await cluster.client.create(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "too-little"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "too-little"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "robot"}],
+        }
+    )
+    await cluster.client.apply(Website.crd())
+    await cluster.run(website_operator(), client=cluster.client_as("robot"), install=False)
+    await cluster.client.create(website())
+    await cluster.settle()
+    (event,) = await cluster.client.list("v1/Event", namespace="default")
+    assert 'add this rule to a Role of robot: {apiGroups: ["apps"], resources: ["deployments"]' in event["message"]
+
+
+async def test_what_the_schema_forbids_the_server_refuses(cluster: Cluster) -> None:
+    await cluster.run(website_operator())
+    with pytest.raises(errors.Invalid, match=r"spec\.gitRepo"):
+        await cluster.client.create(website(gitRepo="ftp://example.com"))
+    with pytest.raises(errors.Invalid, match=r"spec\.replicas"):
+        await cluster.client.create(website(replicas=101))

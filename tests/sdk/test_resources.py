@@ -1,0 +1,210 @@
+"""Classes become definitions that the server takes, or say which field is in the way."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+import pytest
+from tests.sdk.websites import Website, WebsiteSpec
+
+from pinnace.model import errors
+from pinnace.sdk import Column, Conditions, CustomResource, Field, Metadata, Model, NotStructural, Rule, Scale, rule
+from pinnace.sdk.resources import definition_of, plural_of
+from pinnace.testing.cluster import Cluster
+
+
+class Colour(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Port(Model):
+    """Where it listens."""
+
+    number: int = Field(gt=0, lt=65536)
+    name: str | None = None
+
+
+class Dog(Model):
+    kind: Literal["dog"]
+    barks: bool = True
+
+
+class Cat(Model):
+    kind: Literal["cat"]
+    lives: int = 9
+
+
+class EverythingSpec(Model, rules=[Rule("self.smallest <= self.largest", message="smallest must not exceed largest")]):
+    text: Annotated[str, Field(min_length=1, max_length=20)] = "hello"
+    smallest: int = 1
+    largest: Annotated[int, Rule("self < 1000")] = 10
+    ratio: float = 0.5
+    on: bool = True
+    since: datetime | None = None
+    colour: Colour = Colour.RED
+    size: Literal["small", "large"] | None = None
+    ports: list[Port] = Field(default_factory=list, max_length=3)
+    tags: set[str] = Field(default_factory=set)
+    labels: dict[str, str] = Field(default_factory=dict)
+    anything: Any = None
+    target_port: int | str = 80
+    pet: Dog | Cat | None = None
+    nested: Port = Port(number=8080)
+    """Below the field."""
+    free: dict[str, Any] = Field(default_factory=dict)
+
+
+class EverythingStatus(Model):
+    replicas: int = 0
+    conditions: Conditions = Field(default_factory=list)
+
+
+@rule("self.metadata.name != 'nobody'", message="somebody, please")
+class Everything(
+    CustomResource[EverythingSpec, EverythingStatus],
+    group="example.com",
+    version="v1",
+    plural="everything",
+    categories=["all"],
+    columns=[".spec.largest", Column(name="Colour", path=".spec.colour", wide=True)],
+    scale=Scale(spec=".spec.largest"),
+    selectable=[".spec.colour"],
+):
+    """All types
+    at once."""
+
+
+def spec_schema(resource: type[CustomResource[Any, Any]]) -> dict[str, Any]:
+    schema: dict[str, Any] = resource.crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    return schema
+
+
+def test_each_type_has_its_schema() -> None:
+    fields = spec_schema(Everything)["properties"]
+    assert fields["text"] == {"type": "string", "minLength": 1, "maxLength": 20, "default": "hello"}
+    assert fields["since"] == {"type": "string", "format": "date-time", "nullable": True}
+    assert fields["colour"]["enum"] == ["red", "blue"]
+    assert fields["size"] == {"type": "string", "enum": ["small", "large"]}
+    assert fields["ports"]["items"]["properties"]["number"] == {
+        "type": "integer",
+        "minimum": 0,
+        "exclusiveMinimum": True,
+        "maximum": 65536,
+        "exclusiveMaximum": True,
+    }
+    assert fields["tags"] == {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"}
+    assert fields["labels"] == {"type": "object", "additionalProperties": {"type": "string"}}
+    assert fields["targetPort"] == {"x-kubernetes-int-or-string": True, "default": 80}
+    assert fields["nested"]["default"] == {"number": 8080}
+    assert fields["nested"]["description"] == "Below the field."
+    assert fields["anything"] == {"x-kubernetes-preserve-unknown-fields": True}
+
+
+def test_the_definition_says_what_the_class_says() -> None:
+    version = Everything.crd()["spec"]["versions"][0]
+    assert version["schema"]["openAPIV3Schema"]["description"] == "All types at once."
+    assert version["subresources"] == {
+        "status": {},
+        "scale": {"specReplicasPath": ".spec.largest", "statusReplicasPath": ".status.replicas"},
+    }
+    assert [(column["name"], column["type"]) for column in version["additionalPrinterColumns"]] == [
+        ("Largest", "integer"),
+        ("Colour", "string"),
+        ("Age", "date"),
+    ]
+    assert Everything.crd()["metadata"]["name"] == "everything.example.com"
+
+
+async def test_the_server_takes_the_definition_and_checks_and_fills_in_by_it(cluster: Cluster) -> None:
+    await cluster.client.create(Everything.crd())
+    obj: dict[str, Any] = {"apiVersion": "example.com/v1", "kind": "Everything", "metadata": {"name": "all"}}
+    made = await cluster.client.create(obj)
+    assert made["spec"]["text"] == "hello"
+    assert made["spec"]["nested"]["number"] == 8080
+    assert Everything.of(made).spec.colour is Colour.RED
+    with pytest.raises(errors.Invalid, match="Unsupported value"):
+        await cluster.client.create({**obj, "metadata": {"name": "b"}, "spec": {"colour": "green"}})
+    with pytest.raises(errors.Invalid, match=r"spec\.pet"):
+        await cluster.client.create({**obj, "metadata": {"name": "c"}, "spec": {"pet": {"kind": "bird"}}})
+    nulls = {"pet": None, "since": None}
+    assert (await cluster.client.create({**obj, "metadata": {"name": "d"}, "spec": nulls}))["spec"]["since"] is None
+
+
+def test_an_object_goes_to_the_wire_and_back() -> None:
+    site = Website(metadata=Metadata(name="blog"), spec=WebsiteSpec(git_repo="https://example.com/x.git"))
+    wire = site.to_wire()
+    assert wire["spec"] == {"gitRepo": "https://example.com/x.git", "replicas": 1}
+    assert wire["metadata"] == {"name": "blog"}
+    assert Website.of(wire) == site
+
+
+class Recursive(Model):
+    children: list[Recursive] = Field(default_factory=list)
+
+
+class Tuple(Model):
+    pair: tuple[int, str] = (1, "a")
+
+
+class Mixed(Model):
+    either: Port | int = 1
+
+
+class Demanding(Model):
+    must: str
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        (Recursive, r"Broken\.spec\.children\[\].*contains itself"),
+        (Tuple, r"Broken\.spec\.pair: a tuple"),
+        (Mixed, r"Broken\.spec\.either: integer \| object"),
+    ],
+    ids=["recursive", "tuple", "union"],
+)
+def test_a_class_that_cannot_be_a_schema_fails_where_it_is_defined_and_names_the_field(
+    spec: type[Model], says: str
+) -> None:
+    with pytest.raises(NotStructural, match=says):
+
+        class Broken(CustomResource[spec, None], group="example.com", version="v1"):  # type: ignore[valid-type]
+            pass
+
+
+def test_a_status_must_be_able_to_be_born_empty() -> None:
+    with pytest.raises(NotStructural, match=r"Broken\.status\.must"):
+
+        class Broken(CustomResource[None, Demanding], group="example.com", version="v1"):
+            pass
+
+
+@pytest.mark.parametrize(("group", "version"), [("Example.com", "v1"), ("nodots", "v1"), ("example.com", "1")])
+def test_names_that_kubernetes_refuses_are_refused_here(group: str, version: str) -> None:
+    with pytest.raises(NotStructural):
+
+        class Broken(CustomResource[None, None], group=group, version=version):
+            pass
+
+
+def test_several_versions_are_one_definition_with_one_storage() -> None:
+    class ThingV1(CustomResource[None, None], group="example.com", version="v1", kind="Thing"):
+        pass
+
+    class ThingV2(CustomResource[None, None], group="example.com", version="v2", kind="Thing", storage=False):
+        pass
+
+    versions = definition_of(ThingV1, ThingV2)["spec"]["versions"]
+    assert [(version["name"], version["storage"]) for version in versions] == [("v1", True), ("v2", False)]
+    with pytest.raises(NotStructural, match="storage"):
+        definition_of(ThingV1, ThingV1)
+
+
+@pytest.mark.parametrize(
+    ("singular", "plural"), [("website", "websites"), ("policy", "policies"), ("ingress", "ingresses"), ("day", "days")]
+)
+def test_plurals_are_as_kubernetes_makes_them(singular: str, plural: str) -> None:
+    assert plural_of(singular) == plural
