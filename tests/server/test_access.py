@@ -267,6 +267,13 @@ async def test_a_rules_review_lists_what_holds_in_a_namespace(api: InProcess, bo
     assert (refused.status, refused.message) == (400, "no namespace on request")
 
 
+async def test_a_node_s_rules_are_not_all_that_it_may(api: InProcess) -> None:
+    node = as_user(api, User("system:node:n1", ("system:nodes", "system:authenticated")))
+    status = await review(node, "selfsubjectrulesreviews", "SelfSubjectRulesReview", {"namespace": "default"})
+    assert status["incomplete"] is True
+    assert status["evaluationError"] == "node authorizer does not support user rule resolution"
+
+
 # Granting.
 
 

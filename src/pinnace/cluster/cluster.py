@@ -173,7 +173,7 @@ async def build(
             ownerships=ownerships,
             reviews=Reviews(
                 authorizer=security.authorizer,
-                rules=security.rbac,
+                rules=security.rules,
                 tokens=security.tokens,
                 issuer=security.issuer,
                 clock=clock,

@@ -18,6 +18,7 @@ from pinnace.auth.authorizers import Authorizer, InOrder, Masters
 from pinnace.auth.bootstrap_tokens import BootstrapTokens
 from pinnace.auth.certificates import FRONT_PROXY, CertificateFiles, load_key
 from pinnace.auth.escalation import NoEscalation
+from pinnace.auth.held_rules import HeldRules
 from pinnace.auth.nodes import NodeAuthorizer
 from pinnace.auth.oidc import OidcTokens
 from pinnace.auth.rbac import Rbac
@@ -48,6 +49,7 @@ class Security:
     issuer: TokenIssuer
     authorizer: Authorizer
     rbac: Rbac
+    rules: HeldRules
     no_escalation: NoEscalation
 
 
@@ -113,6 +115,7 @@ def build_security(
         issuer=issuer,
         authorizer=authorizer,
         rbac=rbac,
+        rules=HeldRules(rbac, has_webhook=settings.authorization_webhook is not None),
         no_escalation=NoEscalation(rbac, authorizer),
     )
 

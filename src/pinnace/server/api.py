@@ -120,24 +120,31 @@ class Api:
 
     def _route(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
         segments = request.path.split("/")[1:]
-        action = Action(_method_verb(request), path=request.path)
-        then: Callable[[], Answer | Awaitable[Answer]] = partial(self._page, request, segments, user)
         if (segments[0] == "api" and len(segments) > 2) or (segments[0] == "apis" and len(segments) > 3):
+            problem: errors.ApiError | None = None
             try:
                 call = understand(request, segments, self._registry, user)
-            except errors.ApiError as problem:
-                # Whether something is there, or takes this method, is told to those only who may ask for it.
-                action, then = action_of(request, segments) or action, partial(self._refused, request, problem)
-            else:
-                if call is not None:
-                    return self._objects(call)
-                action = action_of(request, segments) or action
+            except errors.ApiError as found:
+                call, problem = None, found
+            if call is not None:
+                return self._objects(call)
+            # Whether something is there, or takes this method, is told to those only who may ask for it.
+            action = action_of(request, segments)
+            if problem is not None:
+                return self._if_allowed(request, user, action, partial(self._refused, request, problem))
+        else:
+            action = Action(_method_verb(request), path=request.path)
+        return self._if_allowed(request, user, action, partial(self._page, request, segments, user))
+
+    def _if_allowed(
+        self, request: Request, user: User, action: Action, then: Callable[[], Answer | Awaitable[Answer]]
+    ) -> Answer | Awaitable[Answer]:
         decision = self._authorizer.decide(user, action)
-        if isinstance(decision, Decision):
-            if not decision.is_allowed:
-                raise refusal(user, action, decision.reason)
-            return then()
-        return self._once_allowed(request, user, action, decision, then)
+        if not isinstance(decision, Decision):
+            return self._once_allowed(request, user, action, decision, then)
+        if not decision.is_allowed:
+            raise refusal(user, action, decision.reason)
+        return then()
 
     def _page(self, request: Request, segments: list[str], user: User) -> Answer | Awaitable[Answer]:
         is_deep = (segments[0] == "api" and len(segments) > 2) or (segments[0] == "apis" and len(segments) > 3)

@@ -135,8 +135,8 @@ def understand(request: Request, segments: list[str], registry: Registry, user: 
     return call
 
 
-def action_of(request: Request, segments: list[str]) -> Action | None:
-    """What a path below /api/v1 or /apis/group/version asks for, served or not; None if it names no resource."""
+def action_of(request: Request, segments: list[str]) -> Action:
+    """What a path below /api/v1 or /apis/group/version asks for, whether or not that is served."""
     group, rest = ("", segments[2:]) if segments[0] == "api" else (segments[1], segments[3:])
     version = segments[1] if segments[0] == "api" else segments[2]
     verb = _VERB_OF_METHOD.get(request.method, "")
@@ -150,7 +150,7 @@ def action_of(request: Request, segments: list[str]) -> Action | None:
             rest = rest[2:]
     resource, name, subresource = (*rest, "", "", "")[:3]
     if not resource:
-        return None
+        return Action(request.method.lower(), path=request.path)
     if request.method in ("GET", "HEAD"):
         verb = "watch" if watching else "get" if name else "list"
     elif request.method == "DELETE":

@@ -23,6 +23,8 @@ class RuleSource(Protocol):
     """What a user may do in a namespace, as rules."""
 
     def rules_for(self, user: User, namespace: str) -> list[Rule]: ...
+    def unknown_for(self, user: User) -> str:
+        """Why these may not be all; empty if they are."""
 
 
 class Reviews:
@@ -90,15 +92,15 @@ class Reviews:
             raise errors.BadRequest("no namespace on request")
         rules = self._rules.rules_for(call.user, namespace)
         shown = [rule.on_the_wire for rule in rules]
-        return self._answered(
-            call,
-            asked | {"spec": {}},
-            {
-                "resourceRules": [rule for rule in shown if "nonResourceURLs" not in rule],
-                "nonResourceRules": [rule for rule in shown if "nonResourceURLs" in rule],
-                "incomplete": False,
-            },
-        )
+        unknown = self._rules.unknown_for(call.user)
+        status: Object = {
+            "resourceRules": [rule for rule in shown if "nonResourceURLs" not in rule],
+            "nonResourceRules": [rule for rule in shown if "nonResourceURLs" in rule],
+            "incomplete": bool(unknown),
+        }
+        if unknown:
+            status["evaluationError"] = unknown
+        return self._answered(call, asked | {"spec": {}}, status)
 
     async def _whose_token(self, call: Call, asked: Object) -> Object:
         spec = asked.get("spec") or {}
