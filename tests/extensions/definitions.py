@@ -67,7 +67,8 @@ class Cluster(InProcess):
             obj: Object = (await self.get(f"{DEFINITIONS}/{name}")).json
             return obj if is_reached(obj.get("status") or {}) else None
 
-        return await reached(seen)
+        found: Object = await reached(seen)
+        return found
 
     async def gone(self, target: str) -> None:
         async def seen() -> Reply | None:

@@ -42,6 +42,10 @@ class CustomResources:
         self._names.update(dict.fromkeys(shelf.entries))
         fanout.on_change(DEFINITIONS, self._changed)
 
+    def give_up_after(self, seconds: float) -> None:
+        """How long a conversion webhook may take."""
+        self._calls.seconds = seconds
+
     async def run(self, client: Client) -> None:
         """Write what becomes of definitions into their statuses, until cancelled."""
         self._lifecycle = DefinitionLifecycle(client, self.kinds, clock=self._clock)

@@ -53,7 +53,8 @@ class WebhookCalls:
 
     def __init__(self, services: ServiceAddresses | None = None, *, seconds: float = TIMEOUT_SECONDS) -> None:
         self._services = services or NoServices()
-        self._seconds = seconds
+        self.seconds = seconds
+        """How long an answer may take."""
         self._session: aiohttp.ClientSession | None = None
 
     async def post(self, endpoint: Endpoint, review: Object) -> Any:
@@ -65,7 +66,7 @@ class WebhookCalls:
             shown = f"[{address}]" if ":" in address else address
             url, host = f"https://{shown}:{at}{endpoint.path}", f"{name}.{namespace}.svc"
         if self._session is None or self._session.closed:
-            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self._seconds))
+            self._session = aiohttp.ClientSession()
         headers = {"content-type": "application/json", "accept": "application/json"}
         if host:
             headers["host"] = host
@@ -77,13 +78,14 @@ class WebhookCalls:
                 ssl=endpoint.tls,
                 server_hostname=host or None,
                 allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=self.seconds),
             ) as answer:
                 body = await answer.content.read(_LARGEST_ANSWER)
                 if answer.status != 200:
                     raise ValueError(f"the server answered {answer.status}: {body[:200].decode(errors='replace')}")
                 return orjson.loads(body)
         except TimeoutError:
-            raise TimeoutError(f"Post {url}: no answer within {self._seconds:g} seconds") from None
+            raise TimeoutError(f"Post {url}: no answer within {self.seconds:g} seconds") from None
         except (aiohttp.ClientError, ssl.SSLError) as problem:
             raise OSError(f"Post {url}: {problem}") from None
 
