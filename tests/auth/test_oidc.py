@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -93,6 +94,13 @@ async def test_keys_are_fetched_once_and_again_when_they_change(idp: Idp) -> Non
         await user_of(tokens, idp.token())
     idp.clock.moment += timedelta(seconds=10)
     assert await user_of(tokens, idp.token()) is not None
+
+
+async def test_those_who_come_together_wait_for_the_same_keys(idp: Idp) -> None:
+    tokens = idp.tokens()
+    users = await asyncio.gather(*(user_of(tokens, idp.token(sub=f"user-{number}")) for number in range(5)))
+    assert all(user is not None for user in users)
+    assert [path for path, _ in idp.server.asked] == ["/.well-known/openid-configuration", "/keys"]
 
 
 async def test_an_email_must_be_verified(idp: Idp) -> None:

@@ -53,6 +53,7 @@ def test_a_bootstrap_token_stands_for_a_bootstrapper() -> None:
     [
         pytest.param(bootstrap_secret(type_="Opaque"), id="another type"),
         pytest.param(bootstrap_secret(token_secret="0123456789abcdee"), id="another secret"),
+        pytest.param(bootstrap_secret(token_secret="zwölfzwölfzwölfz"), id="a secret of other letters"),
         pytest.param(bootstrap_secret(token_id="abcdee"), id="another id"),
         pytest.param(bootstrap_secret(usage_bootstrap_authentication="false"), id="not for authentication"),
         pytest.param(bootstrap_secret(expiration="2026-01-02T03:04:05Z"), id="expired"),

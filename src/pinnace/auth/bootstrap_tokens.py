@@ -34,7 +34,7 @@ class BootstrapTokens:
         secret = self._secrets.get(f"{NAMESPACE}/bootstrap-token-{name}")
         if secret is None or secret.get("type") != TYPE or secret["metadata"].get("deletionTimestamp"):
             return None
-        if not hmac.compare_digest(_value(secret, "token-secret"), secret_part):
+        if not hmac.compare_digest(_value(secret, "token-secret").encode(), secret_part.encode()):
             return None
         if _value(secret, "token-id") != name or _value(secret, "usage-bootstrap-authentication") != "true":
             return None

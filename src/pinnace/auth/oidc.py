@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -59,6 +60,7 @@ class OidcTokens:
         )
         self._keys: dict[str, jwt.PublicKey] = {}
         self._fetched: datetime | None = None
+        self._fetching: asyncio.Task[None] | None = None
 
     def find(self, token: str, audiences: Sequence[str] = ()) -> Bearer | Awaitable[Bearer | None] | None:
         parsed = jwt.read(token)
@@ -70,13 +72,20 @@ class OidcTokens:
 
     async def _with_newest_keys(self, parsed: jwt.Token) -> Bearer:
         now = self._clock.now()
-        if self._fetched is None or now - self._fetched >= FETCH_AGAIN_AFTER:
+        if self._fetching is None and (self._fetched is None or now - self._fetched >= FETCH_AGAIN_AFTER):
             self._fetched = now
-            try:
-                self._keys = await self._fetch()
-            except RemoteError as problem:
-                log.warning("the keys of %s could not be fetched: %s", self._provider.issuer_url, problem)
+            self._fetching = asyncio.get_running_loop().create_task(self._renew())
+        if self._fetching is not None:
+            await asyncio.shield(self._fetching)  # All who wait wait for the same answer; one who leaves ends nothing.
         return self._bearer(parsed)
+
+    async def _renew(self) -> None:
+        try:
+            self._keys = await self._fetch()
+        except RemoteError as problem:
+            log.warning("the keys of %s could not be fetched: %s", self._provider.issuer_url, problem)
+        finally:
+            self._fetching = None
 
     async def _fetch(self) -> dict[str, jwt.PublicKey]:
         found = await self._remote.get()

@@ -35,7 +35,7 @@ class Remote:
 
     url: str
     tls: ssl.SSLContext | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # May hold a token.
     timeout: float = TIMEOUT_SECONDS
 
     async def get(self) -> Any:
