@@ -1,0 +1,49 @@
+"""A new edition of a definition that breaks objects or clients is answered with warnings, or refused where asked."""
+
+from __future__ import annotations
+
+import pytest
+from tests.extensions.definitions import DEFINITIONS, NUMBER, TEXT, Cluster, Object, boats, shape, version
+
+TARGET = f"{DEFINITIONS}/boats.example.com"
+STRICT = {"annotations": {"pinnace.dev/compatibility": "strict"}}
+
+BREAKS: list[tuple[Object, Object, str]] = [
+    (shape(size=NUMBER, name=TEXT), shape(size=NUMBER), "v1 spec.name: is removed"),
+    (shape(size=NUMBER), shape(size=TEXT), "v1 spec.size: its type was integer and is string"),
+    (shape(kind={**TEXT, "enum": ["a", "b"]}), shape(kind={**TEXT, "enum": ["a"]}), "spec.kind: may no longer be b"),
+    (shape(size=NUMBER), shape(size={**NUMBER, "maximum": 3}), "v1 spec.size: its maximum is now 3"),
+    (shape(name=TEXT), shape(name={**TEXT, "pattern": "^a"}), "v1 spec.name: its pattern is now ^a"),
+]
+
+
+async def rewrite(cluster: Cluster, schema: Object) -> tuple[int, str]:
+    present = (await cluster.get(TARGET)).json
+    present["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema
+    reply = await cluster.put(TARGET, present)
+    return reply.status, " ".join(reply.header("warning")) + reply.message
+
+
+@pytest.mark.parametrize(("before", "after", "told"), BREAKS, ids=["removed", "type", "enum", "maximum", "pattern"])
+async def test_what_breaks_is_told(cluster: Cluster, before: Object, after: Object, told: str) -> None:
+    await cluster.define(boats(version(schema=before)))
+    status, text = await rewrite(cluster, after)
+    assert status == 200
+    assert told in text
+
+
+@pytest.mark.parametrize(("before", "after", "told"), BREAKS, ids=["removed", "type", "enum", "maximum", "pattern"])
+async def test_what_breaks_is_refused_where_the_definition_asks(
+    cluster: Cluster, before: Object, after: Object, told: str
+) -> None:
+    await cluster.define(boats(version(schema=before), metadata=STRICT))
+    status, text = await rewrite(cluster, after)
+    assert status == 422
+    assert told in text
+
+
+async def test_what_only_widens_is_not_told(cluster: Cluster) -> None:
+    narrow = shape(size={**NUMBER, "maximum": 3}, kind={**TEXT, "enum": ["a"]})
+    await cluster.define(boats(version(schema=narrow), metadata=STRICT))
+    status, text = await rewrite(cluster, shape(size={"type": "number"}, kind=TEXT, name=TEXT))
+    assert (status, text) == (200, "")
