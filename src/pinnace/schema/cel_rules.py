@@ -348,15 +348,15 @@ def _failure(error: CelError, rule: Rule) -> str:
 
 
 def _fault(rule: Rule, schema: Schema, path: str, value: Any, message: str) -> Fault:
+    is_whole = schema.type in ("object", "array")  # Which are not repeated in a message.
     match rule.raw.get("reason"):
         case "FieldValueForbidden":
             return faults.forbidden(path, message)
         case "FieldValueRequired":
             return faults.required(path, message)
         case "FieldValueDuplicate":
-            return faults.duplicate(path, value)
-    if schema.type in ("object", "array"):
-        # Whole objects are not repeated in a message.
+            return Fault(path, "FieldValueDuplicate", "Duplicate value") if is_whole else faults.duplicate(path, value)
+    if is_whole:
         return Fault(path, "FieldValueInvalid", f"Invalid value: {message}")
     return faults.invalid(path, value, message)
 
