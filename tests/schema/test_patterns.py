@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import time
+
 import pytest
 
 from pinnace.schema.patterns import PatternError, compile_pattern
@@ -77,3 +80,56 @@ def test_a_pattern_that_go_refuses_is_refused_in_its_words(pattern: str, why: st
     with pytest.raises(PatternError) as refused:
         compile_pattern(pattern)
     assert str(refused.value) == f"error parsing regexp: {why}"
+
+
+HOSTILE = [
+    ("^(a+)+$", "a" * 5_000 + "!", False),
+    ("^(a+)+$", "a" * 5_000, True),
+    ("^(a|a)*$", "a" * 5_000 + "!", False),
+    ("^(a|aa)+$", "a" * 5_000 + "!", False),
+    ("(.*)*x", "a" * 5_000, False),
+    ("^a*a*a*a*a*b$", "a" * 5_000, False),
+    ("(a?){50}a{50}", "a" * 50, True),
+    ("a+b", "a" * 200_000, False),
+    ("^" + "(a|a)" * 40 + "$", "a" * 40 + "!", False),
+    ("^" + "a?" * 40 + "a" * 40 + "$", "a" * 39, False),
+]
+
+
+@pytest.mark.parametrize(("pattern", "text", "is_found"), HOSTILE)
+def test_no_pattern_takes_longer_than_its_text_is_long(pattern: str, text: str, is_found: bool) -> None:
+    compiled = compile_pattern(pattern)
+    started = time.process_time()
+    assert bool(compiled.search(text)) is is_found
+    assert time.process_time() - started < 0.5
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["^[a-z]+$", "^[a-z]([-a-z0-9]*[a-z0-9])?$", "^(Always|Never)$", r"^\d{4}-\d{2}$", "https?://", "^v[0-9]+$"],
+)
+def test_a_pattern_that_cannot_get_lost_stays_on_the_quicker_engine(pattern: str) -> None:
+    assert isinstance(compile_pattern(pattern), re.Pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "found"),
+    [
+        ("(a|b)+", "ab-ba", ["ab", "ba"]),
+        ("(é|x)*", "ééaé", ["éé", "é"]),
+        ("(x*)*", "é😀", ["", "", ""]),
+        ("(?i)(ä+)+", "ÄäbÄ", ["Ää", "Ä"]),
+    ],
+)
+def test_all_matches_are_found_one_by_one(pattern: str, text: str, found: list[str]) -> None:
+    assert [match.group() for match in compile_pattern(pattern).finditer(text)] == found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [("((a{100}){100}){100}", "invalid repeat count: `{100}`")],
+)
+def test_repeats_of_repeats_are_bounded_as_in_go(pattern: str, why: str) -> None:
+    with pytest.raises(PatternError) as refused:
+        compile_pattern(pattern)
+    assert why in str(refused.value)

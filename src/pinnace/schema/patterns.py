@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import unicodedata
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 MOST_REPEATS = 1000
 _LAST = 0x10FFFF
@@ -47,13 +49,116 @@ class PatternError(ValueError):
         super().__init__(f"error parsing regexp: {why}: `{where}`")
 
 
+class Found(Protocol):
+    """A place in a text where a pattern matched."""
+
+    def group(self) -> str | Any:
+        """The text of that place."""
+
+
+class Pattern(Protocol):
+    """A compiled pattern. Its time is bounded by the length of the text, whatever the pattern."""
+
+    def search(self, text: str, /) -> Found | None:
+        """The first match anywhere in the text."""
+
+    def finditer(self, text: str, /) -> Iterator[Found]:
+        """All matches that do not overlap, from left to right."""
+
+
 @lru_cache(maxsize=4096)
-def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """A Python pattern that finds what Go's regexp would find. Raises PatternError."""
+def compile_pattern(pattern: str) -> Pattern:
+    """A pattern that finds what Go's regexp would find. Raises PatternError.
+
+    Python's own engine backtracks, and `^(a+)+$` makes it hang: it gets only what it cannot get lost in.
+    """
+    translated = _Translation(pattern).text()
+    if not _cannot_backtrack_far(pattern):
+        return _LinearPattern(pattern)
     try:
-        return re.compile(_Translation(pattern).text())
+        return re.compile(translated)
     except re.error as fault:
         raise PatternError(f"unsupported here: {fault}", pattern) from None
+
+
+_PIECE = re.compile(
+    r"""
+    (?P<atom> \\[dwsDWS.\-/+*?()\[\]{}|^$]          # one character, escaped
+            | \[\^?(?:[^\\\[\]]|\\[dwsDWS.\-/+])+\]   # one of several characters
+            | [^\\()\[\]{}*+?|^$] )                 # one character, itself
+      (?: (?P<loop> [*+] | \{\d{1,2},\d{0,2}\} ) | \{\d{1,2}\} )?
+    | (?P<open> \( (?:\?:)? (?!\?) ) | (?P<close> \) ) | (?P<choice> [|?] ) | (?P<place> [\^$] )
+    """,
+    re.VERBOSE,
+)
+_MOST_CHOICES = 6
+
+
+def _cannot_backtrack_far(pattern: str) -> bool:
+    """Whether backtracking is linear in the text: one start and one loop over single characters, or no loop at all.
+
+    Up to 2**_MOST_CHOICES ways through the rest are a constant. Whatever is not understood here is said to be bad.
+    """
+    at = depth = loops = choices = splits = 0
+    while at < len(pattern):
+        piece = _PIECE.match(pattern, at)
+        if piece is None:
+            return False
+        at = piece.end()
+        depth += (piece["open"] is not None) - (piece["close"] is not None)
+        loops += piece["loop"] is not None
+        choices += piece["choice"] is not None
+        splits += piece["choice"] == "|" and depth == 0
+    return choices <= _MOST_CHOICES and (loops == 0 or (loops == 1 and pattern[0] == "^" and splits == 0))
+
+
+_MOST_MEMORY = 64 << 20
+"""Go has no such limit of its own, but its syntax limits a program to about this."""
+_REPEAT_SIZE = "invalid repetition size: "
+
+
+class _LinearPattern:
+    """A pattern on RE2, from which Go's engine descends: several times slower on short texts, and never lost."""
+
+    def __init__(self, pattern: str) -> None:
+        re2: Any = importlib.import_module("re2")  # Most patterns do not need it, and a cluster starts faster.
+        options = re2.Options()
+        options.log_errors = False
+        options.never_capture = True
+        options.max_mem = _MOST_MEMORY
+        try:
+            self._bytes = re2.compile(pattern.encode("utf-8", "replace"), options)
+        except re2.error as fault:
+            why = fault.args[0].decode() if isinstance(fault.args[0], bytes) else str(fault)
+            if why.startswith(_REPEAT_SIZE):
+                raise PatternError("invalid repeat count", why.removeprefix(_REPEAT_SIZE)) from None
+            if "too large" in why:
+                raise PatternError("expression too large", pattern) from None
+            raise PatternError(f"unsupported here: {why}", pattern) from None
+
+    def search(self, text: str, /) -> Found | None:
+        found = self._bytes.search(text.encode("utf-8", "replace"))
+        return None if found is None else _FoundBytes(found)
+
+    def finditer(self, text: str, /) -> Iterator[Found]:
+        data, last_end = text.encode("utf-8", "replace"), -1
+        for found in self._bytes.finditer(data):
+            start, end = found.span()
+            if start == end and (start == last_end or (start < len(data) and data[start] & 0xC0 == 0x80)):
+                continue  # Nothing right after a match, or inside a character, is no match to Go.
+            last_end = end
+            yield _FoundBytes(found)
+
+
+class _FoundBytes:
+    __slots__ = ("_found",)
+
+    def __init__(self, found: Any) -> None:
+        self._found = found
+
+    def group(self) -> str:
+        text: str = self._found.group().decode("utf-8", "replace")
+        return text
 
 
 class _Flags(NamedTuple):
