@@ -1,0 +1,65 @@
+"""The built-in controllers of a cluster: one manager, one watch per kind, each controller as its own user."""
+
+from __future__ import annotations
+
+import json
+from typing import Protocol
+
+from pinnace.auth.certificates import FRONT_PROXY, CertificateFiles
+from pinnace.auth.users import MASTERS, User, service_account_groups, service_account_name
+from pinnace.client.client import Client
+from pinnace.cluster.in_process import in_process_client
+from pinnace.controllers.extension_authentication import ExtensionAuthentication
+from pinnace.controllers.garbage import GarbageCollector
+from pinnace.controllers.monitors import Monitors
+from pinnace.controllers.namespaces import NamespaceController
+from pinnace.controllers.root_ca import RootCaPublisher
+from pinnace.controllers.service_accounts import ServiceAccounts
+from pinnace.model.clock import AlarmClock
+from pinnace.reconcile.manager import Manager
+from pinnace.server.local import LocalApi
+
+NAME = "kube-controller-manager"
+_SYSTEM = "kube-system"
+
+
+class Plane(Protocol):
+    """A control plane that can be called as any user."""
+
+    def local(self, user: User) -> LocalApi: ...
+
+
+def controllers_of(plane: Plane, files: CertificateFiles | None, *, clock: AlarmClock | None = None) -> Manager:
+    """All built-in controllers, ready to run. Without certificate files nothing is published about them."""
+
+    def client_of(user: User) -> Client:
+        return in_process_client(plane.local(user), clock=clock, field_manager=NAME)
+
+    manager = Manager(client_of(User(f"system:{NAME}", (MASTERS,))), name=NAME)
+
+    def acting_as(controller: str) -> Client:
+        """Webhooks and audit see who it was, by the name that this controller has in every cluster."""
+        user = User(service_account_name(_SYSTEM, controller), service_account_groups(_SYSTEM))
+        return client_of(user).telling(manager.informers.note_write)
+
+    monitors = Monitors(manager)
+    GarbageCollector(manager, acting_as("generic-garbage-collector"), monitors)
+    NamespaceController(manager, acting_as("namespace-controller"), monitors)
+    ServiceAccounts(manager, acting_as("service-account-controller"))
+    if files is not None:
+        ca = files.ca.certificate.read_text()
+        RootCaPublisher(manager, acting_as("root-ca-cert-publisher"), ca=ca)
+        ExtensionAuthentication(manager, manager.client, entries=_trust(files, client_ca=ca))
+    return manager
+
+
+def _trust(files: CertificateFiles, *, client_ca: str) -> dict[str, str]:
+    return {
+        "client-ca-file": client_ca,
+        "requestheader-client-ca-file": files.front_proxy_ca.certificate.read_text(),
+        "requestheader-allowed-names": json.dumps([FRONT_PROXY]),
+        "requestheader-username-headers": json.dumps(["X-Remote-User"]),
+        "requestheader-uid-headers": json.dumps(["X-Remote-Uid"]),
+        "requestheader-group-headers": json.dumps(["X-Remote-Group"]),
+        "requestheader-extra-headers-prefix": json.dumps(["X-Remote-Extra-"]),
+    }

@@ -1,0 +1,19 @@
+"""Making what every namespace has, while namespaces come and go."""
+
+from __future__ import annotations
+
+from pinnace.client.client import Client
+from pinnace.model import errors
+from pinnace.model.objects import Object
+
+
+async def create_unless_leaving(client: Client, obj: Object) -> None:
+    """Make an object, unless it is there, or its namespace is gone or on its way."""
+    try:
+        await client.create(obj)
+    except (errors.AlreadyExists, errors.NotFound):
+        return
+    except errors.Forbidden as refusal:
+        causes = refusal.details.get("causes") or ()
+        if not any(cause.get("reason") == "NamespaceTerminating" for cause in causes):
+            raise

@@ -1,0 +1,231 @@
+"""Who belongs to whom, across all kinds. Pure bookkeeping: it says which objects are worth a look, and decides nothing.
+
+A node stands for an object that has been seen, or for an owner that somebody names and nobody has seen yet. Such a
+virtual owner may be anything: a kind that is not followed, a mistake, or an object whose event is still on its way.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from pinnace.model.objects import Key, Kind
+
+FOREGROUND = "foregroundDeletion"
+ORPHAN = "orphan"
+REMEMBERED_ABSENT = 4096
+
+
+class Owner(NamedTuple):
+    """What an object says of one of its owners."""
+
+    kind: Kind
+    name: str
+    uid: str
+    blocks: bool
+    """The owner is to wait for this object when it is deleted in the foreground."""
+
+
+class Place(NamedTuple):
+    """Where an object is, and which one it is of all that have ever been there."""
+
+    kind: Kind
+    key: Key
+    uid: str
+
+    def __str__(self) -> str:
+        kind, key = self.kind, self.key
+        return f"[{kind.api_version}/{kind.name}, namespace: {key.namespace}, name: {key.name}, uid: {self.uid}]"
+
+
+class Node:
+    __slots__ = ("dependents", "finalizer", "is_deleted", "is_seen", "owners", "place")
+
+    def __init__(self, place: Place, *, is_seen: bool) -> None:
+        self.place = place
+        self.is_seen = is_seen
+        self.owners: tuple[Owner, ...] = ()
+        self.dependents: dict[str, Node] | None = None
+        self.is_deleted = False
+        """It has been asked to go."""
+        self.finalizer = ""
+        """What is to become of its dependents first: ORPHAN or FOREGROUND, once it is deleted."""
+
+    def blocking(self) -> list[Node]:
+        """The dependents without whose end it does not go."""
+        uid = self.place.uid
+        return [
+            dependent
+            for dependent in (self.dependents or {}).values()
+            if any(owner.uid == uid and owner.blocks for owner in dependent.owners)
+        ]
+
+
+def is_at(owner: Owner, namespace: str, place: Place) -> bool:
+    """Whether a reference from an object in `namespace` leads here: owners are in its namespace, or in none."""
+    if (owner.uid, owner.name, owner.kind) != (place.uid, place.key.name, place.kind):
+        return False
+    return place.key.namespace in ("", namespace)
+
+
+class OwnerGraph:
+    """`look` is told the uid of each object whose fate may have changed, `misplaced` of owners in other namespaces."""
+
+    def __init__(self, *, look: Callable[[str], None], misplaced: Callable[[Node, Owner], None]) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._look = look
+        self._misplaced = misplaced
+        self._absent: OrderedDict[Place, None] = OrderedDict()
+
+    def get(self, uid: str) -> Node | None:
+        return self._nodes.get(uid)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._nodes.values())
+
+    # What is seen
+
+    def see(self, place: Place, owners: tuple[Owner, ...], *, is_deleted: bool, finalizers: Iterable[str]) -> None:
+        """An object is there, like this."""
+        node = self._nodes.get(place.uid)
+        if node is None:
+            node = self._nodes[place.uid] = Node(place, is_seen=True)
+        elif not node.is_seen or node.place != place:
+            self._recognize(node, place)
+        if owners != node.owners:
+            self._change_owners(node, owners)
+        if not is_deleted:
+            return
+        node.is_deleted = True
+        finalizer = next((name for name in finalizers if name in (ORPHAN, FOREGROUND)), "")
+        if finalizer == node.finalizer:
+            return
+        node.finalizer = finalizer
+        if finalizer == FOREGROUND:
+            for uid in node.dependents or ():
+                self._look(uid)
+        if finalizer:
+            self._look(place.uid)
+
+    def is_gone(self, place: Place) -> None:
+        """An object that was there is not any more, and never will be again."""
+        node = self._nodes.pop(place.uid, None)
+        if node is None:
+            return
+        self._leave_owners(node, node.owners)
+        for owner in node.owners:
+            above = self._nodes.get(owner.uid)
+            if above is not None and above.finalizer == FOREGROUND:
+                self._look(owner.uid)
+        if node.dependents:
+            self._note_absent(place)
+            for uid in node.dependents:
+                self._look(uid)
+
+    def is_out_of_sight(self, uid: str) -> None:
+        """Its kind is not served any more, so that nothing can be said of it. Somebody may find out what it was."""
+        node = self._nodes.get(uid)
+        if node is None:
+            return
+        node.is_seen = False
+        if node.dependents:
+            self._look(uid)
+        else:
+            del self._nodes[uid]
+            self._leave_owners(node, node.owners)
+
+    # What is found out
+
+    def is_absent(self, place: Place) -> None:
+        """The server says that nothing with this uid is at this place."""
+        self._note_absent(place)
+        node = self._nodes.get(place.uid)
+        if node is None:
+            return
+        others = []
+        for uid, dependent in (node.dependents or {}).items():
+            for owner in dependent.owners:
+                if owner.uid != place.uid:
+                    continue
+                elsewhere = Place(owner.kind, Key(dependent.place.key.namespace, owner.name), owner.uid)
+                if is_at(owner, dependent.place.key.namespace, place):
+                    self._look(uid)
+                elif not self.is_known_absent(elsewhere):
+                    others.append(elsewhere)
+        if node.is_seen:
+            return  # It is, but elsewhere: those who look for it here have no owner.
+        if others:
+            node.place = min(others)  # Some dependents say that it is somewhere else: look there, too.
+            self._look(place.uid)
+        else:
+            del self._nodes[place.uid]
+            self._leave_owners(node, node.owners)
+
+    def is_known_absent(self, place: Place) -> bool:
+        """Whether it was found out before that nothing with this uid is there, or in no namespace at all."""
+        return place in self._absent or Place(place.kind, Key("", place.key.name), place.uid) in self._absent
+
+    def _note_absent(self, place: Place) -> None:
+        self._absent[place] = None
+        self._absent.move_to_end(place)
+        if len(self._absent) > REMEMBERED_ABSENT:
+            self._absent.popitem(last=False)
+
+    # Edges
+
+    def _recognize(self, node: Node, place: Place) -> None:
+        """An owner that others have named is seen at last: those who named it wrongly have another look coming."""
+        node.place = place
+        node.is_seen = True
+        for dependent in (node.dependents or {}).values():
+            self._check(dependent, node)
+
+    def _check(self, dependent: Node, owner_node: Node) -> bool:
+        """Whether a dependent means the owner that is there."""
+        place, namespace = owner_node.place, dependent.place.key.namespace
+        wrong = [owner for owner in dependent.owners if owner.uid == place.uid and not is_at(owner, namespace, place)]
+        if wrong and owner_node.is_seen and place.key.namespace not in ("", namespace):
+            self._misplaced(dependent, wrong[0])
+        if wrong:
+            self._look(dependent.place.uid)
+        return not wrong
+
+    def _change_owners(self, node: Node, owners: tuple[Owner, ...]) -> None:
+        before, node.owners = node.owners, owners
+        now = {owner.uid: owner for owner in owners}
+        for owner in before:
+            kept = now.get(owner.uid)
+            if owner.blocks and (kept is None or not kept.blocks):
+                self._look(owner.uid)
+        self._leave_owners(node, [owner for owner in before if owner.uid not in now])
+        fresh = [owner for owner in owners if owner not in before]
+        for owner in fresh:
+            above = self._nodes.get(owner.uid)
+            if above is None:
+                guess = Place(owner.kind, Key(node.place.key.namespace, owner.name), owner.uid)
+                above = self._nodes[owner.uid] = Node(guess, is_seen=False)
+                self._look(owner.uid)
+            if above.dependents is None:
+                above.dependents = {}
+            above.dependents[node.place.uid] = node
+        for owner in fresh:
+            above = self._nodes[owner.uid]
+            if above.finalizer == FOREGROUND:
+                self._look(node.place.uid)  # It comes late, but it has to go as well.
+            if not self._check(node, above):
+                break
+
+    def _leave_owners(self, node: Node, owners: Iterable[Owner]) -> None:
+        for owner in owners:
+            above = self._nodes.get(owner.uid)
+            if above is None or above.dependents is None:
+                continue
+            above.dependents.pop(node.place.uid, None)
+            if not above.dependents:
+                above.dependents = None
+                if not above.is_seen:
+                    del self._nodes[owner.uid]

@@ -1,0 +1,57 @@
+"""Publishes the cluster's certificate authority in every namespace, so that whoever runs there can trust the API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pinnace.client.client import Client
+from pinnace.controllers.namespace_content import create_unless_leaving
+from pinnace.model.objects import Key, Object
+from pinnace.reconcile.controller import Controller
+from pinnace.reconcile.manager import Manager
+
+NAME = "kube-root-ca.crt"
+_DESCRIPTION = "kubernetes.io/description"
+_TEXT = (
+    "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the "
+    "internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes "
+    "clusters."
+)
+_CONFIG_MAP = "v1/ConfigMap"
+_NAMESPACE = "v1/Namespace"
+
+
+class RootCaPublisher:
+    """Keeps one ConfigMap per namespace as it should be. Only metadata is followed; content is read when it changes."""
+
+    def __init__(self, manager: Manager, client: Client, *, ca: str) -> None:
+        """`ca` is in PEM."""
+        self._client = client
+        self._ca = ca
+        self._namespaces = manager.cache(_NAMESPACE, metadata_only=True)
+        self.controller = Controller("root-ca-certificate-publisher", self._reconcile)
+        self.controller.for_(_NAMESPACE, metadata_only=True)
+        self.controller.watches(_CONFIG_MAP, _namespace_of_ours, metadata_only=True)
+        manager.add(self.controller)
+
+    async def _reconcile(self, key: Key) -> None:
+        namespace = self._namespaces.get(key)
+        if namespace is None or "deletionTimestamp" in namespace["metadata"]:
+            return
+        present = await self._client.get_or_none(_CONFIG_MAP, NAME, namespace=key.name)
+        if present is None:
+            metadata = {"name": NAME, "namespace": key.name, "annotations": {_DESCRIPTION: _TEXT}}
+            made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"ca.crt": self._ca}}
+            await create_unless_leaving(self._client, made)
+            return
+        annotations = present["metadata"].setdefault("annotations", {})
+        if present.get("data") == {"ca.crt": self._ca} and annotations.get(_DESCRIPTION):
+            return
+        annotations[_DESCRIPTION] = _TEXT
+        present["data"] = {"ca.crt": self._ca}
+        await self._client.update(present)
+
+
+def _namespace_of_ours(config_map: Object) -> Iterable[Key]:
+    metadata = config_map["metadata"]
+    return (Key("", metadata["namespace"]),) if metadata["name"] == NAME else ()
