@@ -255,3 +255,13 @@ async def test_what_the_schema_forbids_the_server_refuses(cluster: Cluster) -> N
         await cluster.client.create(website(gitRepo="ftp://example.com"))
     with pytest.raises(errors.Invalid, match=r"spec\.replicas"):
         await cluster.client.create(website(replicas=101))
+
+
+async def test_what_belongs_to_an_object_goes_when_it_goes(cluster: Cluster) -> None:
+    await cluster.run(website_operator())
+    await cluster.client.create(website())
+    await cluster.settle()
+    await cluster.client.delete(WEBSITE, "blog")
+    await cluster.settle()
+    assert await cluster.client.list(DEPLOYMENT) == []
+    assert await cluster.client.get_or_none("v1/Service", "blog") is None

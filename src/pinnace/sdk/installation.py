@@ -24,9 +24,16 @@ class NotEstablished(Exception):
     """The server does not serve a definition. The message says why, as far as the server does."""
 
 
-async def install_definitions(client: Client, operator: Operator, reached: Object | None) -> None:
-    """Make the server serve the operator's kinds. `reached` is the clientConfig of its webhooks."""
+async def install_definitions(
+    client: Client, operator: Operator, reached: Object | None, *, only_converted: bool = False
+) -> None:
+    """Make the server serve the operator's kinds. `reached` is the clientConfig of its webhooks.
+
+    With `only_converted` those that need no converter are left alone: somebody else has installed them.
+    """
     for definition in operator.crds(conversion=conversion_by(reached) if reached is not None else None):
+        if only_converted and "conversion" not in definition["spec"]:
+            continue
         await client.apply(definition, field_manager=operator.name, force=True)
         await established(client, definition["metadata"]["name"])
 
@@ -98,6 +105,14 @@ def webhook_configurations(operator: Operator, reached: Object) -> list[Object]:
                 }
             )
     return found
+
+
+def service_reference(service: str) -> Object:
+    """How a clientConfig names a Service that is written as namespace/name."""
+    namespace, slash, name = service.partition("/")
+    if not slash or not namespace or not name:
+        raise ValueError(f"{service!r} does not name a Service; write namespace/name")
+    return {"namespace": namespace, "name": name, "port": 443}
 
 
 def _with_path(reached: Object, path: str) -> Object:

@@ -313,11 +313,23 @@ class Operator:
         leader_election: bool = False,
         webhook_host: str = "127.0.0.1",
         webhook_port: int = 0,
+        webhook_service: str = "",
         metrics_port: int | None = None,
     ) -> None:
-        """Work until cancelled. With `install` the CRDs and webhook configurations are put into the cluster first."""
-        options = {"install": install, "leader_election": leader_election, "metrics_port": metrics_port}
-        async with self.running(client, webhook_host=webhook_host, webhook_port=webhook_port, **options):
+        """Work until cancelled. With `install` the CRDs and webhook configurations are put into the cluster first.
+
+        The server must reach `webhook_host`; within a cluster that is the Service named by `webhook_service`, as
+        namespace/name. `metrics_port` serves /metrics, /healthz and /readyz.
+        """
+        async with self.running(
+            client,
+            install=install,
+            leader_election=leader_election,
+            webhook_host=webhook_host,
+            webhook_port=webhook_port,
+            webhook_service=webhook_service,
+            metrics_port=metrics_port,
+        ):
             await asyncio.get_running_loop().create_future()
 
     @asynccontextmanager

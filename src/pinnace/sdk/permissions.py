@@ -25,9 +25,12 @@ class Permission:
     group: str
     resource: str
     verbs: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    """Only these objects; all if empty."""
 
     def on_the_wire(self) -> Object:
-        return {"apiGroups": [self.group], "resources": [self.resource], "verbs": list(self.verbs)}
+        rule: Object = {"apiGroups": [self.group], "resources": [self.resource], "verbs": list(self.verbs)}
+        return {**rule, "resourceNames": list(self.names)} if self.names else rule
 
     def __str__(self) -> str:
         verbs = ", ".join(f'"{verb}"' for verb in self.verbs)

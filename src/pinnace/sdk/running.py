@@ -42,19 +42,26 @@ async def running(
     leader_election: bool = False,
     webhook_host: str = "127.0.0.1",
     webhook_port: int = 0,
+    webhook_service: str = "",
     metrics_port: int | None = None,
 ) -> AsyncIterator[Manager]:
-    """An operator at work, from when its caches are full to a clean stop."""
+    """An operator at work, from when its caches are full to a clean stop.
+
+    `webhook_service` is the Service, as namespace/name, by which the server reaches the webhooks within a cluster;
+    without it they are reached at `webhook_host` itself.
+    """
     async with AsyncExitStack() as stack:
         reached: Object | None = None
         if operator.has_webhooks:
             from pinnace.sdk.webhook_server import webhooks_listening  # noqa: PLC0415 - aiohttp takes long to import
 
-            reached = await stack.enter_async_context(webhooks_listening(operator, webhook_host, webhook_port))
-        if install:
-            await install_definitions(client, operator, reached)
-            if reached is not None:
-                await install_gates(client, operator, reached)
+            reached = await stack.enter_async_context(
+                webhooks_listening(operator, client, host=webhook_host, port=webhook_port, service=webhook_service)
+            )
+        if install or webhook_service:
+            await install_definitions(client, operator, reached, only_converted=not install)
+        if reached is not None and (install or webhook_service):
+            await install_gates(client, operator, reached)
         leader = LeaderElection(client, operator.name) if leader_election else None
         manager = Manager(client, name=operator.name, leader=leader)
         for controller in controllers_of(operator, manager):

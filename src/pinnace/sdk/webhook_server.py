@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING
 import orjson
 from aiohttp import web
 
+from pinnace.client.client import Client
 from pinnace.model.objects import Object
 from pinnace.sdk.certificates import ServerCertificate, new_certificate
+from pinnace.sdk.installation import service_reference
 from pinnace.sdk.reviews import review_admission, review_conversion
+from pinnace.sdk.shared_certificates import shared_certificate
 
 if TYPE_CHECKING:
     from pinnace.sdk.operator import Operator
@@ -30,17 +33,29 @@ Answering = Callable[[Object], Awaitable[Object]]
 
 
 @asynccontextmanager
-async def webhooks_listening(operator: Operator, host: str, port: int) -> AsyncIterator[Object]:
-    """Serve within a block; gives the clientConfig by which a server on this machine reaches it."""
-    certificate = new_certificate([host])
+async def webhooks_listening(
+    operator: Operator, client: Client, *, host: str, port: int, service: str = ""
+) -> AsyncIterator[Object]:
+    """Serve within a block; gives the clientConfig by which the server reaches it.
+
+    That is the address itself, with a certificate made for this run, or a Service (namespace/name), with a
+    certificate that all replicas share.
+    """
+    if service:
+        certificate = await shared_certificate(client, service)
+    else:
+        certificate = new_certificate([host])
     runner = web.AppRunner(application(operator), access_log=None)
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port, ssl_context=tls_context(certificate), shutdown_timeout=2.0)
         await site.start()
-        taken = runner.addresses[0][1]
-        shown = f"[{host}]" if ":" in host else host
-        yield {"url": f"https://{shown}:{taken}", "caBundle": base64.b64encode(certificate.ca).decode()}
+        trust = {"caBundle": base64.b64encode(certificate.ca).decode()}
+        if service:
+            yield {"service": service_reference(service), **trust}
+        else:
+            shown = f"[{host}]" if ":" in host else host
+            yield {"url": f"https://{shown}:{runner.addresses[0][1]}", **trust}
     finally:
         await runner.cleanup()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from pinnace.auth.users import MASTERS, User
 from pinnace.client.client import Client
 from pinnace.cluster import kubeconfig
 from pinnace.cluster.cluster import ControlPlane, Settings, build, give_birth
+from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.in_process import in_process_client
 from pinnace.reconcile.manager import Manager
 from pinnace.sdk.operator import Operator
@@ -49,12 +50,16 @@ class Cluster:
 
     async def run(self, operator: Operator, *, client: Client | None = None, **options: Any) -> Manager:
         """Start an operator; it works until the test ends. Its CRDs are installed when this returns."""
+        return await self.keep(operator.running(client or self.client, **options), name=operator.name)
+
+    async def keep(self, started: AbstractAsyncContextManager[Manager], *, name: str) -> Manager:
+        """Keep a manager running until the test ends."""
         ready: asyncio.Future[Manager] = asyncio.get_running_loop().create_future()
         stop = asyncio.Event()
 
         async def work() -> None:
             try:
-                async with operator.running(client or self.client, **options) as manager:
+                async with started as manager:
                     ready.set_result(manager)
                     await stop.wait()
             except BaseException as problem:
@@ -63,7 +68,7 @@ class Cluster:
                 ready.set_exception(problem)
 
         # A task of its own: a fixture may be taken down by another task than the one that set it up.
-        task = asyncio.create_task(work(), name=f"operator {operator.name}")
+        task = asyncio.create_task(work(), name=name)
         self._stops.append((stop, task))
         async with asyncio.timeout(PATIENCE):
             manager = await ready
@@ -135,6 +140,7 @@ async def running_cluster(*, settings: Settings | None = None) -> AsyncIterator[
     upkeep = asyncio.create_task(plane.custom_resources.run(definer))
     cluster = Cluster(plane, clock, tokens)
     try:
+        await cluster.keep(controllers_of(plane, None, clock=clock).running(), name="controllers")
         yield cluster
     finally:
         await cluster.stop()

@@ -1,0 +1,140 @@
+"""`pinnace init`: a new extension that works and passes its own tests, to be changed into what is wanted."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pinnace import __version__
+
+_NAME = re.compile(r"^[a-z]([a-z0-9-]{0,50}[a-z0-9])?$")
+
+_OPERATOR = '''"""{kind}: what it is, and what happens when somebody makes one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pinnace.sdk import Context, CustomResource, Field, Model, Operator
+
+
+class {kind}Spec(Model):
+    greeting: str = Field(default="hello", max_length=200, description="What to say.")
+
+
+class {kind}Status(Model):
+    config_map: str = ""
+
+
+class {kind}(CustomResource[{kind}Spec, {kind}Status], group="example.com", version="v1", columns=[".spec.greeting"]):
+    """Somebody who greets."""
+
+
+operator = Operator("{name}")
+
+
+@operator.reconcile({kind}, owns=["v1/ConfigMap"])
+async def reconcile(obj: {kind}, ctx: Context) -> None:
+    made = await ctx.apply(config_map_of(obj))
+    obj.status.config_map = made["metadata"]["name"]
+
+
+def config_map_of(obj: {kind}) -> dict[str, Any]:
+    data = {{"greeting": obj.spec.greeting}}
+    return {{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {{"name": f"{{obj.name}}-greeting"}}, "data": data}}
+'''
+
+_TEST = '''"""The operator at work in a cluster of the test's own."""
+
+from __future__ import annotations
+
+from {module} import {kind}, {kind}Spec, operator
+
+from pinnace.sdk import Metadata
+from pinnace.testing.cluster import Cluster
+
+
+async def test_a_greeting_is_kept_in_a_config_map(cluster: Cluster) -> None:
+    await cluster.run(operator)
+    obj = {kind}(metadata=Metadata(name="one"), spec={kind}Spec(greeting="good morning"))
+    await cluster.client.create(obj.to_wire())
+    await cluster.settle()
+    made = await cluster.client.get("v1/ConfigMap", "one-greeting")
+    assert made["data"] == {{"greeting": "good morning"}}
+
+
+async def test_it_goes_with_its_owner(cluster: Cluster) -> None:
+    await cluster.run(operator)
+    await cluster.client.create({kind}(metadata=Metadata(name="one"), spec={kind}Spec()).to_wire())
+    await cluster.settle()
+    await cluster.client.delete("example.com/v1/{kind}", "one")
+    await cluster.settle()
+    assert await cluster.client.get_or_none("v1/ConfigMap", "one-greeting") is None
+'''
+
+_PYPROJECT = """[project]
+name = "{name}"
+version = "0.1.0"
+requires-python = ">=3.11"
+dependencies = ["pinnace>={version}"]
+
+[project.optional-dependencies]
+dev = ["pinnace[testing]"]
+
+[tool.pytest.ini_options]
+asyncio_mode = "auto"
+pythonpath = ["."]
+"""
+
+_README = """# {name}
+
+    pip install -e '.[dev]'
+    pytest                                   # in a cluster of each test's own
+    pinnace run {module}.py --dev            # in a cluster that is gone afterwards
+    pinnace run {module}.py                  # in the cluster that kubectl uses
+    pinnace manifests {module}.py --out deploy
+"""
+
+
+def init(
+    name: Annotated[str, typer.Argument(help="What the extension is called, such as website-controller.")],
+    directory: Annotated[Path | None, typer.Option(help="Where to make it.", show_default="./NAME")] = None,
+) -> None:
+    """Make a new extension project: an operator, its tests, and how to run it."""
+    if not _NAME.match(name):
+        _fail(f"{name!r} cannot be the name of an operator: write small letters, digits and -, beginning with a letter")
+    target = directory or Path(name)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        _fail(f"{target} is there already, and not empty; choose another name or --directory")
+    for file, content in project(name).items():
+        path = target / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    print(f"made {target}; next:")
+    print(f"  cd {target} && pytest && pinnace run {_module(name)}.py --dev")
+
+
+def project(name: str) -> dict[str, str]:
+    """The files of a new project, by path."""
+    module = _module(name)
+    kind = "".join(word.capitalize() for word in name.removesuffix("-controller").removesuffix("-operator").split("-"))
+    words = {"name": name, "module": module, "kind": kind, "version": __version__}
+    return {
+        f"{module}.py": _OPERATOR.format(**words),
+        f"test_{module}.py": _TEST.format(**words),
+        "pyproject.toml": _PYPROJECT.format(**words),
+        "README.md": _README.format(**words),
+    }
+
+
+def _module(name: str) -> str:
+    return name.replace("-", "_")
+
+
+def _fail(message: str) -> None:
+    print(f"pinnace: {message}", file=sys.stderr)
+    raise typer.Exit(1)

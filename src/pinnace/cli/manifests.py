@@ -1,0 +1,62 @@
+"""`pinnace manifests`: everything that a real cluster needs to run an operator."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+
+from pinnace import __version__
+from pinnace.cli.operator_files import NoOperator, file_of, operator_in
+from pinnace.model.objects import Object
+from pinnace.sdk.manifests import Place, definitions, dockerfile, roles, workload
+from pinnace.sdk.schemas import NotStructural
+
+
+def manifests(
+    file: Annotated[str, typer.Argument(help="The operator's file; file.py:name if it has several.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Write files into this directory, with a Dockerfile.", show_default=False)
+    ] = None,
+    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Where the operator is to run.")] = "default",
+    image: Annotated[str, typer.Option(help="The operator's image.", show_default="NAME:latest")] = "",
+    replicas: Annotated[int, typer.Option(help="How many; one works, the others stand by.", min=1)] = 1,
+) -> None:
+    """Print the CRDs, the least permissions, the Deployment and the webhook configurations of an operator."""
+    try:
+        operator = operator_in(file)
+        source = file_of(file)
+        place = Place(
+            namespace=namespace, image=image or f"{operator.name}:latest", file=source.name, replicas=replicas
+        )
+        written = {
+            "crds.yaml": definitions(operator, place),
+            "rbac.yaml": roles(operator, place),
+            "deployment.yaml": workload(operator, place),
+        }
+    except (NoOperator, NotStructural) as problem:
+        print(f"pinnace: {problem}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    if out is None:
+        print(_yaml([obj for objects in written.values() for obj in objects]), end="")
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    for name, objects in written.items():
+        if objects:
+            (out / name).write_text(_yaml(objects))
+    (out / "Dockerfile").write_text(dockerfile(source, version=__version__))
+    print(f"written to {out}: build the image with its Dockerfile beside {source.name}, then kubectl apply -f {out}")
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes every value in full: anchors are legal, but nobody wants to read them in a manifest."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _yaml(objects: list[Object]) -> str:
+    return yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, explicit_start=True, width=120)
