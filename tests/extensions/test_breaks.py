@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.extensions.definitions import DEFINITIONS, NUMBER, TEXT, Cluster, Object, boats, shape, version
+from tests.extensions.definitions import DEFINITIONS, NUMBER, TEXT, Cluster, boats, shape, version
+from tests.server.in_process import Object
 
 TARGET = f"{DEFINITIONS}/boats.example.com"
 STRICT = {"annotations": {"pinnace.dev/compatibility": "strict"}}

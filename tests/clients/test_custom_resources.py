@@ -1,0 +1,266 @@
+"""kubectl and other clients with kinds that users define: the manifests of notes as they are written, and more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kr8s
+import pytest
+from kr8s.asyncio import api as connect
+from kr8s.asyncio.objects import new_class
+from kubernetes import dynamic
+from kubernetes.client import ApiClient
+from lightkube import Client, KubeConfig
+from lightkube.generic_resource import create_namespaced_resource
+from lightkube.models.meta_v1 import ObjectMeta
+from tests.clients.kubectl_command import Kubectl
+
+NOTES = Path(__file__).parent / "notes"
+
+SHIPS = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: ships.clients.example.com
+spec:
+  group: clients.example.com
+  scope: Namespaced
+  names: {plural: ships, singular: ship, kind: Ship, shortNames: [sh], categories: [fleet]}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources:
+      status: {}
+      scale: {specReplicasPath: .spec.crew, statusReplicasPath: .status.aboard, labelSelectorPath: .status.selector}
+    additionalPrinterColumns:
+    - {name: Crew, type: integer, jsonPath: .spec.crew}
+    - {name: Ready, type: string, jsonPath: '.status.conditions[?(@.type=="Ready")].status'}
+    selectableFields: [{jsonPath: .spec.port}]
+    schema:
+      openAPIV3Schema:
+        description: A ship of the fleet.
+        type: object
+        required: [spec]
+        properties:
+          spec:
+            description: What the ship is to be.
+            type: object
+            required: [port]
+            x-kubernetes-validations:
+            - {rule: self.port == oldSelf.port, message: a ship keeps its home port}
+            properties:
+              port: {type: string, pattern: '^[A-Z]', description: Where it comes home to.}
+              crew: {type: integer, minimum: 0, default: 3}
+              sails:
+                type: array
+                x-kubernetes-list-type: map
+                x-kubernetes-list-map-keys: [name]
+                items: {type: object, required: [name], properties: {name: {type: string}, area: {type: integer}}}
+          status: {type: object, x-kubernetes-preserve-unknown-fields: true}
+"""
+SHIP = """
+apiVersion: clients.example.com/v1
+kind: Ship
+metadata: {name: NAME}
+spec: {port: Bergen}
+"""
+
+
+def ship(name: str = "gannet") -> str:
+    return SHIP.replace("NAME", name)
+
+
+@pytest.fixture
+def ships(kubectl: Kubectl) -> Iterator[Kubectl]:
+    """kubectl, where ships are defined."""
+    kubectl("apply -f -", stdin=SHIPS)
+    kubectl("wait --for=condition=Established crd/ships.clients.example.com --timeout=10s")
+    yield kubectl
+    kubectl("delete crd ships.clients.example.com --timeout=20s")
+
+
+@pytest.fixture
+def clean(kubectl: Kubectl) -> Iterator[Kubectl]:
+    """kubectl, and no definitions left behind."""
+    yield kubectl
+    names = ("alices.k106.com", "alices.iamslash.com", "websites.extensions.example.com")
+    kubectl(f"delete crd {' '.join(names)} --ignore-not-found --timeout=20s")
+
+
+# The notes.
+
+
+@pytest.mark.usefixtures("only_pinnace")
+@pytest.mark.parametrize("verb", ["create", "apply"])
+@pytest.mark.parametrize(
+    ("definition", "manifest", "resource", "name", "field"),
+    [
+        ("alice-definition-v1beta1", "alice-of-v1beta1", "ac", "my-custom-resource", "This is my value"),
+        ("alice-definition", "alice", "alices", "my-custom-resource", "This is my value"),
+        ("website-definition", "website", "ws", "kubia", "https://github.com/luksa/kubia-website-example.git"),
+    ],
+    ids=["v1beta1", "v1", "v1 without versions"],
+)
+def test_a_kind_of_the_notes_is_defined_and_used(
+    clean: Kubectl, verb: str, definition: str, manifest: str, resource: str, name: str, field: str
+) -> None:
+    kubectl = clean
+    assert "created" in kubectl(f"{verb} -f {NOTES / definition}.yaml")
+    assert "created" in kubectl(f"{verb} -f {NOTES / manifest}.yaml")
+    assert kubectl(f"get {resource}").split()[:3] == ["NAME", "AGE", name]
+    assert field in kubectl(f"describe {resource} {name}")
+    assert "deleted" in kubectl(f"delete -f {NOTES / manifest}.yaml")
+    assert "No resources found" in kubectl.outcome(f"get {resource}").stderr
+    assert "deleted" in kubectl(f"delete -f {NOTES / definition}.yaml --timeout=20s")
+
+
+def test_a_kind_of_the_notes_is_explained_and_its_rules_are_held(clean: Kubectl) -> None:
+    clean(f"apply -f {NOTES / 'alice-definition'}.yaml")
+    assert "myvalue\t<string> -required-" in clean("explain alice.spec")
+    wrong = (NOTES / "alice.yaml").read_text().replace("myvalue", "other")
+    assert 'unknown field "spec.other"' in clean.failure("apply -f -", stdin=wrong)
+    missing = "apiVersion: k106.com/v1alpha1\nkind: Alice\nmetadata: {name: x}\n"
+    assert "spec: Required value" in clean.failure("apply -f -", stdin=missing)
+
+
+@pytest.mark.usefixtures("only_pinnace")
+@pytest.mark.parametrize(
+    ("manifest", "resource"),
+    [
+        ("scheduled-pod", "pod/custom-scheduled-pod"),
+        ("job", "job/job-hello-world"),
+        ("cronjob-v1beta1", "cronjob/cronjob-example"),
+        ("daemonset", "daemonset/daemonset-example"),
+        ("statefulset", "statefulset/statefulset-example service/statefulset-service"),
+        ("website-controller", "deployment/website-controller"),
+    ],
+)
+def test_the_other_manifests_of_the_notes_are_applied(kubectl: Kubectl, manifest: str, resource: str) -> None:
+    kubectl(f"apply -f {NOTES / manifest}.yaml")
+    kubectl(f"get {resource}")
+    kubectl(f"delete -f {NOTES / manifest}.yaml --wait=false")
+
+
+# kubectl.
+
+
+def test_kubectl_prints_the_columns_and_selects_by_fields(ships: Kubectl) -> None:
+    ships("apply -f -", stdin=ship())
+    ships("apply -f -", stdin=ship("heron").replace("Bergen", "Oslo"))
+    lines = ships("get sh").splitlines()
+    assert lines[0].split() == ["NAME", "CREW", "READY"]
+    assert lines[1].split()[:2] == ["gannet", "3"]
+    assert ships("get ships --field-selector spec.port=Oslo -o name").split() == ["ship.clients.example.com/heron"]
+    assert len(ships("get fleet -o name").split()) == 2
+
+
+def test_kubectl_scales_a_custom_kind(ships: Kubectl) -> None:
+    ships("apply -f -", stdin=ship())
+    ships("scale ship/gannet --replicas=7")
+    assert ships.json("get ship gannet")["spec"]["crew"] == 7
+    ships('patch ship gannet --subresource=status --type=merge -p \'{"status":{"aboard":7,"selector":"on=gannet"}}\'')
+    scale = ships.json("get ship gannet --subresource=scale")
+    assert (scale["spec"], scale["status"]) == ({"replicas": 7}, {"replicas": 7, "selector": "on=gannet"})
+
+
+def test_kubectl_edits_a_custom_kind_in_every_way(ships: Kubectl) -> None:
+    ships("create -f -", stdin=ship())
+    ships("label ship gannet tier=one")
+    ships("annotate ship gannet note=two")
+    ships('patch ship gannet --type=merge -p \'{"spec":{"crew":5}}\'')
+    ships('patch ship gannet --type=json -p \'[{"op":"add","path":"/spec/sails","value":[{"name":"jib"}]}]\'')
+    main = ship().replace("{port: Bergen}", "{port: Bergen, sails: [{name: main, area: 9}]}")
+    ships("apply --server-side --force-conflicts -f -", stdin=main)
+    found = ships.json("get ship gannet")
+    assert [sail["name"] for sail in found["spec"]["sails"]] == ["jib", "main"]
+    assert found["metadata"]["labels"] == {"tier": "one"}
+    assert "a ship keeps its home port" in ships.failure(
+        'patch ship gannet --type=merge -p \'{"spec":{"port":"Oslo"}}\''
+    )
+    assert "spec.port" in ships.failure("apply -f -", stdin=ship("tern").replace("Bergen", "bergen"))
+
+
+def test_kubectl_explains_waits_and_deletes(ships: Kubectl) -> None:
+    assert "Where it comes home to." in ships("explain ship.spec.port")
+    ships("apply -f -", stdin=ship())
+    ready = '{"status":{"conditions":[{"type":"Ready","status":"True"}]}}'
+    ships(f"patch ship gannet --subresource=status --type=merge -p '{ready}'")
+    ships("wait --for=condition=Ready ship/gannet --timeout=10s")
+    ships("delete ship gannet --timeout=10s")
+    assert "not found" in ships.failure("get ship gannet")
+
+
+def test_every_fault_of_a_definition_is_told_at_once(kubectl: Kubectl) -> None:
+    wrong = SHIPS.replace("type: integer, minimum: 0", "type: float, minimum: 0").replace("kind: Ship,", "kind: S hip,")
+    told = kubectl.failure("apply -f -", stdin=wrong.replace("[name]\n", "[nobody]\n"))
+    assert "spec.names.kind" in told
+    assert "x-kubernetes-list-map-keys" in told
+    assert 'Unsupported value: "float"' in told
+
+
+# Dynamic clients.
+
+
+def test_the_dynamic_client_of_kubernetes_uses_a_custom_kind(ships: Kubectl, api_client: ApiClient) -> None:
+    client = dynamic.DynamicClient(api_client)  # type: ignore[no-untyped-call]
+    found = client.resources.get(api_version="clients.example.com/v1", kind="Ship")
+    body = {
+        "apiVersion": "clients.example.com/v1",
+        "kind": "Ship",
+        "metadata": {"name": "gannet"},
+        "spec": {"port": "Oslo"},
+    }
+    made = found.create(body=body, namespace=ships.namespace)
+    assert made.spec.crew == 3
+    found.patch(
+        name="gannet",
+        namespace=ships.namespace,
+        body={"spec": {"crew": 4}},
+        content_type="application/merge-patch+json",
+    )
+    found.status.patch(
+        name="gannet",
+        namespace=ships.namespace,
+        body={"status": {"aboard": 4}},
+        content_type="application/merge-patch+json",
+    )
+    listed = found.get(namespace=ships.namespace).items
+    assert [(one.metadata.name, one.spec.crew, one.status.aboard) for one in listed] == [("gannet", 4, 4)]
+    found.delete(name="gannet", namespace=ships.namespace)
+
+
+def test_lightkube_uses_a_custom_kind(ships: Kubectl, kubeconfig: Path) -> None:
+    kind = create_namespaced_resource("clients.example.com", "v1", "Ship", "ships")
+    with Client(KubeConfig.from_file(kubeconfig), namespace=ships.namespace, field_manager="test") as client:
+        made = client.create(kind(metadata=ObjectMeta(name="gannet"), spec={"port": "Oslo"}))
+        assert made.spec["crew"] == 3
+        client.apply(kind(metadata=ObjectMeta(name="gannet"), spec={"port": "Oslo", "crew": 9}), force=True)
+        assert [one.spec["crew"] for one in client.list(kind)] == [9]
+        client.delete(kind, "gannet")
+
+
+@pytest.mark.filterwarnings("ignore:Kubernetes version .* is not supported")
+async def test_kr8s_uses_a_custom_kind(ships: Kubectl, kubeconfig: Path) -> None:
+    api = await connect(kubeconfig=str(kubeconfig), namespace=ships.namespace)
+    kind: Any = new_class("Ship", "clients.example.com/v1", namespaced=True)
+    gannet = await kind({"metadata": {"name": "gannet"}, "spec": {"port": "Oslo"}}, api=api)
+    await gannet.create()
+    await gannet.patch({"spec": {"crew": 8}})
+    assert (await kind.get("gannet", api=api)).spec.crew == 8
+    await gannet.delete()
+    with pytest.raises(kr8s.NotFoundError):
+        await kind.get("gannet", api=api, timeout=1)
+
+
+def test_a_definition_is_known_to_kubectl_within_a_second(kubectl: Kubectl) -> None:
+    kubectl("apply -f -", stdin=SHIPS)
+    started = time.monotonic()
+    try:
+        while "ships" not in kubectl("api-resources --api-group=clients.example.com -o name"):
+            assert time.monotonic() - started < 1
+    finally:
+        kubectl("delete crd ships.clients.example.com --timeout=20s")
