@@ -76,6 +76,18 @@ def is_constant(node: Node) -> bool:
     return False
 
 
+def is_path(node: Node) -> bool:
+    """A variable, or a part of one."""
+    match node:
+        case Ident():
+            return node.constant is None
+        case Select():
+            return node.constant is None and not node.is_test and is_path(node.operand)
+        case Call(function="_[_]"):
+            return is_path(node.arguments[0])
+    return False
+
+
 def interpreted(tree: Node, environment: Environment) -> Step:
     """A function of a run. It raises CelError, and CostExceeded once the run's limit is passed."""
     return _Builder(environment).native(tree)
@@ -99,7 +111,19 @@ class _Builder:
         decode = node_decoder(node)
         return raw if decode is None else lambda run: decode(raw(run))
 
+    def _folded(self, node: Node) -> Step:
+        """What is known before it runs costs nothing when it runs."""
+        build = self._unfolded(node)
+        try:
+            value = build(Run({}, None))
+        except CelError:
+            return build
+        return lambda run: value
+
     def _raw(self, node: Node) -> Step:
+        return self._folded(node) if is_constant(node) else self._unfolded(node)
+
+    def _unfolded(self, node: Node) -> Step:
         match node:
             case Literal():
                 value = node.value
@@ -203,7 +227,6 @@ class _Builder:
         initial, result, name = self._raw(node.initial), self._raw(node.result), node.accumulator
 
         def bind(run: Run) -> Any:
-            run.charge(LIST_COST)
             value, error = _attempt(initial, run)
             return _with_variables(run, {name: value if error is None else _Failed(error)}, result)
 
@@ -274,14 +297,15 @@ class _Builder:
         condition = self.native(node.arguments[0])
         emit = self._raw if node.declaration is not None else self.native
         truthy, falsy = emit(node.arguments[1]), emit(node.arguments[2])
+        # A choice between variables is one look-up, not one more.
+        discounts = [IDENT_COST if is_path(each) else 0 for each in node.arguments[1:]]
 
         def choose(run: Run) -> Any:
             chosen = condition(run)
-            if chosen is True:
-                return truthy(run)
-            if chosen is False:
-                return falsy(run)
-            raise NoSuchOverload
+            if chosen is not True and chosen is not False:
+                raise NoSuchOverload
+            run.cost -= discounts[0 if chosen else 1]
+            return truthy(run) if chosen else falsy(run)
 
         return choose
 
@@ -320,7 +344,8 @@ class _Builder:
 
         def select(run: Run) -> Optional:
             found = find(operand(run), name)
-            run.charge(IDENT_COST)
+            if found.present:
+                run.charge(IDENT_COST)
             return found
 
         return select
@@ -329,9 +354,13 @@ class _Builder:
         whole, key = self._raw(node.arguments[0]), self.native(node.arguments[1])
         find: Callable[[Any, Any], Any] = values.at if node.function == "_[_]" else values.optional_at
 
+        # A key that is looked up has been paid for with the look-up.
+        cost = 0 if is_path(node.arguments[1]) else IDENT_COST
+
         def index(run: Run) -> Any:
             found = find(whole(run), key(run))
-            run.charge(IDENT_COST)
+            if type(found) is not Optional or found.present:
+                run.charge(cost)
             return found
 
         return index
