@@ -24,12 +24,17 @@ Variable = Type | Schema | Declaration
 
 
 def compile_cel(
-    expression: str, variables: Mapping[str, Variable], *, environment: Environment = KUBERNETES
+    expression: str,
+    variables: Mapping[str, Variable],
+    *,
+    environment: Environment = KUBERNETES,
+    rewrite: Callable[[Node], Node] = lambda tree: tree,
 ) -> Program:
     """Reads and checks the expression. Raises CompileError, whose text shows each issue at its place, or
     InstantiationError.
 
     A variable is a type, the schema of a value, or a declaration - the type of an Optional variable among them.
+    `rewrite` may say what is written in other words, before anything is checked.
     """
     types: dict[str, Type] = {}
     declarations: dict[str, Declaration] = {}
@@ -45,7 +50,7 @@ def compile_cel(
         else:
             types[name] = variable
     try:
-        tree = parse(expression, allow_bind=environment.allow_bind)
+        tree = rewrite(parse(expression, allow_bind=environment.allow_bind))
         check(expression, tree, types, environment)
         annotate(tree, declarations)
         _check_constants(tree, environment)
