@@ -35,6 +35,24 @@ class Requester(Protocol):
 
 
 @dataclass(slots=True, eq=False)
+class Rounds:
+    """A webhook that has changed something may call for a second look at what those before it saw."""
+
+    is_second: bool = False
+    is_wanted: bool = False
+    previous: set[str] = field(default_factory=set)
+    """Webhooks that were asked and want to be asked again after changes."""
+    due: set[str] = field(default_factory=set)
+    """Those of them that have to be, since something was changed after they were asked."""
+    last_seen: bytes = b""
+    """What the object was when the last webhook had answered."""
+
+    def require_previous(self) -> None:
+        self.due |= self.previous
+        self.previous.clear()
+
+
+@dataclass(slots=True, eq=False)
 class Review:
     """One write, as the gates see it. A mutator changes `new`; nobody else does."""
 
@@ -53,6 +71,17 @@ class Review:
     """What the gates want to be written down about the request."""
     afterwards: list[Callable[[], None]] = field(default_factory=list)
     """To be called once the write is stored or has come to nothing: what a gate has reserved ends then."""
+    _rounds: Rounds | None = None
+
+    @property
+    def rounds(self) -> Rounds:
+        if self._rounds is None:
+            self._rounds = Rounds()
+        return self._rounds
+
+    @property
+    def needs_second_round(self) -> bool:
+        return self._rounds is not None and self._rounds.is_wanted
 
     def end(self) -> None:
         """The write is stored, or has come to nothing."""
@@ -101,6 +130,12 @@ class AdmissionChain:
             waiting = mutator.mutate(review)
             if waiting is not None:
                 await waiting
+        if review.needs_second_round:
+            review.rounds.is_second, review.rounds.is_wanted = True, False
+            for mutator in self._gates(review)[0]:
+                waiting = mutator.mutate(review)
+                if waiting is not None:
+                    await waiting
 
     async def validate(self, review: Review) -> None:
         for validator in self._gates(review)[1]:

@@ -25,7 +25,7 @@ from pinnace.cluster import kubeconfig
 from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.custom_resources import CustomResources
 from pinnace.cluster.default_roles import ensure_default_roles
-from pinnace.cluster.gates import build_admission
+from pinnace.cluster.gates import Gates, build_admission
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.kubeconfig import Access
 from pinnace.cluster.newborn import api_endpoints, newborn_objects
@@ -112,6 +112,7 @@ class ControlPlane:
     metrics: Metrics
     readiness: Readiness
     custom_resources: CustomResources
+    gates: Gates
 
     def local(self, user: User = SYSTEM) -> LocalApi:
         """The API for callers in this process."""
@@ -151,13 +152,14 @@ async def build(
     reservations = ServiceReservations()
     for entry in fanout.shelf("/registry/core/services/").entries.values():
         reservations.adopt(entry.decode())
+    gates = build_admission(
+        registry, fanout, store, clock, security, needs_service_accounts=settings.needs_service_accounts
+    )
     pipeline = Pipeline(
         fanout=fanout,
         store=store,
         clock=clock,
-        admission=build_admission(
-            registry, fanout, store, clock, security, needs_service_accounts=settings.needs_service_accounts
-        ),
+        admission=gates.chain,
         reservations=reservations,
         ownerships=ownerships,
     )
@@ -210,7 +212,7 @@ async def build(
         "Open watches.",
         lambda: [((), float(len(fanout.watchers())))],
     )
-    return ControlPlane(api, registry, fanout, store, clock, metrics, readiness, custom_resources)
+    return ControlPlane(api, registry, fanout, store, clock, metrics, readiness, custom_resources, gates)
 
 
 @asynccontextmanager
@@ -227,6 +229,7 @@ async def running(
     directory = settings.data_dir or scratch
     assert directory is not None
     store: Store | None = None
+    plane: ControlPlane | None = None
     upkeep: list[asyncio.Task[None]] = []
     server = HttpServer()
     try:
@@ -262,6 +265,8 @@ async def running(
             task.cancel()
         await asyncio.gather(*upkeep, return_exceptions=True)
         await server.stop(STOP_SECONDS)
+        if plane is not None:
+            await plane.gates.webhooks.close()
         if store is not None:
             await store.close()
         if scratch is not None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass
+
 from pinnace.admission.certificates import (
     CertificateApproval,
     CertificateSigning,
@@ -20,17 +23,28 @@ from pinnace.admission.pod_security import PodSecurity
 from pinnace.admission.pod_tolerations import DefaultTolerationSeconds
 from pinnace.admission.quota_usage import Place
 from pinnace.admission.quotas import ResourceQuota
+from pinnace.admission.rules import GROUP as ADMISSION
 from pinnace.admission.runtime_classes import RuntimeClass
 from pinnace.admission.service_accounts import ServiceAccount
 from pinnace.admission.storage_protection import PersistentVolumeClaimResize, StorageObjectInUseProtection
+from pinnace.admission.webhook_client import WebhookClient
+from pinnace.admission.webhook_warnings import SelfBlockingWebhooks
+from pinnace.admission.webhooks import HookTable, MutatingWebhooks, ValidatingWebhooks
 from pinnace.auth.authorizers import Action, Authorizer, Decision
 from pinnace.auth.certificate_requests import CertificateRequester
-from pinnace.auth.users import User
+from pinnace.auth.users import AUTHENTICATED, User, service_account_groups, service_account_name
 from pinnace.cluster.quota_statuses import QuotaStatuses
 from pinnace.cluster.security import Security
+from pinnace.cluster.service_addresses import ServedAddresses
 from pinnace.cluster.shelf_objects import ShelfObjects
+from pinnace.kinds import empty_fields
+from pinnace.model import quantity
 from pinnace.model.clock import Clock
-from pinnace.model.resources import Registry
+from pinnace.model.objects import Object
+from pinnace.model.resources import Registry, Resource
+from pinnace.schema.cel_library_authorizer import Decision as Answer
+from pinnace.schema.cel_library_authorizer import Question
+from pinnace.schema.decode import Decoders
 from pinnace.server.fanout import Fanout
 from pinnace.store.store import Store
 
@@ -59,9 +73,60 @@ class AuthorizerPermissions:
         return (decision if isinstance(decision, Decision) else await decision).is_allowed
 
 
+class AuthorizerOracle:
+    """The authorizers, as expressions ask them: those that answer at once."""
+
+    def __init__(self, authorizer: Authorizer, user: Requester) -> None:
+        self._authorizer = authorizer
+        self._user = user
+
+    def decide(self, question: Question) -> Answer:
+        user = User(self._user.name, self._user.groups, self._user.uid, self._user.extra)
+        if question.service_account is not None:
+            namespace, name = question.service_account
+            groups = (*service_account_groups(namespace), AUTHENTICATED)
+            user = User(service_account_name(namespace, name), groups)
+        action = Action(
+            question.verb,
+            question.path,
+            question.group,
+            question.resource,
+            question.subresource,
+            question.namespace,
+            question.name,
+        )
+        decision = self._authorizer.decide(user, action)
+        if not isinstance(decision, Decision):
+            if isinstance(decision, Coroutine):
+                decision.close()
+            return Answer(False, error="the authorization webhook cannot be asked from an expression")
+        return Answer(decision.is_allowed, decision.reason)
+
+
+class Bodies:
+    """Reads objects that webhooks and policies have changed."""
+
+    def __init__(self) -> None:
+        self._decoders = Decoders(quantity=quantity.canonical, empty_fields=empty_fields.of_type)
+
+    def read(self, resource: Resource, obj: Object) -> None:
+        if resource.custom is not None:
+            resource.custom.decode(obj)
+        else:
+            self._decoders.of(resource.schema)(obj)
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """The chain, and what has to be closed when nobody writes any more."""
+
+    chain: AdmissionChain
+    webhooks: WebhookClient
+
+
 def build_admission(
     registry: Registry, fanout: Fanout, store: Store, clock: Clock, security: Security, *, needs_service_accounts: bool
-) -> AdmissionChain:
+) -> Gates:
     """`needs_service_accounts`: pods are held to accounts that somebody has to make in every namespace."""
     namespaces = fanout.shelf("/registry/core/namespaces/")
 
@@ -76,6 +141,21 @@ def build_admission(
         found = next((one for one in registry if (one.group, one.plural) == place and one.namespaced), None)
         return ShelfObjects(fanout, found.prefix) if found is not None else None
 
+    def equivalents(resource: Resource) -> Iterator[Resource]:
+        return (one for one in registry if one.prefix == resource.prefix)
+
+    def hooks(plural: str) -> HookTable:
+        return HookTable(objects(ADMISSION, plural), equivalents, lambda: registry.revision)
+
+    def oracle(user: Requester) -> AuthorizerOracle:
+        return AuthorizerOracle(security.authorizer, user)
+
+    bodies = Bodies()
+    client = WebhookClient(ServedAddresses(fanout))
+    mutating = MutatingWebhooks(
+        hooks("mutatingwebhookconfigurations"), client, objects("", "namespaces"), oracle, bodies.read
+    )
+    validating = ValidatingWebhooks(hooks("validatingwebhookconfigurations"), client, objects("", "namespaces"), oracle)
     permissions = AuthorizerPermissions(security.authorizer)
     limits = LimitRanger(objects("", "limitranges"))
     accounts = [ServiceAccount(objects("", "serviceaccounts"))] if needs_service_accounts else []
@@ -99,6 +179,7 @@ def build_admission(
         StorageObjectInUseProtection(),
         runtime_class,
         DefaultIngressClass(objects("networking.k8s.io", "ingressclasses")),
+        mutating,
     ]
     validators: list[Validator] = [
         security.no_escalation,
@@ -113,6 +194,8 @@ def build_admission(
         CertificateSigning(permissions),
         ClusterTrustBundleAttest(permissions),
         CertificateSubjectRestriction(),
+        SelfBlockingWebhooks(objects("", "namespaces"), lambda group, plural: registry.find(group, "v1", plural)),
+        validating,
         quotas,
     ]
-    return AdmissionChain(mutators, validators)
+    return Gates(AdmissionChain(mutators, validators), client)

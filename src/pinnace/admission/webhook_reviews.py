@@ -1,0 +1,144 @@
+"""What is asked of an admission webhook, and what its answer means."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from pinnace.admission.chain import Review
+from pinnace.admission.rules import request_namespace
+from pinnace.model import errors
+from pinnace.model.objects import Object
+from pinnace.model.resources import Resource
+
+GROUP = "admission.k8s.io"
+
+
+class InvalidAnswer(ValueError):
+    """The webhook has said something, and it means nothing."""
+
+
+class Denied(errors.ApiError):
+    """The webhook's own refusal, with the status that it has chosen."""
+
+    def __init__(self, webhook: str, result: Mapping[str, Any]) -> None:
+        denied = f'admission webhook "{webhook}" denied the request'
+        why = result.get("message") or result.get("reason")
+        super().__init__(f"{denied}: {why}" if why else f"{denied} without explanation")
+        code = result.get("code")
+        # What is a property of the class elsewhere is said by the webhook here.
+        self.__dict__["code"] = code if isinstance(code, int) and code >= 400 else 400
+        self.__dict__["reason"] = str(result.get("reason") or "")
+        if isinstance(result.get("details"), dict):
+            self.details.update(result["details"])
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    allowed: bool
+    result: Mapping[str, Any]
+    patch: Any
+    """The operations of a JSON patch, or None."""
+    warnings: tuple[str, ...]
+    audit: Mapping[str, str]
+
+
+def request_of(review: Review, target: Resource, new: Object | None, old: Object | None, *, uid: str) -> Object:
+    """The request as webhooks and policies see it; the objects are in the target's version."""
+    user, resource = review.user, review.resource
+    asked: Object = {
+        "uid": uid,
+        "kind": _kind(target, review.subresource),
+        "resource": _resource(target),
+        "requestKind": _kind(resource, review.subresource),
+        "requestResource": _resource(resource),
+        "operation": review.operation,
+        "userInfo": {"username": user.name},
+        "object": new,
+        "oldObject": old,
+        "dryRun": review.is_dry_run,
+        "options": review.options or {"kind": _OPTIONS[review.operation], "apiVersion": "meta.k8s.io/v1"},
+    }
+    if review.subresource:
+        asked["subResource"] = asked["requestSubResource"] = review.subresource
+    if review.name:
+        asked["name"] = review.name
+    if namespace := request_namespace(review):
+        asked["namespace"] = namespace
+    if user.uid:
+        asked["userInfo"]["uid"] = user.uid
+    if user.groups:
+        asked["userInfo"]["groups"] = list(user.groups)
+    if user.extra:
+        asked["userInfo"]["extra"] = {key: list(values) for key, values in user.extra.items()}
+    return asked
+
+
+_OPTIONS = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": "DeleteOptions", "CONNECT": ""}
+
+
+def _kind(resource: Resource, subresource: str) -> Object:
+    kind = resource.kind
+    if subresource and (below := resource.subresource(subresource)) is not None:
+        kind = below.kind
+    return {"group": kind.group, "version": kind.version, "kind": kind.name}
+
+
+def _resource(resource: Resource) -> Object:
+    return {"group": resource.group, "version": resource.version, "resource": resource.plural}
+
+
+def read_answer(body: Any, *, uid: str, version: str, may_patch: bool) -> Answer:
+    """Raises InvalidAnswer, in Kubernetes' words."""
+    if not isinstance(body, dict):
+        raise InvalidAnswer("webhook response was absent")
+    response = body.get("response")
+    if not isinstance(response, dict):
+        raise InvalidAnswer("webhook response was absent")
+    patch, patch_type = response.get("patch"), response.get("patchType")
+    if version == "v1":
+        if response.get("uid") != uid:
+            raise InvalidAnswer(f'expected response.uid="{uid}", got "{response.get("uid", "")}"')
+        found = (body.get("apiVersion", ""), body.get("kind", ""))
+        if found != (f"{GROUP}/v1", "AdmissionReview"):
+            raise InvalidAnswer(
+                f"expected webhook response of {GROUP}/v1, Kind=AdmissionReview, got {found[0]}, Kind={found[1]}"
+            )
+        _check_patch(patch, patch_type, may_patch=may_patch)
+    result = response.get("status")
+    return Answer(
+        allowed=response.get("allowed") is True,
+        result=result if isinstance(result, dict) else {},
+        patch=_operations(patch) if patch and may_patch else None,
+        warnings=tuple(str(one) for one in response.get("warnings") or ()),
+        audit={str(key): str(value) for key, value in (response.get("auditAnnotations") or {}).items()},
+    )
+
+
+def _check_patch(patch: Any, patch_type: Any, *, may_patch: bool) -> None:
+    if not may_patch:
+        if patch:
+            raise InvalidAnswer("validating webhook may not return response.patch")
+        if patch_type is not None:
+            raise InvalidAnswer("validating webhook may not return response.patchType")
+        return
+    if patch and patch_type is None:
+        raise InvalidAnswer("webhook returned response.patch but not response.patchType")
+    if not patch and patch_type is not None:
+        raise InvalidAnswer("webhook returned response.patchType but not response.patch")
+    if patch_type == "":
+        raise InvalidAnswer('webhook returned invalid response.patchType of ""')
+    if patch_type not in (None, "JSONPatch"):
+        raise InvalidAnswer(f'unsupported patch type "{patch_type}"')
+
+
+def _operations(patch: Any) -> Any:
+    try:
+        return orjson.loads(base64.b64decode(patch, validate=True))
+    except (binascii.Error, ValueError, TypeError) as problem:
+        raise InvalidAnswer(f"received undecodable patch in webhook response: {problem}") from None
