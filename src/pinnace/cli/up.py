@@ -83,6 +83,13 @@ def up(
             "--no-old-versions", help="Do not serve API versions that Kubernetes has removed, as it would not."
         ),
     ] = False,
+    no_controllers: Annotated[
+        bool,
+        typer.Option(
+            "--no-controllers",
+            help="Serve the API alone: namespaces are not emptied, and nothing that has lost its owner is removed.",
+        ),
+    ] = False,
     token_auth_file: Annotated[
         Path | None, typer.Option(help='Static tokens: lines of token,user,uid,"group1,group2".', show_default=False)
     ] = None,
@@ -144,6 +151,7 @@ def up(
         kubernetes_version=wanted,
         name=name,
         old_versions=not no_old_versions,
+        controllers=not no_controllers,
         auth=AuthSettings(
             token_file=token_auth_file,
             providers=providers,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Protocol
 
 from pinnace.auth.certificates import FRONT_PROXY, CertificateFiles
 from pinnace.auth.users import MASTERS, User, service_account_groups, service_account_name
 from pinnace.client.client import Client
-from pinnace.cluster.in_process import in_process_client
+from pinnace.client.transport import Answer
+from pinnace.cluster.in_process import InProcessTransport
 from pinnace.controllers.extension_authentication import ExtensionAuthentication
 from pinnace.controllers.garbage import GarbageCollector
 from pinnace.controllers.monitors import Monitors
@@ -29,11 +31,20 @@ class Plane(Protocol):
     def local(self, user: User) -> LocalApi: ...
 
 
+class _Unwarned(InProcessTransport):
+    """Without warnings: these controllers look after deprecated kinds because they exist, not by mistake."""
+
+    async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        answer = await super().request(method, target, body, headers)
+        kept = {name: value for name, value in answer.headers.items() if name != "warning"}
+        return Answer(answer.status, kept, answer.body)
+
+
 def controllers_of(plane: Plane, files: CertificateFiles | None, *, clock: AlarmClock | None = None) -> Manager:
     """All built-in controllers, ready to run. Without certificate files nothing is published about them."""
 
     def client_of(user: User) -> Client:
-        return in_process_client(plane.local(user), clock=clock, field_manager=NAME)
+        return Client(_Unwarned(plane.local(user)), clock=clock, field_manager=NAME)
 
     manager = Manager(client_of(User(f"system:{NAME}", (MASTERS,))), name=NAME)
 

@@ -26,6 +26,7 @@ class RootCaPublisher:
 
     def __init__(self, manager: Manager, client: Client, *, ca: str) -> None:
         """`ca` is in PEM."""
+        self._reading = manager.client
         self._client = client
         self._ca = ca
         self._namespaces = manager.cache(_NAMESPACE, metadata_only=True)
@@ -38,7 +39,7 @@ class RootCaPublisher:
         namespace = self._namespaces.get(key)
         if namespace is None or "deletionTimestamp" in namespace["metadata"]:
             return
-        present = await self._client.get_or_none(_CONFIG_MAP, NAME, namespace=key.name)
+        present = await self._reading.get_or_none(_CONFIG_MAP, NAME, namespace=key.name)
         if present is None:
             metadata = {"name": NAME, "namespace": key.name, "annotations": {_DESCRIPTION: _TEXT}}
             made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"ca.crt": self._ca}}

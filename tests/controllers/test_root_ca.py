@@ -1,0 +1,55 @@
+"""Every namespace can read whom to trust."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.controllers.world import World
+
+from pinnace.auth.certificates import CertificateFiles
+
+KIND = "v1/ConfigMap"
+NAME = "kube-root-ca.crt"
+
+
+async def test_every_namespace_has_the_ca(world: World, files: CertificateFiles) -> None:
+    await world.namespace("shop")
+    await world.settle()
+    for namespace in ("default", "kube-system", "shop"):
+        published = await world.client.get(KIND, NAME, namespace=namespace)
+        assert published["data"] == {"ca.crt": files.ca.certificate.read_text()}
+        assert published["metadata"]["annotations"]["kubernetes.io/description"]
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [{"data": {"ca.crt": "mine"}}, {"data": None}, {"data": {"more": "of it"}}, {"metadata": {"annotations": None}}],
+    ids=["changed", "emptied", "added to", "not described"],
+)
+async def test_what_is_changed_is_put_right(world: World, patch: dict[str, object]) -> None:
+    before = await world.client.get(KIND, NAME, namespace="default")
+    await world.client.patch(KIND, NAME, patch, namespace="default")
+    await world.settle()
+    after = await world.client.get(KIND, NAME, namespace="default")
+    assert after["data"] == before["data"]
+    assert after["metadata"]["annotations"] == before["metadata"]["annotations"]
+
+
+async def test_what_is_deleted_comes_back(world: World) -> None:
+    await world.client.delete(KIND, NAME, namespace="default")
+    await world.settle()
+    assert await world.client.get_or_none(KIND, NAME, namespace="default") is not None
+
+
+async def test_aggregated_servers_learn_whom_to_trust(world: World, files: CertificateFiles) -> None:
+    trusted = await world.client.get(KIND, "extension-apiserver-authentication", namespace="kube-system")
+    assert trusted["data"]["client-ca-file"] == files.ca.certificate.read_text()
+    assert trusted["data"]["requestheader-client-ca-file"] == files.front_proxy_ca.certificate.read_text()
+    assert json.loads(trusted["data"]["requestheader-username-headers"]) == ["X-Remote-User"]
+    assert json.loads(trusted["data"]["requestheader-allowed-names"]) == ["front-proxy-client"]
+    patch = {"data": {"client-ca-file": "mine", "other": "kept"}}
+    await world.client.patch(KIND, "extension-apiserver-authentication", patch, namespace="kube-system")
+    await world.settle()
+    again = await world.client.get(KIND, "extension-apiserver-authentication", namespace="kube-system")
+    assert again["data"] == {**trusted["data"], "other": "kept"}

@@ -1,0 +1,96 @@
+"""A user's view of a cluster whose controllers run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pinnace.client.client import Client
+from pinnace.client.mapping import KindName
+from pinnace.model import errors
+from pinnace.model.objects import Object
+from pinnace.reconcile.manager import Manager
+from pinnace.reconcile.owners import owner_reference
+
+WIDGET = "example.com/v1/Widget"
+
+
+class World:
+    """A user's client, and the controllers at work behind it."""
+
+    def __init__(self, client: Client, manager: Manager) -> None:
+        self.client = client
+        self.manager = manager
+
+    async def settle(self) -> None:
+        """Return when the controllers have nothing left to do."""
+        await self.manager.settle()
+
+    async def names(self, kind: KindName, namespace: str = "default") -> set[str]:
+        """The names of what there is of a kind, but for what every namespace has."""
+        found = {one["metadata"]["name"] for one in await self.client.list(kind, namespace=namespace)}
+        return found - {"kube-root-ca.crt", "default", "kubernetes"}
+
+    async def namespace(self, name: str) -> Object:
+        return await self.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+    async def define_widgets(self, *, scope: str = "Namespaced") -> None:
+        """Make a custom kind, and return when it is served."""
+        await self.client.create(widget_definition(scope))
+        await self.served(WIDGET)
+
+    async def served(self, kind: KindName) -> None:
+        async with asyncio.timeout(5):
+            while True:
+                try:
+                    await self.client.list(kind)
+                    return
+                except errors.NoSuchPath:
+                    await self.settle()
+
+    async def until(self, is_so: Callable[[], Awaitable[bool]]) -> None:
+        """Return when others, whom the manager does not know, have done their part too."""
+        async with asyncio.timeout(5):
+            while not await is_so():
+                await self.settle()
+
+
+def config_map(
+    name: str,
+    *owners: Object,
+    namespace: str = "default",
+    finalizers: tuple[str, ...] = (),
+    blocking: bool = True,
+) -> Object:
+    """A ConfigMap that belongs to `owners`."""
+    metadata: dict[str, Any] = {"name": name, "namespace": namespace}
+    if owners:
+        metadata["ownerReferences"] = [
+            owner_reference(owner, controller=False, block_deletion=blocking) for owner in owners
+        ]
+    if finalizers:
+        metadata["finalizers"] = list(finalizers)
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+
+
+def widget(name: str, *owners: Object, namespace: str = "default", finalizers: tuple[str, ...] = ()) -> Object:
+    return config_map(name, *owners, namespace=namespace, finalizers=finalizers) | {
+        "apiVersion": "example.com/v1",
+        "kind": "Widget",
+    }
+
+
+def widget_definition(scope: str = "Namespaced") -> Object:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": scope,
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
