@@ -231,6 +231,7 @@ def _connect(path: Path) -> apsw.Connection:
     connection.set_busy_timeout(5000)
     for pragma in (
         "synchronous = FULL",
+        "secure_delete = ON",  # What is forgotten may be a secret: it leaves the file, too. Only compaction deletes.
         f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
         f"journal_size_limit = {_WAL_BYTES_KEPT}",
     ):

@@ -107,6 +107,8 @@ class StoreError(Exception):
     ├── FutureRevision   that revision is not written yet
     ├── WriteFailed      the medium refused (full, broken): nothing of the write is visible
     ├── Damaged          what is stored is not ours or not intact: restore a backup
+    ├── MissingKey       what is stored is encrypted with a key that is not here: add the key again
+    ├── KeyFileError     the file of the encryption keys is of no use: correct it
     ├── TooNew           a newer release wrote it: upgrade
     ├── Locked           another process has it open
     └── Closed           this store was closed

@@ -1,0 +1,123 @@
+"""The keys that stored values are sealed with: read from a file, the first one seals, all of them open."""
+
+from __future__ import annotations
+
+import binascii
+import os
+import re
+from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from pinnace.store.store import Damaged, StoreError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+SEALED = b"k8s:enc:aesgcm:v1:"
+"""How every sealed value begins, in Kubernetes' own format: the name of the key, a colon, nonce and text follow."""
+
+_NONCE_BYTES = 12
+_KEY_BYTES = (16, 24, 32)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
+_HOW = "write one line NAME:KEY per key, the newest first, where KEY is 32 random bytes in base64"
+
+
+class KeyFileError(StoreError):
+    """The file with the keys cannot be used. No key is ever part of the message."""
+
+
+class MissingKey(StoreError):
+    """A value is sealed with a key that is not at hand."""
+
+    def __init__(self, key: str, name: str) -> None:
+        super().__init__(
+            f"{key!r} is encrypted with the key {name!r}, which is not in the encryption key file; add that key again"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptionKeys:
+    """Named AES keys. `keys` is in order: its first seals what is written."""
+
+    keys: Mapping[str, bytes] = field(repr=False)
+    _ciphers: dict[str, AESGCM] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - only for those who encrypt
+
+        if not self.keys:
+            raise KeyFileError(f"there is no encryption key; {_HOW}")
+        object.__setattr__(self, "keys", MappingProxyType(dict(self.keys)))
+        self._ciphers.update((name, AESGCM(key)) for name, key in self.keys.items())
+
+    @property
+    def newest(self) -> str:
+        """The name of the key that seals."""
+        return next(iter(self.keys))
+
+    def seal(self, key: str, value: bytes) -> bytes:
+        """The value, readable only with the newest of these keys and only as what the store's `key` holds."""
+        nonce = os.urandom(_NONCE_BYTES)  # Never used twice: a key is good for 2**32 writes, then it is to be rotated.
+        name = self.newest
+        return b"%b%b:%b%b" % (SEALED, name.encode(), nonce, self._ciphers[name].encrypt(nonce, value, key.encode()))
+
+    def open(self, key: str, sealed: bytes) -> bytes:
+        """What was sealed. `MissingKey` if its key is unknown, `Damaged` if this key did not seal it so."""
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415
+
+        name = sealing_key(sealed)
+        cipher = self._ciphers.get(name)
+        if cipher is None:
+            raise MissingKey(key, name)
+        start = len(SEALED) + len(name.encode()) + 1
+        nonce, text = sealed[start : start + _NONCE_BYTES], sealed[start + _NONCE_BYTES :]
+        try:
+            return cipher.decrypt(nonce, text, key.encode())
+        except (InvalidTag, ValueError):
+            raise Damaged(
+                f"{key!r} cannot be decrypted with the key {name!r}: the encryption key file has another key under "
+                "that name, or the stored value was altered; put the old key back, or restore a backup"
+            ) from None
+
+    def is_newest(self, value: bytes) -> bool:
+        """Whether the value is sealed with the key that seals now."""
+        return value.startswith(SEALED) and sealing_key(value) == self.newest
+
+
+def sealing_key(sealed: bytes) -> str:
+    """The name of the key that a sealed value needs."""
+    end = sealed.find(b":", len(SEALED))
+    return sealed[len(SEALED) : end if end >= 0 else len(SEALED)].decode("utf-8", "replace")
+
+
+def read_keys(path: Path) -> EncryptionKeys:
+    """The keys of a file: lines of NAME:BASE64, the newest first; empty lines and #comments are skipped."""
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as problem:
+        why = problem.strerror if isinstance(problem, OSError) else "not text"
+        raise KeyFileError(f"the encryption key file {path} cannot be read ({why}); {_HOW}") from None
+    keys: dict[str, bytes] = {}
+    for number, line in enumerate(map(str.strip, lines), start=1):
+        if not line or line.startswith("#"):
+            continue
+        name, colon, encoded = line.partition(":")
+        where = f"{path}, line {number}"
+        if not colon or not _NAME.fullmatch(name):
+            raise KeyFileError(f"{where}: expected NAME:KEY; {_HOW}")
+        if name in keys:
+            raise KeyFileError(f"{where}: there is a key {name!r} already; every key needs a name of its own")
+        try:
+            key = b64decode(encoded.strip(), validate=True)
+        except (binascii.Error, ValueError):
+            raise KeyFileError(f"{where}: the key {name!r} is not base64; {_HOW}") from None
+        if len(key) not in _KEY_BYTES:
+            raise KeyFileError(f"{where}: the key {name!r} has {len(key)} bytes, expected 32 (or 16, or 24)")
+        keys[name] = key
+    if not keys:
+        raise KeyFileError(f"the encryption key file {path} has no key; {_HOW}")
+    return EncryptionKeys(keys)
