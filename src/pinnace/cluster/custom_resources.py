@@ -67,6 +67,4 @@ class CustomResources:
             return
         self._lifecycle.wake(event.key)
         if event.new is None and event.old is not None:
-            group = event.key.partition(".")[2]
-            for neighbour in self.kinds.in_group(group):
-                self._lifecycle.wake(neighbour)
+            self._lifecycle.names_freed(event.key.partition(".")[2])

@@ -15,7 +15,7 @@ from pinnace.kinds.definition_rules import CLEANUP, approval, schema_of
 from pinnace.model import errors
 from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Kind, Object
-from pinnace.schema.structural import non_structural_condition
+from pinnace.schema.structural import Condition, non_structural_condition
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +31,7 @@ class DefinitionLifecycle:
         self._kinds = kinds
         self._clock = clock
         self._waiting: dict[str, None] = {}
+        self._conflicts: dict[str, str] = {}
         self._woken = asyncio.Event()
         self._cleanups: dict[str, asyncio.Task[None]] = {}
 
@@ -38,6 +39,12 @@ class DefinitionLifecycle:
         """Something about this definition has changed."""
         self._waiting[name] = None
         self._woken.set()
+
+    def names_freed(self, group: str) -> None:
+        """Some definition of this group may have given up a name: those that waited for one look again."""
+        for name, of in self._conflicts.items():
+            if of == group:
+                self.wake(name)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -74,9 +81,11 @@ class DefinitionLifecycle:
         wanted = self._status(obj, naming)
         if wanted != {field: status.get(field) for field in wanted}:
             await self._write(obj, wanted)
-            for neighbour in self._kinds.in_group(known.group):
-                if neighbour != name:
-                    self.wake(neighbour)
+            self.names_freed(known.group)
+        if naming.is_settled:
+            self._conflicts.pop(name, None)
+        else:
+            self._conflicts[name] = known.group
 
     def _status(self, obj: Object, naming: Naming) -> Object:
         conditions = _Conditions(obj, to_rfc3339(self._clock.now()))
@@ -87,9 +96,7 @@ class DefinitionLifecycle:
             )
         elif not conditions.is_true("Established"):
             conditions.put(_condition("Established", "False", "NotAccepted", "not all names are accepted"))
-        versions = [(one["name"], schema_of(one)) for one in obj["spec"].get("versions") or ()]
-        keeps_unknown = bool(obj["spec"].get("preserveUnknownFields"))
-        non_structural = non_structural_condition(versions, preserves_unknown=keeps_unknown)
+        non_structural = _non_structural(obj)
         if non_structural is not None:
             conditions.put(_condition("NonStructuralSchema", *non_structural))
         else:
@@ -167,6 +174,14 @@ class DefinitionLifecycle:
         metadata = obj["metadata"]
         patch = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status}
         return await self._client.patch(DEFINITION, metadata["name"], patch, subresource="status")
+
+
+def _non_structural(obj: Object) -> Condition | None:
+    """Only those that keep unknown fields may have a schema that is not structural: no others need be looked at."""
+    if not obj["spec"].get("preserveUnknownFields"):
+        return None
+    versions = [(one["name"], schema_of(one)) for one in obj["spec"].get("versions") or ()]
+    return non_structural_condition(versions, preserves_unknown=True)
 
 
 class _Conditions:

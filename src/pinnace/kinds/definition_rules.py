@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+import orjson
+
 from pinnace.kinds import webhook_rules
 from pinnace.kinds.definition_breaks import breaks_between, refusals
 from pinnace.kinds.field_checks import choice_faults, immutable_faults
@@ -248,7 +250,7 @@ def _version_faults(
         found = schema_faults(
             schema, where, has_status=has_status, strictness=strictness, rule_faults=_faults_of_default
         )
-        if not found and strictness.wants_structure:
+        if not found and strictness.wants_structure and _says(schema, b'"x-kubernetes-validations"'):
             found = rule_faults(Schema(schema), where)
         for fault in found:
             yield Cause(*fault)
@@ -259,6 +261,11 @@ def _version_faults(
             yield from _column_faults(column, f"{path}.additionalPrinterColumns[{i}]")
     if "selectableFields" in said and version.get("selectableFields"):
         yield from _selectable_faults(version, path, at_top=at_top)
+
+
+def _says(schema: Raw, word: bytes) -> bool:
+    """Whether a word may stand anywhere in a schema: far quicker than to walk through a large one."""
+    return word in orjson.dumps(schema)
 
 
 def _faults_of_default(schema: Raw, value: Any, path: str, is_object: bool) -> Iterator[tuple[str, str, str]]:
@@ -476,7 +483,7 @@ def _approval_faults(definition: Object, old: Object | None) -> Iterator[Cause]:
 def _warnings(definition: Object, old: Object | None) -> Iterator[str]:
     for version in definition["spec"].get("versions") or ():
         schema = schema_of(version)
-        if schema is not None and not _had((old or {}).get("spec"), version, schema):
+        if schema is not None and _says(schema, b'"format"') and not _had((old or {}).get("spec"), version, schema):
             for format in unknown_formats(schema):
                 yield f'unrecognized format "{format}"'
     if old is not None:
