@@ -28,10 +28,10 @@ async def metrics_listening(manager: Manager, port: int, *, host: str = "") -> A
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/healthz", healthy)
     app.router.add_get("/readyz", ready)
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host or None, port, shutdown_timeout=1.0)
+        site = web.TCPSite(runner, host or None, port)
         await site.start()
         yield runner.addresses[0][1]
     finally:

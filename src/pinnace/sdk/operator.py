@@ -50,6 +50,15 @@ class Timer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A function that is told what has become of each object of a kind."""
+
+    kind: KindLike
+    handler: Callable[..., Any]
+    labels: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
     """A function that may change or refuse an object before it is stored."""
 
@@ -89,6 +98,7 @@ class Index:
 class _Declared:
     loops: list[Loop] = field(default_factory=list)
     timers: list[Timer] = field(default_factory=list)
+    reports: list[Report] = field(default_factory=list)
     cleanups: list[tuple[KindLike, Callable[..., Any]]] = field(default_factory=list)
     gates: list[Gate] = field(default_factory=list)
     conversions: list[Conversion] = field(default_factory=list)
@@ -166,6 +176,19 @@ class Operator:
 
         def declare(handler: Function) -> Function:
             self.declared.timers.append(Timer(kind=kind, handler=handler, seconds=seconds, labels=labels))
+            return handler
+
+        return declare
+
+    def on_change(self, kind: KindLike, *, labels: str = "") -> Callable[[Function], Function]:
+        """`async def tell(old, new)`: told of what comes (old is None), changes, and goes (new is None).
+
+        For those who only look on: nothing is written to the object, and nothing waits for it. What was there at the
+        start is not told. Changes in quick succession may be told as one; one that was told in vain is told again.
+        """
+
+        def declare(handler: Function) -> Function:
+            self.declared.reports.append(Report(kind=kind, handler=handler, labels=labels))
             return handler
 
         return declare
@@ -260,6 +283,7 @@ class Operator:
             kind for loop in declared.loops for kind in (loop.kind, *loop.owns, *(one for one, _ in loop.watches))
         ]
         named += [timer.kind for timer in declared.timers] + [kind for kind, _ in declared.cleanups]
+        named += [report.kind for report in declared.reports]
         named += [gate.kind for gate in declared.gates] + [index.kind for index in declared.indexes]
         named += [kind for one in declared.conversions for kind in (one.old, one.new)]
         return list(dict.fromkeys(kind for kind in named if is_resource_class(kind)))
@@ -299,7 +323,8 @@ class Operator:
         for loop in self.declared.loops:
             found += [Permission(kind_like(kind).group, plural_like(kind), MAKE) for kind in loop.owns]
             found += [Permission(kind_like(kind).group, plural_like(kind), READ) for kind, _ in loop.watches]
-        found += [Permission(kind_like(one.kind).group, plural_like(one.kind), READ) for one in self.declared.indexes]
+        looked_at = [one.kind for one in self.declared.indexes] + [one.kind for one in self.declared.reports]
+        found += [Permission(kind_like(kind).group, plural_like(kind), READ) for kind in looked_at]
         found.append(Permission("", "events", ("create", "patch")))
         return merged(found)
 

@@ -21,6 +21,7 @@ from pinnace.sdk.calling import called
 from pinnace.sdk.context import Context
 from pinnace.sdk.installation import install_definitions, install_gates
 from pinnace.sdk.permissions import Permission, missing
+from pinnace.sdk.reporting import report_controller
 from pinnace.sdk.resources import KindLike, kind_like
 from pinnace.sdk.statuses import status_changes, status_of
 
@@ -95,6 +96,9 @@ def controllers_of(operator: Operator, manager: Manager) -> list[Controller]:
             Controller(name, work.reconcile, workers=4).for_(kind_like(kind), namespace=operator.namespace)
         )
     controllers += [_timer_controller(operator, manager, timer, names) for timer in declared.timers]
+    for report in declared.reports:
+        name = _name(operator, report.kind, names, suffix="changes")
+        controllers.append(report_controller(name, manager, report, namespace=operator.namespace))
     return controllers
 
 

@@ -45,10 +45,10 @@ async def webhooks_listening(
         certificate = await shared_certificate(client, service)
     else:
         certificate = new_certificate([host])
-    runner = web.AppRunner(application(operator), access_log=None)
+    runner = web.AppRunner(application(operator), access_log=None, shutdown_timeout=2.0)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host, port, ssl_context=tls_context(certificate), shutdown_timeout=2.0)
+        site = web.TCPSite(runner, host, port, ssl_context=tls_context(certificate))
         await site.start()
         trust = {"caBundle": base64.b64encode(certificate.ca).decode()}
         if service:

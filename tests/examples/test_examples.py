@@ -1,0 +1,171 @@
+"""Every example, at work in a cluster of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import signal
+import ssl
+import sys
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+import yaml
+from aiohttp import web
+
+from pinnace.cli.operator_files import operator_in
+from pinnace.client.client import Client
+from pinnace.sdk import Operator
+from pinnace.testing.cluster import Cluster
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+FILES = sorted(EXAMPLES.glob("*/*.py"))
+DEPLOYMENT = "apps/v1/Deployment"
+
+
+def example(path: str) -> Operator:
+    return operator_in(str(EXAMPLES / path))
+
+
+async def test_a_website_is_served_reports_and_takes_all_with_it(cluster: Cluster) -> None:
+    await cluster.run(example("01-website/website.py"))
+    site = yaml.safe_load((EXAMPLES / "01-website/kubia.yaml").read_text())
+    await cluster.client.create(site)
+    await cluster.settle()
+    assert await cluster.client.get("v1/Service", "kubia-website")
+    await report_ready(cluster.client, "kubia-website", 1)
+    await cluster.settle()
+    assert (await cluster.client.get("extensions.example.com/v1/Website", "kubia"))["status"] == {"ready": 1}
+    await cluster.client.delete("extensions.example.com/v1/Website", "kubia")
+    await cluster.settle()
+    assert await cluster.client.get_or_none(DEPLOYMENT, "kubia-website") is None
+    assert await cluster.client.get_or_none("v1/Service", "kubia-website") is None
+
+
+def foo(name: str, deployment: str, replicas: int = 1) -> dict[str, Any]:
+    return {
+        "apiVersion": "samplecontroller.k8s.example.com/v1alpha1",
+        "kind": "Foo",
+        "metadata": {"name": name},
+        "spec": {"deploymentName": deployment, "replicas": replicas},
+    }
+
+
+async def test_a_foo_becomes_the_deployment_that_it_names(cluster: Cluster) -> None:
+    await cluster.run(example("02-sample-controller/foo.py"))
+    await cluster.client.create(foo("one", "first", 2))
+    await cluster.settle()
+    assert (await cluster.client.get(DEPLOYMENT, "first"))["spec"]["replicas"] == 2
+    kind = "samplecontroller.k8s.example.com/v1alpha1/Foo"
+    await cluster.client.patch(kind, "one", {"spec": {"deploymentName": "second"}})
+    await cluster.settle()
+    assert [obj["metadata"]["name"] for obj in await cluster.client.list(DEPLOYMENT)] == ["second"]
+
+
+async def test_a_foo_never_takes_a_deployment_that_is_not_its_own(cluster: Cluster) -> None:
+    await cluster.run(example("02-sample-controller/foo.py"))
+    await cluster.client.create(foo("one", "shared"))
+    await cluster.settle()
+    before = await cluster.client.get(DEPLOYMENT, "shared")
+    await cluster.client.create(foo("two", "shared", 5))
+    await cluster.settle()
+    assert await cluster.client.get(DEPLOYMENT, "shared") == before
+    events = await cluster.client.list("v1/Event", fields="type=Warning")
+    assert [event["involvedObject"]["name"] for event in events] == ["two"]
+
+
+async def test_kubewatch_posts_what_comes_changes_and_goes(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    failures = iter([True])
+
+    async def chat(request: web.Request) -> web.Response:
+        if next(failures, False):
+            return web.Response(status=503)
+        said.append((await request.json())["text"])
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_post("/", chat)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        monkeypatch.setenv("CHAT_WEBHOOK", f"http://127.0.0.1:{runner.addresses[0][1]}/")
+        await cluster.run(example("03-kubewatch/kubewatch.py"))
+        service = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "web"},
+            "spec": {"ports": [{"port": 80}]},
+        }
+        await cluster.client.create(service)
+        await cluster.settle()
+        assert said == []  # The chat was down.
+        await cluster.advance(1)
+        await cluster.client.patch("v1/Service", "web", {"spec": {"ports": [{"port": 81}]}})
+        await cluster.settle()
+        await cluster.client.delete("v1/Service", "web")
+        await cluster.settle()
+    finally:
+        await runner.cleanup()
+    assert said == [f"Service default/web was {what}" for what in ("created", "changed", "deleted")]
+
+
+async def test_a_config_map_is_given_its_team_by_the_webhook(cluster: Cluster) -> None:
+    await cluster.run(example("04-mutating-webhook/team_labels.py"))
+    kind = "admissionregistration.k8s.io/v1/MutatingWebhookConfiguration"
+    (webhook,) = (await cluster.client.get(kind, "team-labels"))["webhooks"]
+    assert webhook["failurePolicy"] == "Ignore"
+    reached = webhook["clientConfig"]
+    trust = ssl.create_default_context(cadata=base64.b64decode(reached["caBundle"]).decode())
+    obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
+    request = {"uid": "1", "operation": "CREATE", "namespace": "shop", "object": obj}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(reached["url"], json={"request": request}, ssl=trust) as answer,
+    ):
+        response = (await answer.json())["response"]
+    assert orjson.loads(base64.b64decode(response["patch"])) == [
+        {"op": "add", "path": "/metadata/labels", "value": {"team": "shop"}}
+    ]
+
+
+async def test_a_server_is_seen_in_both_versions(cluster: Cluster) -> None:
+    await cluster.run(example("05-two-versions/servers.py"))
+    obj = {"apiVersion": "example.com/v1", "kind": "Server", "metadata": {"name": "web"}}
+    await cluster.client.create({**obj, "spec": {"hostPort": "example.com:8080"}})
+    assert (await cluster.client.get("example.com/v2/Server", "web"))["spec"] == {"host": "example.com", "port": 8080}
+    await cluster.client.patch("example.com/v2/Server", "web", {"spec": {"port": 81}})
+    assert (await cluster.client.get("example.com/v1/Server", "web"))["spec"] == {"hostPort": "example.com:81"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.parent.name for path in FILES])
+async def test_each_example_also_runs_as_a_process_of_its_own(path: Path, cluster: Cluster, kubeconfig: Path) -> None:
+    command = [sys.executable, "-m", "pinnace.cli.main", "run", str(path), "--kubeconfig", str(kubeconfig)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    process = await asyncio.create_subprocess_exec(
+        *command, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    try:
+        assert process.stdout is not None
+        said = b""
+        while b"is at work" not in said:
+            line = await process.stdout.readline()
+            assert line, said.decode()
+            said += line
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+
+
+async def report_ready(client: Client, name: str, ready: int) -> None:
+    """What the Deployment's controller would say."""
+    status = {"replicas": ready, "readyReplicas": ready, "availableReplicas": ready}
+    await client.patch(DEPLOYMENT, name, {"status": status}, subresource="status")
