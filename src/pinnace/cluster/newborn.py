@@ -18,6 +18,7 @@ from pinnace.model.objects import Object
 from pinnace.model.resources import Registry
 
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+HOST = "localhost"
 SERVICE_RANGE = "10.96.0.0/16"
 _TAKEN = "Used for system critical pods that "
 _CRITICAL = (
@@ -33,7 +34,7 @@ def newborn_objects(
     port: int,
     now: datetime,
     service_range: str = SERVICE_RANGE,
-    host: str = "localhost",
+    host: str = HOST,
 ) -> list[Object]:
     """Everything that must exist before the first client asks, in the order in which it can be made.
 
@@ -174,10 +175,14 @@ def api_endpoints(address: str, port: int) -> Iterator[Object]:
     }
 
 
+def lease_name(host: str = HOST) -> str:
+    digest = hashlib.sha256(host.encode()).digest()[:16]
+    return "apiserver-" + b32encode(digest).decode().rstrip("=").lower()
+
+
 def _lease(host: str, reached_at: str, now: datetime) -> Object:
     """That this server lives. Its name is the same after a restart, its holder is not."""
-    digest = hashlib.sha256(host.encode()).digest()[:16]
-    name = "apiserver-" + b32encode(digest).decode().rstrip("=").lower()
+    name = lease_name(host)
     instance = uuid.uuid5(uuid.NAMESPACE_DNS, f"{host}/{now.isoformat()}")
     return {
         "apiVersion": "coordination.k8s.io/v1",

@@ -72,6 +72,8 @@ class Reader:
             at = options.continuation.revision
             if at > self._fanout.revision:
                 raise too_large_revision(at, self._fanout.revision)
+            if at != LATEST and at < self._store.compacted:
+                raise options.continuation.expired()
             if at == LATEST or at >= shelf.changed:
                 return self._page(shelf, chosen, form, options, revision=self._fanout.revision if at == LATEST else at)
             return self._page_of_history(shelf, chosen, form, options, at)
