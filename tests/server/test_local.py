@@ -20,7 +20,7 @@ OWN = frozenset(("date", "audit-id", "content-length", "connection", "transfer-e
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
-    async with running(Settings()) as cluster:
+    async with running(Settings(controllers=False)) as cluster:
         yield cluster
 
 
