@@ -116,6 +116,14 @@ def up(
     authorization_webhook_config_file: Annotated[
         Path | None, typer.Option(help="A kubeconfig: where to send SubjectAccessReviews.", show_default=False)
     ] = None,
+    encryption_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="Encrypt secrets where they are stored: lines of NAME:KEY, 32 bytes in base64, the newest first. "
+            "All of the keys decrypt; every start encrypts anew what is not encrypted with the first.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Start a cluster in the foreground and say how to reach it. Ctrl-C stops it.
 
@@ -158,6 +166,7 @@ def up(
             token_webhook=authentication_token_webhook_config_file,
             authorization_webhook=authorization_webhook_config_file,
         ),
+        encryption_key_file=encryption_key_file,
     )
     started = time.monotonic()
     try:

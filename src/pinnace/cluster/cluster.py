@@ -30,6 +30,7 @@ from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.kubeconfig import Access
 from pinnace.cluster.newborn import api_endpoints, newborn_objects
 from pinnace.cluster.security import build_security
+from pinnace.cluster.storage import open_store
 from pinnace.cluster.upkeep import compact_regularly, expire_events_regularly
 from pinnace.kinds import catalog
 from pinnace.kinds.definitions import Definitions, minors
@@ -50,8 +51,6 @@ from pinnace.server.reads import Reader
 from pinnace.server.reservations import ServiceReservations
 from pinnace.server.reviews import Reviews
 from pinnace.server.verbs import Verbs
-from pinnace.store.memory import MemoryStore
-from pinnace.store.sqlite import SqliteStore
 from pinnace.store.store import Store
 
 SYSTEM = User("system:apiserver", (MASTERS,))
@@ -80,6 +79,8 @@ class Settings:
     auth: AuthSettings = field(default_factory=AuthSettings)
     needs_service_accounts: bool = False
     """Pods run as accounts that exist, which somebody has to make in every namespace."""
+    encryption_key_file: Path | None = None
+    """Keys to seal secrets with where they are stored, the newest first; without it they are stored as they are."""
 
 
 class CannotListen(OSError):
@@ -236,7 +237,8 @@ async def running(
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         files = ensure_certificates(directory / "pki", server_names=_names(settings.host))
         token = _token(directory)
-        store = MemoryStore() if scratch is not None else await SqliteStore.open(directory / "state.db")
+        state = directory / "state.db" if scratch is None else None
+        store = await open_store(state, key_file=settings.encryption_key_file)
         plane = await build(settings, store, tokens={token: User("admin", (MASTERS,))}, files=files)
         context = tls_context(
             certificate=files.server.certificate,
