@@ -265,3 +265,31 @@ async def test_what_belongs_to_an_object_goes_when_it_goes(cluster: Cluster) -> 
     await cluster.settle()
     assert await cluster.client.list(DEPLOYMENT) == []
     assert await cluster.client.get_or_none("v1/Service", "blog") is None
+
+
+async def test_the_status_of_a_plain_kind_is_stored_too(cluster: Cluster) -> None:
+    operator = Operator("plain-status")
+
+    @operator.reconcile(DEPLOYMENT)
+    async def reconcile(deployment: dict[str, Any], ctx: Context) -> None:
+        deployment.setdefault("status", {})["replicas"] = deployment["spec"]["replicas"]
+
+    await cluster.run(website_operator())
+    await cluster.run(operator)
+    await cluster.client.create(website(replicas=4))
+    await cluster.settle()
+    assert (await cluster.client.get(DEPLOYMENT, "blog"))["status"]["replicas"] == 4
+
+
+async def test_what_a_handler_found_out_is_stored_although_it_fails(cluster: Cluster) -> None:
+    operator = Operator("half-done")
+
+    @operator.reconcile(Website)
+    async def reconcile(site: Website, ctx: Context) -> None:
+        site.status.ready = 5
+        raise RuntimeError("and then it broke")
+
+    await cluster.run(operator)
+    await cluster.client.create(website())
+    await cluster.settle()
+    assert (await cluster.client.get(WEBSITE, "blog"))["status"] == {"ready": 5}

@@ -23,7 +23,7 @@ from pinnace.sdk.installation import install_definitions, install_gates
 from pinnace.sdk.permissions import Permission, missing
 from pinnace.sdk.reporting import report_controller
 from pinnace.sdk.resources import KindLike, kind_like
-from pinnace.sdk.statuses import status_changes, status_of
+from pinnace.sdk.statuses import status_changes, status_of, status_said
 
 if TYPE_CHECKING:
     from pinnace.sdk.operator import Loop, Operator, Timer
@@ -135,6 +135,13 @@ def _name(operator: Operator, kind: KindLike, taken: set[str], *, suffix: str = 
     return unique
 
 
+class _ObjectLog(logging.LoggerAdapter[logging.Logger]):
+    """Says with every message which object it is about."""
+
+    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
+        return f"{(self.extra or {}).get('object')}: {msg}", kwargs
+
+
 class _Work:
     """Calls one handler for one key: reads the object, keeps the finalizer, writes the status back."""
 
@@ -189,18 +196,20 @@ class _Work:
     async def _call(self, handler: Handler, obj: Object) -> float:
         """Call a handler and store what it says in the status, even if it fails. When to look again."""
         typed = self._typed(obj)
-        before = status_of(typed)
+        # A plain object is changed in place: what is stored must be known before the handler sees it.
+        stored, before = status_of(obj), status_of(typed)
         key = Key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-        log = logging.LoggerAdapter(logging.getLogger(self._operator.name), {"object": str(key)})
+        log = _ObjectLog(logging.getLogger(self._operator.name), {"object": str(key)})
         ctx = Context(self._manager, obj, typed, operator=self._operator.name, log=log)
-        stored = status_of(obj)
         try:
             result = await called(handler, typed, ctx)
         except Exception:
-            # What it has found out is stored, what it only assumed is not: that would look like a change to react to.
-            await self._write_status(obj, status_changes(before, before, status_of(typed)))
+            try:
+                await self._store_status(obj, typed, stored, before)
+            except errors.ApiError as refusal:
+                log.warning("its status was not stored: %s", refusal)  # The handler's own failure is the one to tell.
             raise
-        await self._write_status(obj, status_changes(stored, before, status_of(typed)))
+        await self._store_status(obj, typed, stored, before)
         if isinstance(result, Result):
             return result.requeue_after
         return ctx.requeue_after
@@ -214,7 +223,8 @@ class _Work:
             # It was stored by another schema. Nothing will be different before somebody changes it.
             raise Permanent(f"the stored object does not fit the class {self._kind.__name__}: {problem}") from None
 
-    async def _write_status(self, obj: Object, changes: Object) -> None:
+    async def _store_status(self, obj: Object, typed: Any, stored: Object, before: Object) -> None:
+        changes = status_changes(stored, before, status_of(typed), status_said(typed))
         if not changes:
             return
         metadata = obj["metadata"]

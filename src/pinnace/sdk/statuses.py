@@ -17,20 +17,29 @@ def status_of(obj: Any) -> Object:
     return status.to_wire() if isinstance(status, Model) else {}
 
 
-def status_changes(stored: Object, before: Object, after: Object) -> Object:
+def status_said(obj: Any) -> Object:
+    """The part of a status that somebody has set: what was stored, and what the handler has assigned."""
+    status = None if isinstance(obj, dict) else obj.status
+    if not isinstance(status, Model):
+        return status_of(obj)
+    said: Object = status.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)
+    return said
+
+
+def status_changes(stored: Object, before: Object, after: Object, said: Object) -> Object:
     """The merge patch that stores what a handler has changed; empty if nothing has.
 
     `before` and `after` are the status as the handler saw and left it. It may know less than what is `stored`: fields
-    that it does not know stay. Values that it only assumed, because nothing was stored, are stored now.
+    that it does not know stay. A default is stored once the handler has `said` it; that it could is no reason to write.
     """
     changes: Object = {}
     for name, value in after.items():
         known = stored.get(name)
         if isinstance(value, dict) and isinstance(known, dict):
-            inner = status_changes(known, before.get(name) or {}, value)
+            inner = status_changes(known, before.get(name) or {}, value, said.get(name) or {})
             if inner:
                 changes[name] = inner
-        elif name not in stored or before.get(name) != value:
+        elif before.get(name) != value or (name not in stored and name in said):
             changes[name] = value
     changes.update({name: None for name in before if name not in after and name in stored})
     return changes
