@@ -1,0 +1,158 @@
+"""Random graphs of owners: whatever is deleted in whatever way, nothing with a living owner is ever removed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.controllers.world import World, config_map
+from tests.server.in_process import control_plane
+
+from pinnace.client.client import Propagation
+from pinnace.cluster.controllers import controllers_of
+from pinnace.cluster.in_process import in_process_client
+from pinnace.model import errors
+from pinnace.model.objects import Object
+from pinnace.reconcile.owners import owner_reference
+from pinnace.testing.clock import ManualClock
+
+KIND = "v1/ConfigMap"
+NODES = 7
+PROPAGATIONS: list[Propagation] = ["Background", "Foreground", "Orphan"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who owns whom (dependent, owner, blocking), and what is deleted, one after the other or all at once."""
+
+    edges: tuple[tuple[int, int, bool], ...]
+    deletions: tuple[tuple[int, Propagation], ...]
+    at_once: bool
+
+
+def plans() -> st.SearchStrategy[Plan]:
+    node = st.integers(0, NODES - 1)
+    edge = st.tuples(node, node, st.booleans()).filter(lambda edge: edge[0] != edge[1])
+    edges = st.lists(edge, max_size=12, unique_by=lambda edge: edge[:2])
+    deletions = st.lists(st.tuples(node, st.sampled_from(PROPAGATIONS)), min_size=1, max_size=3)
+    return st.builds(
+        lambda edges, deletions, at_once: Plan(tuple(edges), tuple(deletions), at_once),
+        edges,
+        deletions,
+        st.booleans(),
+    )
+
+
+def survivors(plan: Plan) -> set[int]:
+    """Who is left when the deletions are done one after the other, each to its end."""
+    alive = set(range(NODES))
+    owners = {node: {owner for dependent, owner, _ in plan.edges if dependent == node} for node in alive}
+    for node, propagation in plan.deletions:
+        if node not in alive:
+            continue
+        if propagation == "Orphan":
+            for dependents in owners.values():
+                dependents.discard(node)
+        going = {node}
+        while True:
+            # In the foreground, an owner that waits is as good as gone to those that have no other.
+            more = {one for one in alive - going if owners[one] and owners[one] <= going}
+            if not more:
+                break
+            going |= more
+        alive -= going
+        for one in alive:
+            owners[one] -= going
+    return alive
+
+
+class Runner:
+    """One server for all examples, each of which has a namespace of its own."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.examples = 0
+
+    async def start(self) -> None:
+        self._clock = ManualClock()
+        self._started: asyncio.Future[None] = self.loop.create_future()
+        self._stopped: asyncio.Future[None] = self.loop.create_future()
+        self._living = self.loop.create_task(self._live())
+        await self._started
+
+    async def stop(self) -> None:
+        self._stopped.set_result(None)
+        await self._living
+
+    async def _live(self) -> None:
+        async with control_plane(clock=self._clock) as api:
+            manager = controllers_of(api.plane, None, clock=self._clock)
+            async with manager.running():
+                self.world = World(in_process_client(api.plane.local(), clock=self._clock), manager)
+                await self.world.settle()
+                self._started.set_result(None)
+                await self._stopped
+
+    async def carry_out(self, plan: Plan) -> set[int]:
+        self.examples += 1
+        namespace = f"example-{self.examples}"
+        client = self.world.client
+        await self.world.namespace(namespace)
+        made = [await client.create(config_map(f"n{node}", namespace=namespace)) for node in range(NODES)]
+        for node in range(NODES):
+            references = [
+                _reference(made[owner], blocks) for dependent, owner, blocks in plan.edges if dependent == node
+            ]
+            if references:
+                patch = {"metadata": {"ownerReferences": references}}
+                await client.patch(KIND, f"n{node}", patch, namespace=namespace)
+        if not plan.at_once:
+            await self.world.settle()
+        for node, propagation in plan.deletions:
+            with contextlib.suppress(errors.NotFound):
+                await client.delete(KIND, f"n{node}", namespace=namespace, propagation=propagation)
+            if not plan.at_once:
+                await self._settle()
+        await self._settle()
+        return {int(name[1:]) for name in await self.world.names(KIND, namespace)}
+
+    async def _settle(self) -> None:
+        """Wait for retries, too: a conflict is tried again after some milliseconds."""
+        collector = next(one for one in self.world.manager.controllers if one.name == "garbage-collector")
+        async with asyncio.timeout(10):
+            await self.world.settle()
+            while collector.queue.delayed:
+                await self._clock.advance(0.01)
+                await self.world.settle()
+
+
+def _reference(owner: Object, blocks: bool) -> Object:
+    return owner_reference(owner, controller=False, block_deletion=blocks)
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    with asyncio.Runner() as loop_runner:
+        runner = Runner(loop_runner.get_loop())
+        loop_runner.run(runner.start())
+        yield runner
+        loop_runner.run(runner.stop())
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(plan=plans())
+def test_nothing_with_a_living_owner_is_ever_removed(runner: Runner, plan: Plan) -> None:
+    left = runner.loop.run_until_complete(runner.carry_out(plan))
+    if not plan.at_once:
+        assert left == survivors(plan)
+        return
+    deleted = {node for node, _ in plan.deletions}
+    for node in set(range(NODES)) - deleted - left:
+        owners = {owner for dependent, owner, _ in plan.edges if dependent == node}
+        assert owners, "it never had an owner"
+        assert not owners & left, "an owner of it lives"
