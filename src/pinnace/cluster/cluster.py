@@ -22,6 +22,7 @@ from pinnace.auth.certificates import SERVER_NAMES, CertificateFiles, ensure_cer
 from pinnace.auth.settings import AuthSettings
 from pinnace.auth.users import MASTERS, User
 from pinnace.cluster import kubeconfig
+from pinnace.cluster.aggregation import Aggregation
 from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.custom_resources import CustomResources
 from pinnace.cluster.default_roles import ensure_default_roles
@@ -31,7 +32,7 @@ from pinnace.cluster.kubeconfig import Access
 from pinnace.cluster.newborn import api_endpoints, newborn_objects
 from pinnace.cluster.security import build_security
 from pinnace.cluster.storage import open_store
-from pinnace.cluster.upkeep import compact_regularly, expire_events_regularly
+from pinnace.cluster.upkeep import compact_regularly, expire_events_regularly, renew_lease_regularly
 from pinnace.kinds import catalog
 from pinnace.kinds.definitions import Definitions, minors
 from pinnace.model.clock import Clock, SystemClock, to_rfc3339
@@ -113,6 +114,7 @@ class ControlPlane:
     metrics: Metrics
     readiness: Readiness
     custom_resources: CustomResources
+    aggregation: Aggregation
     gates: Gates
 
     def local(self, user: User = SYSTEM) -> LocalApi:
@@ -148,6 +150,7 @@ async def build(
     fanout = Fanout(store)
     await fanout.load()
     custom_resources = CustomResources(registry, fanout, definitions, clock=clock)
+    aggregation = Aggregation(fanout, files.front_proxy_client if files is not None else None)
     security = build_security(registry, fanout, store, clock, tokens=tokens or {}, settings=settings.auth, files=files)
     ownerships = Ownerships(registry)
     reservations = ServiceReservations()
@@ -186,7 +189,7 @@ async def build(
         ),
         pages=Pages(
             version=version_of(definitions.minor),
-            discovery=Discovery(registry),
+            discovery=Discovery(registry, aggregated=aggregation.api_services),
             openapi=OpenApi(registry, definitions),
             metrics=metrics.text,
             issuer=security.issuer,
@@ -198,10 +201,12 @@ async def build(
                 _BIRTH: readiness.check,
             },
             only_ready=frozenset(("informer-sync", _BIRTH)),
+            aggregated=aggregation.api_services,
         ),
         identify=security.identify,
         authorizer=security.authorizer,
         metrics=metrics,
+        aggregated=aggregation.api_services,
     )
     metrics.gauge(
         "apiserver_storage_objects",
@@ -213,7 +218,7 @@ async def build(
         "Open watches.",
         lambda: [((), float(len(fanout.watchers())))],
     )
-    return ControlPlane(api, registry, fanout, store, clock, metrics, readiness, custom_resources, gates)
+    return ControlPlane(api, registry, fanout, store, clock, metrics, readiness, custom_resources, aggregation, gates)
 
 
 @asynccontextmanager
@@ -253,7 +258,9 @@ async def running(
         await give_birth(plane, address=settings.host, port=server.port)
         definer = in_process_client(plane.local(), field_manager="kube-apiserver")
         upkeep.append(asyncio.create_task(plane.custom_resources.run(definer)))
+        upkeep.append(asyncio.create_task(plane.aggregation.run(definer)))
         upkeep.append(asyncio.create_task(compact_regularly(store)))
+        upkeep.append(asyncio.create_task(renew_lease_regularly(plane.local(), plane.clock)))
         upkeep.append(asyncio.create_task(expire_events_regularly(plane.fanout, store, plane.clock)))
         access = _access(settings, files, token, server.port)
         before_ready(access)

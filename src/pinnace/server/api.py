@@ -23,8 +23,9 @@ from pinnace.auth.impersonation import Impersonation, impersonation_of
 from pinnace.auth.users import User
 from pinnace.model import errors
 from pinnace.model.resources import Registry
+from pinnace.server.aggregation import Aggregated, Alone, Backend, pass_on
 from pinnace.server.calls import Call, action_of, understand
-from pinnace.server.messages import Answer, Request, Response, Stream
+from pinnace.server.messages import Answer, Request, Response, Stream, Takeover
 from pinnace.server.metrics import Metrics
 from pinnace.server.verbs import Outcome, Verbs
 from pinnace.store import store as stores
@@ -66,7 +67,9 @@ class Api:
         identify: Identify,
         authorizer: Authorizer,
         metrics: Metrics,
+        aggregated: Aggregated | None = None,
     ) -> None:
+        self._aggregated = aggregated or Alone()
         self._registry = registry
         self._verbs = verbs
         self._pages = pages
@@ -120,6 +123,11 @@ class Api:
 
     def _route(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
         segments = request.path.split("/")[1:]
+        if segments[0] == "apis" and len(segments) > 2:
+            backend = self._aggregated.find(segments[1], segments[2])
+            if backend is not None:
+                action = action_of(request, segments)
+                return self._if_allowed(request, user, action, lambda: self._elsewhere(request, user, backend, action))
         if (segments[0] == "api" and len(segments) > 2) or (segments[0] == "apis" and len(segments) > 3):
             problem: errors.ApiError | None = None
             try:
@@ -146,6 +154,12 @@ class Api:
             raise refusal(user, action, decision.reason)
         return then()
 
+    async def _elsewhere(self, request: Request, user: User, backend: Backend, action: Action) -> Answer:
+        try:
+            return await pass_on(request, user, backend, action)
+        except errors.ApiError as refused:
+            return self._refused(request, refused)
+
     def _page(self, request: Request, segments: list[str], user: User) -> Answer | Awaitable[Answer]:
         is_deep = (segments[0] == "api" and len(segments) > 2) or (segments[0] == "apis" and len(segments) > 3)
         if is_deep and (segments[-1] != "" or len(segments) > 4):
@@ -157,7 +171,13 @@ class Api:
             if segments[0] == "api":
                 raise errors.NoSuchPath()
             return Response(404, self._head(_PLAIN_TEXT), b"404 page not found\n")
-        return page
+        return page if isinstance(page, Response | Stream | Takeover) else self._page_later(request, page)
+
+    async def _page_later(self, request: Request, page: Awaitable[Answer]) -> Answer:
+        try:
+            return await page
+        except errors.ApiError as refused:
+            return self._refused(request, refused)
 
     def _objects(self, call: Call) -> Answer | Awaitable[Answer]:
         started = time.perf_counter()

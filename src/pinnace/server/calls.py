@@ -152,6 +152,8 @@ def action_of(request: Request, segments: list[str]) -> Action:
     if not resource:
         return Action(request.method.lower(), path=request.path)
     if request.method in ("GET", "HEAD"):
+        asked = request.parameter("watch")
+        watching = watching or (asked is not None and asked not in _FALSE and not name)
         verb = "watch" if watching else "get" if name else "list"
     elif request.method == "DELETE":
         verb = "delete" if name else "deletecollection"

@@ -11,6 +11,8 @@ import orjson
 
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import Registry, Resource
+from pinnace.server.aggregated_discovery import Served, aggregated_version, merged
+from pinnace.server.aggregation import Aggregated, Alone
 from pinnace.server.documents import Document, content_hash
 from pinnace.server.negotiation import JSON, clauses
 
@@ -25,13 +27,17 @@ Groups = dict[str, dict[str, list[Resource]]]
 
 
 class Discovery:
-    """Writes the discovery pages of a registry; each is kept until the registry changes."""
+    """Writes the discovery pages of a registry and of other servers; each is kept until one of them changes.
 
-    def __init__(self, registry: Registry, *, address: str = "") -> None:
+    The page of a version that another server answers for is that server's to write.
+    """
+
+    def __init__(self, registry: Registry, *, aggregated: Aggregated | None = None, address: str = "") -> None:
         self._registry = registry
+        self._others = aggregated or Alone()
         self._address = address
-        self._revision = -1
-        self._groups: Groups = {}
+        self._revisions = (-1, -1)
+        self._groups: dict[str, dict[str, Served]] = {}
         self._pages: dict[str, Document] = {}
 
     def page(self, path: str, accept: str = "") -> Document | None:
@@ -45,9 +51,10 @@ class Discovery:
         return self._kept(path, lambda: self._single(parts))
 
     def _refresh(self) -> None:
-        if self._revision != self._registry.revision:
-            self._revision = self._registry.revision
-            self._groups = grouped(self._registry)
+        revisions = (self._registry.revision, self._others.revision)
+        if self._revisions != revisions:
+            self._revisions = revisions
+            self._groups = merged(grouped(self._registry), self._others)
             self._pages.clear()
 
     def _kept(self, name: str, write: Callable[[], Document | None]) -> Document | None:
@@ -82,7 +89,7 @@ class Discovery:
 
     def _resources(self, group: str, version: str) -> Document | None:
         found = self._groups.get(group, {}).get(version)
-        if found is None:
+        if not isinstance(found, list):
             return None
         listed = [row for resource in found for row in _rows(resource)]
         group_version = f"{group}/{version}" if group else version
@@ -97,14 +104,7 @@ class Discovery:
         items = [
             {
                 "metadata": {"name": name} if name else {},
-                "versions": [
-                    {
-                        "version": served,
-                        "resources": [_aggregated_row(resource) for resource in found],
-                        "freshness": "Current",
-                    }
-                    for served, found in versions.items()
-                ],
+                "versions": [_aggregated_version(served, found) for served, found in versions.items()],
             }
             for name, versions in self._groups.items()
             if bool(name) == (root == "apis")
@@ -161,7 +161,7 @@ def _written(page: Object) -> Document:
     return Document(orjson.dumps(page))
 
 
-def _group(name: str, versions: dict[str, list[Resource]]) -> Object:
+def _group(name: str, versions: dict[str, Served]) -> Object:
     named = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
     return {"name": name, "versions": named, "preferredVersion": named[0]}
 
@@ -196,6 +196,12 @@ def _verbs(resource: Resource) -> list[str]:
 def _nicknames(resource: Resource) -> Object:
     nicknames = {"shortNames": list(resource.short_names), "categories": list(resource.categories)}
     return {field: names for field, names in nicknames.items() if names}
+
+
+def _aggregated_version(version: str, found: Served) -> Object:
+    if not isinstance(found, list):
+        return aggregated_version(found)
+    return {"version": version, "resources": [_aggregated_row(one) for one in found], "freshness": "Current"}
 
 
 def _aggregated_row(resource: Resource) -> Object:

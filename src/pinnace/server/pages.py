@@ -9,6 +9,8 @@ import orjson
 
 from pinnace.auth.users import User
 from pinnace.model import errors
+from pinnace.server.aggregated_discovery import described, merged_index
+from pinnace.server.aggregation import Aggregated, Alone, Backend
 from pinnace.server.documents import Document
 from pinnace.server.messages import Answer, Request, Response
 
@@ -61,7 +63,9 @@ class Pages:
         issuer: Issuer,
         checks: Mapping[str, Check],
         only_ready: frozenset[str] = frozenset(),
+        aggregated: Aggregated | None = None,
     ) -> None:
+        self._aggregated = aggregated or Alone()
         self._version = orjson.dumps(version, option=orjson.OPT_INDENT_2)
         self._discovery = discovery
         self._openapi = openapi
@@ -92,7 +96,7 @@ class Pages:
         document = self._discovery.page(request.path, accept) if first in ("api", "apis") else None
         return _shown(request, document) if document is not None else None
 
-    def _described(self, request: Request, segments: list[str], accept: str) -> Response | None:
+    def _described(self, request: Request, segments: list[str], accept: str) -> Response | Awaitable[Response] | None:
         match segments:
             case ["openapi", "v2"]:
                 document = self._openapi.v2(accept)
@@ -100,6 +104,10 @@ class Pages:
                     raise errors.NotAcceptable(("application/json",))
             case ["openapi", "v3"] | ["openapi", "v3", ""]:
                 document = self._openapi.index()
+                if self._aggregated.revision:
+                    document = merged_index(document, self._aggregated)
+            case ["openapi", "v3", "apis", group, version] if backend := self._aggregated.find(group, version):
+                return _shown_later(request, backend)
             case ["openapi", "v3", *rest]:
                 document = self._openapi.v3("/".join(rest), hash=request.parameter("hash") or "")
             case _:
@@ -170,6 +178,10 @@ class Pages:
         if request.parameter("verbose") is None:
             return Response(200, _TEXT, b"ok")
         return Response(200, _TEXT, "\n".join([*lines, f"{page} check passed", ""]).encode())
+
+
+async def _shown_later(request: Request, backend: Backend) -> Response:
+    return _shown(request, await described(backend))
 
 
 def _shown(request: Request, document: Document) -> Response:

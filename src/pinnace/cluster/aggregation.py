@@ -1,0 +1,123 @@
+"""Other API servers in a cluster: the APIServices that are stored are followed, and their availability written."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+
+from pinnace.auth.certificates import PairFiles
+from pinnace.client.client import Client
+from pinnace.cluster.service_addresses import ServedAddresses
+from pinnace.extensions.aggregation import ApiServices
+from pinnace.extensions.aggregation_availability import Availability
+from pinnace.extensions.aggregation_backends import Connections, ProxyIdentity
+from pinnace.model.clock import AlarmClock, SystemClock
+from pinnace.model.objects import Object
+from pinnace.server.fanout import Fanout
+from pinnace.server.shelves import Event
+
+API_SERVICES = "/registry/apiregistration.k8s.io/apiservices/"
+_SERVICES = "/registry/core/services/"
+_ENDPOINTS = "/registry/core/endpoints/"
+_SLICES = "/registry/discovery.k8s.io/endpointslices/"
+_OWNER = "kubernetes.io/service-name"
+
+
+class ReachableAddresses:
+    """Addresses of services that lead somewhere from this process: names, and what is on this machine.
+
+    Addresses that only a cluster's network knows may belong to somebody else on the network outside.
+    """
+
+    def __init__(self, fanout: Fanout) -> None:
+        self._served = ServedAddresses(fanout)
+        self._fanout = fanout
+
+    def address_of(self, namespace: str, name: str, port: int) -> tuple[str, int]:
+        host, at = self._served.address_of(namespace, name, port)
+        entry = self._fanout.shelf(_SERVICES).entries.get(f"{namespace}/{name}")
+        spec: Object = (entry.decode().get("spec") or {}) if entry is not None else {}
+        if spec.get("type") != "ExternalName" and not is_of_this_machine(host):
+            raise LookupError(f'service "{name}" has no endpoint that can be reached from here')
+        return host, at
+
+
+class StoredServices:
+    """Services and who is behind them, from the server's memory."""
+
+    def __init__(self, fanout: Fanout) -> None:
+        self._fanout = fanout
+
+    def service(self, namespace: str, name: str) -> Object | None:
+        entry = self._fanout.shelf(_SERVICES).entries.get(f"{namespace}/{name}")
+        return entry.decode() if entry is not None else None
+
+    def slices(self, namespace: str, name: str) -> Sequence[Object]:
+        shelf = self._fanout.shelf(_SLICES)
+        found = [shelf.entries[key].decode() for key in shelf.keys_labelled({_OWNER: name}, namespace)]
+        if found:
+            return found
+        entry = self._fanout.shelf(_ENDPOINTS).entries.get(f"{namespace}/{name}")
+        subsets = (entry.decode().get("subsets") or ()) if entry is not None else ()
+        return [{"endpoints": subset.get("addresses") or [], "ports": subset.get("ports") or []} for subset in subsets]
+
+
+class Aggregation:
+    """Knows the backends from the start; `run` keeps the conditions of their APIServices."""
+
+    def __init__(self, fanout: Fanout, proxy: PairFiles | None, *, clock: AlarmClock | None = None) -> None:
+        identity = ProxyIdentity(proxy.certificate, proxy.key) if proxy is not None else None
+        self._connections = Connections(ReachableAddresses(fanout), identity)
+        self.api_services = ApiServices(self._connections)
+        self._services = StoredServices(fanout)
+        self._clock = clock or SystemClock()
+        self._availability: Availability | None = None
+        for entry in fanout.shelf(API_SERVICES).entries.values():
+            self.api_services.put(entry.decode())
+        fanout.on_change(API_SERVICES, self._changed)
+        for prefix in (_SERVICES, _ENDPOINTS):
+            fanout.on_change(prefix, lambda event: self._service_changed(event.key))
+        fanout.on_change(_SLICES, self._slice_changed)
+
+    async def run(self, client: Client) -> None:
+        """Write whether the servers behind APIServices can be asked, until cancelled."""
+        self._availability = Availability(client, self.api_services, self._services, clock=self._clock)
+        try:
+            await self._availability.run()
+        finally:
+            await self._connections.close()
+
+    def _changed(self, event: Event) -> None:
+        if event.new is None:
+            self.api_services.drop(event.key)
+        else:
+            api_service = event.new.decode()
+            self.api_services.put(api_service)
+            if event.old is not None and event.old.decode()["spec"] == api_service["spec"]:
+                return  # What was written is our own finding, mostly.
+        if self._availability is not None:
+            self._availability.wake(event.key)
+
+    def _service_changed(self, key: str) -> None:
+        if self._availability is not None and self.api_services.revision:
+            namespace, _, name = key.partition("/")
+            for api_service in self.api_services.served_by(namespace, name):
+                self._availability.wake(api_service)
+
+    def _slice_changed(self, event: Event) -> None:
+        entry = event.new or event.old
+        if entry is not None and self.api_services.revision:
+            metadata = entry.decode()["metadata"]
+            owner = (metadata.get("labels") or {}).get(_OWNER) or ""
+            self._service_changed(f"{metadata['namespace']}/{owner}")
+
+
+def is_of_this_machine(address: str) -> bool:
+    """Whether this machine could listen there."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True

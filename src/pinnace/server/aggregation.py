@@ -1,0 +1,203 @@
+"""Requests that another server answers: passed on with the caller's name, and the answer passed back as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Protocol
+from urllib.parse import quote
+
+from pinnace.auth.authorizers import Action
+from pinnace.auth.users import User
+from pinnace.model import errors
+from pinnace.model.objects import Object
+from pinnace.server.messages import Answer, Request, Response, Sink, Stream, frame
+
+LARGEST_ANSWER = 256 << 20
+REDIRECTED = b"the backend attempted to redirect this request, which is not permitted"
+
+_BUFFERED_AT_MOST = 1 << 20
+_OF_THE_CONNECTION = frozenset(
+    (
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    )
+)
+# Who is calling is settled here: what was shown for it, and what claims to be settled already, goes no further.
+_SETTLED = (b"x-remote-", b"impersonate-")
+_OF_THE_SENDER = frozenset((b"authorization", b"content-length", b"expect", b"host", b"x-forwarded-for"))
+_WRITTEN_HERE = frozenset((b"content-length", b"date"))
+_LONG_SUBRESOURCES = frozenset(("attach", "exec", "log", "portforward", "proxy"))
+_EXTRA_KEY = "!#$&'*+-.^_`|~"
+
+
+class BackendAnswer(Protocol):
+    """What the other server says. Whoever gets one closes it."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def headers(self) -> Sequence[tuple[bytes, bytes]]: ...
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it comes. Raises OSError if the connection is lost."""
+
+    def close(self) -> None: ...
+
+
+class Backend(Protocol):
+    """One version of a group that another server answers for."""
+
+    @property
+    def group(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def trouble(self) -> str:
+        """Why it cannot be asked now; empty if it can."""
+
+    @property
+    def resources(self) -> Sequence[Object]:
+        """The rows of its discovery page, when it was last seen."""
+
+    @property
+    def openapi_url(self) -> str:
+        """Where its index says that its OpenAPI v3 document is; empty if it has none."""
+
+    async def openapi(self) -> tuple[bytes, str]:
+        """That document as JSON, and its hash. Raises OSError or TimeoutError."""
+
+    async def send(
+        self, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes, *, is_long: bool
+    ) -> BackendAnswer:
+        """Ask. Raises OSError if it cannot be reached, and TimeoutError if it says nothing for too long.
+
+        Unless it `is_long`, the whole exchange has to be over in the time that every request has.
+        """
+
+
+class Aggregated(Protocol):
+    """The backends there are now; `revision` tells that something about them has changed."""
+
+    @property
+    def revision(self) -> int: ...
+    def find(self, group: str, version: str) -> Backend | None: ...
+    def backends(self) -> Iterable[Backend]: ...
+
+    def priorities(self, group: str, version: str) -> tuple[int, int] | None:
+        """Of the group and of the version in it, whoever serves them; None if no APIService says."""
+
+
+class Alone:
+    """Stands where no other servers are."""
+
+    revision = 0
+
+    def find(self, group: str, version: str) -> Backend | None:
+        return None
+
+    def backends(self) -> Iterable[Backend]:
+        return ()
+
+    def priorities(self, group: str, version: str) -> tuple[int, int] | None:
+        return None
+
+
+async def pass_on(request: Request, user: User, backend: Backend, action: Action) -> Answer:
+    """What the backend answers. Raises Unavailable if it cannot, Timeout if it does not."""
+    if backend.trouble:
+        raise errors.Unavailable(f"service unavailable: {backend.trouble}")
+    if request.upgrade:
+        raise errors.BadRequest("upgrades are not passed on to aggregated servers")
+    is_long = action.verb == "watch" or action.subresource in _LONG_SUBRESOURCES
+    target = request.target  # As it was written: what is escaped stays so.
+    if not target.startswith("/"):
+        target = "/" + target.partition("://")[2].partition("/")[2]
+    try:
+        answer = await backend.send(request.method, target, headers_for(request, user), request.body, is_long=is_long)
+        try:
+            headers = _passed_back(answer.headers)
+            if 300 <= answer.status < 400 and any(name.lower() == b"location" for name, _ in headers):
+                answer.close()
+                return Response(502, ((b"Content-Type", b"text/plain; charset=utf-8"),), REDIRECTED)
+            if is_long and answer.status == 200 and request.method != "HEAD":
+                return Stream(answer.status, headers, _Relay(answer).run)
+            body = await _gathered(answer)
+        except BaseException:
+            answer.close()
+            raise
+        answer.close()
+        return Response(answer.status, headers, body)
+    except TimeoutError:
+        raise errors.Timeout("request did not complete within the allotted timeout") from None
+    except (OSError, ValueError) as problem:
+        raise errors.Unavailable(f"service unavailable: {problem}") from None
+
+
+def headers_for(request: Request, user: User) -> list[tuple[str, str]]:
+    """The caller's headers, less what concerns this connection alone, and who the caller is."""
+    named = b",".join(request.header_values(b"connection")).lower().split(b",")
+    dropped = _OF_THE_CONNECTION | _OF_THE_SENDER | {name.strip() for name in named}
+    passed = [
+        (name.decode("latin-1"), value.decode("utf-8", "replace"))
+        for name, value in (*request.headers.items(), *request.repeated)
+        if name not in dropped and not name.startswith(_SETTLED)
+    ]
+    before = [value.decode("latin-1") for value in request.header_values(b"x-forwarded-for")]
+    if forwarded := ", ".join(filter(None, (*before, request.peer.address))):
+        passed.append(("X-Forwarded-For", forwarded))
+    return [*passed, *remote_headers(user)]
+
+
+def remote_headers(user: User) -> list[tuple[str, str]]:
+    """How a front proxy says who is calling."""
+    said = [("X-Remote-User", user.name)]
+    if user.uid:
+        said.append(("X-Remote-Uid", user.uid))
+    said += (("X-Remote-Group", group) for group in user.groups)
+    for key, values in user.extra.items():
+        said += ((f"X-Remote-Extra-{quote(key, safe=_EXTRA_KEY)}", value) for value in values)
+    return said
+
+
+def _passed_back(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    return [pair for pair in headers if pair[0].lower() not in _OF_THE_CONNECTION | _WRITTEN_HERE]
+
+
+async def _gathered(answer: BackendAnswer) -> list[bytes]:
+    pieces: list[bytes] = []
+    size = 0
+    async for chunk in answer.chunks():
+        pieces.append(chunk)
+        size += len(chunk)
+        if size > LARGEST_ANSWER:
+            raise errors.Unavailable(f"service unavailable: the answer is larger than {LARGEST_ANSWER} bytes")
+    return pieces
+
+
+class _Relay:
+    """Chunks from the backend to the client, no faster than the client takes them, until either leaves."""
+
+    def __init__(self, answer: BackendAnswer) -> None:
+        self._answer = answer
+
+    async def run(self, sink: Sink) -> None:
+        try:
+            async for chunk in self._answer.chunks():
+                sink.write(frame(chunk))
+                if sink.buffered > _BUFFERED_AT_MOST:
+                    await sink.drained()
+                if sink.closed:
+                    return
+        except OSError:
+            pass  # A watch that is cut is a watch that ended: clients begin another.
+        finally:
+            self._answer.close()
+            sink.finish()
