@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import os
 import signal
-import ssl
 import sys
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-import orjson
 import pytest
 import yaml
 from aiohttp import web
 
 from pinnace.cli.operator_files import operator_in
 from pinnace.client.client import Client
+from pinnace.model import errors
 from pinnace.sdk import Operator
 from pinnace.testing.cluster import Cluster
 
@@ -118,21 +115,20 @@ async def test_kubewatch_posts_what_comes_changes_and_goes(cluster: Cluster, mon
 
 async def test_a_config_map_is_given_its_team_by_the_webhook(cluster: Cluster) -> None:
     await cluster.run(example("04-mutating-webhook/team_labels.py"))
-    kind = "admissionregistration.k8s.io/v1/MutatingWebhookConfiguration"
-    (webhook,) = (await cluster.client.get(kind, "team-labels"))["webhooks"]
-    assert webhook["failurePolicy"] == "Ignore"
-    reached = webhook["clientConfig"]
-    trust = ssl.create_default_context(cadata=base64.b64decode(reached["caBundle"]).decode())
-    obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
-    request = {"uid": "1", "operation": "CREATE", "namespace": "shop", "object": obj}
-    async with (
-        aiohttp.ClientSession() as session,
-        session.post(reached["url"], json={"request": request}, ssl=trust) as answer,
-    ):
-        response = (await answer.json())["response"]
-    assert orjson.loads(base64.b64decode(response["patch"])) == [
-        {"op": "add", "path": "/metadata/labels", "value": {"team": "shop"}}
-    ]
+    settings: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
+    made = await cluster.client.create(settings)
+    assert made["metadata"]["labels"] == {"team": "default"}
+    loud = {**settings, "metadata": {"name": "loud", "labels": {"team": "SALES"}}}
+    with pytest.raises(errors.ApiError, match="write it in small letters"):
+        await cluster.client.create(loud)
+
+
+async def test_a_website_of_a_test_repository_is_refused(cluster: Cluster) -> None:
+    await cluster.run(example("01-website/website.py"))
+    site = yaml.safe_load((EXAMPLES / "01-website/kubia.yaml").read_text())
+    site["spec"]["gitRepo"] = "https://example.com/test.git"
+    with pytest.raises(errors.ApiError, match="serve something real"):
+        await cluster.client.create(site)
 
 
 async def test_a_server_is_seen_in_both_versions(cluster: Cluster) -> None:

@@ -36,7 +36,7 @@ def gatekeeper() -> Operator:
 
     @operator.mutate(Website)
     def owner_label(site: Website, admission: Admission) -> None:
-        site.metadata.labels["made-by"] = admission.user
+        site.metadata.labels["made-by"] = admission.user.rpartition(":")[2]
 
     return operator
 
@@ -167,3 +167,19 @@ async def test_replicas_share_one_certificate_and_a_broken_one_is_replaced(clust
     name = secret_name("default/gatekeeper")
     await cluster.client.patch("v1/Secret", name, {"data": {"tls.crt": base64.b64encode(b"rubbish").decode()}})
     assert await shared_certificate(cluster.client, "default/gatekeeper") != first
+
+
+async def test_an_operator_that_stops_leaves_no_webhook_that_leads_nowhere(cluster: Cluster) -> None:
+    async with gatekeeper().running(cluster.client):
+        assert len(await cluster.client.list(VALIDATING)) == 1
+    assert await cluster.client.list(VALIDATING) == []
+    assert await cluster.client.list(MUTATING) == []
+    assert await cluster.client.create(website(gitRepo="https://example.com/test.git"))
+
+
+async def test_the_server_asks_the_operator_before_it_stores(cluster: Cluster) -> None:
+    await cluster.run(gatekeeper())
+    with pytest.raises(errors.ApiError, match="denied the request: serve something real"):
+        await cluster.client.create(website(gitRepo="https://example.com/test.git"))
+    made = await cluster.client.create(website())
+    assert made["metadata"]["labels"] == {"made-by": "apiserver"}

@@ -19,7 +19,7 @@ from pinnace.reconcile.owners import set_owner
 from pinnace.sdk.models import Condition
 from pinnace.sdk.resources import CustomResource, KindLike, kind_like
 
-Resource = TypeVar("Resource", bound=CustomResource[Any, Any])
+Resource = TypeVar("Resource", bound="CustomResource[Any, Any]")
 
 Log = logging.LoggerAdapter[logging.Logger]
 _SERVERS_OWN = ("managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink")

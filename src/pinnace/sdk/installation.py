@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from pinnace.client.client import Client
+from pinnace.client.credentials import NoCredentials
 from pinnace.client.following import Event
-from pinnace.model.objects import Object
+from pinnace.client.transport import ConnectionLost
+from pinnace.model import errors
+from pinnace.model.objects import Object, kind_of
 from pinnace.reconcile.conditions import condition, is_true
 from pinnace.sdk.resources import kind_like
 
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
 
 DEFINITION = "apiextensions.k8s.io/v1/CustomResourceDefinition"
 PATIENCE = 30.0
+_log = logging.getLogger(__name__)
 _REVIEWS = ["v1"]
 
 
@@ -69,6 +74,18 @@ async def install_gates(client: Client, operator: Operator, reached: Object) -> 
     """Make the server ask the operator's validating and mutating functions."""
     for configuration in webhook_configurations(operator, reached):
         await client.apply(configuration, field_manager=operator.name, force=True)
+
+
+async def remove_gates(client: Client, operator: Operator) -> None:
+    """Make the server ask no more. A server that is gone need not be told."""
+    for configuration in webhook_configurations(operator, {"url": ""}):
+        name = configuration["metadata"]["name"]
+        try:
+            await client.delete(kind_of(configuration), name)
+        except errors.NotFound:
+            continue
+        except (errors.ApiError, ConnectionLost, NoCredentials) as problem:
+            _log.warning("%s %s is still there and leads nowhere: %s", configuration["kind"], name, problem)
 
 
 def webhook_configurations(operator: Operator, reached: Object) -> list[Object]:

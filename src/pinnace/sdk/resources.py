@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
 from pydantic import ConfigDict, Field
 
@@ -109,6 +109,8 @@ class CustomResource(Model, Generic[Spec, Status]):
     when it is defined.
     """
 
+    model_config = ConfigDict(defer_build=True)
+
     metadata: Metadata = Field(default_factory=Metadata)
     spec: Spec
     status: Status = cast(Any, None)  # Never so: it is filled in as one that was just born.
@@ -203,7 +205,10 @@ class CustomResource(Model, Generic[Spec, Status]):
         return Key(self.namespace, self.name)
 
 
-AnyResource = CustomResource[Any, Any]
+if TYPE_CHECKING:
+    AnyResource = CustomResource[Any, Any]
+else:
+    AnyResource = CustomResource  # To parametrize it would make a class of its own, at every import.
 KindLike = KindName | type[AnyResource]
 """A class, or a kind's name as in "apps/v1/Deployment"."""
 

@@ -19,7 +19,7 @@ from pinnace.reconcile.leader import LeaderElection
 from pinnace.reconcile.manager import Manager
 from pinnace.sdk.calling import called
 from pinnace.sdk.context import Context
-from pinnace.sdk.installation import install_definitions, install_gates
+from pinnace.sdk.installation import install_definitions, install_gates, remove_gates
 from pinnace.sdk.permissions import Permission, missing
 from pinnace.sdk.reporting import report_controller
 from pinnace.sdk.resources import KindLike, kind_like
@@ -63,6 +63,9 @@ async def running(
             await install_definitions(client, operator, reached, only_converted=not install)
         if reached is not None and (install or webhook_service):
             await install_gates(client, operator, reached)
+            if not webhook_service:
+                # Nobody will answer at this address any more: left there, they would refuse every write.
+                stack.push_async_callback(remove_gates, client, operator)
         leader = LeaderElection(client, operator.name) if leader_election else None
         manager = Manager(client, name=operator.name, leader=leader)
         for controller in controllers_of(operator, manager):
