@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 import orjson
 
@@ -64,7 +65,6 @@ class CustomKinds:
             # Only its status or metadata changed: its objects are as settled as before.
             definition = replace(definition, spec_revision=before.spec_revision)
             if self._is_served_so(before, definition):
-                definition = replace(definition, body=before.body)
                 self._definitions[definition.name] = definition
                 return
         self._know(definition)
@@ -114,12 +114,24 @@ class CustomKinds:
         if not definition.is_established and not naming.is_settled:
             self._withdraw(definition.name, ())
             return
-        made = resources_of(obj, definition, naming.accepted, self._built_in, self._make_converter(obj))
+        made = resources_of(
+            obj,
+            definition,
+            naming.accepted,
+            self._built_in,
+            self._make_converter(obj),
+            partial(self._body, definition.name),
+        )
         found = tuple(resource for resource in made if not self._is_taken(resource, definition))
         self._withdraw(definition.name, found)
         for resource in found:
             self._registry.add(resource)
         self._served[definition.name] = found
+
+    def _body(self, each: str) -> bytes:
+        """A definition's bytes as they are now, so that none are kept from before."""
+        known = self._definitions.get(each)
+        return known.body if known is not None else b'{"spec":{}}'
 
     def _is_taken(self, resource: Resource, definition: Definition) -> bool:
         """A built-in resource has this URL. It stays as it is."""

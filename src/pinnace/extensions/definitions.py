@@ -86,6 +86,7 @@ class Definition:
     """The revision at which the spec became what it is, as far as that is known."""
     generation: int
     body: bytes = field(repr=False)
+    """The very bytes that the server holds: a copy would cost as much as all else."""
 
     @classmethod
     def read(cls, obj: Object, body: bytes) -> Definition:
@@ -110,15 +111,20 @@ def is_true(status: Mapping[str, Any], condition: str) -> bool:
 
 
 def resources_of(
-    obj: Object, definition: Definition, names: Names, built_in: BuiltIn, converter: Converter | None
+    obj: Object,
+    definition: Definition,
+    names: Names,
+    built_in: BuiltIn,
+    converter: Converter | None,
+    body: Callable[[], bytes],
 ) -> list[Resource]:
-    """What the definition serves under these names, its storage version's shape known to all of them."""
+    """What the definition serves under these names. `body` gives its bytes, whenever a schema is first needed."""
     spec = obj["spec"]
     versions = spec.get("versions") or []
     storage = next((one["name"] for one in versions if one.get("storage")), "")
     neighbours = Neighbours(definition.group, storage, converter)
     for said in versions:
-        neighbours.add(said["name"], _custom_version(said, spec, definition, names, built_in, neighbours))
+        neighbours.add(said["name"], _custom_version(said, spec, definition, names, built_in, neighbours, body))
     stored = Kind(definition.group, storage, names.kind)
     return [
         _resource(said, definition, names, stored, neighbours.version(said["name"]), built_in, spec)
@@ -134,10 +140,11 @@ def _custom_version(
     names: Names,
     built_in: BuiltIn,
     neighbours: Neighbours,
+    body: Callable[[], bytes],
 ) -> CustomVersion:
     return CustomVersion(
         Kind(definition.group, said["name"], names.kind),
-        load_schema=_loader(definition.body, said["name"]),
+        load_schema=_loader(body, said["name"]),
         keeps_unknown=bool(spec.get("preserveUnknownFields")),
         metadata=built_in.metadata,
         settled_since=definition.spec_revision,
@@ -205,10 +212,10 @@ def shape_of(custom: CustomVersion, built_in: BuiltIn) -> Schema:
 _ENVELOPE = frozenset(("apiVersion", "kind", "metadata"))
 
 
-def _loader(body: bytes, version: str) -> Callable[[], Object]:
+def _loader(body: Callable[[], bytes], version: str) -> Callable[[], Object]:
     def load() -> Object:
-        versions = orjson.loads(body)["spec"].get("versions") or []
-        said = next(one for one in versions if one["name"] == version)
+        versions = orjson.loads(body())["spec"].get("versions") or []
+        said: Object = next((one for one in versions if one["name"] == version), {})
         schema: Object = (said.get("schema") or {}).get("openAPIV3Schema") or {}
         return schema
 

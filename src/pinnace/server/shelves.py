@@ -22,6 +22,8 @@ _NO_KEYS: set[str] = set()
 
 RECENT_EVENTS = 2048
 """How many changes of one resource are held in memory for watchers that come back; older ones come from the store."""
+RECENT_BYTES = 16 << 20
+"""How large the objects in these changes may be together: definitions of custom kinds are large."""
 
 
 def stamp(value: bytes, revision: int) -> bytes:
@@ -90,6 +92,11 @@ class Event:
         self.frames: dict[object, bytes] | None = None
 
 
+def _size(event: Event) -> int:
+    """What an event holds that would be gone without it: mostly what the object was before."""
+    return len(event.old.body) if event.old is not None else 0
+
+
 class Shelf:
     """The objects of one resource, by namespace/name (or name), and its last changes."""
 
@@ -99,6 +106,7 @@ class Shelf:
         self.changed = revision
         """The revision of the last change here, or of the start, before which more may have changed than is known."""
         self.recent: deque[Event] = deque()
+        self._recent_bytes = 0
         self.recent_since = revision
         """Every change after this revision is in `recent`."""
         self._sorted: list[str] = []
@@ -130,8 +138,11 @@ class Shelf:
             self._index(key, old, new)
         event = Event(key, change.revision, new, old)
         self.recent.append(event)
-        if len(self.recent) > RECENT_EVENTS:
-            self.recent_since = self.recent.popleft().revision
+        self._recent_bytes += _size(event)
+        while len(self.recent) > RECENT_EVENTS or self._recent_bytes > RECENT_BYTES:
+            oldest = self.recent.popleft()
+            self._recent_bytes -= _size(oldest)
+            self.recent_since = oldest.revision
         return event
 
     def keys_of(self, namespace: str = "", *, after: str = "") -> list[str]:
