@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import ssl
+from collections.abc import Callable
 from typing import Any
 
 import aiohttp
@@ -13,6 +14,7 @@ from tests.sdk.websites import Website, website
 
 from pinnace.model import errors, patches
 from pinnace.sdk import Admission, CustomResource, Field, Model, Operator, Refused
+from pinnace.sdk.manifests import Place, definitions, roles, workload
 from pinnace.sdk.reviews import differences
 from pinnace.sdk.shared_certificates import secret_name, shared_certificate
 from pinnace.testing.cluster import Cluster
@@ -183,3 +185,25 @@ async def test_the_server_asks_the_operator_before_it_stores(cluster: Cluster) -
         await cluster.client.create(website(gitRepo="https://example.com/test.git"))
     made = await cluster.client.create(website())
     assert made["metadata"]["labels"] == {"made-by": "apiserver"}
+
+
+@pytest.mark.parametrize("make", [gatekeeper, converter])
+async def test_in_a_cluster_the_operator_says_itself_whom_to_trust(
+    cluster: Cluster, make: Callable[[], Operator]
+) -> None:
+    operator = make()
+    place = Place(namespace="default", image="example.com/operator:1", file="operator.py")
+    for obj in [*definitions(operator, place), *roles(operator, place), *workload(operator, place)]:
+        await cluster.client.create(obj)
+    account = cluster.client_as(f"system:serviceaccount:default:{operator.name}", "system:serviceaccounts")
+    await cluster.run(operator, client=account, install=False, webhook_service=f"default/{operator.name}")
+    trusted = (await shared_certificate(cluster.client, f"default/{operator.name}")).ca
+    configurations = [*await cluster.client.list(VALIDATING), *await cluster.client.list(MUTATING)]
+    reached = [webhook["clientConfig"] for one in configurations for webhook in one["webhooks"]]
+    for crd in await cluster.client.list("apiextensions.k8s.io/v1/CustomResourceDefinition"):
+        if crd["spec"]["conversion"]["strategy"] == "Webhook":
+            reached.append(crd["spec"]["conversion"]["webhook"]["clientConfig"])
+    assert reached
+    for one in reached:
+        assert one["service"]["name"] == operator.name
+        assert base64.b64decode(one["caBundle"]) == trusted
