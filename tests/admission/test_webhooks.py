@@ -366,4 +366,4 @@ async def test_connections_to_a_webhook_are_kept(api: InProcess, tmp_path: Path)
             await api.made(CONFIG_MAPS, config_map(f"c{index}"))
         session = api.plane.gates.webhooks._session
         assert session is not None and session.connector is not None
-        assert sum(len(kept) for kept in session.connector._conns.values()) == 1  # type: ignore[attr-defined]
+        assert sum(len(kept) for kept in session.connector._conns.values()) == 1

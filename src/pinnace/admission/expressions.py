@@ -1,7 +1,8 @@
 """CEL as webhooks' conditions and policies use it: which variables there are, and what is written out in them.
 
-Two things are said in other words before they are checked: `authorizer.requestResource` is a variable, not a field,
-and the objects that mutations write out, Object{spec: Object.spec{}} and JSONPatch{op: "add"}, are maps.
+Two things are said in other words before they are checked. `authorizer.requestResource` and a policy's own
+`variables.x` are variables, not fields; the latter are worked out when first looked at. And the objects that mutations
+write out, Object{spec: Object.spec{}} and JSONPatch{op: "add"}, are maps.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pinnace.schema.cel_library_authorizer import (
     Question,
     ResourceCheck,
 )
-from pinnace.schema.cel_program import Program, compile_cel
+from pinnace.schema.cel_program import Program, Variable, compile_cel
 from pinnace.schema.cel_tree import (
     Call,
     Comprehension,
@@ -57,9 +58,15 @@ Oracles = Callable[[Requester], Oracle]
 """Whom to ask what a user may do."""
 
 
-def compiled(expression: str) -> Program:
-    """Raises CompileError."""
-    return compile_cel(expression, VARIABLES, environment=MUTATION, rewrite=_rewritten)
+def compiled(expression: str, more: Mapping[str, Variable] | None = None) -> Program:
+    """`more` are further variables, or others than usual. Raises CompileError."""
+    known = {**VARIABLES, **more} if more else VARIABLES
+    return compile_cel(expression, known, environment=MUTATION, rewrite=lambda tree: _Rewriting(known).of(tree))
+
+
+def own_variable(name: str) -> str:
+    """How a policy's own variable is called among the others."""
+    return f"variables.{name}"
 
 
 def bindings(
@@ -92,11 +99,39 @@ def bindings(
     }
 
 
+class _Lazy(dict[str, Any]):
+    """Variables, some of which are worked out when they are first looked at."""
+
+    def __init__(self, known: Mapping[str, Any], later: Mapping[str, Program | CompileError]) -> None:
+        super().__init__(known)
+        self.later = later
+        self.run: Run | None = None
+
+    def __missing__(self, name: str) -> Any:
+        program = self.later[name]
+        assert self.run is not None, "it is looked at during a run"
+        try:
+            if isinstance(program, CompileError):
+                raise CelError(str(program))
+            value = self[name] = program.evaluate_in(self.run)
+        except CelError as fault:
+            shown = name.partition(".")[2]
+            raise CelError(f'composited variable "{shown}" fails to evaluate: {fault}') from None
+        return value
+
+
 class Budget:
     """Variables and what looking at them may still cost."""
 
-    def __init__(self, variables: Mapping[str, Any], limit: int = MOST_COST) -> None:
-        self.run = Run(dict(variables), limit)
+    def __init__(
+        self,
+        variables: Mapping[str, Any],
+        later: Mapping[str, Program | CompileError] | None = None,
+        *,
+        limit: int = MOST_COST,
+    ) -> None:
+        known = _Lazy(variables, later or {})
+        self.run = known.run = Run(known, limit)
 
     def evaluate(self, program: Program) -> Any:
         """Raises CelError."""
@@ -114,16 +149,16 @@ class ConditionFailed(Exception):
     """A condition has no value, and whoever asked must not go on without."""
 
 
+def tried(expression: str, more: Mapping[str, Variable] | None = None) -> Program | CompileError:
+    """What is wrong with it is told when it is used."""
+    try:
+        return compiled(expression, more)
+    except CompileError as fault:
+        return fault
+
+
 def read_conditions(said: Sequence[Mapping[str, Any]] | None) -> tuple[Condition, ...]:
-    found = []
-    for one in said or ():
-        program: Program | CompileError
-        try:
-            program = compiled(one["expression"])
-        except CompileError as fault:
-            program = fault
-        found.append(Condition(one.get("name", ""), one["expression"], program))
-    return tuple(found)
+    return tuple(Condition(one.get("name", ""), one["expression"], tried(one["expression"])) for one in said or ())
 
 
 def all_hold(conditions: Sequence[Condition], budget: Budget, *, fails_closed: bool) -> bool:
@@ -152,14 +187,11 @@ class NobodyMayAnything:
         return Decision(False, error="no authorizer can be asked here")
 
 
-def _rewritten(tree: Node) -> Node:
-    return _Rewriting().of(tree)
-
-
 class _Rewriting:
     """Nodes may hang in a tree more than once: each is said in other words once."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: Mapping[str, Variable]) -> None:
+        self._known = known
         self._done: dict[int, tuple[Node, Node]] = {}
 
     def of(self, node: Node) -> Node:
@@ -170,8 +202,8 @@ class _Rewriting:
 
     def _made(self, node: Node) -> Node:
         match node:
-            case Select(operand=Ident(name="authorizer"), field_name="requestResource", is_test=False):
-                return Ident(node.offset, _REQUEST_RESOURCE)
+            case Select(operand=Ident(name=whole), field_name=part, is_test=False) if f"{whole}.{part}" in self._known:
+                return Ident(node.offset, f"{whole}.{part}")
             case Select():
                 node.operand = self.of(node.operand)
             case Call():

@@ -62,7 +62,7 @@ def request_of(review: Review, target: Resource, new: Object | None, old: Object
         "object": new,
         "oldObject": old,
         "dryRun": review.is_dry_run,
-        "options": review.options or {"kind": _OPTIONS[review.operation], "apiVersion": "meta.k8s.io/v1"},
+        "options": {**review.options, "kind": _OPTIONS[review.operation], "apiVersion": "meta.k8s.io/v1"},
     }
     if review.subresource:
         asked["subResource"] = asked["requestSubResource"] = review.subresource

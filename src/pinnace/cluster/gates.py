@@ -14,6 +14,7 @@ from pinnace.admission.certificates import (
 from pinnace.admission.chain import AdmissionChain, Mutator, Requester, Validator
 from pinnace.admission.default_classes import DefaultIngressClass, DefaultStorageClass
 from pinnace.admission.limit_ranges import LimitRanger
+from pinnace.admission.mutating_policies import MutatingPolicies, compile_mutations
 from pinnace.admission.namespaces import NamespaceLifecycle
 from pinnace.admission.node_restriction import NodeRestriction
 from pinnace.admission.node_taints import TaintNodesByCondition
@@ -21,12 +22,14 @@ from pinnace.admission.owner_references import OwnerReferencesPermissionEnforcem
 from pinnace.admission.pod_priorities import Priority
 from pinnace.admission.pod_security import PodSecurity
 from pinnace.admission.pod_tolerations import DefaultTolerationSeconds
+from pinnace.admission.policies import PolicyTable
 from pinnace.admission.quota_usage import Place
 from pinnace.admission.quotas import ResourceQuota
 from pinnace.admission.rules import GROUP as ADMISSION
 from pinnace.admission.runtime_classes import RuntimeClass
 from pinnace.admission.service_accounts import ServiceAccount
 from pinnace.admission.storage_protection import PersistentVolumeClaimResize, StorageObjectInUseProtection
+from pinnace.admission.validating_policies import ValidatingPolicies, compile_validations
 from pinnace.admission.webhook_client import WebhookClient
 from pinnace.admission.webhook_warnings import SelfBlockingWebhooks
 from pinnace.admission.webhooks import HookTable, MutatingWebhooks, ValidatingWebhooks
@@ -40,12 +43,13 @@ from pinnace.cluster.shelf_objects import ShelfObjects
 from pinnace.kinds import empty_fields
 from pinnace.model import quantity
 from pinnace.model.clock import Clock
-from pinnace.model.objects import Object
+from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import Registry, Resource
 from pinnace.schema.cel_library_authorizer import Decision as Answer
 from pinnace.schema.cel_library_authorizer import Question
 from pinnace.schema.decode import Decoders
 from pinnace.server.fanout import Fanout
+from pinnace.server.presentation import in_version
 from pinnace.store.store import Store
 
 _PHASE = {"status.phase": lambda obj: str((obj.get("status") or {}).get("phase") or "Active")}
@@ -103,6 +107,38 @@ class AuthorizerOracle:
         return Answer(decision.is_allowed, decision.reason)
 
 
+class PolicyParameters:
+    """The objects of a kind, as policies are parameterized with them."""
+
+    def __init__(self, fanout: Fanout, resource: Resource) -> None:
+        self._objects = ShelfObjects(fanout, resource.prefix)
+        self._resource = resource
+
+    @property
+    def namespaced(self) -> bool:
+        return self._resource.namespaced
+
+    def get(self, key: str) -> Object | None:
+        found = self._objects.get(key)
+        return self._shown(found) if found is not None else None
+
+    def in_namespace(self, namespace: str) -> Iterator[tuple[str, Object]]:
+        return ((key, self._shown(obj)) for key, obj in self._objects.in_namespace(namespace))
+
+    def _shown(self, obj: Object) -> Object:
+        custom = self._resource.custom
+        if custom is None:
+            return in_version(obj, self._resource)
+        if obj.get("apiVersion") == self._resource.kind.api_version:
+            return obj
+        shown = custom.shown([obj])
+        if isinstance(shown, list):
+            return shown[0]
+        if isinstance(shown, Coroutine):
+            shown.close()
+        return obj  # Only a webhook could convert it; as it is stored is better than nothing.
+
+
 class Bodies:
     """Reads objects that webhooks and policies have changed."""
 
@@ -156,6 +192,36 @@ def build_admission(
         hooks("mutatingwebhookconfigurations"), client, objects("", "namespaces"), oracle, bodies.read
     )
     validating = ValidatingWebhooks(hooks("validatingwebhookconfigurations"), client, objects("", "namespaces"), oracle)
+
+    def parameters(api_version: str, kind: str) -> PolicyParameters | None:
+        resource = registry.of_kind(Kind.parse(api_version, kind))
+        return PolicyParameters(fanout, resource) if resource is not None else None
+
+    validating_policies = ValidatingPolicies(
+        PolicyTable(
+            objects(ADMISSION, "validatingadmissionpolicies"),
+            objects(ADMISSION, "validatingadmissionpolicybindings"),
+            compile_validations,
+            equivalents,
+            lambda: registry.revision,
+        ),
+        objects("", "namespaces"),
+        oracle,
+        parameters,
+    )
+    mutating_policies = MutatingPolicies(
+        PolicyTable(
+            objects(ADMISSION, "mutatingadmissionpolicies"),
+            objects(ADMISSION, "mutatingadmissionpolicybindings"),
+            compile_mutations,
+            equivalents,
+            lambda: registry.revision,
+        ),
+        objects("", "namespaces"),
+        oracle,
+        parameters,
+        bodies.read,
+    )
     permissions = AuthorizerPermissions(security.authorizer)
     limits = LimitRanger(objects("", "limitranges"))
     accounts = [ServiceAccount(objects("", "serviceaccounts"))] if needs_service_accounts else []
@@ -179,6 +245,7 @@ def build_admission(
         StorageObjectInUseProtection(),
         runtime_class,
         DefaultIngressClass(objects("networking.k8s.io", "ingressclasses")),
+        mutating_policies,
         mutating,
     ]
     validators: list[Validator] = [
@@ -195,6 +262,7 @@ def build_admission(
         ClusterTrustBundleAttest(permissions),
         CertificateSubjectRestriction(),
         SelfBlockingWebhooks(objects("", "namespaces"), lambda group, plural: registry.find(group, "v1", plural)),
+        validating_policies,
         validating,
         quotas,
     ]

@@ -347,9 +347,18 @@ def _review(call: Call, new: Object | None, old: Object | None, options: Object 
         old=old,
         user=call.user,
         is_dry_run=call.is_dry_run,
-        options=options or {},
+        options=options or _options(call),
         warnings=call.warnings,
     )
+
+
+def _options(call: Call) -> Object:
+    """Those that came in the query, as who is asked about the write sees them."""
+    query = call.request.query
+    if not query:
+        return {}
+    given: Object = {name: query[name][0] for name in ("fieldManager", "fieldValidation") if query.get(name)}
+    return {"dryRun": list(query["dryRun"]), **given} if query.get("dryRun") else given
 
 
 def _update_faults(strategy: Strategy, facet: str) -> Callable[[Object, Object], Iterable[Cause]]:

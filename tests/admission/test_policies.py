@@ -1,0 +1,248 @@
+"""Admission policies: expressions that refuse, warn and change, in the words of Kubernetes 1.36."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.server.in_process import CONFIG_MAPS, DEPLOYMENTS, InProcess, Object, config_map, deployment
+
+from pinnace.auth.users import User
+
+GROUP = "/apis/admissionregistration.k8s.io/v1"
+DENY = {"validationActions": ["Deny"]}
+SAID = "configmaps \"settings\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'p' denied request: "
+
+
+def rules(resource: str, group: str = "") -> Object:
+    rule = {"apiGroups": [group], "apiVersions": ["v1"], "operations": ["*"], "resources": [resource]}
+    return {"resourceRules": [rule]}
+
+
+async def bind(api: InProcess, spec: Object, binding: Object, *, mutating: bool = False) -> None:
+    sort = "Mutating" if mutating else "Validating"
+    for suffix, body in (("", spec), ("Binding", {"policyName": "p", **binding})):
+        kind = f"{sort}AdmissionPolicy{suffix}"
+        plural = kind.lower() + "s" if suffix else f"{sort.lower()}admissionpolicies"
+        obj = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "p"}, "spec": body}
+        await api.made(f"{GROUP}/{plural}", obj)
+
+
+async def validate(api: InProcess, *validations: Object, binding: Object | None = None, **spec: Any) -> None:
+    whole = {"matchConstraints": rules("configmaps"), "validations": list(validations), **spec}
+    await bind(api, whole, binding or DENY)
+
+
+async def mutate(api: InProcess, *mutations: Object, **spec: Any) -> None:
+    whole = {"reinvocationPolicy": "Never", "matchConstraints": rules("configmaps"), "mutations": list(mutations)}
+    await bind(api, {**whole, **spec}, {}, mutating=True)
+
+
+def applied(expression: str) -> Object:
+    return {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}
+
+
+def patching(expression: str) -> Object:
+    return {"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}
+
+
+BODY = config_map("settings", {"x": "y"})
+
+
+@pytest.mark.parametrize(
+    ("validation", "code", "said"),
+    [
+        ({"expression": "object.data.x == 'ok'"}, 422, "failed expression: object.data.x == 'ok'"),
+        ({"expression": "false", "message": "never", "reason": "Forbidden"}, 403, "never"),
+        ({"expression": "false", "messageExpression": "'got ' + object.data.x"}, 422, "got y"),
+        ({"expression": "false", "messageExpression": "object.data.z", "message": "else"}, 422, "else"),
+        (
+            {"expression": "object.data.z == 'ok'"},
+            422,
+            "expression 'object.data.z == 'ok'' resulted in error: no such key: z",
+        ),
+        (
+            {"expression": "variables.z == 'ok'"},
+            422,
+            "expression 'variables.z == 'ok'' resulted in error: "
+            'composited variable "z" fails to evaluate: no such key: z',
+        ),
+        ({"expression": "variables.big", "message": "too small"}, 422, "too small"),
+    ],
+    ids=["plain", "message", "expression", "no message", "error", "variable", "variable of a variable"],
+)
+async def test_a_policy_refuses_in_kubernetes_words(api: InProcess, validation: Object, code: int, said: str) -> None:
+    variables = [
+        {"name": "z", "expression": "object.data.z"},
+        {"name": "size", "expression": "object.data.x.size()"},
+        {"name": "big", "expression": "variables.size > 3"},
+    ]
+    await validate(api, validation, variables=variables)
+    reply = await api.post(CONFIG_MAPS, BODY)
+    assert (reply.status, reply.message) == (code, SAID + said)
+    assert reply.json["details"]["causes"] == [{"message": SAID.partition("forbidden: ")[2] + said}]
+
+
+async def test_a_variable_is_looked_at_only_where_it_is_needed(api: InProcess) -> None:
+    await validate(
+        api,
+        {"expression": "!has(object.data.z) || variables.z == 'ok'"},
+        variables=[{"name": "z", "expression": "object.data.z"}],
+    )
+    assert (await api.post(CONFIG_MAPS, BODY)).status == 201
+
+
+async def test_an_error_that_is_to_be_ignored_is(api: InProcess) -> None:
+    await validate(api, {"expression": "object.data.z == 'ok'"}, failurePolicy="Ignore")
+    assert (await api.post(CONFIG_MAPS, BODY)).status == 201
+
+
+async def test_a_binding_may_only_warn(api: InProcess) -> None:
+    await validate(api, {"expression": "false", "message": "no"}, binding={"validationActions": ["Warn", "Audit"]})
+    reply = await api.post(CONFIG_MAPS, BODY)
+    assert reply.status == 201
+    assert reply.header("warning") == [
+        "299 - \"Validation failed for ValidatingAdmissionPolicy 'p' with binding 'p': no\""
+    ]
+
+
+async def test_a_policy_without_a_binding_does_nothing(api: InProcess) -> None:
+    await validate(api, {"expression": "false"})
+    assert (await api.post(CONFIG_MAPS, BODY)).status == 422
+    await api.delete(f"{GROUP}/validatingadmissionpolicybindings/p")
+    assert (await api.post(CONFIG_MAPS, BODY)).status == 201
+
+
+@pytest.mark.parametrize(
+    "narrower",
+    [
+        {"matchConditions": [{"name": "other", "expression": "object.metadata.name == 'other'"}]},
+        {"matchConstraints": {**rules("configmaps"), "objectSelector": {"matchLabels": {"a": "b"}}}},
+        {
+            "matchConstraints": {
+                **rules("configmaps"),
+                "excludeResourceRules": [{**rules("configmaps")["resourceRules"][0], "resourceNames": ["settings"]}],
+            }
+        },
+    ],
+    ids=["condition", "labels", "exclusion by name"],
+)
+async def test_a_policy_is_about_what_it_says(api: InProcess, narrower: Object) -> None:
+    await validate(api, {"expression": "false"}, **narrower)
+    assert (await api.post(CONFIG_MAPS, BODY)).status == 201
+    assert (await api.post(CONFIG_MAPS, config_map("other", labels={"a": "b"}))).status == 422
+
+
+async def test_a_binding_narrows_its_policy(api: InProcess) -> None:
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": "kube-public"}}
+    await validate(api, {"expression": "false"}, binding={**DENY, "matchResources": {"namespaceSelector": selector}})
+    assert (await api.post(CONFIG_MAPS, BODY)).status == 201
+    assert (await api.post("/api/v1/namespaces/kube-public/configmaps", BODY)).status == 422
+
+
+async def test_parameters_come_from_objects_and_follow_them(api: InProcess) -> None:
+    await api.made("/api/v1/namespaces/kube-public/configmaps", config_map("limits", {"want": "y"}))
+    reference = {"name": "limits", "namespace": "kube-public", "parameterNotFoundAction": "Deny"}
+    await validate(
+        api,
+        {"expression": "object.data.x == params.data.want", "messageExpression": "'want ' + params.data.want"},
+        paramKind={"apiVersion": "v1", "kind": "ConfigMap"},
+        matchConditions=[{"name": "here", "expression": "request.namespace == 'default'"}],
+        binding={**DENY, "paramRef": reference},
+    )
+    assert (await api.post(f"{CONFIG_MAPS}?dryRun=All", BODY)).status == 201
+    limits = "/api/v1/namespaces/kube-public/configmaps/limits"
+    assert (await api.patch(limits, {"data": {"want": "z"}})).status == 200
+    assert (await api.post(CONFIG_MAPS, BODY)).message == f"{SAID}want z"
+    assert (await api.delete(limits)).status == 200
+    assert (await api.post(CONFIG_MAPS, BODY)).message == (
+        f"{SAID}failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction"
+    )
+
+
+async def test_a_policy_can_ask_what_the_user_may_do(api: InProcess) -> None:
+    may = "authorizer.group('').resource('secrets').namespace('default').check('get').allowed()"
+    await validate(api, {"expression": f"{may} && authorizer.requestResource.check('create').allowed()"})
+    assert (await api.post(CONFIG_MAPS, BODY)).status == 201
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"}
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "joe"}
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "joe"},
+        "roleRef": {**role, "kind": "Role", "name": "writer"},
+        "subjects": [subject],
+    }
+    writes = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]}]
+    writer = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "writer"}}
+    await api.made(f"{rbac}/namespaces/default/roles", {**writer, "rules": writes})
+    await api.made(f"{rbac}/namespaces/default/rolebindings", binding)
+    joe = InProcess(api.plane, User("joe", ("system:authenticated",)))
+    assert (await joe.post(CONFIG_MAPS, config_map("joes"))).status == 422
+
+
+async def test_nobody_is_asked_about_policies(api: InProcess) -> None:
+    await bind(
+        api,
+        {"matchConstraints": rules("*", "*"), "validations": [{"expression": "false"}]},
+        DENY,
+    )
+    assert (await api.post(CONFIG_MAPS, BODY)).status == 422
+    assert (await api.delete(f"{GROUP}/validatingadmissionpolicies/p")).status == 200
+    assert (await api.post(CONFIG_MAPS, BODY)).status == 201
+
+
+async def test_a_policy_says_what_else_an_object_has(api: InProcess) -> None:
+    await mutate(
+        api,
+        applied("Object{metadata: Object.metadata{labels: {'from': variables.who}}}"),
+        patching("[JSONPatch{op: 'add', path: '/metadata/labels/' + jsonpatch.escapeKey('a/b'), value: 'c'}]"),
+        variables=[{"name": "who", "expression": "request.operation.lowerAscii()"}],
+    )
+    made = await api.made(CONFIG_MAPS, BODY)
+    assert made["metadata"]["labels"] == {"from": "create", "a/b": "c"}
+
+
+async def test_a_policy_adds_a_container_by_its_name(api: InProcess) -> None:
+    inner = "Object.spec.template.spec{containers: [Object.spec.template.spec.containers{name: 'side', image: 'x'}]}"
+    expression = (
+        "Object{spec: Object.spec{replicas: object.spec.replicas + 3, "
+        f"template: Object.spec.template{{spec: {inner}}}}}}}"
+    )
+    await mutate(api, applied(expression), matchConstraints=rules("deployments", "apps"))
+    spec = (await api.made(DEPLOYMENTS, deployment()))["spec"]
+    assert spec["replicas"] == 5
+    assert {container["name"] for container in spec["template"]["spec"]["containers"]} == {"main", "side"}
+    assert all("imagePullPolicy" in container for container in spec["template"]["spec"]["containers"])
+
+
+@pytest.mark.parametrize(
+    ("mutation", "said"),
+    [
+        (
+            patching("[JSONPatch{op: 'remove', path: '/data/nothing'}]"),
+            "JSON Patch: error in remove for path: '/data/nothing': "
+            "Unable to remove nonexistent key: nothing: missing value",
+        ),
+        (
+            applied("Object{metadata: Object.metadata{labels: {'a': object.data.nope}}}"),
+            "expression 'Object{metadata: Object.metadata{labels: {'a': object.data.nope}}}' resulted in error: "
+            "no such key: nope",
+        ),
+        (
+            patching("[JSONPatch{op: 'replace', path: '/metadata/name', value: 'other'}]"),
+            "a policy may not make another object of this one",
+        ),
+    ],
+    ids=["patch", "error", "identity"],
+)
+async def test_a_policy_that_cannot_do_its_work_refuses(api: InProcess, mutation: Object, said: str) -> None:
+    await mutate(api, mutation)
+    reply = await api.post(CONFIG_MAPS, BODY)
+    assert (reply.status, reply.message) == (403, f"policy 'p' with binding 'p' denied request: {said}")
+
+
+async def test_a_policy_that_fails_open_leaves_the_object_as_it_is(api: InProcess) -> None:
+    await mutate(api, patching("[JSONPatch{op: 'remove', path: '/data/nothing'}]"), failurePolicy="Ignore")
+    assert (await api.made(CONFIG_MAPS, BODY))["data"] == {"x": "y"}
