@@ -113,6 +113,10 @@ class Kitchen:
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         answer = web.StreamResponse(headers={"Content-Type": "application/json"})
         events: asyncio.Queue[Object] = asyncio.Queue()
+        since = int(request.query.get("resourceVersion") or self.revision)
+        for recipe in self.recipes.values():
+            if int(recipe["metadata"]["resourceVersion"]) > since:
+                events.put_nowait({"type": "MODIFIED", "object": recipe})
         self.watchers.append(events)
         try:
             await answer.prepare(request)
