@@ -22,9 +22,10 @@ from pinnace.cluster import kubeconfig
 from pinnace.cluster.cluster import Settings, running
 from pinnace.cluster.kubeconfig import Access, KubeconfigError
 from pinnace.kinds.definitions import NoDefinitions, minors
+from pinnace.server.audit import AuditPolicyError
 from pinnace.store.store import StoreError
 
-_UNUSABLE = (CertificateError, TokenFileError, RemoteConfigError)
+_UNUSABLE = (CertificateError, TokenFileError, RemoteConfigError, AuditPolicyError)
 
 app = typer.Typer(
     help="A Kubernetes control plane that installs with pip, and the tools to extend it.",
@@ -116,6 +117,12 @@ def up(
     authorization_webhook_config_file: Annotated[
         Path | None, typer.Option(help="A kubeconfig: where to send SubjectAccessReviews.", show_default=False)
     ] = None,
+    audit_policy_file: Annotated[
+        Path | None, typer.Option(help="An audit policy: which requests are written down.", show_default=False)
+    ] = None,
+    audit_log_path: Annotated[
+        Path | None, typer.Option(help="The file to write them to, a line each; - for here.", show_default=False)
+    ] = None,
     encryption_key_file: Annotated[
         Path | None,
         typer.Option(
@@ -166,6 +173,8 @@ def up(
             token_webhook=authentication_token_webhook_config_file,
             authorization_webhook=authorization_webhook_config_file,
         ),
+        audit_policy_file=audit_policy_file,
+        audit_log_path=audit_log_path,
         encryption_key_file=encryption_key_file,
     )
     started = time.monotonic()

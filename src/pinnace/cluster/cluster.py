@@ -23,6 +23,7 @@ from pinnace.auth.settings import AuthSettings
 from pinnace.auth.users import MASTERS, User
 from pinnace.cluster import kubeconfig
 from pinnace.cluster.aggregation import Aggregation
+from pinnace.cluster.auditing import open_audit
 from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.custom_resources import CustomResources
 from pinnace.cluster.default_roles import ensure_default_roles
@@ -39,6 +40,7 @@ from pinnace.model.clock import Clock, SystemClock, to_rfc3339
 from pinnace.model.objects import Kind, Object, new_uid
 from pinnace.model.resources import Registry
 from pinnace.server.api import Api
+from pinnace.server.audit_events import Auditor
 from pinnace.server.discovery import Discovery
 from pinnace.server.fanout import Fanout
 from pinnace.server.http import HttpServer, tls_context
@@ -80,6 +82,9 @@ class Settings:
     auth: AuthSettings = field(default_factory=AuthSettings)
     needs_service_accounts: bool = False
     """Pods run as accounts that exist, which somebody has to make in every namespace."""
+    audit_policy_file: Path | None = None
+    audit_log_path: Path | None = None
+    """Where requests are written down, as far as the policy says; - for standard output. Neither goes alone."""
     encryption_key_file: Path | None = None
     """Keys to seal secrets with where they are stored, the newest first; without it they are stored as they are."""
 
@@ -142,6 +147,7 @@ async def build(
     clock: Clock | None = None,
     tokens: dict[str, User] | None = None,
     files: CertificateFiles | None = None,
+    audit: Auditor | None = None,
 ) -> ControlPlane:
     """The control plane over a store, with everything that is stored loaded."""
     clock = clock or SystemClock()
@@ -207,6 +213,7 @@ async def build(
         authorizer=security.authorizer,
         metrics=metrics,
         aggregated=aggregation.api_services,
+        audit=audit,
     )
     metrics.gauge(
         "apiserver_storage_objects",
@@ -235,6 +242,7 @@ async def running(
     directory = settings.data_dir or scratch
     assert directory is not None
     store: Store | None = None
+    audit: Auditor | None = None
     plane: ControlPlane | None = None
     upkeep: list[asyncio.Task[None]] = []
     server = HttpServer()
@@ -242,9 +250,11 @@ async def running(
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         files = ensure_certificates(directory / "pki", server_names=_names(settings.host))
         token = _token(directory)
+        audit = open_audit(settings.audit_policy_file, settings.audit_log_path)
         state = directory / "state.db" if scratch is None else None
         store = await open_store(state, key_file=settings.encryption_key_file)
-        plane = await build(settings, store, tokens={token: User("admin", (MASTERS,))}, files=files)
+        tokens = {token: User("admin", (MASTERS,))}
+        plane = await build(settings, store, tokens=tokens, files=files, audit=audit)
         context = tls_context(
             certificate=files.server.certificate,
             key=files.server.key,
@@ -278,6 +288,8 @@ async def running(
             await plane.gates.webhooks.close()
         if store is not None:
             await store.close()
+        if audit is not None:
+            audit.close()
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)
 

@@ -24,6 +24,7 @@ from pinnace.auth.users import User
 from pinnace.model import errors
 from pinnace.model.resources import Registry
 from pinnace.server.aggregation import Aggregated, Alone, Backend, pass_on
+from pinnace.server.audit_events import Auditor
 from pinnace.server.calls import Call, action_of, understand
 from pinnace.server.messages import Answer, Request, Response, Stream, Takeover
 from pinnace.server.metrics import Metrics
@@ -68,7 +69,9 @@ class Api:
         authorizer: Authorizer,
         metrics: Metrics,
         aggregated: Aggregated | None = None,
+        audit: Auditor | None = None,
     ) -> None:
+        self._audit = audit
         self._aggregated = aggregated or Alone()
         self._registry = registry
         self._verbs = verbs
@@ -84,13 +87,18 @@ class Api:
         try:
             user = self._identify.authenticate(_Shown(request))
         except errors.ApiError as refused:
-            return self._refused(request, refused)
+            return self._unknown(request, refused)
         if isinstance(user, User):
             return self.answer(request, user)
         return self._once_known(request, user)
 
     def answer(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
         """Answer somebody who is known already: the way in for callers of this process."""
+        if self._audit is not None:
+            return self._audit.recorded(request, user, self._answer)
+        return self._answer(request, user)
+
+    def _answer(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
         try:
             if IMPERSONATE in b"\n".join(request.headers):
                 wanted = impersonation_of([*request.headers.items(), *request.repeated])
@@ -104,9 +112,13 @@ class Api:
         try:
             user = await pending
         except errors.ApiError as refused:
-            return self._refused(request, refused)
+            return self._unknown(request, refused)
         answer = self.answer(request, user)
         return await answer if isinstance(answer, Awaitable) else answer
+
+    def _unknown(self, request: Request, refused: errors.ApiError) -> Response:
+        answer = self._refused(request, refused)
+        return answer if self._audit is None else self._audit.unauthenticated(request, answer)
 
     async def _impersonated(self, request: Request, user: User, wanted: Impersonation) -> Answer:
         try:

@@ -1,0 +1,259 @@
+"""What is written down of a request is what the policy says, and never a secret that it does not name."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.server.in_process import CONFIG_MAPS, MERGE, InProcess
+
+from pinnace.auth.authorizers import Action
+from pinnace.auth.users import User
+from pinnace.cluster.auditing import open_audit
+from pinnace.cluster.cluster import Settings, build, give_birth
+from pinnace.model.clock import SystemClock
+from pinnace.server.audit import AuditPolicyError, Level, policy_of
+from pinnace.server.audit_events import Auditor
+from pinnace.server.local import LocalStream
+from pinnace.server.messages import Response
+from pinnace.store.memory import MemoryStore
+
+SECRETS = "/api/v1/namespaces/default/secrets"
+ALICE = User("alice", ("devs", "system:authenticated"))
+
+
+def policy(*rules: dict[str, Any], **more: Any) -> Any:
+    return policy_of({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": list(rules), **more})
+
+
+class Kept:
+    """Lines in memory."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+
+    def write(self, line: bytes) -> None:
+        self.lines.append(line)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def events(self) -> list[Any]:
+        assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in self.lines)
+        return [json.loads(line) for line in self.lines]
+
+
+@asynccontextmanager
+async def audited(*rules: dict[str, Any], **more: Any) -> AsyncIterator[tuple[InProcess, Kept]]:
+    kept, store = Kept(), MemoryStore()
+    auditor = Auditor(policy(*rules, **more), kept, SystemClock())
+    plane = await build(Settings(), store, audit=auditor)
+    await give_birth(plane, address="127.0.0.1", port=6443)
+    kept.lines.clear()
+    yield InProcess(plane), kept
+    await store.close()
+
+
+PODS = Action("get", "", "", "pods", "", "default", "a", "v1")
+LOGS = PODS._replace(subresource="log")
+NODES = Action("list", "", "", "nodes", "", "", "", "v1")
+SECRET = Action("get", "", "", "secrets", "", "default", "a", "v1")
+HEALTH = Action("get", "/healthz/ping")
+
+MATCHES: list[tuple[dict[str, Any], Action, bool]] = [
+    ({}, PODS, True),
+    ({}, HEALTH, True),
+    ({"users": ["alice"]}, PODS, True),
+    ({"users": ["bob"]}, PODS, False),
+    ({"userGroups": ["ops", "devs"]}, PODS, True),
+    ({"userGroups": ["ops"]}, PODS, False),
+    ({"verbs": ["list", "get"]}, PODS, True),
+    ({"verbs": ["list"]}, PODS, False),
+    ({"namespaces": ["default"]}, PODS, True),
+    ({"namespaces": ["other"]}, PODS, False),
+    ({"namespaces": [""]}, NODES, True),
+    ({"namespaces": ["default"]}, HEALTH, False),
+    ({"resources": [{"group": ""}]}, PODS, True),
+    ({"resources": [{"group": "apps"}]}, PODS, False),
+    ({"resources": [{"group": "*"}]}, PODS, True),
+    ({"resources": [{"resources": ["pods"]}]}, PODS, True),
+    ({"resources": [{"resources": ["pods"]}]}, LOGS, False),
+    ({"resources": [{"resources": ["pods/log"]}]}, LOGS, True),
+    ({"resources": [{"resources": ["pods/*"]}]}, LOGS, True),
+    ({"resources": [{"resources": ["*/log"]}]}, LOGS, True),
+    ({"resources": [{"resources": ["*/log"]}]}, PODS, False),
+    ({"resources": [{"resources": ["*"]}]}, LOGS, True),
+    ({"resources": [{"resources": ["pods"], "resourceNames": ["a"]}]}, PODS, True),
+    ({"resources": [{"resources": ["pods"], "resourceNames": ["b"]}]}, PODS, False),
+    ({"nonResourceURLs": ["/healthz*"]}, HEALTH, True),
+    ({"nonResourceURLs": ["/healthz"]}, HEALTH, False),
+    ({"nonResourceURLs": ["*"]}, HEALTH, True),
+    ({"nonResourceURLs": ["*"]}, PODS, False),
+]
+
+
+@pytest.mark.parametrize(("rule", "action", "is_matched"), MATCHES)
+def test_a_rule_matches_as_in_kubernetes(rule: dict[str, Any], action: Action, is_matched: bool) -> None:
+    level = policy({"level": "Metadata", **rule}).decide(ALICE, action).level
+    assert level is (Level.Metadata if is_matched else Level.Nothing)
+
+
+def test_the_first_rule_that_matches_counts() -> None:
+    decided = policy({"level": "None", "users": ["alice"]}, {"level": "Request"}).decide(ALICE, PODS)
+    assert decided.level is Level.Nothing
+
+
+@pytest.mark.parametrize(
+    ("resources", "level"),
+    [
+        ([], Level.Metadata),
+        ([{"group": ""}], Level.Metadata),
+        ([{"group": "", "resources": ["*"]}], Level.Metadata),
+        ([{"group": "*", "resources": ["secrets"]}], Level.Metadata),
+        ([{"group": "", "resources": ["secrets"]}], Level.RequestResponse),
+    ],
+)
+def test_bodies_of_secrets_are_for_rules_that_name_secrets(resources: list[Any], level: Level) -> None:
+    assert policy({"level": "RequestResponse", "resources": resources}).decide(ALICE, SECRET).level is level
+
+
+@pytest.mark.parametrize(
+    ("manifest", "why"),
+    [
+        ([], "kind Policy"),
+        ({"kind": "Policy", "apiVersion": "audit.k8s.io/v1beta1"}, "expected audit.k8s.io/v1"),
+        ({"rules": []}, "at least one rule"),
+        ({"rules": [{"level": "All"}]}, "rules[0].level: expected one of None, Metadata, Request, RequestResponse"),
+        ({"rules": [{}]}, "rules[0].level"),
+        ({"rules": [{"level": "None", "users": "a"}]}, "rules[0].users: expected a list"),
+        ({"rules": [{"level": "None", "omitStages": ["End"]}]}, "rules[0].omitStages[0]: 'End': allowed stages are"),
+        ({"rules": [{"level": "None", "nonResourceURLs": ["a"]}]}, "must begin with a '/'"),
+        ({"rules": [{"level": "None", "nonResourceURLs": ["/a*b"]}]}, "must be the final character"),
+        ({"rules": [{"level": "None", "nonResourceURLs": ["/a"], "namespaces": ["b"]}]}, "cannot apply to both"),
+        ({"rules": [{"level": "None", "resources": [{"resourceNames": ["a"]}]}]}, "requires at least one resource"),
+        ({"rules": [{"level": "None", "resources": [{"group": "apps/v1"}]}]}, "without its version"),
+    ],
+)
+def test_a_policy_that_cannot_be_meant_is_refused(manifest: Any, why: str) -> None:
+    if isinstance(manifest, dict):
+        manifest = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", **manifest}
+    with pytest.raises(AuditPolicyError) as refused:
+        policy_of(manifest)
+    assert why in str(refused.value)
+
+
+async def test_an_event_says_who_asked_what_when_and_what_became_of_it() -> None:
+    async with audited({"level": "Metadata"}) as (api, kept):
+        reply = await api.call(
+            "POST", CONFIG_MAPS, {"metadata": {"name": "a"}}, user_agent="me", impersonate_user="bob"
+        )
+    received, complete = kept.events()
+    assert (received["stage"], complete["stage"]) == ("RequestReceived", "ResponseComplete")
+    assert "responseStatus" not in received
+    assert reply.header("audit-id") == [complete["auditID"]] == [received["auditID"]]
+    for name in ("auditID", "requestReceivedTimestamp", "stageTimestamp"):
+        assert complete.pop(name)
+    assert complete == {
+        "kind": "Event",
+        "apiVersion": "audit.k8s.io/v1",
+        "level": "Metadata",
+        "stage": "ResponseComplete",
+        "requestURI": CONFIG_MAPS,
+        "verb": "create",
+        "user": {"username": "system:apiserver", "groups": ["system:masters", "system:authenticated"]},
+        "impersonatedUser": {"username": "bob", "groups": ["system:authenticated"]},
+        "userAgent": "me",
+        "objectRef": {"resource": "configmaps", "namespace": "default", "name": "a", "apiVersion": "v1"},
+        "responseStatus": {
+            "metadata": {},
+            "status": "Failure",
+            "message": reply.message,
+            "reason": "Forbidden",
+            "details": {"kind": "configmaps"},
+            "code": 403,
+        },
+        "annotations": {"authorization.k8s.io/decision": "forbid", "authorization.k8s.io/reason": ""},
+    }
+
+
+@pytest.mark.parametrize(
+    ("level", "has_request", "has_response"),
+    [("Metadata", False, False), ("Request", True, False), ("RequestResponse", True, True)],
+)
+async def test_levels_add_bodies(level: str, has_request: bool, has_response: bool) -> None:
+    async with audited({"level": level}, omitStages=["RequestReceived"], omitManagedFields=True) as (api, kept):
+        await api.call("POST", CONFIG_MAPS, {"metadata": {"name": "a"}})
+        await api.call("PATCH", f"{CONFIG_MAPS}/a", {"data": {"b": "c"}}, MERGE)
+    created, patched = kept.events()
+    assert (patched.get("requestObject") == {"data": {"b": "c"}}) is has_request
+    assert (patched.get("responseObject", {}).get("data") == {"b": "c"}) is has_response
+    assert ("requestObject" in created, "responseObject" in created) == (has_request, has_response)
+    assert "managedFields" not in json.dumps(created)
+
+
+async def test_level_none_writes_nothing() -> None:
+    async with audited({"level": "None"}) as (api, kept):
+        assert (await api.get(CONFIG_MAPS)).header("audit-id")
+    assert kept.lines == []
+
+
+@pytest.mark.parametrize(
+    "body", [{"metadata": {"name": "a"}, "stringData": {"p": "hunter2"}}, b'{"stringData":"hunter2']
+)
+async def test_a_rule_for_everything_does_not_tell_secrets(body: Any) -> None:
+    async with audited({"level": "RequestResponse"}) as (api, kept):
+        await api.call("POST", SECRETS, body)
+        await api.get(SECRETS)
+        await api.call("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "robot"}})
+        token = await api.call("POST", "/api/v1/namespaces/default/serviceaccounts/robot/token", {"spec": {}})
+    written = b"".join(kept.lines)
+    assert len(kept.lines) == 8
+    assert b"hunter2" not in written and b"aHVudGVyMg" not in written
+    if token.status == 201:
+        assert token.json["status"]["token"].encode() not in written
+
+
+async def test_a_watch_is_written_down_when_it_starts_and_when_it_ends() -> None:
+    async with audited({"level": "Metadata"}) as (api, kept):
+        stream = await api.plane.local().stream(f"{CONFIG_MAPS}?watch=true")
+        assert isinstance(stream, LocalStream)
+        assert [event["stage"] for event in kept.events()] == ["RequestReceived", "ResponseStarted"]
+        stream.finish()
+    assert [(event["stage"], event["verb"]) for event in kept.events()][-1] == ("ResponseComplete", "watch")
+
+
+async def test_the_client_may_choose_the_id_but_not_smuggle_a_header_with_it() -> None:
+    async with audited({"level": "Metadata"}) as (api, _):
+        assert (await api.get(CONFIG_MAPS, audit_id="mine-1")).header("audit-id") == ["mine-1"]
+        assert (await api.get(CONFIG_MAPS, audit_id="a\r\nX: y")).header("x") == []
+
+
+async def test_without_an_audit_nothing_is_different(tmp_path: Path) -> None:
+    assert open_audit(None, None) is None
+    with pytest.raises(AuditPolicyError, match="--audit-policy-file is missing"):
+        open_audit(None, tmp_path / "log")
+
+
+async def test_the_log_is_a_file_of_lines_that_its_owner_alone_can_read(tmp_path: Path) -> None:
+    rules, path = tmp_path / "policy.yaml", tmp_path / "audit.log"
+    rules.write_text("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n")
+    auditor = open_audit(rules, path)
+    assert auditor is not None
+    store = MemoryStore()
+    plane = await build(Settings(), store, audit=auditor)
+    answer = await plane.local().request("GET", "/healthz")
+    assert isinstance(answer, Response)
+    await asyncio.sleep(0)
+    auditor.close()
+    await store.close()
+    events = [json.loads(line) for line in path.read_bytes().splitlines()]
+    assert [(event["stage"], event["requestURI"], event["verb"]) for event in events] == [
+        ("RequestReceived", "/healthz", "get"),
+        ("ResponseComplete", "/healthz", "get"),
+    ]
+    assert path.stat().st_mode & 0o777 == 0o600
