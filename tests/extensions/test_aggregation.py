@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,18 +13,20 @@ from typing import Any
 import orjson
 import pytest
 from tests.extensions.aggregated_server import GROUP, HASH, ROOT, VERSION, Kitchen, serving, tls_of
-from tests.extensions.definitions import condition, reached
+from tests.extensions.definitions import DEFINITIONS, condition, definition, reached, version
 from tests.server.in_process import InProcess, Object
 
 from pinnace.auth.certificates import CertificateFiles, ensure_certificates, issue, new_ca
 from pinnace.auth.users import User
+from pinnace.cluster.aggregation import StoredServices
 from pinnace.cluster.cluster import ControlPlane, Settings, build, give_birth
 from pinnace.cluster.in_process import in_process_client
-from pinnace.extensions.aggregation_availability import Finding, fault_of_service
+from pinnace.extensions.aggregation_availability import Availability, Finding, fault_of_service
 from pinnace.model.objects import Object as Json
 from pinnace.server.local import LocalApi
 from pinnace.server.messages import Response
 from pinnace.store.memory import MemoryStore
+from pinnace.testing.clock import ManualClock
 
 API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 NAME = f"{VERSION}.{GROUP}"
@@ -36,8 +38,11 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
 class Aggregating(InProcess):
     """A control plane, an aggregated server, and what becomes of its APIService."""
 
-    def __init__(self, plane: ControlPlane, kitchen: Kitchen, port: int, ca: bytes) -> None:
+    def __init__(
+        self, plane: ControlPlane, kitchen: Kitchen, port: int, ca: bytes, stop_kitchen: Callable[[], Awaitable[None]]
+    ) -> None:
         super().__init__(plane)
+        self.stop_kitchen = stop_kitchen
         self.kitchen = kitchen
         self.port = port
         self.ca = ca
@@ -123,9 +128,10 @@ async def cluster(pki: Pki) -> AsyncIterator[Aggregating]:
         await give_birth(plane, address="127.0.0.1", port=6443)
         kitchen = Kitchen()
         tls = tls_of(pki.certificate, pki.key, pki.files.front_proxy_ca.certificate)
-        port = await stack.enter_async_context(serving(kitchen, tls))
+        server = await stack.enter_async_context(AsyncExitStack())
+        port = await server.enter_async_context(serving(kitchen, tls))
         checking = asyncio.create_task(plane.aggregation.run(in_process_client(plane.local())))
-        yield Aggregating(plane, kitchen, port, pki.ca)
+        yield Aggregating(plane, kitchen, port, pki.ca, server.aclose)
         checking.cancel()
         await asyncio.gather(checking, return_exceptions=True)
         await store.close()
@@ -336,6 +342,57 @@ async def test_what_is_local_stays_so_until_an_api_service_leads_elsewhere(clust
     await cluster.put(f"{API_SERVICES}/{NAME}", present)
     await cluster.available("True", lambda found: found["reason"] == "Passed")
     assert (await cluster.get(RECIPES)).status == 200
+
+
+async def test_a_version_beside_a_custom_kind_is_sorted_by_priority(cluster: Aggregating) -> None:
+    await cluster.made(
+        DEFINITIONS, definition("recipes", "Recipe", group=GROUP, versions=[version("v2", storage=True)])
+    )
+    await cluster.register(versionPriority=200)
+    listed = [one["version"] for one in (await cluster.get(f"/apis/{GROUP}")).json["versions"]]
+    assert listed == ["v1", "v2"]
+    assert (await cluster.get(f"/apis/{GROUP}/v2/recipes")).json["kind"] == "RecipeList"
+    assert cluster.kitchen.asked.count(f"/apis/{GROUP}/v2/recipes") == 0
+
+
+async def test_a_custom_kind_is_answered_elsewhere_while_an_api_service_says_so(cluster: Aggregating) -> None:
+    await cluster.made(
+        DEFINITIONS, definition("recipes", "Recipe", group=GROUP, versions=[version("v1", storage=True)])
+    )
+    await cluster.made(RECIPES, recipe("local"))
+    await cluster.register()
+    await cluster.made(RECIPES, recipe("remote"))
+    assert (await cluster.get(RECIPES)).names == ["remote"]
+    await cluster.delete(f"{API_SERVICES}/{NAME}")
+    assert (await cluster.get(RECIPES)).names == ["local"]
+
+
+async def test_a_server_that_dies_between_checks_is_noticed_by_the_first_who_needs_it(cluster: Aggregating) -> None:
+    await cluster.register()
+    await cluster.stop_kitchen()
+    refused = await cluster.get(RECIPES)
+    assert refused.status == 503
+    assert "connection refused" in refused.message
+    assert "connection refused" in (await cluster.available("False"))["message"]
+
+
+async def test_servers_are_asked_every_30_seconds_and_sooner_while_they_fail(cluster: Aggregating) -> None:
+    clock = ManualClock()
+    plane = cluster.plane
+    services = StoredServices(plane.fanout)
+    client = in_process_client(plane.local())
+    checking = Availability(client, plane.aggregation.api_services, services, clock=clock)
+    await cluster.register()
+    cluster.kitchen.asked.clear()
+    task = asyncio.create_task(checking.run())
+    pauses: list[float] = []
+    for answer in (200, 500, 500, 500, 500, 500, 500, 200):
+        cluster.kitchen.answer_with = answer if answer != 200 else 0
+        if pauses:
+            await clock.advance(pauses[-1])
+        pauses.append(await reached(lambda: _some(clock.next_alarm)))
+    task.cancel()
+    assert pauses == [30, 1, 2, 4, 8, 16, 30, 30]
 
 
 async def test_with_its_api_service_a_group_leaves(cluster: Aggregating) -> None:

@@ -82,6 +82,7 @@ class Aggregation:
     async def run(self, client: Client) -> None:
         """Write whether the servers behind APIServices can be asked, until cancelled."""
         self._availability = Availability(client, self.api_services, self._services, clock=self._clock)
+        self._connections.on_lost = self._availability.wake
         try:
             await self._availability.run()
         finally:

@@ -19,7 +19,7 @@ from pinnace.reconcile.conditions import condition
 log = logging.getLogger(__name__)
 
 AGAIN_SECONDS = 30.0
-FIRST_RETRY_SECONDS = 5.0
+FIRST_RETRY_SECONDS = 1.0
 _REFUSED_SECONDS = 1.0
 _MANY = 10
 

@@ -7,7 +7,7 @@ import base64
 import binascii
 import os
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -54,6 +54,8 @@ class Connections:
     def __init__(self, addresses: Addresses, identity: ProxyIdentity | None = None) -> None:
         self.addresses = addresses
         self.identity = identity
+        self.on_lost: Callable[[str], None] = lambda name: None
+        """Told the name of an APIService whose server could not be reached when somebody needed it."""
         self._session: aiohttp.ClientSession | None = None
 
     @property
@@ -132,7 +134,11 @@ class HttpBackend:
         self, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes, *, is_long: bool
     ) -> HttpAnswer:
         """Ask. Raises OSError if it cannot be reached, and TimeoutError if it says nothing for too long."""
-        return await self._send(method, target, headers, body, seconds=REQUEST_SECONDS, is_long=is_long)
+        try:
+            return await self._send(method, target, headers, body, seconds=REQUEST_SECONDS, is_long=is_long)
+        except (ConnectionError, TimeoutError):
+            self._connections.on_lost(self.name)
+            raise
 
     async def check(self) -> list[Object]:
         """The rows of its discovery page. Raises CheckFailed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import orjson
 
@@ -14,6 +14,7 @@ from pinnace.server.documents import Document
 
 Served = list[Resource] | Backend
 """One version of a group: resources of this server, or all that a backend has."""
+Rank = tuple[int, int, int, str]
 
 _OF_CUSTOM_KINDS = (1000, 100)
 """Their group's priority and their version's: they need no APIService here."""
@@ -21,15 +22,20 @@ _FIRST = frozenset(("", "apiregistration.k8s.io"))
 """Come first whatever others want: the core, and the group that says who comes first."""
 
 
-def merged(local: Mapping[str, Mapping[str, list[Resource]]], aggregated: Aggregated) -> dict[str, dict[str, Served]]:
-    """All groups and versions, in the order that clients are to prefer. A version that is both is the backend's."""
+def merged(
+    local: Mapping[str, Mapping[str, list[Resource]]], aggregated: Aggregated, *, rank: Callable[[str], Rank]
+) -> dict[str, dict[str, Served]]:
+    """All groups and versions, in the order that clients are to prefer. A version that is both is the backend's.
+
+    `rank` sorts the versions that have the same priority.
+    """
     groups: dict[str, dict[str, Served]] = {name: {**versions} for name, versions in local.items()}
     for backend in aggregated.backends():
         groups.setdefault(backend.group, {})[backend.version] = backend
     mixed = {backend.group for backend in aggregated.backends()}
     for name in mixed:
-        ranks = {version: _priorities(aggregated, name, version)[1] for version in groups[name]}
-        groups[name] = {version: groups[name][version] for version in sorted(groups[name], key=lambda v: -ranks[v])}
+        order_of = {version: (-_priorities(aggregated, name, version)[1], rank(version)) for version in groups[name]}
+        groups[name] = {version: groups[name][version] for version in sorted(order_of, key=order_of.__getitem__)}
     order = list(local)
     highest = {name: max(_priorities(aggregated, name, version)[0] for version in groups[name]) for name in groups}
     for name in sorted(mixed - set(local), key=lambda name: (-highest[name], name)):

@@ -54,7 +54,7 @@ class Discovery:
         revisions = (self._registry.revision, self._others.revision)
         if self._revisions != revisions:
             self._revisions = revisions
-            self._groups = merged(grouped(self._registry), self._others)
+            self._groups = merged(grouped(self._registry), self._others, rank=version_rank)
             self._pages.clear()
 
     def _kept(self, name: str, write: Callable[[], Document | None]) -> Document | None:
