@@ -293,3 +293,10 @@ async def test_what_a_handler_found_out_is_stored_although_it_fails(cluster: Clu
     await cluster.client.create(website())
     await cluster.settle()
     assert (await cluster.client.get(WEBSITE, "blog"))["status"] == {"ready": 5}
+
+
+def test_two_functions_for_the_end_of_one_kind_are_refused() -> None:
+    operator = Operator("twice")
+    operator.on_delete(Website)(lambda site: None)
+    with pytest.raises(ValueError, match="already"):
+        operator.on_delete(WEBSITE)

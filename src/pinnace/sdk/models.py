@@ -71,8 +71,8 @@ class Model(BaseModel):
     model_config = ConfigDict(
         alias_generator=to_camel,
         populate_by_name=True,
-        use_attribute_docstrings=True,
         validate_assignment=True,
+        defer_build=True,
     )
     wire_rules: ClassVar[tuple[Rule, ...]] = ()
 
@@ -97,6 +97,10 @@ class Model(BaseModel):
         return wire
 
 
+# For the classes of users only: to look for docstrings pydantic reads the source, which takes long for this one.
+Model.model_config["use_attribute_docstrings"] = True
+
+
 def rule(
     expression: str, *, message: str = "", message_expression: str = "", field_path: str = ""
 ) -> Callable[[AnyModel], AnyModel]:
@@ -118,7 +122,7 @@ class Condition(Model):
     `ctx.condition("Ready", True, reason="AllUp")`.
     """
 
-    model_config = ConfigDict(use_attribute_docstrings=False, defer_build=True)
+    model_config = ConfigDict(use_attribute_docstrings=False)
 
     type: str = Field(pattern=r"^[A-Za-z]([A-Za-z0-9_./-]*[A-Za-z0-9])?$", max_length=316)
     status: Literal["True", "False", "Unknown"]

@@ -163,6 +163,11 @@ class Operator:
         It may be called again if it fails, or its success cannot be recorded: it must not mind what is gone already.
         """
 
+        if any(kind_like(known) == kind_like(kind) for known, _ in self.declared.cleanups):
+            raise ValueError(
+                f"{self.name} has a function for the end of {kind_like(kind).name} already; do both in one"
+            )
+
         def declare(handler: Function) -> Function:
             self.declared.cleanups.append((kind, handler))
             return handler

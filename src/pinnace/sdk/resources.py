@@ -70,7 +70,7 @@ class Declaration:
 class OwnerReference(Model):
     """Whose an object is."""
 
-    model_config = ConfigDict(extra="allow", use_attribute_docstrings=False, defer_build=True)
+    model_config = ConfigDict(extra="allow", use_attribute_docstrings=False)
 
     api_version: str
     kind: str
@@ -83,7 +83,7 @@ class OwnerReference(Model):
 class Metadata(Model):
     """What every object has: its name, its labels, and what the server keeps of it."""
 
-    model_config = ConfigDict(extra="allow", use_attribute_docstrings=False, defer_build=True)
+    model_config = ConfigDict(extra="allow", use_attribute_docstrings=False)
 
     name: str = ""
     generate_name: str | None = None
@@ -109,7 +109,7 @@ class CustomResource(Model, Generic[Spec, Status]):
     when it is defined.
     """
 
-    model_config = ConfigDict(defer_build=True)
+    model_config = ConfigDict(use_attribute_docstrings=False)
 
     metadata: Metadata = Field(default_factory=Metadata)
     spec: Spec
