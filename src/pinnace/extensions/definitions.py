@@ -276,9 +276,10 @@ def _warnings(new: Object, old: Object | None) -> list[str]:
     """A finalizer that was just added should say whose it is."""
     known = set((old or {}).get("metadata", {}).get("finalizers") or ())
     fresh = sorted(set(new["metadata"].get("finalizers") or ()) - known)
+    path = " including a path (/)"
     return [
-        f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name including a path (/) to avoid '
-        "accidental conflicts with other finalizer writers"
+        f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name{path if "." in name else ""} '
+        "to avoid accidental conflicts with other finalizer writers"
         for name in fresh
         if "/" not in name and name not in _KNOWN_FINALIZERS
     ]

@@ -15,7 +15,7 @@ from pinnace.model.names import path_segment
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import ScalePaths
 from pinnace.schema.cel_rules import Rules, rules_of
-from pinnace.schema.decode import DecodeError, Decoder
+from pinnace.schema.decode import Decoder
 from pinnace.schema.settle import Settler
 from pinnace.schema.shape import Schema
 from pinnace.schema.validate import Validator
@@ -164,10 +164,7 @@ class CustomVersion:
         if metadata is None:
             obj.pop("metadata", None)
             return []
-        try:
-            return [f"metadata.{path}" for path in self._metadata(metadata)]
-        except DecodeError as fault:
-            raise DecodeError(str(fault).replace("ObjectMeta.", "ObjectMeta.metadata.")) from None
+        return [f"metadata.{path}" for path in self._metadata(metadata)]
 
     # Faults.
 

@@ -19,6 +19,7 @@ from pinnace.schema.cel_rule_faults import rule_faults
 from pinnace.schema.cel_rules import rules_of
 from pinnace.schema.definition import Strictness, all_schemas, schema_faults, strictness_after, unknown_formats
 from pinnace.schema.fieldpaths import place_of
+from pinnace.schema.internal_form import internal_form
 from pinnace.schema.shape import Schema
 from pinnace.schema.structural import unsupported
 
@@ -209,7 +210,7 @@ def _versions_faults(definition: Object, versions: Sequence[Object], before: Raw
         yield from _version_faults(version, path, set(_SHARED) - shared, strictness, before)
     version_names = [version.get("name", "") for version in versions]
     if len(set(version_names)) != len(version_names):
-        yield invalid("spec.versions", list(versions), "must contain unique version names")
+        yield _invalid_versions(versions, shared, "must contain unique version names")
     if sum(bool(version.get("storage")) for version in versions) != 1:
         yield invalid(
             "spec.versions", list(versions) or None, "must have exactly one version marked as storage version"
@@ -217,6 +218,28 @@ def _versions_faults(definition: Object, versions: Sequence[Object], before: Raw
     if versions:
         # What all versions have in common Kubernetes takes for said once, at the top.
         yield from _version_faults(versions[0], "spec", shared, strictness, before, at_top=True)
+
+
+def _invalid_versions(versions: Sequence[Raw], shared: set[str], detail: str) -> Cause:
+    """Kubernetes shows versions as it holds them: what they share is said elsewhere."""
+    shown = []
+    for version in versions:
+        schema = None if "schema" in shared else schema_of(version)
+        apart = {name: None if name in shared else version.get(name) for name in _SHARED[1:]}
+        shown.append(
+            {
+                "Name": version.get("name", ""),
+                "Served": bool(version.get("served")),
+                "Storage": bool(version.get("storage")),
+                "Deprecated": bool(version.get("deprecated")),
+                "DeprecationWarning": version.get("deprecationWarning"),
+                "Schema": None if schema is None else {"OpenAPIV3Schema": internal_form(schema)},
+                "Subresources": apart["subresources"],
+                "AdditionalPrinterColumns": apart["additionalPrinterColumns"],
+                "SelectableFields": apart["selectableFields"],
+            }
+        )
+    return invalid("spec.versions", shown, detail)
 
 
 def _strictness(definition: Object, before: Raw | None) -> Strictness:
@@ -260,7 +283,7 @@ def _version_faults(
         for i, column in enumerate(version.get("additionalPrinterColumns") or ()):
             yield from _column_faults(column, f"{path}.additionalPrinterColumns[{i}]")
     if "selectableFields" in said and version.get("selectableFields"):
-        yield from _selectable_faults(version, path, at_top=at_top)
+        yield from _selectable_faults(version, path, schema_of(version) if "schema" in said else None, at_top=at_top)
 
 
 def _says(schema: Raw, word: bytes) -> bool:
@@ -334,8 +357,8 @@ def _column_faults(column: Raw, path: str) -> Iterator[Cause]:
         yield invalid(f"{path}.JSONPath", column["jsonPath"], "must be a simple json path starting with .")
 
 
-def _selectable_faults(version: Raw, path: str, *, at_top: bool) -> Iterator[Cause]:
-    schema, where = schema_of(version), f"{path}.selectableFields"
+def _selectable_faults(version: Raw, path: str, schema: Raw | None, *, at_top: bool) -> Iterator[Cause]:
+    where = f"{path}.selectableFields"
     if schema is None:
         missing = "validations.schema is included" if at_top else "`version.schema.openAPIV3Schema` is not included"
         yield invalid(where, "", f"may only be set when {missing}")

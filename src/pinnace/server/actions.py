@@ -44,8 +44,10 @@ def rescaled(call: Call, edit_scale: Callable[[Object], Object]) -> Edit:
         if live is None:
             raise call.not_found()
         paths = call.resource.custom.scale if call.resource.custom is not None else None
-        wanted = edit_scale(scale_of(live, call.resource))
-        if paths is not None and "replicas" not in (wanted.get("spec") or {}):
+        shown = scale_of(live, call.resource)
+        had_replicas = "replicas" in shown["spec"]
+        wanted = edit_scale(shown)
+        if paths is not None and not had_replicas and "replicas" not in (wanted.get("spec") or {}):
             raise errors.BadRequest(f'the spec replicas field "{"".join(f".{x}" for x in paths.spec)}" cannot be empty')
         replicas = (wanted.get("spec") or {}).get("replicas", 0)
         if not isinstance(replicas, int) or isinstance(replicas, bool):
@@ -55,7 +57,7 @@ def rescaled(call: Call, edit_scale: Callable[[Object], Object]) -> Edit:
             raise errors.BadRequest(
                 f"the name of the object ({metadata['name']}) does not match the name on the URL ({call.name})"
             )
-        if replicas < 0:
+        if replicas < 0 and paths is None:
             fault = causes.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
             raise errors.Invalid([fault], group="autoscaling", kind="Scale", name=call.name)
         version = metadata.get("resourceVersion", "")

@@ -23,7 +23,8 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-APPLY_PATCHES = frozenset(("application/apply-patch+yaml", "application/apply-patch+cbor"))
+APPLY_YAML = "application/apply-patch+yaml"
+APPLY_PATCHES = frozenset((APPLY_YAML, "application/apply-patch+cbor"))
 
 Decode = Callable[[Object], Object]
 """Read what a patch leaves as an object of its kind."""

@@ -253,7 +253,8 @@ class Pipeline:
             faults.extend(_update_faults(strategy, call.subresource)(new, old))
         if faults:
             faults = list(dict.fromkeys(faults))
-            raise errors.Invalid(faults, group=resource.stored.group, kind=resource.kind.name, name=call.name)
+            kind = resource.kind.name if resource.custom is None else str(new.get("kind") or resource.kind.name)
+            raise errors.Invalid(faults, group=resource.stored.group, kind=kind, name=call.name)
         if call.subresource in ("", "scale"):
             call.warnings.extend(strategy.warnings(new, old))
 

@@ -209,7 +209,7 @@ class Verbs:
             raise errors.Invalid([fault], group="meta.k8s.io", kind="PatchOptions", name="")
         document = read_patch(call.request.body, content_type)
         if content_type == edits.STRATEGIC_PATCH and not call.resource.strategy.takes_strategic_patches:
-            raise errors.UnsupportedMediaType([edits.JSON_PATCH, edits.MERGE_PATCH, *sorted(edits.APPLY_PATCHES)])
+            raise errors.UnsupportedMediaType([edits.JSON_PATCH, edits.MERGE_PATCH, edits.APPLY_YAML])
 
         def decode(wanted: Object) -> Object:
             decoded = self._patched(call, wanted, document if content_type == edits.STRATEGIC_PATCH else None)
@@ -451,8 +451,9 @@ class Verbs:
     def _patched(self, call: Call, wanted: Object, shown: Any, kind: Kind | None = None) -> Object:
         """What a patch leaves, read as its kind; `shown` is what an error quotes, if not the same."""
         kind = kind or _kind_of(call)
+        is_custom = call.resource.custom is not None and kind == call.resource.kind
         try:
-            if shown is None:
+            if shown is None and not is_custom:
                 self._check_still(kind, wanted)
             self._modernize(call, wanted)
             unknown = self._decoder_of(kind)(wanted)
@@ -464,10 +465,12 @@ class Verbs:
                 if strictness == "Warn":
                     call.warnings.extend(faults)
         except DecodeError as problem:
-            text = orjson.dumps(wanted).decode() if shown is None else gotext.shown(shown)
+            order = orjson.OPT_SORT_KEYS if is_custom else None
+            text = orjson.dumps(wanted, option=order).decode() if shown is None else gotext.shown(shown)
             fault = causes.invalid("patch", text, str(problem))
             raise errors.Invalid([fault], group="", kind="", name="") from None
-        wanted["kind"], wanted["apiVersion"] = kind.name, kind.api_version
+        if not is_custom:  # Those are told that they may not be another kind when they are validated.
+            wanted["kind"], wanted["apiVersion"] = kind.name, kind.api_version
         return wanted
 
     def _check_still(self, kind: Kind, wanted: Object) -> None:
