@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.server.in_process import CONFIG_MAPS, PODS, InProcess, Object, control_plane, pod
+from tests.server.in_process import CONFIG_MAPS, PODS, InProcess, Object, pod
 
 from pinnace.auth.users import User
-from pinnace.cluster.cluster import Settings
+from pinnace.cluster.cluster import Settings, build, give_birth
+from pinnace.store.memory import MemoryStore
 
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 INGRESSES = "/apis/networking.k8s.io/v1/namespaces/default/ingresses"
@@ -31,8 +32,11 @@ def claim(name: str = "data", size: str = "1Gi", **spec: Any) -> Object:
 
 @pytest.fixture
 async def strict_api() -> AsyncIterator[InProcess]:
-    async with control_plane(settings=Settings(needs_service_accounts=True)) as plane:
-        yield plane
+    store = MemoryStore()
+    plane = await build(Settings(), store, needs_service_accounts=True)
+    await give_birth(plane, address="127.0.0.1", port=6443)
+    yield InProcess(plane)
+    await store.close()
 
 
 async def test_a_pod_stays_five_minutes_on_a_lost_node(api: InProcess) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -55,7 +56,7 @@ BODY = config_map("settings", {"x": "y"})
         ({"expression": "object.data.x == 'ok'"}, 422, "failed expression: object.data.x == 'ok'"),
         ({"expression": "false", "message": "never", "reason": "Forbidden"}, 403, "never"),
         ({"expression": "false", "messageExpression": "'got ' + object.data.x"}, 422, "got y"),
-        ({"expression": "false", "messageExpression": "object.data.z", "message": "else"}, 422, "else"),
+        ({"expression": "false", "messageExpression": "string(object.data.z)", "message": "else"}, 422, "else"),
         (
             {"expression": "object.data.z == 'ok'"},
             422,
@@ -246,3 +247,50 @@ async def test_a_policy_that_cannot_do_its_work_refuses(api: InProcess, mutation
 async def test_a_policy_that_fails_open_leaves_the_object_as_it_is(api: InProcess) -> None:
     await mutate(api, patching("[JSONPatch{op: 'remove', path: '/data/nothing'}]"), failurePolicy="Ignore")
     assert (await api.made(CONFIG_MAPS, BODY))["data"] == {"x": "y"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (
+            {"validations": [{"expression": "object.spec.paused"}]},
+            'spec.validations[0].expression: Invalid value: "object.spec.paused": must evaluate to bool but got dyn',
+        ),
+        (
+            {"validations": [{"expression": "true", "messageExpression": "1"}]},
+            'spec.validations[0].messageExpression: Invalid value: "1": must evaluate to string but got int',
+        ),
+        (
+            {"validations": [{"expression": "params.x == 1"}]},
+            'spec.validations[0].expression: Invalid value: "params.x == 1": compilation failed: '
+            "ERROR: <input>:1:1: undeclared reference to 'params' (in container '')\n | params.x == 1\n | ^",
+        ),
+        (
+            {"auditAnnotations": [{"key": "k", "valueExpression": "1"}]},
+            'spec.auditAnnotations[0].valueExpression: Invalid value: "1": '
+            "must evaluate to one of [string null_type] but got int",
+        ),
+    ],
+    ids=["no type", "no string", "no parameters", "no annotation"],
+)
+async def test_an_expression_that_makes_no_sense_is_refused(api: InProcess, spec: Object, said: str) -> None:
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy"}
+    body = {**kind, "metadata": {"name": "p"}, "spec": {"matchConstraints": rules("deployments", "apps"), **spec}}
+    reply = await api.post(f"{GROUP}/validatingadmissionpolicies", body)
+    assert reply.message == f'ValidatingAdmissionPolicy.admissionregistration.k8s.io "p" is invalid: {said}'
+
+
+async def test_a_policy_is_told_what_it_gets_wrong_about_its_kinds(api: InProcess) -> None:
+    await validate(api, {"expression": "object.spec.replicaz > 1"}, matchConstraints=rules("deployments", "apps"))
+    async with asyncio.timeout(5):
+        while "typeChecking" not in (status := (await _policy(api)).get("status") or {}):
+            await asyncio.sleep(0)
+    assert status["observedGeneration"] == 1
+    (warning,) = status["typeChecking"]["expressionWarnings"]
+    assert warning["fieldRef"] == "spec.validations[0].expression"
+    assert warning["warning"].startswith("apps/v1, Kind=Deployment: ERROR: <input>:1:12: undefined field 'replicaz'")
+
+
+async def _policy(api: InProcess) -> Object:
+    found: Object = (await api.get(f"{GROUP}/validatingadmissionpolicies/p")).json
+    return found

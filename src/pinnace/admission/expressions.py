@@ -7,7 +7,7 @@ write out, Object{spec: Object.spec{}} and JSONPatch{op: "add"}, are maps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,9 +58,11 @@ Oracles = Callable[[Requester], Oracle]
 """Whom to ask what a user may do."""
 
 
-def compiled(expression: str, more: Mapping[str, Variable] | None = None) -> Program:
-    """`more` are further variables, or others than usual. Raises CompileError."""
-    known = {**VARIABLES, **more} if more else VARIABLES
+def compiled(expression: str, more: Mapping[str, Variable] | None = None, *, without: Collection[str] = ()) -> Program:
+    """`more` are further variables, or others than usual; there are none of those `without`. Raises CompileError."""
+    known: Mapping[str, Variable] = {**VARIABLES, **more} if more else VARIABLES
+    if without:
+        known = {name: variable for name, variable in known.items() if name not in without}
     return compile_cel(expression, known, environment=MUTATION, rewrite=lambda tree: _Rewriting(known).of(tree))
 
 

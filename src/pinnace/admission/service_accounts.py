@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
+from contextlib import suppress
 
 from pinnace.admission.chain import CREATE, WRITES, Review
 from pinnace.admission.pod_references import is_mirror, projections_of, secrets_of
@@ -14,6 +16,7 @@ DEFAULT = "default"
 MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 VOLUME = "kube-api-access"
 TOKEN_SECONDS = 3607
+WAIT_SECONDS = 1.5
 ENFORCES_SECRETS = "kubernetes.io/enforce-mountable-secrets"
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
@@ -25,17 +28,42 @@ class ServiceAccount:
 
     def __init__(self, accounts: Objects) -> None:
         self._accounts = accounts
+        self._awaited: dict[str, asyncio.Future[None]] = {}
+        accounts.on_change(self._came)
 
-    def mutate(self, review: Review) -> None:
+    def mutate(self, review: Review) -> Awaitable[None] | None:
         if review.subresource or review.operation not in CREATE:
-            return
+            return None
         pod = review.changed
         if is_mirror(pod):
             _check_mirror(review, pod)
-            return
+            return None
         spec = pod.setdefault("spec", {})
         if not spec.get("serviceAccountName"):
             spec["serviceAccountName"] = spec["serviceAccount"] = DEFAULT
+        name = spec["serviceAccountName"]
+        if name == DEFAULT and self._accounts.get(f"{review.namespace}/{name}") is None:
+            return self._mutate_later(review, spec)
+        self._equip(review, spec)
+        return None
+
+    async def _mutate_later(self, review: Review, spec: Object) -> None:
+        """A namespace that was just made gets its default account in a moment."""
+        key = f"{review.namespace}/{DEFAULT}"
+        coming = self._awaited.get(key)
+        if coming is None:
+            coming = self._awaited[key] = asyncio.get_running_loop().create_future()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(WAIT_SECONDS):
+                await asyncio.shield(coming)
+        self._equip(review, spec)
+
+    def _came(self, key: str) -> None:
+        coming = self._awaited.pop(key, None)
+        if coming is not None:
+            coming.set_result(None)
+
+    def _equip(self, review: Review, spec: Object) -> None:
         account = self._account_of(review, spec)
         if _mounts_token(account, spec):
             _mount_token(spec)

@@ -13,6 +13,7 @@ from pinnace.admission.certificates import (
 )
 from pinnace.admission.chain import AdmissionChain, Mutator, Requester, Validator
 from pinnace.admission.default_classes import DefaultIngressClass, DefaultStorageClass
+from pinnace.admission.expression_checks import ExpressionChecks
 from pinnace.admission.limit_ranges import LimitRanger
 from pinnace.admission.mutating_policies import MutatingPolicies, compile_mutations
 from pinnace.admission.namespaces import NamespaceLifecycle
@@ -36,6 +37,7 @@ from pinnace.admission.webhooks import HookTable, MutatingWebhooks, ValidatingWe
 from pinnace.auth.authorizers import Action, Authorizer, Decision
 from pinnace.auth.certificate_requests import CertificateRequester
 from pinnace.auth.users import AUTHENTICATED, User, service_account_groups, service_account_name
+from pinnace.cluster.policy_statuses import PolicyStatuses
 from pinnace.cluster.quota_statuses import QuotaStatuses
 from pinnace.cluster.security import Security
 from pinnace.cluster.service_addresses import ServedAddresses
@@ -232,6 +234,9 @@ def build_admission(
     quota_kind = registry.find("", "v1", "resourcequotas")
     assert quota_kind is not None, "every minor has quotas"
     QuotaStatuses(quotas, fanout, store, quota_kind)
+    policy_kind = registry.find(ADMISSION, "v1", "validatingadmissionpolicies")
+    if policy_kind is not None:  # Before 1.30 there was none of this version.
+        PolicyStatuses(fanout, store, registry, policy_kind)
     mutators: list[Mutator] = [
         NamespaceLifecycle(phase_of),
         CertificateRequester(),
@@ -261,6 +266,7 @@ def build_admission(
         CertificateSigning(permissions),
         ClusterTrustBundleAttest(permissions),
         CertificateSubjectRestriction(),
+        ExpressionChecks(),
         SelfBlockingWebhooks(objects("", "namespaces"), lambda group, plural: registry.find(group, "v1", plural)),
         validating_policies,
         validating,
