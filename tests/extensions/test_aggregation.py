@@ -57,8 +57,10 @@ class Aggregating(InProcess):
         """The Available condition once it is so."""
 
         async def seen() -> Object | None:
-            obj = (await self.get(f"{API_SERVICES}/{NAME}")).json
-            found = condition(obj.get("status") or {}, "Available", status)
+            reply = await self.get(f"{API_SERVICES}/{NAME}")
+            if reply.status == 404:
+                return None
+            found = condition(reply.json.get("status") or {}, "Available", status)
             return found if found is not None and is_so(found) else None
 
         found: Object = await reached(seen)
@@ -356,15 +358,35 @@ async def test_a_version_beside_a_custom_kind_is_sorted_by_priority(cluster: Agg
 
 
 async def test_a_custom_kind_is_answered_elsewhere_while_an_api_service_says_so(cluster: Aggregating) -> None:
+    await cluster.register()
     await cluster.made(
         DEFINITIONS, definition("recipes", "Recipe", group=GROUP, versions=[version("v1", storage=True)])
     )
-    await cluster.made(RECIPES, recipe("local"))
-    await cluster.register()
     await cluster.made(RECIPES, recipe("remote"))
-    assert (await cluster.get(RECIPES)).names == ["remote"]
     await cluster.delete(f"{API_SERVICES}/{NAME}")
+    await cluster.available("True", lambda found: found["reason"] == "Local")
+    await cluster.made(RECIPES, recipe("local"))
     assert (await cluster.get(RECIPES)).names == ["local"]
+
+
+async def test_custom_kinds_have_an_api_service_as_long_as_they_are_served(cluster: Aggregating) -> None:
+    recipes = definition("recipes", "Recipe", group=GROUP, versions=[version("v1", storage=True)])
+    await cluster.made(DEFINITIONS, recipes)
+    await cluster.available("True")
+    made = (await cluster.get(f"{API_SERVICES}/{NAME}")).json
+    assert made["metadata"]["labels"] == {"kube-aggregator.kubernetes.io/automanaged": "true"}
+    priorities = {"groupPriorityMinimum": 1000, "versionPriority": 100}
+    assert made["spec"] == {"group": GROUP, "version": VERSION, **priorities}
+    plain = (await cluster.get(f"{DEFINITIONS}/recipes.{GROUP}")).json
+    plain["spec"]["versions"].append(version("v2"))
+    plain["spec"]["versions"][0]["served"] = False
+    await cluster.put(f"{DEFINITIONS}/recipes.{GROUP}", plain)
+
+    async def moved() -> Any:
+        statuses = [(await cluster.get(f"{API_SERVICES}/{each}.{GROUP}")).status for each in ("v1", "v2")]
+        return statuses if statuses == [404, 200] else None
+
+    await reached(moved)
 
 
 async def test_a_server_that_dies_between_checks_is_noticed_by_the_first_who_needs_it(cluster: Aggregating) -> None:

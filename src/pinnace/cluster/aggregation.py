@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Sequence
 
 from pinnace.auth.certificates import PairFiles
 from pinnace.client.client import Client
+from pinnace.cluster.custom_resources import DEFINITIONS
 from pinnace.cluster.service_addresses import ServedAddresses
 from pinnace.extensions.aggregation import ApiServices
 from pinnace.extensions.aggregation_availability import Availability
 from pinnace.extensions.aggregation_backends import Connections, ProxyIdentity
+from pinnace.extensions.aggregation_registration import Registration
 from pinnace.model.clock import AlarmClock, SystemClock
 from pinnace.model.objects import Object
 from pinnace.server.fanout import Fanout
@@ -63,7 +66,7 @@ class StoredServices:
 
 
 class Aggregation:
-    """Knows the backends from the start; `run` keeps the conditions of their APIServices."""
+    """Knows the backends from the start; `run` keeps the conditions of their APIServices, and those of custom kinds."""
 
     def __init__(self, fanout: Fanout, proxy: PairFiles | None, *, clock: AlarmClock | None = None) -> None:
         identity = ProxyIdentity(proxy.certificate, proxy.key) if proxy is not None else None
@@ -74,23 +77,31 @@ class Aggregation:
         self._availability: Availability | None = None
         for entry in fanout.shelf(API_SERVICES).entries.values():
             self.api_services.put(entry.decode())
+        self._registration = Registration()
+        for entry in fanout.shelf(DEFINITIONS).entries.values():
+            self._registration.put(entry.decode())
+        fanout.on_change(DEFINITIONS, self._definition_changed)
         fanout.on_change(API_SERVICES, self._changed)
         for prefix in (_SERVICES, _ENDPOINTS):
             fanout.on_change(prefix, lambda event: self._service_changed(event.key))
         fanout.on_change(_SLICES, self._slice_changed)
 
     async def run(self, client: Client) -> None:
-        """Write whether the servers behind APIServices can be asked, until cancelled."""
+        """Register custom kinds, and write whether the servers behind APIServices can be asked, until cancelled."""
         self._availability = Availability(client, self.api_services, self._services, clock=self._clock)
         self._connections.on_lost = self._availability.wake
         try:
-            await self._availability.run()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._availability.run())
+                tasks.create_task(self._registration.run(client))
         finally:
             await self._connections.close()
 
     def _changed(self, event: Event) -> None:
         if event.new is None:
             self.api_services.drop(event.key)
+            version, _, group = event.key.partition(".")
+            self._registration.wake((group, version))
         else:
             api_service = event.new.decode()
             self.api_services.put(api_service)
@@ -98,6 +109,12 @@ class Aggregation:
                 return  # What was written is our own finding, mostly.
         if self._availability is not None:
             self._availability.wake(event.key)
+
+    def _definition_changed(self, event: Event) -> None:
+        if event.new is not None:
+            self._registration.put(event.new.decode())
+        else:
+            self._registration.drop(event.key)
 
     def _service_changed(self, key: str) -> None:
         if self._availability is not None and self.api_services.revision:
