@@ -32,6 +32,7 @@ from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.kubeconfig import Access
 from pinnace.cluster.newborn import api_endpoints, newborn_objects
 from pinnace.cluster.security import build_security
+from pinnace.cluster.shelf_objects import ShelfObjects
 from pinnace.cluster.storage import open_store
 from pinnace.cluster.upkeep import compact_regularly, expire_events_regularly, renew_lease_regularly
 from pinnace.kinds import catalog
@@ -43,6 +44,7 @@ from pinnace.server.api import Api
 from pinnace.server.audit_events import Auditor
 from pinnace.server.discovery import Discovery
 from pinnace.server.fanout import Fanout
+from pinnace.server.flow_control import FlowControl
 from pinnace.server.http import HttpServer, tls_context
 from pinnace.server.local import LocalApi
 from pinnace.server.metrics import Metrics
@@ -214,6 +216,10 @@ async def build(
         metrics=metrics,
         aggregated=aggregation.api_services,
         audit=audit,
+        flow_control=FlowControl(
+            ShelfObjects(fanout, "/registry/flowcontrol.apiserver.k8s.io/flowschemas/"),
+            ShelfObjects(fanout, "/registry/flowcontrol.apiserver.k8s.io/prioritylevelconfigurations/"),
+        ),
     )
     metrics.gauge(
         "apiserver_storage_objects",

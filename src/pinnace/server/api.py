@@ -26,6 +26,7 @@ from pinnace.model.resources import Registry
 from pinnace.server.aggregation import Aggregated, Alone, Backend, pass_on
 from pinnace.server.audit_events import Auditor
 from pinnace.server.calls import Call, action_of, understand
+from pinnace.server.flow_control import FlowControl
 from pinnace.server.messages import Answer, Request, Response, Stream, Takeover
 from pinnace.server.metrics import Metrics
 from pinnace.server.verbs import Outcome, Verbs
@@ -70,8 +71,10 @@ class Api:
         metrics: Metrics,
         aggregated: Aggregated | None = None,
         audit: Auditor | None = None,
+        flow_control: FlowControl | None = None,
     ) -> None:
         self._audit = audit
+        self._flow_control = flow_control
         self._aggregated = aggregated or Alone()
         self._registry = registry
         self._verbs = verbs
@@ -159,12 +162,20 @@ class Api:
     def _if_allowed(
         self, request: Request, user: User, action: Action, then: Callable[[], Answer | Awaitable[Answer]]
     ) -> Answer | Awaitable[Answer]:
+        if self._flow_control is not None:
+            then = partial(self._flow_control.passed, user, action, partial(self._settled, request, then))
         decision = self._authorizer.decide(user, action)
         if not isinstance(decision, Decision):
             return self._once_allowed(request, user, action, decision, then)
         if not decision.is_allowed:
             raise refusal(user, action, decision.reason)
         return then()
+
+    def _settled(self, request: Request, then: Callable[[], Answer | Awaitable[Answer]]) -> Answer | Awaitable[Answer]:
+        try:
+            return then()
+        except errors.ApiError as refused:
+            return self._refused(request, refused)
 
     async def _elsewhere(self, request: Request, user: User, backend: Backend, action: Action) -> Answer:
         try:
@@ -205,13 +216,16 @@ class Api:
             version=resource.version,
             fields=call.text("fieldSelector") if call.request.raw_query else "",
         )
+        act: Callable[[], Answer | Awaitable[Answer]] = partial(self._act, call, started)
+        if self._flow_control is not None:
+            act = partial(self._flow_control.passed, call.user, action, act)
         decision = self._authorizer.decide(call.user, action)
         if not isinstance(decision, Decision):
-            return self._once_allowed(call.request, call.user, action, decision, partial(self._act, call, started))
+            return self._once_allowed(call.request, call.user, action, decision, act)
         if not decision.is_allowed:
             self._metrics.observe(call, 403, time.perf_counter() - started)
             raise refusal(call.user, action, decision.reason)
-        return self._act(call, started)
+        return act()
 
     async def _once_allowed(
         self,
