@@ -137,15 +137,16 @@ async def running_cluster(*, settings: Settings | None = None) -> AsyncIterator[
             _NEWBORN.update({record.key: record.value for record in (await store.list("")).records})
     plane.readiness.is_reached = True
     definer = in_process_client(plane.local(), clock=clock, field_manager="kube-apiserver")
-    upkeep = asyncio.create_task(plane.custom_resources.run(definer))
+    upkeep = [asyncio.create_task(part.run(definer)) for part in (plane.custom_resources, plane.aggregation)]
     cluster = Cluster(plane, clock, tokens)
     try:
         await cluster.keep(controllers_of(plane, None, clock=clock).running(), name="controllers")
         yield cluster
     finally:
         await cluster.stop()
-        upkeep.cancel()
-        await asyncio.gather(upkeep, return_exceptions=True)
+        for task in upkeep:
+            task.cancel()
+        await asyncio.gather(*upkeep, return_exceptions=True)
         await store.close()
 
 
