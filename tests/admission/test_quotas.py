@@ -6,7 +6,20 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.server.in_process import CONFIG_MAPS, PODS, SERVICES, InProcess, Object, config_map, pod, service, together
+from tests.server.in_process import (
+    CONFIG_MAPS,
+    PODS,
+    SERVICES,
+    InProcess,
+    Object,
+    config_map,
+    control_plane,
+    pod,
+    service,
+    together,
+)
+
+from pinnace.store.memory import MemoryStore
 
 QUOTAS = "/api/v1/namespaces/default/resourcequotas"
 
@@ -133,3 +146,38 @@ async def test_a_quota_that_changes_or_goes_is_followed(api: InProcess) -> None:
     assert (await api.post(CONFIG_MAPS, config_map("two"))).status == 403
     await api.delete(f"{QUOTAS}/q")
     assert (await api.post(CONFIG_MAPS, config_map("two"))).status == 201
+
+
+class SlowStore(MemoryStore):
+    """Commits when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_commit = asyncio.Event()
+        self.may_commit.set()
+        self.is_asked = asyncio.Event()
+
+    async def put(self, key: str, value: bytes, *, expected: int | None) -> int:
+        if "/configmaps/" in key:
+            self.is_asked.set()
+            return await asyncio.shield(asyncio.create_task(self._later(key, value, expected)))
+        return await super().put(key, value, expected=expected)
+
+    async def _later(self, key: str, value: bytes, expected: int | None) -> int:
+        await self.may_commit.wait()
+        return await super().put(key, value, expected=expected)
+
+
+async def test_a_client_that_goes_away_leaves_no_gap_for_another() -> None:
+    store = SlowStore()
+    async with control_plane(store) as api:
+        await api.made(QUOTAS, quota(hard={"configmaps": "1"}))
+        store.may_commit.clear()
+        gone = asyncio.create_task(api.post(CONFIG_MAPS, config_map("one")))
+        await store.is_asked.wait()
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        assert (await api.post(CONFIG_MAPS, config_map("two"))).status == 403
+        store.may_commit.set()
+        await used(api, configmaps="1")
+        assert (await api.get(CONFIG_MAPS)).names == ["one"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -18,6 +19,9 @@ UPDATE = frozenset(("UPDATE",))
 DELETE = frozenset(("DELETE",))
 WRITES = CREATE | UPDATE
 ALL = WRITES | DELETE | frozenset(("CONNECT",))
+OPEN_SECONDS = 10.0
+"""How long what was reserved for a write is held after its client has gone: by then the store has done it, or not."""
+
 EVERYTHING: tuple[Interest, ...] = (("*", "*", ALL),)
 
 
@@ -83,8 +87,11 @@ class Review:
     def needs_second_round(self) -> bool:
         return self._rounds is not None and self._rounds.is_wanted
 
-    def end(self) -> None:
-        """The write is stored, or has come to nothing."""
+    def end(self, *, is_open: bool = False) -> None:
+        """The write is stored, or has come to nothing. `is_open`: nobody waits for it, and the store may yet do it."""
+        if is_open and self.afterwards:
+            asyncio.get_running_loop().call_later(OPEN_SECONDS, self.end)
+            return
         while self.afterwards:
             self.afterwards.pop()()
 

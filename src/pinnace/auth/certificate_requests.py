@@ -6,6 +6,8 @@ from pinnace.auth.writes import Write
 
 
 class CertificateRequester:
+    interests = (("certificates.k8s.io", "certificatesigningrequests", frozenset(("CREATE",))),)
+
     async def mutate(self, review: Write) -> None:
         resource, new = review.resource, review.new
         if review.operation != "CREATE" or new is None or review.subresource:

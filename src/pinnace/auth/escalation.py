@@ -22,6 +22,8 @@ _OF_GARBAGE_COLLECTION = frozenset(("ownerReferences", "finalizers", "managedFie
 class NoEscalation:
     """Refuses roles and bindings that give more than their writer has, unless he may `escalate` or `bind`."""
 
+    interests = ((GROUP, "*", frozenset(("CREATE", "UPDATE"))),)
+
     def __init__(self, rbac: Rbac, authorizer: Authorizer) -> None:
         self._rbac = rbac
         self._authorizer = authorizer

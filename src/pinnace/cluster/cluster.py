@@ -82,8 +82,6 @@ class Settings:
     controllers: bool = True
     """Whether namespaces are emptied, garbage is collected, and what every namespace has is made."""
     auth: AuthSettings = field(default_factory=AuthSettings)
-    needs_service_accounts: bool = False
-    """Pods run as accounts that exist, which somebody has to make in every namespace."""
     audit_policy_file: Path | None = None
     audit_log_path: Path | None = None
     """Where requests are written down, as far as the policy says; - for standard output. Neither goes alone."""
@@ -150,8 +148,12 @@ async def build(
     tokens: dict[str, User] | None = None,
     files: CertificateFiles | None = None,
     audit: Auditor | None = None,
+    needs_service_accounts: bool = False,
 ) -> ControlPlane:
-    """The control plane over a store, with everything that is stored loaded."""
+    """The control plane over a store, with everything that is stored loaded.
+
+    `needs_service_accounts`: pods run as accounts that exist, which somebody has to make in every namespace.
+    """
     clock = clock or SystemClock()
     definitions = Definitions.load(settings.kubernetes_version or minors()[-1])
     registry = Registry(catalog.resources(definitions, old_versions=settings.old_versions))
@@ -164,9 +166,7 @@ async def build(
     reservations = ServiceReservations()
     for entry in fanout.shelf("/registry/core/services/").entries.values():
         reservations.adopt(entry.decode())
-    gates = build_admission(
-        registry, fanout, store, clock, security, needs_service_accounts=settings.needs_service_accounts
-    )
+    gates = build_admission(registry, fanout, store, clock, security, needs_service_accounts=needs_service_accounts)
     pipeline = Pipeline(
         fanout=fanout,
         store=store,
@@ -260,7 +260,9 @@ async def running(
         state = directory / "state.db" if scratch is None else None
         store = await open_store(state, key_file=settings.encryption_key_file)
         tokens = {token: User("admin", (MASTERS,))}
-        plane = await build(settings, store, tokens=tokens, files=files, audit=audit)
+        plane = await build(
+            settings, store, tokens=tokens, files=files, audit=audit, needs_service_accounts=settings.controllers
+        )
         context = tls_context(
             certificate=files.server.certificate,
             key=files.server.key,

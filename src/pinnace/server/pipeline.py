@@ -110,9 +110,9 @@ class Pipeline:
                         done = await self._remove(call, entry, entry.decode(), shown=new)
                     else:
                         done = await self._store_object(call, entry, new)
-                except BaseException:
+                except BaseException as problem:
                     reservation.give_back()
-                    review.end()
+                    review.end(is_open=isinstance(problem, asyncio.CancelledError))
                     raise
                 review.end()
                 if done is None or done.is_deleted or call.is_dry_run:
