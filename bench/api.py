@@ -92,7 +92,7 @@ def started() -> Iterator[tuple[Server, float]]:
     with tempfile.TemporaryDirectory() as directory:
         config = Path(directory) / "kubeconfig"
         command = [sys.executable, *COMMAND, "up", "--port", "0"]
-        command += ["--data-dir", f"{directory}/data", "--kubeconfig", str(config)]
+        command += ["--no-controllers", "--data-dir", f"{directory}/data", "--kubeconfig", str(config)]
         begun = time.perf_counter()
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         try:

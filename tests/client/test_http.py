@@ -24,7 +24,7 @@ from pinnace.model import errors
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
-    async with running(Settings()) as cluster:
+    async with running(Settings(controllers=False)) as cluster:
         yield cluster
 
 

@@ -63,7 +63,9 @@ class LastingServer:
         self.api: ApiClient = config.new_client_from_config(str(self._running.kubeconfig))
 
     def _start(self) -> ServerProcess:
-        server = ServerProcess.start(self._directory, "--data-dir", str(self._directory / "data"), port=self._port)
+        server = ServerProcess.start(
+            self._directory, "--no-controllers", "--data-dir", str(self._directory / "data"), port=self._port
+        )
         server.await_kubeconfig()
         return server
 

@@ -53,7 +53,10 @@ async def any_client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
         async with control_plane() as api:
             yield in_process_client(api.plane.local())
     else:
-        async with running(Settings()) as cluster, connect(access_of(kubeconfig_of(cluster.access))) as client:
+        async with (
+            running(Settings(controllers=False)) as cluster,
+            connect(access_of(kubeconfig_of(cluster.access))) as client,
+        ):
             yield client
 
 

@@ -183,7 +183,7 @@ async def test_a_storm_changes_nothing_in_the_end(seed: int) -> None:
 async def test_a_server_that_is_killed_and_started_again_is_followed_on(tmp_path: Path) -> None:
     directory = tmp_path / "data"
     async with asyncio.timeout(30):
-        async with running(Settings(data_dir=directory)) as cluster:
+        async with running(Settings(controllers=False, data_dir=directory)) as cluster:
             port = cluster.server.port
             access = access_of(kubeconfig_of(cluster.access))
             operator, user = connect(access), connect(access)
@@ -194,7 +194,7 @@ async def test_a_server_that_is_killed_and_started_again_is_followed_on(tmp_path
             await manager.settle()
         with pytest.raises(ConnectionLost):
             await user._exchange.transport.request("GET", "/version", b"", {})
-        async with running(Settings(data_dir=directory, port=port)):
+        async with running(Settings(controllers=False, data_dir=directory, port=port)):
             await user.scale(DEPLOYMENT, "web", 4)
             await manager.settle()
             assert await copies(user) == {"for-web": "4"}
