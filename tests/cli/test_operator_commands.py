@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,12 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_a_new_project_passes_its_own_tests(project: Path) -> None:
-    command = [sys.executable, "-m", "pytest", "-p", "pinnace.testing.plugin", "-q", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    if not any(point.value == "pinnace.testing.plugin" for point in entry_points(group="pytest11")):
+        command += [
+            "-p",
+            "pinnace.testing.plugin",
+        ]  # Where pinnace is not installed, its plug-in is not found by itself.
     ran = subprocess.run(command, cwd=project, env=environment(), capture_output=True, text=True, timeout=60)
     assert "2 passed" in ran.stdout, ran.stdout + ran.stderr
 
