@@ -47,7 +47,7 @@ def test_a_new_project_passes_its_own_tests(project: Path) -> None:
         command += [
             "-p",
             "pinnace.testing.plugin",
-        ]  # Where pinnace is not installed, its plug-in is not found by itself.
+        ]  # Not installed, so not found by itself.
     ran = subprocess.run(command, cwd=project, env=environment(), capture_output=True, text=True, timeout=60)
     assert "2 passed" in ran.stdout, ran.stdout + ran.stderr
 
