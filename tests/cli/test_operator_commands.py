@@ -15,7 +15,7 @@ import yaml
 from tests.sdk.websites import website, website_operator
 from typer.testing import CliRunner
 
-import pinnace.cli.main  # noqa: F401 - it is what adds the commands
+import pinnace.cli.commands  # noqa: F401 - it is what adds the commands
 from pinnace.cli.operator_files import NoOperator, operator_in
 from pinnace.cli.up import app
 from pinnace.model import errors

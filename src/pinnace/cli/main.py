@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from pinnace.cli.init import init
-from pinnace.cli.manifests import manifests
-from pinnace.cli.migrate_storage import migrate
-from pinnace.cli.run import run
-from pinnace.cli.up import app
-from pinnace.cli.why_denied import why_denied
-
-app.command()(init)
-app.command()(run)
-app.command()(manifests)
-app.command("why-denied")(why_denied)
-app.command("migrate-storage")(migrate)
+import sys
 
 
 def main() -> None:
+    """Run what was asked for. `up` needs nothing of what the other commands load, and is ready sooner without."""
+    if sys.argv[1:2] == ["up"]:
+        from pinnace.cli.up import app  # noqa: PLC0415 - loaded by need
+    else:
+        from pinnace.cli.commands import app  # noqa: PLC0415 - loaded by need
     app()
 
 

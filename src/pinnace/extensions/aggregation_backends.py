@@ -10,14 +10,16 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import aiohttp
 import orjson
 from multidict import CIMultiDict
 from yarl import URL
 
 from pinnace.model.objects import Object
+
+if TYPE_CHECKING:
+    import aiohttp
 
 CONNECT_SECONDS = 5.0
 CHECK_SECONDS = 5.0
@@ -60,6 +62,8 @@ class Connections:
 
     @property
     def session(self) -> aiohttp.ClientSession:
+        import aiohttp  # noqa: PLC0415 - slow to load, and most clusters need it never.
+
         if self._session is None or self._session.closed:
             # No limit: every watch takes a connection, for as long as it lasts.
             connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=5)
@@ -88,6 +92,8 @@ class HttpAnswer:
             yield chunk
 
     async def _next(self) -> bytes:
+        import aiohttp  # noqa: PLC0415 - slow to load, and most clusters need it never.
+
         try:
             async with asyncio.timeout_at(self._until):
                 return await self._response.content.readany()
@@ -209,6 +215,8 @@ class HttpBackend:
         seconds: float,
         is_long: bool,
     ) -> HttpAnswer:
+        import aiohttp  # noqa: PLC0415 - slow to load, and most clusters need it never.
+
         namespace, name, _ = self.service
         try:
             host, port = self._address()
@@ -264,6 +272,8 @@ def tls_of(spec: Object, identity: ProxyIdentity | None) -> ssl.SSLContext:
 
 def _told(problem: Exception, where: str) -> str:
     """What went wrong with a connection, in the words that users of Kubernetes know."""
+    import aiohttp  # noqa: PLC0415 - slow to load, and most clusters need it never.
+
     if isinstance(problem, aiohttp.ClientConnectorCertificateError):
         found = problem.certificate_error
         return f"tls: failed to verify certificate: {getattr(found, 'verify_message', '') or found}"

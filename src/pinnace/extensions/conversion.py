@@ -6,15 +6,17 @@ import base64
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import aiohttp
 import orjson
 
 from pinnace.model import errors
 from pinnace.model.metadata import annotation_faults
 from pinnace.model.objects import Object, kind_of, new_uid
 from pinnace.model.selectors import label_faults
+
+if TYPE_CHECKING:
+    import aiohttp
 
 TIMEOUT_SECONDS = 30.0
 REVIEW_GROUP = "apiextensions.k8s.io"
@@ -59,6 +61,8 @@ class WebhookCalls:
 
     async def post(self, endpoint: Endpoint, review: Object) -> Any:
         """The answer's JSON. Raises OSError, LookupError, ValueError or TimeoutError, each with a sentence."""
+        import aiohttp  # noqa: PLC0415 - slow to load, and most clusters need it never.
+
         url, host = endpoint.url, ""
         if endpoint.service:
             namespace, name, port = endpoint.service
@@ -81,6 +85,8 @@ class WebhookCalls:
                 timeout=aiohttp.ClientTimeout(total=self.seconds),
             ) as answer:
                 body = await answer.content.read(_LARGEST_ANSWER)
+                while len(body) < _LARGEST_ANSWER and (more := await answer.content.read(_LARGEST_ANSWER)):
+                    body += more  # A read returns what has come so far.
                 if answer.status != 200:
                     raise ValueError(f"the server answered {answer.status}: {body[:200].decode(errors='replace')}")
                 return orjson.loads(body)
