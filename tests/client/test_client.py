@@ -124,8 +124,9 @@ async def test_apply_makes_owns_and_refuses_what_others_own(client: Client) -> N
     wanted = config_map("settings", {"colour": "blue"})
     await client.apply(wanted, field_manager="one")
     other = config_map("settings", {"colour": "red"})
-    with pytest.raises(errors.ApplyConflict, match="one"):
+    with pytest.raises(errors.ApplyConflict, match="one") as refused:
         await client.apply(other, field_manager="two")
+    assert isinstance(refused.value, errors.Conflict)
     assert (await client.apply(other, field_manager="two", force=True))["data"] == {"colour": "red"}
 
 
@@ -165,6 +166,15 @@ async def test_subresources_can_be_created(client: Client) -> None:
     target = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "web"}, "target": {"name": "node-1"}}
     await client.create_below("v1/Pod", "web", "binding", target)
     assert (await client.get("v1/Pod", "web"))["spec"]["nodeName"] == "node-1"
+
+
+async def test_a_review_is_answered_although_it_has_no_name(client: Client) -> None:
+    told: list[Object] = []
+    review: Object = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
+    review["spec"] = {"user": "ann", "resourceAttributes": {"verb": "get", "resource": "pods"}}
+    answer = await client.telling(lambda served, key, obj: told.append(obj)).create(review)
+    assert answer["status"]["allowed"] is False
+    assert told == []
 
 
 async def test_writes_are_told_to_those_who_listen(client: Client) -> None:

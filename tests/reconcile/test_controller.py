@@ -169,6 +169,7 @@ async def test_an_error_is_tried_again_told_and_counted_and_stops_no_other(clien
         assert (event["type"], event["reason"], event["count"]) == ("Warning", "ReconcileFailed", 3)
         assert event["message"] == "RuntimeError: no such luck"
         assert event["involvedObject"]["name"] == "bad"
+        assert (event["source"]["component"], event["reportingComponent"]) == ("tester", "tester")
         metrics = manager.metrics
         assert metrics.value("controller_runtime_reconcile_errors_total", controller="test") == 3
         assert metrics.value("controller_runtime_reconcile_total", controller="test", result="success") == 2
@@ -191,6 +192,17 @@ async def test_a_conflict_is_tried_again_without_a_word(client: Client, clock: M
         await manager.settle()
         assert seen.keys == ["a", "a"]
         assert await client.list("v1/Event") == []
+
+
+async def test_a_field_that_another_manager_owns_is_told(client: Client, clock: ManualClock) -> None:
+    seen, manager = Seen(), Manager(client)
+    seen.error = errors.ApplyConflict('Apply failed with 1 conflict: conflict with "kubectl": .data.a', [])
+    controller_of(seen, manager)
+    async with manager.running():
+        await client.create(config_map("a"))
+        await manager.settle()
+        (event,) = await client.list("v1/Event")
+        assert 'conflict with "kubectl"' in event["message"]
 
 
 async def test_what_is_permanent_is_not_tried_again(client: Client, clock: ManualClock) -> None:

@@ -425,8 +425,12 @@ class Client:
     ) -> Object:
         with self._served_there(served):
             answer = await self._exchange.write(method, target_of(path, options), body, content_type=content_type)
-        # A Scale or a token comes back from a subresource: nothing that a listener knows.
-        if answer.get("kind") == served.kind.name and not options.get("dryRun"):
+        # A Scale or a token comes back from a subresource, and a review has no name: nothing that a listener knows.
+        if (
+            answer.get("kind") == served.kind.name
+            and (answer.get("metadata") or {}).get("name")
+            and not options.get("dryRun")
+        ):
             self._tell(served, key_of(answer), answer)
         return answer
 

@@ -3,8 +3,8 @@
 ApiError
 ├── BadRequest 400          ├── Unauthorized 401        ├── Forbidden 403
 ├── NotFound 404            ├── MethodNotAllowed 405    ├── NotAcceptable 406
-├── AlreadyExists 409       ├── Conflict 409            │   └── (ApplyConflict is a Conflict with causes)
-├── Gone 410                ├── Expired 410             ├── TooLarge 413
+├── AlreadyExists 409       ├── Conflict 409            ├── Gone 410
+├── Expired 410             │   └── ApplyConflict       ├── TooLarge 413
 ├── UnsupportedMediaType 415├── Invalid 422             ├── TooManyRequests 429
 ├── InternalError 500       ├── Unavailable 503         └── Timeout 504
 """
@@ -156,13 +156,12 @@ class Conflict(_AboutResource):
         super().__init__(message, group=group, plural=plural, name=name)
 
 
-class ApplyConflict(ApiError):
-    """Server-side apply: other managers own fields that this one wants to change."""
-
-    code, reason = 409, "Conflict"
+class ApplyConflict(Conflict):
+    """Server-side apply: other managers own fields that this one wants to change. Trying again changes nothing."""
 
     def __init__(self, message: str, causes: Sequence[Cause]) -> None:
-        super().__init__(message, details={"causes": [_cause_on_the_wire(cause) for cause in causes]})
+        # Its message names the fields, not the object: it is not built as that of its parent.
+        ApiError.__init__(self, message, details={"causes": [_cause_on_the_wire(cause) for cause in causes]})
 
 
 class Gone(ApiError):

@@ -43,6 +43,7 @@ LOW = -100
 GRACE = 5.0
 """Seconds that a reconcile has to finish when its controller stops. A lost lease leaves no more than that."""
 
+_OUTCOMES = ("success", "requeue_after", "error")
 _log = logging.getLogger(__name__)
 
 
@@ -178,6 +179,10 @@ class Controller:
             if watched.scope.kind == self._own_kind and self._own is None:
                 self._own = informer
             self._listen(informer, watched)
+        for outcome in _OUTCOMES:
+            metrics.count(names.RECONCILES, (*self._labels, ("result", outcome)), by=0)
+        for counter in (names.ERRORS, names.TERMINAL_ERRORS):
+            metrics.count(counter, self._labels, by=0)
         both = (("name", self.name), ("controller", self.name))
         metrics.gauge("workqueue_depth", "Current depth of workqueue", lambda: [(both, queue.depth)])
         metrics.gauge(
@@ -287,7 +292,7 @@ class Controller:
             return "error"
         self._history.expect(key, Reason("retry"))
         seconds = self.queue.retry(key)
-        if isinstance(error, errors.Conflict):
+        if isinstance(error, errors.Conflict) and not isinstance(error, errors.ApplyConflict):
             # Somebody else has written meanwhile. That is no fault: look again.
             _log.debug("%s met a conflict at %s, again in %.3f s: %s", self.name, key, seconds, error)
         else:

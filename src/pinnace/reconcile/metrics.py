@@ -54,9 +54,10 @@ class Metrics:
         self._histograms: dict[str, dict[Labels, _Histogram]] = {}
         self._gauges: dict[str, tuple[str, list[Gauge]]] = {}
 
-    def count(self, name: str, labels: Labels) -> None:
+    def count(self, name: str, labels: Labels, *, by: float = 1.0) -> None:
+        """Count something; `by=0` shows a counter before anything has happened, so that its first rise is seen."""
         counter = self._counters.setdefault(name, {})
-        counter[labels] = counter.get(labels, 0.0) + 1
+        counter[labels] = counter.get(labels, 0.0) + by
 
     def observe(self, name: str, labels: Labels, value: float) -> None:
         histograms = self._histograms.setdefault(name, {})

@@ -1,28 +1,31 @@
-"""One OpenTelemetry span per reconcile where the package is installed; nothing where it is not."""
+"""One OpenTelemetry span per reconcile where somebody has set that up; nothing where nobody has."""
 
 from __future__ import annotations
 
-import importlib
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-
-def _find_tracer() -> Any:
-    try:
-        return importlib.import_module("opentelemetry.trace").get_tracer("pinnace.reconcile")
-    except ImportError:
-        return None
+_tracers: list[Any] = []
 
 
-_tracer = _find_tracer()
+def _tracer() -> Any:
+    """A tracer, once the process has loaded OpenTelemetry: spans that nobody has asked for go nowhere anyway."""
+    if not _tracers:
+        trace = sys.modules.get("opentelemetry.trace")
+        if trace is None:
+            return None
+        _tracers.append(trace.get_tracer("pinnace.reconcile"))
+    return _tracers[0]
 
 
 @contextmanager
 def span(name: str, **attributes: str | int) -> Iterator[None]:
     """A span around what is done within; an exception is recorded on it."""
-    if _tracer is None:
+    tracer = _tracer()
+    if tracer is None:
         yield
         return
-    with _tracer.start_as_current_span(name, attributes=attributes):
+    with tracer.start_as_current_span(name, attributes=attributes):
         yield

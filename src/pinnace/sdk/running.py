@@ -262,7 +262,7 @@ async def _check_permissions(operator: Operator, client: Client, manager: Manage
                     asked["namespace"] = informer.scope.namespace
                 review: Object = {"apiVersion": _REVIEW, "kind": "SelfSubjectAccessReview"}
                 review["spec"] = {"resourceAttributes": asked}
-                answer = await client.create(review, dry_run=True)
+                answer = await client.create(review)
                 if not answer["status"]["allowed"]:
                     rule = Permission(kind.group, served.plural, ("get", "list", "watch"))
                     _log.error("%s may not %s %s; add this rule to its role: %s", operator.name, verb, kind.name, rule)

@@ -1,0 +1,101 @@
+"""What dashboards and tracers see of a controller: metrics under controller-runtime's names, a span per reconcile."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client.parser import text_string_to_metric_families
+from tests.server.in_process import config_map
+
+from pinnace.client.client import Client
+from pinnace.model.objects import Key
+from pinnace.reconcile.controller import Controller
+from pinnace.reconcile.leader import LeaderElection
+from pinnace.reconcile.manager import Manager
+
+KIND = "v1/ConfigMap"
+TYPES = {
+    "controller_runtime_reconcile": "counter",
+    "controller_runtime_reconcile_errors": "counter",
+    "controller_runtime_terminal_reconcile_errors": "counter",
+    "controller_runtime_reconcile_time_seconds": "histogram",
+    "controller_runtime_active_workers": "gauge",
+    "controller_runtime_max_concurrent_reconciles": "gauge",
+    "workqueue_adds": "counter",
+    "workqueue_retries": "counter",
+    "workqueue_depth": "gauge",
+    "workqueue_queue_duration_seconds": "histogram",
+    "workqueue_work_duration_seconds": "histogram",
+    "workqueue_unfinished_work_seconds": "gauge",
+    "workqueue_longest_running_processor_seconds": "gauge",
+    "leader_election_master_status": "gauge",
+}
+"""As controller-runtime names them; Prometheus' parser takes the _total off a counter's name."""
+
+
+@pytest.fixture(scope="module")
+def spans() -> InMemorySpanExporter:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+    return exporter
+
+
+async def fail_for_bad(key: Key) -> None:
+    if key.name == "bad":
+        raise RuntimeError("no such luck")
+
+
+async def test_every_reconcile_is_a_span_and_a_failure_is_recorded_on_it(
+    client: Client, spans: InMemorySpanExporter
+) -> None:
+    manager = Manager(client)
+    manager.add(Controller("traced", fail_for_bad).for_(KIND, namespace="default"))
+    async with manager.running():
+        await client.create(config_map("good"))
+        await client.create(config_map("bad"))
+        await manager.settle()
+    found = {str((one.attributes or {})["object"]): one for one in spans.get_finished_spans()}
+    assert {one.name for one in found.values()} == {"reconcile traced"}
+    assert dict(found["good"].attributes or {}) == {"controller": "traced", "namespace": "default", "object": "good"}
+    assert found["good"].status.is_ok
+    (event,) = found["bad"].events
+    assert (event.attributes or {})["exception.message"] == "no such luck"
+    assert not found["bad"].status.is_ok
+
+
+async def test_metrics_have_the_names_types_and_labels_of_controller_runtime(client: Client) -> None:
+    manager = Manager(client, name="tester", leader=LeaderElection(client, "tester"))
+    manager.add(Controller("counted", fail_for_bad, workers=3).for_(KIND, namespace="default"))
+    async with manager.running():
+        await client.create(config_map("good"))
+        await client.create(config_map("bad"))
+        await manager.settle()
+        text = manager.metrics.text()
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert {name: family.type for name, family in families.items()} == TYPES
+    samples = {(one.name, *sorted(one.labels.items())): one.value for f in families.values() for one in f.samples}
+    controller, queue = ("controller", "counted"), ("name", "counted")
+    assert samples["controller_runtime_reconcile_total", controller, ("result", "success")] == 1
+    assert samples["controller_runtime_reconcile_total", controller, ("result", "error")] == 1
+    assert samples["controller_runtime_reconcile_total", controller, ("result", "requeue_after")] == 0
+    assert samples["controller_runtime_reconcile_errors_total", controller] == 1
+    assert samples["controller_runtime_terminal_reconcile_errors_total", controller] == 0
+    assert samples["controller_runtime_max_concurrent_reconciles", controller] == 3
+    assert samples["controller_runtime_reconcile_time_seconds_count", controller] == 2
+    assert samples["workqueue_adds_total", controller, queue] >= 2
+    assert samples["workqueue_retries_total", controller, queue] == 1
+    assert samples["leader_election_master_status", ("name", "tester")] == 1
+
+
+def test_who_does_not_trace_does_not_load_it() -> None:
+    code = "import sys, pinnace.sdk, pinnace.reconcile.manager; print('opentelemetry' in sys.modules)"
+    paths = {"PYTHONPATH": ":".join(sys.path)}
+    ran = subprocess.run([sys.executable, "-c", code], env=paths, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "False"
