@@ -33,5 +33,5 @@ async def world(clock: ManualClock, files: CertificateFiles) -> AsyncIterator[Wo
         definitions = asyncio.create_task(api.plane.custom_resources.run(client))
         async with manager.running():
             await manager.settle()
-            yield World(client, manager)
+            yield World(client, manager, api.plane)
         definitions.cancel()

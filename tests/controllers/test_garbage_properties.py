@@ -93,7 +93,7 @@ class Runner:
         async with control_plane(clock=self._clock) as api:
             manager = controllers_of(api.plane, None, clock=self._clock)
             async with manager.running():
-                self.world = World(in_process_client(api.plane.local(), clock=self._clock), manager)
+                self.world = World(in_process_client(api.plane.local(), clock=self._clock), manager, api.plane)
                 await self.world.settle()
                 self._started.set_result(None)
                 await self._stopped

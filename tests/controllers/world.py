@@ -8,6 +8,7 @@ from typing import Any
 
 from pinnace.client.client import Client
 from pinnace.client.mapping import KindName
+from pinnace.cluster.cluster import ControlPlane
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.reconcile.manager import Manager
@@ -19,9 +20,10 @@ WIDGET = "example.com/v1/Widget"
 class World:
     """A user's client, and the controllers at work behind it."""
 
-    def __init__(self, client: Client, manager: Manager) -> None:
+    def __init__(self, client: Client, manager: Manager, plane: ControlPlane) -> None:
         self.client = client
         self.manager = manager
+        self.plane = plane
 
     async def settle(self) -> None:
         """Return when the controllers have nothing left to do."""

@@ -208,4 +208,4 @@ def _common_name(certificate: x509.Certificate) -> str:
         names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     except ValueError:
         raise errors.Unauthorized() from None
-    return str(names[0].value) if names else ""
+    return str(names[-1].value) if names else ""  # The last counts, as it does for who signs certificates.

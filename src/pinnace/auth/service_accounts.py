@@ -32,6 +32,7 @@ WARN_AFTER = 3607
 """What a projected volume asks for. Such tokens live a year, for clients that never read theirs again."""
 EXTENDED = 365 * 24 * 3600
 _EXTRA = "authentication.kubernetes.io/"
+_LEGACY = "kubernetes.io/serviceaccount/"
 _ALGORITHMS = frozenset(("ES256",))
 _REMEMBERED = 4096
 
@@ -170,6 +171,20 @@ class TokenIssuer:
         return claims
 
 
+def legacy_token(account: Object, secret: Object, key: ec.EllipticCurvePrivateKey) -> str:
+    """The token of an account that is kept in a secret, without an end of its own."""
+    namespace, name = account["metadata"]["namespace"], account["metadata"]["name"]
+    claims = {
+        "iss": LEGACY_ISSUER,
+        f"{_LEGACY}namespace": namespace,
+        f"{_LEGACY}secret.name": secret["metadata"]["name"],
+        f"{_LEGACY}service-account.name": name,
+        f"{_LEGACY}service-account.uid": account["metadata"]["uid"],
+        "sub": service_account_name(namespace, name),
+    }
+    return jwt.sign(claims, key)
+
+
 class ServiceAccountTokens:
     """Knows the tokens of this cluster's service accounts, those that older clusters kept in secrets included.
 
@@ -249,9 +264,8 @@ class ServiceAccountTokens:
 
     def _legacy_user(self, token: str, claims: jwt.Claims) -> User:
         """A token kept in a secret has no expiry: it lives as long as the secret that holds it."""
-        prefix = "kubernetes.io/serviceaccount/"
         namespace, name, uid, holder = (
-            str(claims.get(prefix + part, ""))
+            str(claims.get(_LEGACY + part, ""))
             for part in ("namespace", "service-account.name", "service-account.uid", "secret.name")
         )
         if claims.get("sub") != service_account_name(namespace, name):

@@ -6,18 +6,24 @@ import json
 from collections.abc import Mapping
 from typing import Protocol
 
-from pinnace.auth.certificates import FRONT_PROXY, CertificateFiles
+from pinnace.auth.certificate_signing import RequestSigner
+from pinnace.auth.certificates import FRONT_PROXY, CertificateFiles, load_key, load_pair
+from pinnace.auth.service_accounts import legacy_token
 from pinnace.auth.users import MASTERS, User, service_account_groups, service_account_name
 from pinnace.client.client import Client
 from pinnace.client.transport import Answer
 from pinnace.cluster.in_process import InProcessTransport
+from pinnace.controllers.certificate_approval import CertificateApproval
+from pinnace.controllers.certificate_cleaning import CertificateCleaning
+from pinnace.controllers.certificate_signing import CertificateSigning
 from pinnace.controllers.extension_authentication import ExtensionAuthentication
 from pinnace.controllers.garbage import GarbageCollector
 from pinnace.controllers.monitors import Monitors
 from pinnace.controllers.namespaces import NamespaceController
 from pinnace.controllers.root_ca import RootCaPublisher
+from pinnace.controllers.service_account_tokens import ServiceAccountTokens
 from pinnace.controllers.service_accounts import ServiceAccounts
-from pinnace.model.clock import AlarmClock
+from pinnace.model.clock import AlarmClock, SystemClock
 from pinnace.reconcile.manager import Manager
 from pinnace.server.local import LocalApi
 
@@ -41,7 +47,7 @@ class _Unwarned(InProcessTransport):
 
 
 def controllers_of(plane: Plane, files: CertificateFiles | None, *, clock: AlarmClock | None = None) -> Manager:
-    """All built-in controllers, ready to run. Without certificate files nothing is published about them."""
+    """All built-in controllers, ready to run. Without certificate files nothing is published about them or signed."""
 
     def client_of(user: User) -> Client:
         return Client(_Unwarned(plane.local(user)), clock=clock, field_manager=NAME)
@@ -57,10 +63,19 @@ def controllers_of(plane: Plane, files: CertificateFiles | None, *, clock: Alarm
     GarbageCollector(manager, acting_as("generic-garbage-collector"), monitors)
     NamespaceController(manager, acting_as("namespace-controller"), monitors)
     ServiceAccounts(manager, acting_as("service-account-controller"))
+    CertificateApproval(manager, acting_as("certificate-controller"))
+    CertificateCleaning(manager, acting_as("certificate-controller"))
     if files is not None:
         ca = files.ca.certificate.read_text()
         RootCaPublisher(manager, acting_as("root-ca-cert-publisher"), ca=ca)
         ExtensionAuthentication(manager, manager.client, entries=_trust(files, client_ca=ca))
+        # Those who decide what is signed are given somebody who signs, never the key.
+        authority = RequestSigner(load_pair(files.ca), clock or SystemClock())
+        CertificateSigning(manager, acting_as("certificate-controller"), authority=authority)
+        token_key = load_key(files.token_key)
+        ServiceAccountTokens(
+            manager, manager.client, token_of=lambda account, secret: legacy_token(account, secret, token_key), ca=ca
+        )
     return manager
 
 
