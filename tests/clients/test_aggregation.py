@@ -97,6 +97,12 @@ def test_objects_of_an_aggregated_server_are_applied_got_explained_and_deleted(k
 
 
 @pytest.mark.usefixtures("kitchen")
+def test_openapi_v2_explains_the_kinds_of_an_aggregated_server(kubectl: Kubectl) -> None:
+    assert "Recipe says how a dish is made." in kubectl("explain recipe --output plaintext-openapiv2")
+    assert "KIND:" in kubectl("explain pod --output plaintext-openapiv2")
+
+
+@pytest.mark.usefixtures("kitchen")
 def test_objects_of_an_aggregated_server_are_watched(kubectl: Kubectl) -> None:
     kubectl("apply -f -", stdin=SOUP)
     watch = kubectl.start("get recipes --watch -o 'jsonpath={.spec.minutes}{\"\\n\"}'")
@@ -128,5 +134,18 @@ def test_a_dead_server_takes_nothing_else_with_it(kubectl: Kubectl, kitchen: Kit
     kubectl("create configmap more")
     kubectl("delete namespace leaving-kitchen --wait=false")
     kubectl("wait --for=delete configmap/left -n leaving-kitchen --timeout=20s")
+    kubectl("wait --for=condition=NamespaceDeletionDiscoveryFailure namespace/leaving-kitchen --timeout=20s")
+    conditions = {one["type"]: one for one in kubectl.json("get namespace leaving-kitchen")["status"]["conditions"]}
+    undiscovered = conditions["NamespaceDeletionDiscoveryFailure"]
+    assert undiscovered["reason"] == "DiscoveryFailed"
+    assert undiscovered["message"].startswith(
+        "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: "
+        f"{GROUP}/{VERSION}: "
+    )
+    assert conditions["NamespaceDeletionContentFailure"]["status"] == "False"
+    assert conditions["NamespaceContentRemaining"]["status"] == "False"
+    assert "configmaps" in kubectl("api-resources")
+    told = kubectl("get --raw /metrics")
+    assert f'aggregator_unavailable_apiservice{{name="{VERSION}.{GROUP}"}} 1' in told
     kubectl(f"delete {API_SERVICE}")
     kubectl("wait --for=delete namespace/leaving-kitchen --timeout=25s")

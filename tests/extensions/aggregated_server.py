@@ -21,6 +21,7 @@ VERSION = "v1"
 ROOT = f"/apis/{GROUP}/{VERSION}"
 DOCUMENT = f"/openapi/v3/apis/{GROUP}/{VERSION}"
 HASH = "C00C1E"
+OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 SCHEMA = "com.example.kitchen.v1.Recipe"
 
 Object = dict[str, Any]
@@ -35,6 +36,7 @@ RESOURCES = [
         "shortNames": ["rcp"],
     },
     {"name": "recipes/caller", "singularName": "", "namespaced": True, "kind": "Recipe", "verbs": ["get"]},
+    {"name": "recipes/talk", "singularName": "", "namespaced": True, "kind": "Recipe", "verbs": ["create", "get"]},
 ]
 
 
@@ -46,6 +48,7 @@ class Kitchen:
         self.revision = 1
         self.watchers: list[asyncio.Queue[Object]] = []
         self.asked: list[str] = []
+        self.definitions: Any = openapi_v2()
         self.answer_with = 0
         """A status to answer everything with, if not 0."""
         self.hangs = asyncio.Event()
@@ -68,6 +71,9 @@ class Kitchen:
                 web.put(named, self._replace),
                 web.delete(named, self._delete),
                 web.get(named + "/caller", self._caller),
+                web.get(named + "/talk", self._talk),
+                web.post(named + "/talk", self._talk_plainly),
+                web.get("/openapi/v2", self._whole_document),
                 web.get(ROOT + "/elsewhere", self._redirect),
             ]
         )
@@ -162,6 +168,35 @@ class Kitchen:
             headers.setdefault(name.lower(), []).append(value)
         return _json({"proxy": names.get("commonName"), "headers": headers, "target": request.raw_path})
 
+    async def _talk(self, request: web.Request) -> web.StreamResponse:
+        """Says again what it hears, with the name of who says it, over WebSocket."""
+        if "websocket" not in request.headers.get("Upgrade", ""):
+            return web.Response(status=400, text="let us talk over WebSocket")
+        socket = web.WebSocketResponse(protocols=("kitchen.example.com",))
+        await socket.prepare(request)
+        async for message in socket:
+            await socket.send_str(f"{request.headers['X-Remote-User']}: {message.data}")
+        return socket
+
+    async def _talk_plainly(self, request: web.Request) -> web.StreamResponse:
+        """Says again what it hears, byte by byte, in no protocol that anybody knows: SPDY is such a one to proxies."""
+        transport = request.transport
+        assert transport is not None
+        upgrade = request.headers["Upgrade"]
+        transport.write(
+            f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {upgrade}\r\n\r\n".encode()
+        )
+        ended = asyncio.get_running_loop().create_future()
+        transport.set_protocol(_Echo(transport, ended))
+        await ended
+        return web.Response()
+
+    async def _whole_document(self, request: web.Request) -> web.Response:
+        etag = f'"{hash(str(self.definitions))}"'
+        if request.headers.get("If-None-Match") == etag:
+            return web.Response(status=304)
+        return _json(self.definitions, headers={"Etag": etag})
+
     async def _redirect(self, request: web.Request) -> web.Response:
         return web.Response(status=302, headers={"Location": "https://elsewhere.example.com/"})
 
@@ -175,6 +210,19 @@ class Kitchen:
     def _tell(self, how: str, recipe: Object) -> None:
         for events in self.watchers:
             events.put_nowait({"type": how, "object": recipe})
+
+
+class _Echo(asyncio.Protocol):
+    def __init__(self, transport: asyncio.Transport, ended: asyncio.Future[None]) -> None:
+        self._transport = transport
+        self._ended = ended
+
+    def data_received(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self._ended.done():
+            self._ended.set_result(None)
 
 
 @asynccontextmanager
@@ -219,6 +267,37 @@ def _openapi() -> Object:
         "info": {"title": "Kitchen", "version": "v1"},
         "paths": {f"{ROOT}/namespaces/{{namespace}}/recipes/{{name}}": {"get": operation}},
         "components": {"schemas": {SCHEMA: recipe}},
+    }
+
+
+def openapi_v2() -> Object:
+    kind = {"group": GROUP, "version": VERSION, "kind": "Recipe"}
+    answer = {"200": {"description": "OK", "schema": {"$ref": f"#/definitions/{SCHEMA}"}}}
+    operation = {"responses": answer, "x-kubernetes-action": "get", "x-kubernetes-group-version-kind": kind}
+    text = {"type": "string"}
+    recipe = {
+        "type": "object",
+        "description": "Recipe says how a dish is made.",
+        "properties": {
+            "apiVersion": text,
+            "kind": text,
+            "metadata": {"$ref": f"#/definitions/{OBJECT_META}"},
+            "spec": {"type": "object", "properties": {"minutes": {"type": "integer"}}},
+        },
+        "x-kubernetes-group-version-kind": [kind],
+    }
+    return {
+        "swagger": "2.0",
+        "info": {"title": "Kitchen", "version": "v1"},
+        "paths": {
+            f"{ROOT}/namespaces/{{namespace}}/recipes/{{name}}": {"get": operation},
+            "/api/v1/pods": {"get": {"description": "Not the kitchen's to say."}},
+        },
+        "definitions": {
+            SCHEMA: recipe,
+            OBJECT_META: {"type": "object", "description": "The kitchen's own idea of metadata."},
+            "com.example.unused": {"type": "object"},
+        },
     }
 
 

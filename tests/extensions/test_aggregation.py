@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.extensions.aggregated_server import GROUP, HASH, ROOT, VERSION, Kitchen, serving, tls_of
+from tests.extensions.aggregated_server import GROUP, HASH, OBJECT_META, ROOT, SCHEMA, VERSION, Kitchen, serving, tls_of
 from tests.extensions.definitions import DEFINITIONS, condition, definition, reached, version
 from tests.server.in_process import InProcess, Object
 
@@ -240,7 +240,10 @@ async def test_aggregated_discovery_has_the_resources_of_the_server(cluster: Agg
                     "singularResource": "recipe",
                     "verbs": ["create", "delete", "get", "list", "patch", "update", "watch"],
                     "shortNames": ["rcp"],
-                    "subresources": [{"subresource": "caller", "responseKind": kind, "verbs": ["get"]}],
+                    "subresources": [
+                        {"subresource": "caller", "responseKind": kind, "verbs": ["get"]},
+                        {"subresource": "talk", "responseKind": kind, "verbs": ["create", "get"]},
+                    ],
                 }
             ],
             "freshness": "Current",
@@ -265,12 +268,81 @@ async def test_openapi_is_passed_through_and_asked_for_once(cluster: Aggregating
     assert "apis/apps/v1" in (await cluster.get("/openapi/v3")).json["paths"]
 
 
+async def test_openapi_v2_has_what_the_server_serves_and_nothing_else_of_it(cluster: Aggregating) -> None:
+    alone = (await cluster.get("/openapi/v2")).json
+    await cluster.register()
+    first = await cluster.get("/openapi/v2")
+    merged, added = first.json, set(first.json["definitions"]) - set(alone["definitions"])
+    assert added == {SCHEMA, f"{OBJECT_META}_v2"}
+    metadata = merged["definitions"][SCHEMA]["properties"]["metadata"]
+    assert metadata == {"$ref": f"#/definitions/{OBJECT_META}_v2"}
+    assert merged["definitions"][OBJECT_META] == alone["definitions"][OBJECT_META]
+    assert merged["paths"]["/api/v1/pods"] == alone["paths"]["/api/v1/pods"]
+    assert set(merged["paths"]) - set(alone["paths"]) == {f"{ROOT}/namespaces/{{namespace}}/recipes/{{name}}"}
+    held = {"if-none-match": first.header("etag")[0]}
+    assert (await cluster.get("/openapi/v2", **held)).status == 304
+    assert cluster.kitchen.asked.count("/openapi/v2") == 1
+    packed = await cluster.get("/openapi/v2", accept="application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
+    assert SCHEMA.encode() in packed.body
+
+
+async def test_openapi_v2_follows_the_server_and_does_without_it_when_it_dies(cluster: Aggregating) -> None:
+    await cluster.register()
+    first = await cluster.get("/openapi/v2")
+    cluster.kitchen.definitions["definitions"][SCHEMA]["description"] = "New."
+    await touch(cluster)
+    await reached(lambda: _described(cluster, "New."))
+    assert (await cluster.get("/openapi/v2")).header("etag") != first.header("etag")
+    await cluster.stop_kitchen()
+    await touch(cluster)
+    await cluster.available("False")
+    left = await cluster.get("/openapi/v2")
+    assert left.status == 200 and SCHEMA not in left.json["definitions"]
+
+
+async def _described(cluster: Aggregating, description: str) -> Any:
+    found = (await cluster.get("/openapi/v2")).json["definitions"].get(SCHEMA) or {}
+    return found if found.get("description") == description else None
+
+
+async def test_odd_openapi_of_a_server_is_left_out(cluster: Aggregating) -> None:
+    await cluster.register()
+    unlisted = {"paths": {f"{ROOT}/x": {"$ref": "#/definitions/a"}}, "definitions": [1]}
+    oddities: list[Any] = [[], {"paths": []}, unlisted, None]
+    for odd in oddities:
+        cluster.kitchen.definitions = odd
+        await touch(cluster)
+        count = cluster.kitchen.asked.count("/openapi/v2")
+
+        async def asked_anew(count: int = count) -> Any:
+            assert "/api/v1/pods" in (await cluster.get("/openapi/v2")).json["paths"]
+            return True if cluster.kitchen.asked.count("/openapi/v2") > count else None
+
+        await reached(asked_anew)
+
+
+async def test_requests_that_were_passed_on_are_counted_by_resource(cluster: Aggregating) -> None:
+    await cluster.register()
+    for path in (RECIPES, f"{RECIPES}/stew", f"{ROOT}/namespaces/default/nonsense", ROOT):
+        await cluster.get(path)
+    told = (await cluster.get("/metrics")).body.decode()
+    place = f'component="apiserver",dry_run="",group="{GROUP}",resource="recipes",scope="%s",subresource=""'
+    assert f'apiserver_request_total{{code="200",{place % "namespace"},verb="LIST",version="v1"}} 1' in told
+    assert f'apiserver_request_total{{code="404",{place % "resource"},verb="GET",version="v1"}} 1' in told
+    assert "nonsense" not in told
+    assert f'aggregator_unavailable_apiservice{{name="{NAME}"}} 0' in told
+    await cluster.stop_kitchen()
+    await touch(cluster)
+    await cluster.available("False")
+    told = (await cluster.get("/metrics")).body.decode()
+    assert f'aggregator_unavailable_apiservice{{name="{NAME}"}} 1' in told
+    assert f'aggregator_unavailable_apiservice_total{{name="{NAME}",reason="FailedDiscoveryCheck"}} 1' in told
+
+
 async def test_a_dead_server_is_unavailable_for_its_own_group_alone(cluster: Aggregating) -> None:
     await cluster.register()
     cluster.kitchen.answer_with = 500
-    await cluster.put(
-        SERVICES + "/kitchen", {**(await cluster.get(SERVICES + "/kitchen")).json, "metadata": await touched(cluster)}
-    )
+    await touch(cluster)
     found = await cluster.available("False")
     url = f"https://localhost:{cluster.port}{ROOT}"
     assert found["reason"] == "FailedDiscoveryCheck"
@@ -284,9 +356,12 @@ async def test_a_dead_server_is_unavailable_for_its_own_group_alone(cluster: Agg
     assert (await cluster.get("/api/v1/namespaces")).status == 200
 
 
-async def touched(cluster: Aggregating) -> Object:
-    metadata: Object = (await cluster.get(SERVICES + "/kitchen")).json["metadata"]
-    return {**metadata, "labels": {"touched": "yes"}}
+async def touch(cluster: Aggregating) -> None:
+    """Have the server looked at again."""
+    service = (await cluster.get(SERVICES + "/kitchen")).json
+    touches = int((service["metadata"].get("labels") or {}).get("touches", 0)) + 1
+    service["metadata"]["labels"] = {"touches": str(touches)}
+    assert (await cluster.put(SERVICES + "/kitchen", service)).status == 200
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from pinnace.extensions.aggregation_registration import Registration
 from pinnace.model.clock import AlarmClock, SystemClock
 from pinnace.model.objects import Object
 from pinnace.server.fanout import Fanout
+from pinnace.server.metrics import Labels, Metrics
 from pinnace.server.shelves import Event
 
 API_SERVICES = "/registry/apiregistration.k8s.io/apiservices/"
@@ -96,6 +97,24 @@ class Aggregation:
                 tasks.create_task(self._registration.run(client))
         finally:
             await self._connections.close()
+
+    def measured_by(self, metrics: Metrics) -> None:
+        """Tell which APIServices are unavailable, under the names that dashboards and alerts of Kubernetes know."""
+
+        def unavailable() -> list[tuple[Labels, float]]:
+            backends = self.api_services.backends()
+            return [((("name", backend.name),), float(bool(backend.trouble))) for backend in backends]
+
+        def failures() -> list[tuple[Labels, float]]:
+            counted = self._availability.failures if self._availability is not None else {}
+            return [((("name", name), ("reason", why)), float(count)) for (name, why), count in counted.items()]
+
+        metrics.gauge("aggregator_unavailable_apiservice", "APIServices that are unavailable, by name.", unavailable)
+        metrics.gauge(
+            "aggregator_unavailable_apiservice_total",
+            "How often APIServices became unavailable, by name and reason.",
+            failures,
+        )
 
     def _changed(self, event: Event) -> None:
         if event.new is None:

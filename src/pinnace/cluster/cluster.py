@@ -231,6 +231,7 @@ async def build(
         "Open watches.",
         lambda: [((), float(len(fanout.watchers())))],
     )
+    aggregation.measured_by(metrics)
     return ControlPlane(api, registry, fanout, store, clock, metrics, readiness, custom_resources, aggregation, gates)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -57,6 +58,8 @@ class Availability:
         self._services = services
         self._clock = clock
         self._woken: dict[str, asyncio.Event] = {}
+        self.failures: Counter[tuple[str, str]] = Counter()
+        """How often each APIService has become unavailable, by name and reason."""
         self._tasks: asyncio.TaskGroup | None = None
 
     def wake(self, name: str) -> None:
@@ -126,6 +129,8 @@ class Availability:
         if all(present.get(field) == value for field, value in wanted.items()):
             return
         is_same = present.get("status") == wanted["status"]
+        if not finding.is_passed and (not is_same or present.get("reason") != finding.reason):
+            self.failures[name, finding.reason] += 1
         moment = present.get("lastTransitionTime") if is_same else to_rfc3339(self._clock.now())
         others = [one for one in (obj.get("status") or {}).get("conditions") or () if one.get("type") != AVAILABLE]
         patch = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import hashlib
 import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -16,6 +17,7 @@ import orjson
 from multidict import CIMultiDict
 from yarl import URL
 
+from pinnace.model.byte_streams import Duplex
 from pinnace.model.objects import Object
 
 if TYPE_CHECKING:
@@ -126,6 +128,8 @@ class HttpBackend:
         self._connections = connections
         self._tls: ssl.SSLContext | None = None
         self._document: tuple[bytes, str] | None = None
+        self._whole = (b"", "")
+        self._is_whole_fresh = False
 
     @property
     def service(self) -> tuple[str, str, int]:
@@ -135,6 +139,7 @@ class HttpBackend:
     def inherit(self, old: HttpBackend) -> None:
         """Know what was last seen, though the way there has changed."""
         self.resources, self.openapi_url, self._document = old.resources, old.openapi_url, old._document
+        self._whole = old._whole
 
     async def send(
         self, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes, *, is_long: bool
@@ -168,6 +173,7 @@ class HttpBackend:
 
     async def look_for_openapi(self) -> None:
         """Learn where its OpenAPI v3 document is. Servers need not have one."""
+        self._is_whole_fresh = False
         try:
             answer, body = await self._page("/openapi/v3")
             index = orjson.loads(body) if answer.status == 200 else {}
@@ -188,9 +194,38 @@ class HttpBackend:
             return self._document
         if answer.status != 200:
             raise ConnectionError(f"{self.name} answered {answer.status} for {target}")
-        etag = next((value for name, value in answer.headers if name.lower() == b"etag"), b"").decode("latin-1")
-        self._document = (body, told or etag.removeprefix("W/").strip('"'))
+        self._document = (body, told or _header(answer, b"etag").removeprefix("W/").strip('"'))
         return self._document
+
+    async def openapi_v2(self) -> tuple[bytes, str]:
+        """Its OpenAPI v2 document and the hash of that; asked for once between two checks at most."""
+        if self._is_whole_fresh:
+            return self._whole
+        self._is_whole_fresh = True  # Whatever comes of it: nobody else is to wait for one that hangs.
+        try:
+            answer, body = await self._page("/openapi/v2", ("If-None-Match", self._whole[1]))
+        except (OSError, TimeoutError, ValueError):
+            return self._whole
+        if answer.status != 304:
+            etag = _header(answer, b"etag") or f'"{hashlib.sha512(body).hexdigest()}"'
+            self._whole = (body, etag) if answer.status == 200 else (b"", "")
+        return self._whole
+
+    async def connect(self) -> tuple[Duplex, str]:
+        """A connection of its own, and the name of its host. Raises OSError or TimeoutError."""
+        namespace, name, _ = self.service
+        known_as = f"{name}.{namespace}.svc"
+        try:
+            host, port = self._address()
+        except LookupError as problem:
+            raise ConnectionError(str(problem)) from None
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                streams = await asyncio.open_connection(host, port, ssl=self._context(), server_hostname=known_as)
+        except (ConnectionError, TimeoutError):
+            self._connections.on_lost(self.name)
+            raise
+        return Duplex(*streams), known_as
 
     async def _page(self, target: str, *headers: tuple[str, str]) -> tuple[HttpAnswer, bytes]:
         said = (*_AGGREGATOR, _JSON, *headers)
@@ -281,6 +316,10 @@ def _told(problem: Exception, where: str) -> str:
         number = problem.os_error.errno
         return f"dial tcp {where}: connect: {os.strerror(number).lower()}"
     return str(problem) or type(problem).__name__
+
+
+def _header(answer: HttpAnswer, wanted: bytes) -> str:
+    return next((value for name, value in answer.headers if name.lower() == wanted), b"").decode("latin-1")
 
 
 def _rows(body: bytes) -> list[Object]:

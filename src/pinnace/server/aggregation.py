@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import quote
 
 from pinnace.auth.authorizers import Action
 from pinnace.auth.users import User
 from pinnace.model import errors
+from pinnace.model.byte_streams import Duplex
 from pinnace.model.objects import Object
 from pinnace.server.messages import Answer, Request, Response, Sink, Stream, frame
+from pinnace.server.tunnel import Exchange
 
 LARGEST_ANSWER = 256 << 20
 REDIRECTED = b"the backend attempted to redirect this request, which is not permitted"
@@ -34,6 +38,7 @@ _SETTLED = (b"x-remote-", b"impersonate-")
 _OF_THE_SENDER = frozenset((b"authorization", b"content-length", b"expect", b"host", b"x-forwarded-for"))
 _WRITTEN_HERE = frozenset((b"content-length", b"date"))
 _LONG_SUBRESOURCES = frozenset(("attach", "exec", "log", "portforward", "proxy"))
+_AGREED_SECONDS = 60.0
 _EXTRA_KEY = "!#$&'*+-.^_`|~"
 
 
@@ -74,6 +79,12 @@ class Backend(Protocol):
     async def openapi(self) -> tuple[bytes, str]:
         """That document as JSON, and its hash. Raises OSError or TimeoutError."""
 
+    async def openapi_v2(self) -> tuple[bytes, str]:
+        """Its OpenAPI v2 document as JSON, and its hash: as last seen if it cannot be had, and empty if never seen."""
+
+    async def connect(self) -> tuple[Duplex, str]:
+        """A connection of its own, and the name of its host. Raises OSError or TimeoutError."""
+
     async def send(
         self, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes, *, is_long: bool
     ) -> BackendAnswer:
@@ -110,17 +121,43 @@ class Alone:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A request that was passed on, as the metrics count it."""
+
+    verb: str
+    group: str
+    version: str
+    plural: str
+    namespace: str
+    name: str
+    subresource: str
+
+    @property
+    def resource(self) -> Passed:
+        return self
+
+
+def passed(action: Action, backend: Backend) -> Passed | None:
+    """What to count; None if it is about nothing that the backend has: whoever asks must not choose the labels."""
+    name = f"{action.resource}/{action.subresource}" if action.subresource else action.resource
+    if not action.verb or not any(row["name"] == name for row in backend.resources):
+        return None
+    where = (action.resource, action.namespace, action.name, action.subresource)
+    return Passed(action.verb, backend.group, backend.version, *where)
+
+
 async def pass_on(request: Request, user: User, backend: Backend, action: Action) -> Answer:
     """What the backend answers. Raises Unavailable if it cannot, Timeout if it does not."""
     if backend.trouble:
         raise errors.Unavailable(f"service unavailable: {backend.trouble}")
-    if request.upgrade:
-        raise errors.BadRequest("upgrades are not passed on to aggregated servers")
     is_long = action.verb == "watch" or action.subresource in _LONG_SUBRESOURCES
     target = request.target  # As it was written: what is escaped stays so.
     if not target.startswith("/"):
         target = "/" + target.partition("://")[2].partition("/")[2]
     try:
+        if request.upgrade:
+            return await _upgraded(request, target, user, backend)
         answer = await backend.send(request.method, target, headers_for(request, user), request.body, is_long=is_long)
         try:
             headers = _passed_back(answer.headers)
@@ -139,6 +176,25 @@ async def pass_on(request: Request, user: User, backend: Backend, action: Action
         raise errors.Timeout("request did not complete within the allotted timeout") from None
     except (OSError, ValueError) as problem:
         raise errors.Unavailable(f"service unavailable: {problem}") from None
+
+
+async def _upgraded(request: Request, target: str, user: User, backend: Backend) -> Answer:
+    """What the backend makes of a request to speak another protocol: bytes pass both ways if it agrees."""
+    async with asyncio.timeout(_AGREED_SECONDS):
+        connection, host = await backend.connect()
+        exchange = Exchange(connection)
+        try:
+            said = [("Host", host), *headers_for(request, user)]
+            headers = [(name.encode("latin-1"), value.encode()) for name, value in said]
+            await exchange.ask(request.method, target, headers, upgrade=request.headers[b"upgrade"])
+            if exchange.status == 101:
+                return exchange.takeover()
+            answer = Response(exchange.status, _passed_back(exchange.headers), await _gathered(exchange))
+        except BaseException:
+            exchange.close()
+            raise
+    exchange.close()
+    return answer
 
 
 def headers_for(request: Request, user: User) -> list[tuple[str, str]]:

@@ -23,7 +23,7 @@ from pinnace.auth.impersonation import Impersonation, impersonation_of
 from pinnace.auth.users import User
 from pinnace.model import errors
 from pinnace.model.resources import Registry
-from pinnace.server.aggregation import Aggregated, Alone, Backend, pass_on
+from pinnace.server.aggregation import Aggregated, Alone, Backend, pass_on, passed
 from pinnace.server.audit_events import Auditor
 from pinnace.server.calls import Call, action_of, understand
 from pinnace.server.flow_control import FlowControl
@@ -178,10 +178,18 @@ class Api:
             return self._refused(request, refused)
 
     async def _elsewhere(self, request: Request, user: User, backend: Backend, action: Action) -> Answer:
+        started = time.perf_counter()
+        self._metrics.in_flight += 1
         try:
-            return await pass_on(request, user, backend, action)
+            answer = await pass_on(request, user, backend, action)
         except errors.ApiError as refused:
-            return self._refused(request, refused)
+            answer = self._refused(request, refused)
+        finally:
+            self._metrics.in_flight -= 1
+        counted = passed(action, backend)
+        if counted is not None:
+            self._metrics.observe(counted, answer.status, time.perf_counter() - started)
+        return answer
 
     def _page(self, request: Request, segments: list[str], user: User) -> Answer | Awaitable[Answer]:
         is_deep = (segments[0] == "api" and len(segments) > 2) or (segments[0] == "apis" and len(segments) > 3)

@@ -6,12 +6,37 @@ import resource as process
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-
-from pinnace.server.calls import Call
+from typing import Protocol
 
 _BUCKETS = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60)
 
 Labels = tuple[tuple[str, str], ...]
+
+
+class Place(Protocol):
+    """Which resource a request was for."""
+
+    @property
+    def group(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def plural(self) -> str: ...
+
+
+class Counted(Protocol):
+    """A request for objects."""
+
+    @property
+    def verb(self) -> str: ...
+    @property
+    def resource(self) -> Place: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def subresource(self) -> str: ...
 
 
 class _Timing:
@@ -33,7 +58,7 @@ class Metrics:
         self.started = time.time()
         self.in_flight = 0
 
-    def observe(self, call: Call, code: int, seconds: float) -> None:
+    def observe(self, call: Counted, code: int, seconds: float) -> None:
         resource = call.resource
         scope = "resource" if call.name else "namespace" if call.namespace else "cluster"
         place = (_VERBS[call.verb], resource.group, resource.version, resource.plural, call.subresource, scope)

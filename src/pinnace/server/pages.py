@@ -10,6 +10,7 @@ import orjson
 from pinnace.auth.users import User
 from pinnace.model import errors
 from pinnace.server.aggregated_discovery import described, merged_index
+from pinnace.server.aggregated_openapi import MergedOpenApi
 from pinnace.server.aggregation import Aggregated, Alone, Backend
 from pinnace.server.documents import Document
 from pinnace.server.messages import Answer, Request, Response
@@ -69,6 +70,7 @@ class Pages:
         self._version = orjson.dumps(version, option=orjson.OPT_INDENT_2)
         self._discovery = discovery
         self._openapi = openapi
+        self._merged_openapi = MergedOpenApi(openapi.v2, self._aggregated)
         self._metrics = metrics
         self._issuer = issuer
         self._checks = dict(checks)
@@ -97,11 +99,12 @@ class Pages:
         return _shown(request, document) if document is not None else None
 
     def _described(self, request: Request, segments: list[str], accept: str) -> Response | Awaitable[Response] | None:
+        document: Document | None
         match segments:
             case ["openapi", "v2"]:
-                document = self._openapi.v2(accept)
-                if document is None:
-                    raise errors.NotAcceptable(("application/json",))
+                if self._aggregated.revision:
+                    return self._merged_later(request, accept)
+                document = _acceptable(self._openapi.v2(accept))
             case ["openapi", "v3"] | ["openapi", "v3", ""]:
                 document = self._openapi.index()
                 if self._aggregated.revision:
@@ -113,6 +116,9 @@ class Pages:
             case _:
                 return None
         return _shown(request, document) if document is not None else None
+
+    async def _merged_later(self, request: Request, accept: str) -> Response:
+        return _shown(request, _acceptable(await self._merged_openapi.v2(accept)))
 
     def _openid(self, request: Request) -> bytes:
         """Where the keys are: at this server, by the name that the client knows it by."""
@@ -178,6 +184,12 @@ class Pages:
         if request.parameter("verbose") is None:
             return Response(200, _TEXT, b"ok")
         return Response(200, _TEXT, "\n".join([*lines, f"{page} check passed", ""]).encode())
+
+
+def _acceptable(document: Document | None) -> Document:
+    if document is None:
+        raise errors.NotAcceptable(("application/json",))
+    return document
 
 
 async def _shown_later(request: Request, backend: Backend) -> Response:
