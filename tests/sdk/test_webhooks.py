@@ -14,12 +14,14 @@ from tests.sdk.websites import Website, website
 
 from pinnace.model import errors, patches
 from pinnace.sdk import Admission, CustomResource, Field, Model, Operator, Refused
+from pinnace.sdk.installation import ServiceName
 from pinnace.sdk.manifests import Place, definitions, roles, workload
 from pinnace.sdk.reviews import differences
 from pinnace.sdk.shared_certificates import secret_name, shared_certificate
 from pinnace.testing.cluster import Cluster
 
 VALIDATING = "admissionregistration.k8s.io/v1/ValidatingWebhookConfiguration"
+GATEKEEPER = ServiceName("default", "gatekeeper")
 MUTATING = "admissionregistration.k8s.io/v1/MutatingWebhookConfiguration"
 
 
@@ -164,11 +166,11 @@ async def test_an_object_that_cannot_be_converted_is_refused_with_the_reason(clu
 
 
 async def test_replicas_share_one_certificate_and_a_broken_one_is_replaced(cluster: Cluster) -> None:
-    first = await shared_certificate(cluster.client, "default/gatekeeper")
-    assert await shared_certificate(cluster.client, "default/gatekeeper") == first
-    name = secret_name("default/gatekeeper")
+    first = await shared_certificate(cluster.client, GATEKEEPER)
+    assert await shared_certificate(cluster.client, GATEKEEPER) == first
+    name = secret_name(GATEKEEPER)
     await cluster.client.patch("v1/Secret", name, {"data": {"tls.crt": base64.b64encode(b"rubbish").decode()}})
-    assert await shared_certificate(cluster.client, "default/gatekeeper") != first
+    assert await shared_certificate(cluster.client, GATEKEEPER) != first
 
 
 async def test_an_operator_that_stops_leaves_no_webhook_that_leads_nowhere(cluster: Cluster) -> None:
@@ -197,7 +199,7 @@ async def test_in_a_cluster_the_operator_says_itself_whom_to_trust(
         await cluster.client.create(obj)
     account = cluster.client_as(f"system:serviceaccount:default:{operator.name}", "system:serviceaccounts")
     await cluster.run(operator, client=account, install=False, webhook_service=f"default/{operator.name}")
-    trusted = (await shared_certificate(cluster.client, f"default/{operator.name}")).ca
+    trusted = (await shared_certificate(cluster.client, ServiceName("default", operator.name))).ca
     configurations = [*await cluster.client.list(VALIDATING), *await cluster.client.list(MUTATING)]
     reached = [webhook["clientConfig"] for one in configurations for webhook in one["webhooks"]]
     for crd in await cluster.client.list("apiextensions.k8s.io/v1/CustomResourceDefinition"):

@@ -1,10 +1,10 @@
-"""Certificates for webhooks: an authority that signs one server, made when needed and never written anywhere."""
+"""Certificates for webhooks: an authority that signs one server, made when needed, with a key that is not kept."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
@@ -13,6 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 LIFETIME = timedelta(days=365)
+RENEW_BEFORE = timedelta(days=60)
+_END = b"-----END CERTIFICATE-----"
 _SKEW = timedelta(minutes=5)
 
 
@@ -21,23 +23,40 @@ class ServerCertificate:
     """All PEM. The authority's own key is gone as soon as it has signed."""
 
     ca: bytes
+    """Whom to trust: the authority, and after a renewal the one before it, whose certificate others may still show."""
     certificate: bytes
     key: bytes
 
+    @property
+    def ends(self) -> datetime:
+        return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc
 
-def new_certificate(names: Sequence[str], *, lifetime: timedelta = LIFETIME) -> ServerCertificate:
+    def is_due(self, now: datetime) -> bool:
+        """Whether it is time for another one."""
+        return self.ends - now <= RENEW_BEFORE
+
+    def succeeding(self, old: ServerCertificate) -> ServerCertificate:
+        """The same, trusted along with its predecessor."""
+        last = old.ca[: old.ca.index(_END) + len(_END)] + b"\n"
+        return replace(self, ca=self.ca + last)
+
+
+def new_certificate(names: Sequence[str], *, now: datetime, lifetime: timedelta = LIFETIME) -> ServerCertificate:
     """A certificate for a server with these names or addresses, and the authority that vouches for it."""
+    # TLS goes by the machine's time, renewal by `now`, which a test may have moved: it is valid by both.
+    machine = datetime.now(UTC)
+    valid = (min(now, machine) - _SKEW, max(now, machine) + lifetime)
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "pinnace-webhooks")])
     ca = (
-        _builder(ca_name, ca_name, ca_key, lifetime)
+        _builder(ca_name, ca_name, ca_key, valid)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, hashes.SHA256())
     )
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
     certificate = (
-        _builder(subject, ca_name, key, lifetime)
+        _builder(subject, ca_name, key, valid)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName([_name(name) for name in names]), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -51,17 +70,16 @@ def new_certificate(names: Sequence[str], *, lifetime: timedelta = LIFETIME) -> 
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, lifetime: timedelta
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, valid: tuple[datetime, datetime]
 ) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)  # The machine's own time: that is what TLS compares it with.
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _SKEW)
-        .not_valid_after(now + lifetime)
+        .not_valid_before(valid[0])
+        .not_valid_after(valid[1])
     )
 
 

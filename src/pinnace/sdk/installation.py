@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import re
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pinnace.client.client import Client
-from pinnace.client.credentials import NoCredentials
 from pinnace.client.following import Event
-from pinnace.client.transport import ConnectionLost
-from pinnace.model import errors
 from pinnace.model.objects import Object, kind_of
 from pinnace.reconcile.conditions import condition, is_true
 from pinnace.sdk.resources import kind_like
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
 
 DEFINITION = "apiextensions.k8s.io/v1/CustomResourceDefinition"
 PATIENCE = 30.0
-_log = logging.getLogger(__name__)
+_SERVICE = re.compile(r"(?P<namespace>[^/:]+)/(?P<name>[^/:]+)(:(?P<port>[0-9]{1,5}))?")
 _REVIEWS = ["v1"]
 
 
@@ -39,7 +36,7 @@ async def install_definitions(
     for definition in operator.crds(conversion=conversion_by(reached) if reached is not None else None):
         if only_converted and "conversion" not in definition["spec"]:
             continue
-        await client.apply(definition, field_manager=operator.name, force=True)
+        await put(client, definition, manager=operator.name)
         await established(client, definition["metadata"]["name"])
 
 
@@ -73,19 +70,37 @@ def conversion_by(reached: Object) -> Object:
 async def install_gates(client: Client, operator: Operator, reached: Object) -> None:
     """Make the server ask the operator's validating and mutating functions."""
     for configuration in webhook_configurations(operator, reached):
-        await client.apply(configuration, field_manager=operator.name, force=True)
+        await put(client, configuration, manager=operator.name)
 
 
-async def remove_gates(client: Client, operator: Operator) -> None:
-    """Make the server ask no more. A server that is gone need not be told."""
-    for configuration in webhook_configurations(operator, {"url": ""}):
-        name = configuration["metadata"]["name"]
-        try:
-            await client.delete(kind_of(configuration), name)
-        except errors.NotFound:
-            continue
-        except (errors.ApiError, ConnectionLost, NoCredentials) as problem:
-            _log.warning("%s %s is still there and leads nowhere: %s", configuration["kind"], name, problem)
+async def put(client: Client, obj: Object, *, manager: str) -> None:
+    """Apply a definition or a configuration, even where somebody else has said that it leads elsewhere.
+
+    A url does not push out the service that another manager has named, nor the other way round; both are refused.
+    """
+    kind, name = kind_of(obj), obj["metadata"]["name"]
+    present = await client.get_or_none(kind, name)
+    if present is not None and _ways(present) != _ways(obj):
+        await client.patch(kind, name, _replacement(obj), field_manager=manager)
+    await client.apply(obj, field_manager=manager, force=True)
+
+
+def _ways(obj: Object) -> list[str]:
+    """How each webhook of a definition or a configuration is reached: by service, or by url."""
+    conversion = (obj.get("spec") or {}).get("conversion") or {}
+    webhooks = obj["webhooks"] if "webhooks" in obj else [conversion.get("webhook") or {}]
+    return [next(iter({"service", "url"} & (webhook.get("clientConfig") or {}).keys()), "") for webhook in webhooks]
+
+
+def _replacement(obj: Object) -> Object:
+    """The merge patch after which nothing else leads anywhere."""
+    if "webhooks" in obj:
+        return {"webhooks": obj["webhooks"]}
+    conversion = obj["spec"].get("conversion") or {"strategy": "None"}
+    webhook = conversion.get("webhook")
+    if webhook is not None:
+        webhook = {**webhook, "clientConfig": {"service": None, "url": None, **webhook["clientConfig"]}}
+    return {"spec": {"conversion": {**conversion, "webhook": webhook}}}
 
 
 def webhook_configurations(operator: Operator, reached: Object) -> list[Object]:
@@ -124,12 +139,24 @@ def webhook_configurations(operator: Operator, reached: Object) -> list[Object]:
     return found
 
 
-def service_reference(service: str) -> Object:
-    """How a clientConfig names a Service that is written as namespace/name."""
-    namespace, slash, name = service.partition("/")
-    if not slash or not namespace or not name:
-        raise ValueError(f"{service!r} does not name a Service; write namespace/name")
-    return {"namespace": namespace, "name": name, "port": 443}
+class ServiceName(NamedTuple):
+    """A Service of the cluster, written as namespace/name or namespace/name:port."""
+
+    namespace: str
+    name: str
+    port: int = 443
+
+    @classmethod
+    def parse(cls, text: str) -> ServiceName:
+        found = _SERVICE.fullmatch(text)
+        if found is None:
+            raise ValueError(f"{text!r} does not name a Service; write namespace/name, or namespace/name:port")
+        return cls(found["namespace"], found["name"], int(found["port"] or 443))
+
+
+def service_reference(service: ServiceName) -> Object:
+    """How a clientConfig names a Service."""
+    return service._asdict()
 
 
 def _with_path(reached: Object, path: str) -> Object:

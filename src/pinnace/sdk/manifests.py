@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pinnace.model.objects import Object
-from pinnace.sdk.installation import conversion_by, service_reference, webhook_configurations
+from pinnace.sdk.installation import ServiceName, conversion_by, service_reference, webhook_configurations
 from pinnace.sdk.permissions import Permission
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def workload(operator: Operator, place: Place) -> list[Object]:
     ports = [{"name": "metrics", "containerPort": METRICS_PORT}]
     if operator.has_webhooks:
         command += ["--webhook-host=0.0.0.0", f"--webhook-port={WEBHOOK_PORT}"]
-        command += [f"--webhook-service={_service(operator, place)}"]
+        command += [f"--webhook-service={place.namespace}/{operator.name}"]
         ports.append({"name": "webhooks", "containerPort": WEBHOOK_PORT})
     container: Object = {
         "name": "operator",
@@ -138,8 +138,8 @@ CMD ["pinnace", "run", "{file.name}"]
 """
 
 
-def _service(operator: Operator, place: Place) -> str:
-    return f"{place.namespace}/{operator.name}"
+def _service(operator: Operator, place: Place) -> ServiceName:
+    return ServiceName(place.namespace, operator.name)
 
 
 def _metadata(operator: Operator) -> Object:

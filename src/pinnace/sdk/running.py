@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -19,7 +20,8 @@ from pinnace.reconcile.leader import LeaderElection
 from pinnace.reconcile.manager import Manager
 from pinnace.sdk.calling import called
 from pinnace.sdk.context import Context
-from pinnace.sdk.installation import install_definitions, install_gates, remove_gates
+from pinnace.sdk.handing_back import hand_back, predecessors
+from pinnace.sdk.installation import ServiceName, install_definitions, install_gates
 from pinnace.sdk.permissions import Permission, missing
 from pinnace.sdk.reporting import report_controller
 from pinnace.sdk.resources import KindLike, kind_like
@@ -27,6 +29,7 @@ from pinnace.sdk.statuses import status_changes, status_of, status_said
 
 if TYPE_CHECKING:
     from pinnace.sdk.operator import Loop, Operator, Timer
+    from pinnace.sdk.webhook_server import Webhooks
 
 Handler = Callable[..., Any]
 
@@ -48,24 +51,28 @@ async def running(
 ) -> AsyncIterator[Manager]:
     """An operator at work, from when its caches are full to a clean stop.
 
-    `webhook_service` is the Service, as namespace/name, by which the server reaches the webhooks within a cluster;
-    without it they are reached at `webhook_host` itself.
+    `webhook_service` is the Service, as namespace/name or namespace/name:port, by which the server reaches the
+    webhooks within a cluster; without it they are reached at `webhook_host` itself.
     """
     async with AsyncExitStack() as stack:
-        reached: Object | None = None
+        webhooks: Webhooks | None = None
+        service = ServiceName.parse(webhook_service) if webhook_service else None
+        is_told = install or service is not None
         if operator.has_webhooks:
             from pinnace.sdk.webhook_server import webhooks_listening  # noqa: PLC0415 - aiohttp takes long to import
 
-            reached = await stack.enter_async_context(
-                webhooks_listening(operator, client, host=webhook_host, port=webhook_port, service=webhook_service)
+            webhooks = await stack.enter_async_context(
+                webhooks_listening(operator, client, host=webhook_host, port=webhook_port, service=service)
             )
-        if install or webhook_service:
+            if is_told and service is None:
+                # Nobody will answer at this address any more: left there, it would stop every write.
+                before = await predecessors(client, operator)
+                stack.push_async_callback(hand_back, client, operator, before)
+        if is_told:
+            reached = webhooks.reached if webhooks is not None else None
             await install_definitions(client, operator, reached, only_converted=not install)
-        if reached is not None and (install or webhook_service):
-            await install_gates(client, operator, reached)
-            if not webhook_service:
-                # Nobody will answer at this address any more: left there, they would refuse every write.
-                stack.push_async_callback(remove_gates, client, operator)
+        if is_told and webhooks is not None:
+            await install_gates(client, operator, webhooks.reached)
         leader = LeaderElection(client, operator.name) if leader_election else None
         manager = Manager(client, name=operator.name, leader=leader)
         for controller in controllers_of(operator, manager):
@@ -75,9 +82,17 @@ async def running(
 
             await stack.enter_async_context(metrics_listening(manager, metrics_port))
         group = await stack.enter_async_context(asyncio.TaskGroup())
-        checking = group.create_task(_check_permissions(operator, client, manager))
-        stack.callback(checking.cancel)
+        background = [group.create_task(_check_permissions(operator, client, manager))]
+        if is_told and webhooks is not None:
+            background.append(group.create_task(webhooks.keep_fresh(partial(_trust, client, operator))))
+        stack.callback(lambda: [task.cancel() for task in background])
         yield await stack.enter_async_context(manager.running())
+
+
+async def _trust(client: Client, operator: Operator, reached: Object) -> None:
+    """Make the server believe webhooks that show another certificate from now on."""
+    await install_definitions(client, operator, reached, only_converted=True)
+    await install_gates(client, operator, reached)
 
 
 def controllers_of(operator: Operator, manager: Manager) -> list[Controller]:

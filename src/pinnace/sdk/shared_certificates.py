@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import base64
 import binascii
-from datetime import UTC, datetime, timedelta
-
-from cryptography import x509
 
 from pinnace.client.client import Client
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.sdk.certificates import ServerCertificate, new_certificate
+from pinnace.sdk.installation import ServiceName
 
-RENEW_BEFORE = timedelta(days=60)
 _ATTEMPTS = 5
 
 
-def secret_name(service: str) -> str:
-    return f"{service.partition('/')[2]}-webhook-certificate"
+def secret_name(service: ServiceName) -> str:
+    return f"{service.name}-webhook-certificate"
 
 
-async def shared_certificate(client: Client, service: str) -> ServerCertificate:
-    """The certificate for a Service (namespace/name), from its Secret; made anew if it is missing, broken or old."""
-    namespace, _, name = service.partition("/")
+async def shared_certificate(client: Client, service: ServiceName) -> ServerCertificate:
+    """The certificate for a Service, from its Secret; made anew if it is missing, broken or old.
+
+    One that is made in place of an old one is trusted along with it: other replicas show that for a while.
+    """
+    namespace, name, _ = service
     for _ in range(_ATTEMPTS):
         secret = await client.get_or_none("v1/Secret", secret_name(service), namespace=namespace)
         known = _read(secret) if secret is not None else None
-        if known is not None:
+        if known is not None and not known.is_due(client.clock.now()):
             return known
-        made = new_certificate([f"{name}.{namespace}.svc", f"{name}.{namespace}", name])
+        made = new_certificate([f"{name}.{namespace}.svc", f"{name}.{namespace}", name], now=client.clock.now())
+        if known is not None:
+            made = made.succeeding(known)
         try:
             await _write(client, secret, namespace, secret_name(service), made)
         except (errors.AlreadyExists, errors.Conflict):
@@ -54,7 +56,7 @@ def _read(secret: Object) -> ServerCertificate | None:
     try:
         data = {name: base64.b64decode(value) for name, value in (secret.get("data") or {}).items()}
         found = ServerCertificate(data["ca.crt"], data["tls.crt"], data["tls.key"])
-        ends = x509.load_pem_x509_certificate(found.certificate).not_valid_after_utc
+        found.ends  # noqa: B018 - raises if it is no certificate
     except (KeyError, ValueError, binascii.Error):
         return None
-    return found if ends - datetime.now(UTC) > RENEW_BEFORE else None
+    return found

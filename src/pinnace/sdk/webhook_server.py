@@ -16,9 +16,12 @@ import orjson
 from aiohttp import web
 
 from pinnace.client.client import Client
+from pinnace.client.credentials import NoCredentials
+from pinnace.client.transport import ConnectionLost
+from pinnace.model import errors
 from pinnace.model.objects import Object
-from pinnace.sdk.certificates import ServerCertificate, new_certificate
-from pinnace.sdk.installation import service_reference
+from pinnace.sdk.certificates import RENEW_BEFORE, ServerCertificate, new_certificate
+from pinnace.sdk.installation import ServiceName, service_reference
 from pinnace.sdk.reviews import review_admission, review_conversion
 from pinnace.sdk.shared_certificates import shared_certificate
 
@@ -28,34 +31,79 @@ if TYPE_CHECKING:
 LARGEST = 16 * 1024 * 1024
 """Objects come with their old selves, and conversions by the list."""
 
+_DAY_SECONDS = 86400.0
+_RETRY_SECONDS = 60.0
 _log = logging.getLogger(__name__)
 Answering = Callable[[Object], Awaitable[Object]]
 
 
+class Webhooks:
+    """An operator's webhooks while they are served: how they are reached, and a certificate that never ends."""
+
+    def __init__(self, client: Client, host: str, service: ServiceName | None) -> None:
+        self._client = client
+        self._host = host
+        self._service = service
+        self._address: Object = {}
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
+
+    @property
+    def reached(self) -> Object:
+        """The clientConfig by which the server reaches them."""
+        return self._reached(self._certificate)
+
+    def _reached(self, certificate: ServerCertificate) -> Object:
+        return {**self._address, "caBundle": base64.b64encode(certificate.ca).decode()}
+
+    async def listen(self, runner: web.AppRunner, port: int) -> None:
+        """Serve on a port; 0 takes a free one."""
+        self._certificate = await self._current()
+        show(self._tls, self._certificate)
+        await web.TCPSite(runner, self._host, port, ssl_context=self._tls).start()
+        shown = f"[{self._host}]" if ":" in self._host else self._host
+        url = f"https://{shown}:{runner.addresses[0][1]}"
+        self._address = {"url": url} if self._service is None else {"service": service_reference(self._service)}
+
+    async def keep_fresh(self, tell: Callable[[Object], Awaitable[None]]) -> None:
+        """Renew the certificate before it ends, for as long as they are served. `tell` makes the server trust it."""
+        clock = self._client.clock
+        while True:
+            # By days, since clocks stand still while a machine sleeps; and so that a failure has many more tries.
+            due = (self._certificate.ends - RENEW_BEFORE - clock.now()).total_seconds()
+            await clock.sleep(min(max(due, _RETRY_SECONDS), _DAY_SECONDS))
+            if not self._certificate.is_due(clock.now()):
+                continue
+            try:
+                renewed = await self._current(self._certificate)
+                await tell(self._reached(renewed))  # It is trusted first, shown then.
+            except (errors.ApiError, ConnectionLost, NoCredentials) as problem:
+                _log.warning("the certificate for webhooks is not renewed yet: %s", problem)
+            else:
+                show(self._tls, renewed)
+                self._certificate = renewed
+                _log.info("the certificate for webhooks was renewed; it ends on %s", renewed.ends.date())
+
+    async def _current(self, old: ServerCertificate | None = None) -> ServerCertificate:
+        if self._service is not None:
+            return await shared_certificate(self._client, self._service)
+        made = new_certificate([self._host], now=self._client.clock.now())
+        return made if old is None else made.succeeding(old)
+
+
 @asynccontextmanager
 async def webhooks_listening(
-    operator: Operator, client: Client, *, host: str, port: int, service: str = ""
-) -> AsyncIterator[Object]:
-    """Serve within a block; gives the clientConfig by which the server reaches it.
-
-    That is the address itself, with a certificate made for this run, or a Service (namespace/name), with a
+    operator: Operator, client: Client, *, host: str, port: int, service: ServiceName | None = None
+) -> AsyncIterator[Webhooks]:
+    """Serve within a block, at the address itself, with a certificate made for this run, or behind a Service, with a
     certificate that all replicas share.
     """
-    if service:
-        certificate = await shared_certificate(client, service)
-    else:
-        certificate = new_certificate([host])
     runner = web.AppRunner(application(operator), access_log=None, shutdown_timeout=2.0)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host, port, ssl_context=tls_context(certificate))
-        await site.start()
-        trust = {"caBundle": base64.b64encode(certificate.ca).decode()}
-        if service:
-            yield {"service": service_reference(service), **trust}
-        else:
-            shown = f"[{host}]" if ":" in host else host
-            yield {"url": f"https://{shown}:{runner.addresses[0][1]}", **trust}
+        webhooks = Webhooks(client, host, service)
+        await webhooks.listen(runner, port)
+        yield webhooks
     finally:
         await runner.cleanup()
 
@@ -89,13 +137,11 @@ def _page(answering: Answering) -> Callable[[web.Request], Awaitable[web.Respons
     return page
 
 
-def tls_context(certificate: ServerCertificate) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+def show(context: ssl.SSLContext, certificate: ServerCertificate) -> None:
+    """Show a certificate on all connections that are opened from now on."""
     with tempfile.TemporaryDirectory(prefix="pinnace-webhook-") as directory:
         # Python reads keys from files only. The directory is the owner's alone, and gone at once.
         chain, key = Path(directory) / "tls.crt", Path(directory) / "tls.key"
         chain.write_bytes(certificate.certificate)
         key.write_bytes(certificate.key)
         context.load_cert_chain(chain, key)
-    return context

@@ -1,0 +1,230 @@
+"""Webhooks over their whole life: behind a Service, with certificates that are renewed, and given back at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from cryptography import x509
+from tests.sdk.test_webhooks import MUTATING, VALIDATING, converter, gatekeeper
+from tests.sdk.websites import website
+
+from pinnace.client.client import Client
+from pinnace.client.transport import ConnectionLost
+from pinnace.model import errors
+from pinnace.model.objects import Object
+from pinnace.sdk import Operator, running
+from pinnace.sdk.installation import DEFINITION, ServiceName, install_gates
+from pinnace.sdk.manifests import Place, definitions, roles, workload
+from pinnace.testing.cluster import Cluster
+
+DAY = 86400.0
+TEST_REPO = "https://example.com/test.git"
+SERVERS = "servers.example.com"
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+async def shown_at(port: int) -> x509.Certificate:
+    """The certificate that a new connection sees."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    try:
+        raw: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        return x509.load_der_x509_certificate(raw)
+    finally:
+        writer.close()
+
+
+def trusted(configuration: Object) -> list[x509.Certificate]:
+    bundle = base64.b64decode(configuration["webhooks"][0]["clientConfig"]["caBundle"])
+    return x509.load_pem_x509_certificates(bundle)
+
+
+async def pass_time_until(cluster: Cluster, days: int, port: int) -> None:
+    """Let time pass until so many days before the certificate ends. Its begin is the machine's, which nobody knows."""
+    ends = (await shown_at(port)).not_valid_after_utc
+    await cluster.advance((ends - cluster.clock.now()).total_seconds() - days * DAY)
+
+
+async def lead_service_to(client: Client, service: ServiceName) -> None:
+    """What a node's proxy would do: lead a Service to this machine."""
+    spec = {"type": "ExternalName", "externalName": "localhost", "selector": None, "clusterIP": None}
+    spec |= {"clusterIPs": None, "ipFamilies": None, "ipFamilyPolicy": None, "internalTrafficPolicy": None}
+    await client.patch("v1/Service", service.name, {"spec": spec}, namespace=service.namespace)
+
+
+async def deploy(cluster: Cluster, operator: Operator) -> None:
+    """Install what `pinnace manifests` prints."""
+    place = Place(namespace="default", image="example.com/operator:1", file="operator.py")
+    for obj in [*definitions(operator, place), *roles(operator, place), *workload(operator, place)]:
+        await cluster.client.create(obj)
+    await lead_service_to(cluster.client, ServiceName("default", operator.name))
+
+
+async def run_replica(cluster: Cluster, operator: Operator, port: int) -> None:
+    """As a Pod of the Deployment would: with its own account, behind the Service."""
+    account = cluster.client_as(f"system:serviceaccount:default:{operator.name}", "system:serviceaccounts")
+    service = f"default/{operator.name}:{port}"
+    await cluster.run(operator, client=account, install=False, webhook_port=port, webhook_service=service)
+
+
+async def refused(client: Client) -> bool:
+    try:
+        await client.create(website("refused", gitRepo=TEST_REPO))
+    except errors.ApiError as refusal:
+        assert "denied the request: serve something real" in refusal.message
+        return True
+    return False
+
+
+async def test_in_a_cluster_the_server_asks_through_the_service(cluster: Cluster) -> None:
+    operator = gatekeeper()
+    await deploy(cluster, operator)
+    await run_replica(cluster, operator, free_port())
+    assert await refused(cluster.client)
+    assert (await cluster.client.create(website()))["metadata"]["labels"] == {"made-by": "apiserver"}
+
+
+async def test_in_a_cluster_the_server_converts_through_the_service(cluster: Cluster) -> None:
+    operator = converter()
+    await deploy(cluster, operator)
+    await run_replica(cluster, operator, free_port())
+    await cluster.client.create(server_v1())
+    assert (await cluster.client.get("example.com/v2/Server", "web"))["spec"] == {"host": "example.com", "port": 81}
+
+
+async def test_a_certificate_is_renewed_while_it_is_used(cluster: Cluster) -> None:
+    port = free_port()
+    await cluster.run(gatekeeper(), webhook_port=port)
+    first, before = await shown_at(port), trusted(await cluster.client.get(VALIDATING, "gatekeeper"))
+    await pass_time_until(cluster, 62, port)
+    assert await shown_at(port) == first
+    await pass_time_until(cluster, 58, port)
+    second, after = await shown_at(port), trusted(await cluster.client.get(VALIDATING, "gatekeeper"))
+    assert second != first
+    assert len(after) == 2
+    assert after[1:] == before  # Until the next time the old one is trusted too.
+    assert await refused(cluster.client)
+    await pass_time_until(cluster, 58, port)
+    third = trusted(await cluster.client.get(MUTATING, "gatekeeper"))
+    assert third[1] == after[0]
+    assert len(third) == 2
+    assert await refused(cluster.client)
+
+
+async def test_replicas_renew_one_certificate_and_all_show_it(cluster: Cluster) -> None:
+    one, other = free_port(), free_port()
+    operator = gatekeeper()
+    await deploy(cluster, operator)
+    for port in (one, other):
+        await run_replica(cluster, operator, port)
+    assert await shown_at(one) == (first := await shown_at(other))
+    await pass_time_until(cluster, 58, one)
+    assert await shown_at(one) == (second := await shown_at(other))
+    assert second != first
+    assert await refused(cluster.client)
+
+
+async def test_a_renewal_that_fails_is_tried_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = free_port()
+    await cluster.run(gatekeeper(), webhook_port=port)
+    first = await shown_at(port)
+    failures = iter([True, True])
+
+    async def shaky(*arguments: Any) -> None:
+        if next(failures, False):
+            raise ConnectionLost("refused", was_sent=False)
+        await install_gates(*arguments)
+
+    monkeypatch.setattr(running, "install_gates", shaky)
+    await pass_time_until(cluster, 50, port)
+    assert await shown_at(port) != first
+    assert "not renewed yet: refused" in caplog.text
+    assert await refused(cluster.client)
+
+
+def server_v1() -> Object:
+    metadata = {"name": "web"}
+    return {
+        "apiVersion": "example.com/v1",
+        "kind": "Server",
+        "metadata": metadata,
+        "spec": {"hostPort": "example.com:81"},
+    }
+
+
+async def test_a_kind_that_nobody_converts_any_more_is_served_only_as_it_is_stored(cluster: Cluster) -> None:
+    async with converter().running(cluster.client):
+        await cluster.client.create(server_v1())
+    definition = await cluster.client.get(DEFINITION, SERVERS)
+    assert definition["spec"]["conversion"] == {"strategy": "None"}
+    assert (await cluster.client.get("example.com/v2/Server", "web"))["spec"] == {"host": "example.com", "port": 81}
+    with pytest.raises(errors.NoSuchPath):
+        await cluster.client.get("example.com/v1/Server", "web")
+    async with converter().running(cluster.client):
+        seen = await cluster.client.get("example.com/v1/Server", "web")
+        assert seen["spec"] == {"hostPort": "example.com:81"}
+
+
+@pytest.mark.parametrize("make", [gatekeeper, converter])
+async def test_what_a_deployed_operator_did_it_does_again_after_a_run_by_hand(
+    cluster: Cluster, make: Callable[[], Operator]
+) -> None:
+    await deploy(cluster, make())
+    await run_replica(cluster, make(), free_port())
+    before = await asked(cluster.client)
+    async with make().running(cluster.client):
+        assert all("url" in one for one in await asked(cluster.client))
+    assert await asked(cluster.client) == before
+    assert all("service" in one for one in before)
+
+
+async def asked(client: Client) -> list[Object]:
+    """Whom the server asks, about everything."""
+    found = [*await client.list(VALIDATING), *await client.list(MUTATING)]
+    reached = [webhook["clientConfig"] for one in found for webhook in one["webhooks"]]
+    for definition in await client.list(DEFINITION):
+        if webhook := definition["spec"]["conversion"].get("webhook"):
+            reached.append(webhook["clientConfig"])
+    return reached
+
+
+async def test_what_a_killed_run_has_left_behind_is_told_and_replaced(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    for operator in (converter(), gatekeeper()):
+        async with operator.running(cluster.client):
+            left = [*await cluster.client.list(DEFINITION), *await cluster.client.list(VALIDATING)]
+        for obj in left:  # As if it had not had the time to clean up.
+            for part in ("resourceVersion", "managedFields", "uid", "creationTimestamp"):
+                obj["metadata"].pop(part, None)
+            await cluster.client.apply(obj, field_manager="killed", force=True)
+    assert "was left" not in caplog.text
+    await cluster.run(converter())
+    await cluster.run(gatekeeper())
+    assert "servers.example.com was left to a converter at https://127.0.0.1:" in caplog.text
+    assert "ValidatingWebhookConfiguration gatekeeper was left behind" in caplog.text
+    await cluster.client.create(server_v1())
+    assert await refused(cluster.client)
+
+
+@pytest.mark.parametrize("text", ["gatekeeper", "/gatekeeper", "default/", "a/b/c", "a/b:", "a/b:x"])
+def test_what_is_no_service_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="write namespace/name"):
+        ServiceName.parse(text)
