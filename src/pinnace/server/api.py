@@ -38,10 +38,11 @@ _GZIP_FROM = 128 * 1024
 _THREAD_FROM = 512 * 1024
 _JSON = b"application/json"
 _PLAIN_TEXT = b"text/plain; charset=utf-8"
-_NO_CACHE = b"Cache-Control: no-cache, private\r\n"
+_NO_CACHE_AND_TYPE = b"\r\nCache-Control: no-cache, private\r\nContent-Type: "
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
 _TOKEN_PROTOCOL = b"base64url.bearer.authorization.k8s.io."
+_ANSWERS = (Response, Stream, Takeover)
 _BROWSERS = (b"curl", b"Wget", b"Mozilla/5.0")
 
 
@@ -82,7 +83,8 @@ class Api:
         self._identify = identify
         self._authorizer = authorizer
         self._metrics = metrics
-        self._audit_prefix = secrets.token_hex(10)
+        words = secrets.token_hex(10)
+        self._audit_prefix = f"Audit-Id: {words[:8]}-{words[8:12]}-{words[12:16]}-{words[16:]}-".encode()
         self._audit_numbers = itertools.count(1)
 
     def __call__(self, request: Request) -> Answer | Awaitable[Answer]:
@@ -202,7 +204,7 @@ class Api:
             if segments[0] == "api":
                 raise errors.NoSuchPath()
             return Response(404, self._head(_PLAIN_TEXT), b"404 page not found\n")
-        return page if isinstance(page, Response | Stream | Takeover) else self._page_later(request, page)
+        return page if isinstance(page, _ANSWERS) else self._page_later(request, page)
 
     async def _page_later(self, request: Request, page: Awaitable[Answer]) -> Answer:
         try:
@@ -260,7 +262,7 @@ class Api:
             outcome = self._verbs.answer(call)
             if isinstance(outcome, Outcome):
                 answer = self._shown(call, outcome)
-                if isinstance(answer, Response | Stream):
+                if isinstance(answer, _ANSWERS):
                     self._metrics.observe(call, answer.status, time.perf_counter() - started)
                     return answer
                 return self._later(call, answer, started)
@@ -274,7 +276,7 @@ class Api:
         try:
             found = await outcome
             answer = self._shown(call, found) if isinstance(found, Outcome) else found
-            done = answer if isinstance(answer, Response | Stream) else await answer
+            done = answer if isinstance(answer, _ANSWERS) else await answer
         except errors.ApiError as refused:
             done = self._refused(call.request, refused, call.warnings)
         except stores.StoreError as problem:
@@ -312,10 +314,7 @@ class Api:
         return Response(refused.code, head, _indented(body) if _is_pretty(request) else body)
 
     def _head(self, content_type: bytes, warnings: list[str] | None = None) -> bytes:
-        number = next(self._audit_numbers)
-        prefix = self._audit_prefix
-        audit = f"{prefix[:8]}-{prefix[8:12]}-{prefix[12:16]}-{prefix[16:20]}-{number:012x}"
-        head = b"Audit-Id: %b\r\n%bContent-Type: %b\r\n" % (audit.encode(), _NO_CACHE, content_type)
+        head = b"%b%012x%b%b\r\n" % (self._audit_prefix, next(self._audit_numbers), _NO_CACHE_AND_TYPE, content_type)
         if warnings:
             head += b"".join(_warning(text) for text in dict.fromkeys(warnings))
         return head

@@ -6,9 +6,8 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import orjson
 
@@ -42,8 +41,7 @@ class Malformed(ValueError):
     """The bytes are not JSON, or not YAML. The message is the real server's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(NamedTuple):
     """An object as the client wrote it, and what it wrote twice."""
 
     obj: Object
@@ -124,7 +122,7 @@ def decode(body: Body, decoder: Decoder, *, kind: Kind, validation: FieldValidat
         return []
     # What is below an unknown field is not looked at, hence not found repeated.
     seen = tuple(path for path in body.repeated_fields if not _is_within(path, unknown))
-    return told(replace(body, repeated_fields=seen), unknown, kind=kind, validation=validation)
+    return told(body._replace(repeated_fields=seen), unknown, kind=kind, validation=validation)
 
 
 def told(body: Body, unknown: list[str], *, kind: Kind, validation: FieldValidation) -> list[str]:
@@ -294,7 +292,7 @@ def _identified(body: Body, text: bytes, kind: Kind, *, is_known: Callable[[Kind
     if found != kind:
         _refuse_other(found, kind, is_known=is_known, is_custom=is_custom)
     obj["kind"], obj["apiVersion"] = found.name, found.api_version
-    return body if body.obj else replace(body, obj=obj)
+    return body if body.obj else body._replace(obj=obj)
 
 
 def _refuse_other(found: Kind, kind: Kind, *, is_known: Callable[[Kind], bool], is_custom: bool) -> None:

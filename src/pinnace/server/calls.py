@@ -11,12 +11,14 @@ from pinnace.auth.authorizers import Action
 from pinnace.auth.users import User
 from pinnace.model import causes, errors
 from pinnace.model.errors import qualified
+from pinnace.model.names import path_segment
 from pinnace.model.resources import Registry, Resource
 from pinnace.server.messages import Request
 
 _VERB_OF_METHOD = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 _NAMESPACE_SUBRESOURCES = frozenset(("status", "finalize"))
 _FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
+_NO_NAMES = frozenset((".", ".."))
 _NUMBER = re.compile("[+-]?[0-9]{1,40}", re.ASCII)
 
 
@@ -61,6 +63,8 @@ class Call:
 
     @property
     def is_dry_run(self) -> bool:
+        if not self.request.has_query:
+            return False
         asked = self.request.query.get("dryRun")
         if not asked:
             return False
@@ -116,6 +120,10 @@ def understand(request: Request, segments: list[str], registry: Registry, user: 
     if bool(namespace) and not resource.namespaced:
         return None
     name = rest[1] if len(rest) > 1 else ""
+    if "%" in name or name in _NO_NAMES:
+        raise errors.BadRequest(
+            f"Name parameter invalid: {orjson.dumps(name).decode()}: {';'.join(path_segment(name))}"
+        )
     subresource = rest[2] if len(rest) > 2 else ""
     call = Call("", resource, namespace, name, subresource, "/".join(rest[3:]), request, user)
     call.verb = _verb(call, watching)

@@ -6,7 +6,6 @@ An own protocol over llhttp, since a framework costs more than the rest of a req
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import time
 from collections import deque
@@ -50,6 +49,7 @@ _WIRE_BYTES_PER_BODY_BYTE = 8
 _SINGLE = frozenset((b"host", b"content-length", b"transfer-encoding"))
 
 _STATUS_LINES = {code: status_line(code) for code in range(100, 600)}
+_ANSWERS = (Response, Stream, Takeover)
 
 log = logging.getLogger(__name__)
 
@@ -85,10 +85,9 @@ class Surroundings:
     stopping: bool = False
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run a coroutine whose exceptions are its own concern; the server waits for it when it stops."""
+        """Run a coroutine that takes itself off `tasks` at its end; the server waits for it when it stops."""
         task: asyncio.Task[None] = self.loop.create_task(work)
         self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
         return task
 
 
@@ -402,24 +401,28 @@ class Connection(asyncio.Protocol):
     async def _answer_later(
         self, request: Request, pending: Answer | Awaitable[Answer], keep: bool, chunks: bool
     ) -> None:
+        task = self._task
         try:
-            answer = await pending if inspect.isawaitable(pending) else pending
-            if not isinstance(answer, Response | Stream | Takeover):
-                raise TypeError(f"a handler answered {answer!r}, which is neither Response, Stream nor Takeover")
-        except Exception as error:
-            answer = _failed(request, error)
-        if self._closing:
-            return
-        if isinstance(answer, Takeover):
-            await self._give_away(answer)
-            return
-        if isinstance(answer, Stream):
-            await self._stream(answer, request, keep, chunks)
-        else:
-            self._respond(answer, method=request.method, keep=keep, chunks=chunks)
-        self._busy = False
-        self._task = None
-        self._advance()
+            try:
+                answer = pending if isinstance(pending, _ANSWERS) else await pending
+                if not isinstance(answer, _ANSWERS):
+                    raise TypeError(f"a handler answered {answer!r}, which is neither Response, Stream nor Takeover")
+            except Exception as error:
+                answer = _failed(request, error)
+            if self._closing:
+                return
+            if isinstance(answer, Takeover):
+                await self._give_away(answer)
+                return
+            if isinstance(answer, Stream):
+                await self._stream(answer, request, keep, chunks)
+            else:
+                self._respond(answer, method=request.method, keep=keep, chunks=chunks)
+            self._busy = False
+            self._task = None
+            self._advance()
+        finally:
+            self._around.tasks.discard(cast("asyncio.Task[None]", task))
 
     def _respond(self, answer: Response, *, method: str, keep: bool, chunks: bool) -> None:
         body, status = answer.body, answer.status

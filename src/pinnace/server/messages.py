@@ -68,6 +68,11 @@ class Request:
             self._query = _parse_query(self.raw_query) if self.raw_query else {}
         return self._query
 
+    @property
+    def has_query(self) -> bool:
+        """Whether there can be any parameter: most requests have none, and need not ask for each."""
+        return bool(self.raw_query or self._query)
+
     def parameter(self, name: str) -> str | None:
         """The first value of a query parameter, or None."""
         if not self.raw_query and not self._query:

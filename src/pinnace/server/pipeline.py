@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import orjson
 
@@ -33,8 +31,7 @@ NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_GENERATED = 63 - 5
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(NamedTuple):
     """What a write came to. `entry` is the object as it now is (or last was, when `is_deleted`)."""
 
     entry: Entry
@@ -81,23 +78,27 @@ class Pipeline:
         self._admission = admission
         self._reservations = reservations
         self._ownerships = ownerships
-        self._writing: dict[str, asyncio.Future[None]] = {}
+        self._writing: dict[str, asyncio.Future[None] | None] = {}
+        """The keys that are being written, each with what those wait for who come next."""
 
     async def write(self, call: Call, edit: Edit, *, options: Object | None = None) -> Written:
         """Create, replace, patch or apply. The edit may be asked again if someone else was faster."""
         key = self._store_key(call)
-        turn = await self._take_turn(key)
+        if key in self._writing:
+            await self._turn(key)
+        self._writing[key] = None
         is_creation = call.verb == "create" and not call.subresource
         try:
             while True:
                 entry = None if is_creation else self._current(call)
                 old = await self._shown(call, entry) if entry else None
-                new = self._edited(call, edit, entry, old)
+                now = to_rfc3339(self._clock.now())
+                new = self._edited(call, edit, entry, old, now)
                 if old is None and call.resource.custom is not None and call.resource.custom.is_leaving:
                     raise call.forbidden("create not allowed while custom resource definition is terminating")
                 review = _review(call, new, old, options)
                 await self._admission.mutate(review)
-                self._prepare(call, new, old)
+                self._prepare(call, new, old, now)
                 reservation = self._reservations.reserve(call.resource, new, old)
                 try:
                     self._check(call, new, old)
@@ -123,12 +124,14 @@ class Pipeline:
                     return done
                 # Lost a race: edit the newer object, or let the edit refuse it.
         finally:
-            self._end_turn(key, turn)
+            self._end_turn(key)
 
     async def delete(self, call: Call, options: DeleteOptions, *, raw_options: Object | None = None) -> Written:
         """Delete one object, or set it on its way out."""
         key = self._store_key(call)
-        turn = await self._take_turn(key)
+        if key in self._writing:
+            await self._turn(key)
+        self._writing[key] = None
         try:
             while True:
                 entry = self._current(call)
@@ -151,7 +154,7 @@ class Pipeline:
                 if done is not None:
                     return done
         finally:
-            self._end_turn(key, turn)
+            self._end_turn(key)
 
     # The steps, in the order in which they are taken.
 
@@ -173,7 +176,7 @@ class Pipeline:
             return True
         return stamp(await self._encoded(call, new), entry.revision) == entry.body
 
-    def _edited(self, call: Call, edit: Edit, entry: Entry | None, old: Object | None) -> Object:
+    def _edited(self, call: Call, edit: Edit, entry: Entry | None, old: Object | None, now: str) -> Object:
         """The edit's result as it would be stored, with defaults and with its fields' owners."""
         resource = call.resource
         live = old
@@ -185,7 +188,7 @@ class Pipeline:
         if resource.kind == resource.stored or resource.custom is not None:
             resource.strategy.default(new)
             if not isinstance(edit, Application):
-                self._own(call, new, old)
+                self._own(call, new, old, now)
             return new
         if resource.is_converted:
             new = resource.to_stored(new)
@@ -194,17 +197,16 @@ class Pipeline:
         if not isinstance(edit, Application):
             # Fields are owned as they are called in the version of the request, and defaults are the writer's.
             shown = in_version(orjson.loads(orjson.dumps(new)), resource)
-            self._own(call, shown, in_version(entry.decode(), resource) if entry is not None else None)
+            self._own(call, shown, in_version(entry.decode(), resource) if entry is not None else None, now)
             new["metadata"].pop("managedFields", None)
             if "managedFields" in shown["metadata"]:
                 new["metadata"]["managedFields"] = shown["metadata"]["managedFields"]
         return new
 
-    def _own(self, call: Call, new: Object, live: Object | None) -> None:
-        now = to_rfc3339(self._clock.now())
+    def _own(self, call: Call, new: Object, live: Object | None, now: str) -> None:
         managers.after_update(live, new, self._ownerships.of(call), manager=manager_name(call), now=now)
 
-    def _prepare(self, call: Call, new: Object, old: Object | None) -> None:
+    def _prepare(self, call: Call, new: Object, old: Object | None, now: str) -> None:
         """Set what the server alone decides, and put aside what a client may not set here."""
         resource, strategy = call.resource, call.resource.strategy
         metadata = new["metadata"]
@@ -214,7 +216,7 @@ class Pipeline:
             metadata.pop("deletionGracePeriodSeconds", None)
             metadata.pop("selfLink", None)
             metadata["uid"] = new_uid()
-            metadata["creationTimestamp"] = to_rfc3339(self._clock.now())
+            metadata["creationTimestamp"] = now
             if resource.has_status and not strategy.keeps_status_on_create:
                 new.pop("status", None)
                 if (status := resource.empty_status()) is not None:
@@ -241,15 +243,19 @@ class Pipeline:
         """Collect every fault."""
         resource, strategy = call.resource, call.resource.strategy
         faults: list[Cause] = []
-        asked = partial(
-            metadata_faults, new, namespaced=resource.namespaced, qualified_finalizers=strategy.qualified_finalizers
+        if old is not None:
+            faults.extend(metadata_update_faults(new, old))
+        faults.extend(
+            metadata_faults(
+                new,
+                namespaced=resource.namespaced,
+                qualified_finalizers=strategy.qualified_finalizers,
+                name_rule=strategy.name_rule if old is None else names.path_segment,
+            )
         )
         if old is None:
-            faults.extend(asked(name_rule=strategy.name_rule))
             faults.extend(strategy.validate(new, None))
         else:
-            faults.extend(metadata_update_faults(new, old))
-            faults.extend(asked(name_rule=names.path_segment))
             faults.extend(_update_faults(strategy, call.subresource)(new, old))
         if faults:
             faults = list(dict.fromkeys(faults))
@@ -298,16 +304,18 @@ class Pipeline:
     def _store_key(self, call: Call) -> str:
         return call.resource.prefix + call.key
 
-    async def _take_turn(self, key: str) -> asyncio.Future[None]:
+    async def _turn(self, key: str) -> None:
         """One writer of a key at a time, so that a race is lost in a queue and not in wasted work."""
-        while (before := self._writing.get(key)) is not None:
+        while key in self._writing:
+            before = self._writing[key]
+            if before is None:
+                before = self._writing[key] = asyncio.get_running_loop().create_future()
             await asyncio.shield(before)
-        turn = self._writing[key] = asyncio.get_running_loop().create_future()
-        return turn
 
-    def _end_turn(self, key: str, turn: asyncio.Future[None]) -> None:
-        del self._writing[key]
-        turn.set_result(None)
+    def _end_turn(self, key: str) -> None:
+        waited_for = self._writing.pop(key)
+        if waited_for is not None:
+            waited_for.set_result(None)
 
 
 def encoded(obj: Object, resource: Resource) -> bytes:

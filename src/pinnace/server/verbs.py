@@ -5,23 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
-from pinnace.kinds import empty_fields
+from pinnace.kinds import empty_fields, go_fields, workload_columns
+from pinnace.kinds.rows import scale_resource
 from pinnace.model import causes, errors, quantity
 from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.metadata import manager_faults
 from pinnace.model.objects import Kind, Object
-from pinnace.model.resources import Registry, Resource
+from pinnace.model.resources import Column, Registry, Resource
 from pinnace.schema import gotext
 from pinnace.schema.decode import DecodeError, Decoder, Decoders
 from pinnace.schema.shape import Schema
 from pinnace.server import actions, bodies, custom_scales, edits
 from pinnace.server.bodies import Body, FieldValidation
 from pinnace.server.calls import Call
+from pinnace.server.continuation import cut
 from pinnace.server.deletion import DeleteOptions
 from pinnace.server.facets import FACETS
 from pinnace.server.fanout import Fanout
@@ -32,7 +33,7 @@ from pinnace.server.ownership import Ownerships
 from pinnace.server.patch_bodies import patch_type, read_patch
 from pinnace.server.pipeline import Pipeline, Written, generated_name, manager_name
 from pinnace.server.presentation import prepare, shown_object
-from pinnace.server.reads import Reader
+from pinnace.server.reads import Reader, list_options
 from pinnace.server.renditions import Form, MetadataOnly, Plain, Rows
 from pinnace.server.reviews import Reviews
 from pinnace.server.selection import selection_of
@@ -42,13 +43,13 @@ _SCALE = Kind("autoscaling", "v1", "Scale")
 _GENERATE_ATTEMPTS = 8
 _DELETED_AT_ONCE = 64
 _JSON = b"application/json"
+_WHOLE = (bytes, list)
 _DELETE_OPTIONS = Kind("", "v1", "DeleteOptions")
 _SCHEME = "pkg/api/legacyscheme/scheme.go:30"
 _META_SCHEME = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What to answer: a whole body, or a stream that goes on."""
 
     status: int = 200
@@ -82,7 +83,10 @@ class Verbs:
         self._reviews = reviews
         self._schema_of = schema_of
         self._clock = clock
-        self._decoders = Decoders(quantity=quantity.canonical, empty_fields=empty_fields.of_type)
+        self._decoders = Decoders(
+            quantity=quantity.canonical, empty_fields=empty_fields.of_type, go_fields=go_fields.of_type
+        )
+        self._scales: dict[tuple[Column, ...], Resource] = {}
         self._compiled: dict[int, tuple[Resource, Decoder]] = {}
         self._forms: dict[tuple[int, Accepted, str, bool], tuple[Resource, Form]] = {}
         self._writers: dict[str, Callable[[Call], Awaitable[Outcome]]] = {
@@ -100,7 +104,7 @@ class Verbs:
         if verb == "get":
             accepted = self._accepted(call)
             found = self._reader.get(call, self._form(call, accepted))
-            if isinstance(found, bytes | list):
+            if isinstance(found, _WHOLE):
                 return Outcome(body=found, wants_yaml=accepted.is_yaml)
             return self._listed(found, accepted)
         if verb == "list":
@@ -114,7 +118,7 @@ class Verbs:
     def _list(self, call: Call) -> Outcome | Awaitable[Outcome]:
         accepted = self._accepted(call)
         found = self._reader.list(call, self._form(call, accepted))
-        if isinstance(found, bytes | list):
+        if isinstance(found, _WHOLE):
             return Outcome(body=found, wants_yaml=accepted.is_yaml)
         return self._listed(found, accepted)
 
@@ -142,7 +146,7 @@ class Verbs:
         if accepted.view == "Table":
             form = Rows(resource, version=accepted.version, include=include, clock=self._clock)
         elif accepted.view:
-            form = MetadataOnly(accepted.version)
+            form = MetadataOnly(resource, accepted.version)
         else:
             form = Plain(resource)
         self._forms[place] = (resource, form)
@@ -248,16 +252,17 @@ class Verbs:
 
     async def _delete_collection(self, call: Call) -> Outcome:
         raw, options = self._delete_options(call)
-        chosen = selection_of(call)
+        chosen, page = selection_of(call), list_options(call)
         shelf = self._fanout.shelf(call.resource.prefix)
-        keys = [
+        after = page.continuation.after if page.continuation else ""
+        found = [
             key
-            for key in shelf.keys_of(chosen.namespace)
+            for key in shelf.keys_of(chosen.namespace, after=after)
             if chosen.matches is None or chosen.matches(key, shelf.entries[key])
         ]
+        keys, metadata = cut(found, page.limit, self._fanout.revision, is_all=chosen.matches is None)
         accepted = self._accepted(call)
         form = self._form(call, accepted)
-        metadata = {"resourceVersion": str(self._fanout.revision)}
         entries = [shelf.entries[key] for key in keys]
         if form.waits and (waiting := form.prepare(entries)) is not None:
             await waiting
@@ -322,7 +327,20 @@ class Verbs:
         waiting = prepare((entry,), call.resource)
         if waiting is not None:
             await waiting
-        return Outcome(body=orjson.dumps(actions.scale_of(shown_object(entry, call.resource), call.resource)))
+        scale = actions.scale_of(shown_object(entry, call.resource), call.resource)
+        accepted = self._accepted(call)
+        seen = Call("get", self._scale_resource(call), call.namespace, call.name, "", "", call.request, call.user)
+        form = self._form(seen, accepted)
+        return Outcome(body=form.one(Entry(orjson.dumps(scale), entry.revision)), wants_yaml=accepted.is_yaml)
+
+    def _scale_resource(self, call: Call) -> Resource:
+        columns = workload_columns.SCALE if call.resource.custom is None else workload_columns.CUSTOM_SCALE
+        known = self._scales.get(columns)
+        if known is None:
+            schema = self._schema_of(_SCALE)
+            assert schema is not None, "every minor has a Scale"
+            known = self._scales[columns] = scale_resource(schema, columns)
+        return known
 
     async def _rescale(self, call: Call) -> Outcome:
         if call.verb == "update":
@@ -560,6 +578,8 @@ def _match_name(call: Call, metadata: Object) -> None:
 
 
 def _strictness(call: Call) -> FieldValidation:
+    if not call.request.has_query:
+        return "Warn"
     asked = call.text("fieldValidation")
     if asked == "Strict":
         return "Strict"
@@ -573,6 +593,8 @@ def _strictness(call: Call) -> FieldValidation:
 
 
 def _check_manager(call: Call, options: str, *, is_apply: bool = False) -> None:
+    if not is_apply and not call.request.has_query:
+        return
     manager = call.text("fieldManager")
     faults = list(manager_faults(manager, "fieldManager")) if manager else []
     if is_apply and not manager:
