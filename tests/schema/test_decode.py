@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pinnace.kinds import go_fields
 from pinnace.kinds.definitions import Definitions
 from pinnace.model.quantity import canonical
 from pinnace.schema.base64 import canonical_base64
@@ -14,7 +15,7 @@ from pinnace.schema.shape import Schema
 from pinnace.schema.times import canonical_micro_time, canonical_time
 
 DEFINITIONS = Definitions.load("1.36")
-DECODERS = Decoders(quantity=canonical)
+DECODERS = Decoders(quantity=canonical, go_fields=go_fields.of_type)
 
 
 def _decoder(name: str) -> Decoder:
@@ -123,6 +124,45 @@ def test_a_wrong_type_is_told_as_go_tells_it(obj: Any, message: str) -> None:
 def test_a_wrong_type_deep_inside_is_told_with_its_path(obj: Any, message: str) -> None:
     with pytest.raises(DecodeError) as caught:
         pod(obj)
+    assert str(caught.value) == f"json: cannot unmarshal {message}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"imagePullPolicy": 1},
+            "number into Go struct field Container.spec.containers.imagePullPolicy of type v1.PullPolicy",
+        ),
+        (
+            {"resources": {"limits": []}},
+            "array into Go struct field ResourceRequirements.spec.containers.resources.limits of type v1.ResourceList",
+        ),
+        (
+            {"securityContext": {"capabilities": {"add": "x"}}},
+            "string into Go struct field Capabilities.spec.containers.securityContext.capabilities.add"
+            " of type []v1.Capability",
+        ),
+        (
+            {"securityContext": {"capabilities": {"add": [1]}}},
+            "number into Go struct field Capabilities.spec.containers.securityContext.capabilities.add"
+            " of type v1.Capability",
+        ),
+        (
+            {"livenessProbe": {"httpGet": "x"}},
+            "string into Go struct field Probe.spec.containers.livenessProbe.ProbeHandler.httpGet"
+            " of type v1.HTTPGetAction",
+        ),
+        (
+            {"env": [{"name": "a", "valueFrom": {"secretKeyRef": {"name": 1}}}]},
+            "number into Go struct field SecretKeySelector.spec.containers.env.valueFrom.secretKeyRef"
+            ".LocalObjectReference.name of type string",
+        ),
+    ],
+)
+def test_a_wrong_type_is_called_by_the_name_that_go_has_for_it(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        pod(_container(**fields))
     assert str(caught.value) == f"json: cannot unmarshal {message}"
 
 

@@ -9,6 +9,7 @@ from tests.server.in_process import (
     APPLY,
     CONFIG_MAPS,
     DEPLOYMENTS,
+    MERGE,
     PODS,
     SERVICES,
     TABLE,
@@ -21,6 +22,8 @@ from tests.server.in_process import (
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 EVENTS = "/api/v1/namespaces/default/events"
+METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 
 
 def owned(obj: dict[str, Any], manager: str = "unknown") -> Any:
@@ -148,3 +151,116 @@ async def test_labels_are_part_of_what_an_endpoint_slice_says(api: InProcess) ->
     await api.made(slices, {"metadata": {"name": "web"}, "addressType": "IPv4", "endpoints": []})
     changed = await api.patch(f"{slices}/web", {"metadata": {"labels": {"a": "b"}}})
     assert changed.json["metadata"]["generation"] == 2
+
+
+@pytest.mark.parametrize("target", [f"{CONFIG_MAPS}?watch=1&resourceVersion=x", f"{CONFIG_MAPS}/a?resourceVersion=x"])
+async def test_a_revision_that_is_no_number_is_taken_for_a_fault_of_the_server(api: InProcess, target: str) -> None:
+    fault = 'resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax'
+    expected = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": fault}
+    assert (await api.get(target)).json == {**expected, "code": 500}
+    of_a_list = (await api.get(f"{CONFIG_MAPS}?resourceVersion=x")).json
+    assert of_a_list == {
+        **expected,
+        "message": f"invalid resource version: {fault}",
+        "reason": "BadRequest",
+        "code": 400,
+    }
+
+
+async def test_only_a_page_of_a_collection_is_deleted_where_one_is_asked_for(api: InProcess) -> None:
+    for name in "abcde":
+        await api.made(CONFIG_MAPS, {"metadata": {"name": name, "labels": {"app": "web"}}})
+    first = await api.delete(f"{CONFIG_MAPS}?limit=2")
+    assert first.names == ["a", "b"]
+    assert first.json["metadata"]["remainingItemCount"] == 3
+    second = await api.delete(f"{CONFIG_MAPS}?limit=2&continue={first.json['metadata']['continue']}")
+    assert second.names == ["c", "d"]
+    assert (await api.get(CONFIG_MAPS)).names == ["e"]
+    last = await api.delete(f"{CONFIG_MAPS}?limit=2&labelSelector=app%3Dweb")
+    assert (last.names, last.json["metadata"].keys()) == (["e"], {"resourceVersion"})
+
+
+async def test_a_scale_is_shown_as_a_table_row_and_as_metadata_too(api: InProcess) -> None:
+    await api.made(DEPLOYMENTS, deployment(replicas=2))
+    table = (await api.get(f"{DEPLOYMENTS}/web/scale", accept=TABLE)).json
+    assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Desired", "Available", "Age"]
+    documented = table["columnDefinitions"][1]
+    assert documented["description"] == "replicas is the desired number of instances for the scaled object."
+    row = table["rows"][0]
+    assert row["cells"][:3] == ["web", 2, 0]
+    assert row["object"]["metadata"].keys() == {"name", "namespace", "uid", "resourceVersion", "creationTimestamp"}
+    changed = await api.call("PATCH", f"{DEPLOYMENTS}/web/scale", {"spec": {"replicas": 3}}, MERGE, accept=TABLE)
+    assert changed.json["rows"][0]["cells"][1] == 3
+    metadata = (await api.get(f"{DEPLOYMENTS}/web/scale", accept=METADATA)).json
+    assert metadata.keys() == {"kind", "apiVersion", "metadata"}
+    refused = await api.get(f"{DEPLOYMENTS}/web/scale", accept=METADATA_LIST)
+    wanted = "you requested PartialObjectMetadataList, but the requested object is not a list (*autoscaling.Scale)"
+    assert (refused.status, refused.message) == (406, wanted)
+    written = (await api.get(f"{DEPLOYMENTS}/web/scale", accept="application/yaml")).body
+    assert written.startswith(b"apiVersion: autoscaling/v1\nkind: Scale\n")
+
+
+@pytest.mark.parametrize(
+    ("segment", "fault"),
+    [("a%25b", "\"a%b\": may not contain '%'"), ("%2e%2e", "\"..\": may not be '..'"), (".", "\".\": may not be '.'")],
+)
+async def test_a_name_that_no_path_can_have_is_no_name(api: InProcess, segment: str, fault: str) -> None:
+    for method in ("GET", "DELETE"):
+        refused = await api.call(method, f"{CONFIG_MAPS}/{segment}")
+        assert (refused.status, refused.message) == (400, f"Name parameter invalid: {fault}")
+
+
+@pytest.mark.parametrize("direction", ["scaleUp", "scaleDown"])
+async def test_an_autoscaler_with_an_empty_list_of_policies_is_refused(api: InProcess, direction: str) -> None:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    spec: dict[str, Any] = {"maxReplicas": 3, "scaleTargetRef": target, "behavior": {direction: {"policies": []}}}
+    refused = await api.post(
+        "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers", {"metadata": {"name": "web"}, "spec": spec}
+    )
+    field = f"spec.behavior.{direction}.policies"
+    assert refused.message.endswith(f"is invalid: {field}: Required value: must specify at least one Policy")
+
+
+async def test_the_generation_of_a_daemon_sets_template_is_no_annotation_of_its_own(api: InProcess) -> None:
+    sets = "/apis/apps/v1/namespaces/default/daemonsets"
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "main", "image": "web:1"}]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    await api.made(sets, {"metadata": {"name": "bare"}, "spec": spec})
+    await api.made(sets, {"metadata": {"name": "noted", "annotations": {"c": "d"}}, "spec": spec})
+    whole = (await api.get(f"{sets}/bare")).json["metadata"]
+    assert whole["annotations"] == {"deprecated.daemonset.template.generation": "1"}
+    assert "annotations" not in (await api.get(f"{sets}/bare", accept=METADATA)).json["metadata"]
+    listed = (await api.get(sets, accept=METADATA_LIST)).json["items"]
+    assert [item["metadata"].get("annotations") for item in listed] == [None, {"c": "d"}]
+    rows = (await api.get(sets, accept=TABLE)).json["rows"]
+    assert [row["object"]["metadata"].get("annotations") for row in rows] == [None, {"c": "d"}]
+
+
+async def test_what_an_old_version_says_in_annotations_is_not_in_the_rows_of_a_table(api: InProcess) -> None:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    metric = {"type": "Resource", "resource": {"name": "memory", "target": {"type": "Value", "averageValue": "1"}}}
+    spec = {"maxReplicas": 3, "scaleTargetRef": target, "metrics": [metric]}
+    scalers = "/apis/autoscaling/v{}/namespaces/default/horizontalpodautoscalers"
+    await api.made(scalers.format(2), {"metadata": {"name": "web"}, "spec": spec})
+    assert "annotations" in (await api.get(scalers.format(1) + "/web")).json["metadata"]
+    row = (await api.get(scalers.format(1), accept=TABLE)).json["rows"][0]
+    assert "annotations" not in row["object"]["metadata"]
+
+
+async def test_flow_schemas_are_shown_in_the_order_in_which_they_are_tried(api: InProcess) -> None:
+    schemas = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
+    rows = (await api.get(schemas, accept=TABLE)).json["rows"]
+    shown = [(row["cells"][2], row["cells"][0]) for row in rows]
+    assert shown == sorted(shown)
+    assert shown[0][1] == "exempt"
+    assert (await api.get(schemas)).names == sorted(name for _, name in shown)
+
+
+async def test_an_address_has_an_age_that_no_column_tells_of(api: InProcess) -> None:
+    parent = {"resource": "services", "namespace": "default", "name": "web"}
+    addresses = "/apis/networking.k8s.io/v1/ipaddresses"
+    await api.made(addresses, {"metadata": {"name": "10.9.9.9"}, "spec": {"parentRef": parent}})
+    table = (await api.get(f"{addresses}/10.9.9.9", accept=TABLE)).json
+    assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "ParentRef"]
+    assert table["rows"][0]["cells"][:2] == ["10.9.9.9", "services/default/web"]
+    assert len(table["rows"][0]["cells"]) == 3

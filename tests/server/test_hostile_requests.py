@@ -144,7 +144,7 @@ OPTIONS: dict[str, tuple[str, str, int]] = {
     "a policy that nobody knows": ("DELETE", f"{CONFIG_MAPS}/a?propagationPolicy=x", 422),
     "a selector that is none": ("DELETE", f"{CONFIG_MAPS}?labelSelector=%21%21", 400),
     "a field that nobody knows": ("DELETE", f"{CONFIG_MAPS}?fieldSelector=a%3Db", 400),
-    "a revision that is no number": ("GET", f"{CONFIG_MAPS}/a?resourceVersion=x", 400),
+    "a revision that is no number": ("GET", f"{CONFIG_MAPS}?resourceVersion=x", 400),
     "a revision beyond counting": ("GET", f"{CONFIG_MAPS}?resourceVersion={'9' * 5000}", 400),
     "a limit in other digits": ("GET", f"{CONFIG_MAPS}?limit=%D9%A3", 400),
 }

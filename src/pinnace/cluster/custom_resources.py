@@ -8,7 +8,7 @@ from pinnace.extensions.conversion import WebhookCalls, converter_of
 from pinnace.extensions.custom_kinds import CustomKinds
 from pinnace.extensions.definitions import BuiltIn
 from pinnace.extensions.lifecycle import DefinitionLifecycle
-from pinnace.kinds import empty_fields
+from pinnace.kinds import empty_fields, go_fields
 from pinnace.kinds.definitions import Definitions
 from pinnace.model import quantity
 from pinnace.model.clock import Clock
@@ -25,7 +25,7 @@ class CustomResources:
     """Makes the registry follow the definitions from the start; `run` keeps their statuses."""
 
     def __init__(self, registry: Registry, fanout: Fanout, definitions: Definitions, *, clock: Clock) -> None:
-        decoders = Decoders(quantity=quantity.canonical, empty_fields=empty_fields.of_type)
+        decoders = Decoders(quantity=quantity.canonical, empty_fields=empty_fields.of_type, go_fields=go_fields.of_type)
         built_in = BuiltIn(definitions.schema, decoders.of(definitions.schema(_METADATA)))
         self._calls = WebhookCalls(ServedAddresses(fanout))
         self.kinds = CustomKinds(

@@ -126,6 +126,11 @@ def _missing_level(schema: Object, now: datetime) -> str:
     return "?" if found is None else text(found.get("status"))
 
 
+def flow_schema_order(schema: Object) -> tuple[int, str]:
+    """In the order in which they are tried."""
+    return reach(schema, "spec", "matchingPrecedence") or 0, schema["metadata"]["name"]
+
+
 FLOW_SCHEMA = (
     NAME,
     string(

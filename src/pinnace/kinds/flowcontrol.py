@@ -19,6 +19,7 @@ ROWS = (
         name="FlowSchema",
         plural="flowschemas",
         columns=extension_columns.FLOW_SCHEMA,
+        row_order=extension_columns.flow_schema_order,
         namespaced=False,
         versions=(GA, _v1beta3(), _v1beta2(), _v1beta1()),
         subresources=(STATUS,),

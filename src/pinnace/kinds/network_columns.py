@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -203,4 +204,5 @@ def _parent(address: Object, now: datetime) -> str:
 IP_ADDRESS = (
     NAME,
     string("ParentRef", f"{_NETWORKING}.IPAddressSpec.parentRef", _parent),
+    replace(AGE, has_title=False),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
-from typing import Protocol, TypedDict
+from typing import Any, Protocol, TypedDict
 
 from pinnace.kinds import cells
 from pinnace.kinds.empty_fields import empty_status
@@ -91,6 +91,7 @@ class Row:
     since: Mapping[str, str] = field(default_factory=dict)
     """The first minor of a subresource that is younger than the oldest minor served here."""
     columns: tuple[Column, ...] = cells.PLAIN
+    row_order: Callable[[Object], Any] | None = None
     selectable: Mapping[str, Callable[[Object], str]] = field(default_factory=dict)
     strategy: Strategy = PLAIN
 
@@ -119,7 +120,8 @@ def resource(row: Row, version: Version, stored_version: Version, definitions: D
         verbs=row.verbs,
         subresources=_subresources(row, version, kind, definitions.minor),
         schema_of=_schema_of(version, kind, stored, definitions),
-        columns=tuple(_documented(column, definitions) for column in row.columns),
+        columns=tuple(_documented(column, definitions.schema) for column in row.columns),
+        row_order=row.row_order,
         selectable=row.selectable if version.selectable is None else version.selectable,
         strategy=row.strategy,
         stored=stored,
@@ -131,13 +133,26 @@ def resource(row: Row, version: Version, stored_version: Version, definitions: D
     )
 
 
-def _documented(column: Column, definitions: Definitions) -> Column:
+def scale_resource(schema: Schema, columns: tuple[Column, ...]) -> Resource:
+    """What the scales of workloads would be if they had a URL of their own."""
+    return Resource(
+        kind=SCALE.kind,
+        plural="scales",
+        singular="scale",
+        namespaced=True,
+        schema_of=lambda: schema,
+        columns=tuple(_documented(column, schema.resolve) for column in columns),
+        stored=SCALE.kind,
+    )
+
+
+def _documented(column: Column, schema_of: Callable[[str], Schema]) -> Column:
     """The column with its description, where it only says which field documents it."""
     if not column.description.startswith("io.k8s."):
         return column
     name, _, documented = column.description.rpartition(".")
     try:
-        fields = definitions.schema(name).raw.get("properties", {})
+        fields = schema_of(name).raw.get("properties", {})
     except KeyError:
         fields = {}  # Younger than this minor.
     return replace(column, description=fields.get(documented, {}).get("description", ""))

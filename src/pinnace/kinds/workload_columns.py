@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -33,6 +34,7 @@ _APPS = "io.k8s.api.apps.v1"
 _BATCH = "io.k8s.api.batch.v1"
 _CORE = "io.k8s.api.core.v1"
 _AUTOSCALING = "io.k8s.api.autoscaling.v2"
+_SCALE = "io.k8s.api.autoscaling.v1"
 
 
 def _ready_of(obj: Object, now: datetime) -> str:
@@ -273,4 +275,16 @@ SCALE = (
     integer("Desired", "io.k8s.api.autoscaling.v1.ScaleSpec.replicas", number_at("spec.replicas")),
     integer("Available", "io.k8s.api.autoscaling.v1.ScaleStatus.replicas", number_at("status.replicas")),
     AGE,
+)
+SCALE = (
+    replace(NAME, format=""),
+    integer("Desired", f"{_SCALE}.ScaleSpec.replicas", number_at("spec.replicas")),
+    integer("Available", f"{_SCALE}.ScaleStatus.replicas", number_at("status.replicas")),
+    AGE,
+)
+CUSTOM_SCALE = (
+    NAME,
+    integer("Desired", "Number of desired replicas", at("spec.replicas", None)),
+    integer("Available", "Number of actual replicas", at("status.replicas", None)),
+    replace(AGE, type="date"),
 )

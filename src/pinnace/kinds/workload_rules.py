@@ -373,5 +373,6 @@ DAEMON_SET = Strategy(
     validate_status=_daemon_status_faults,
     tracks_generation=True,
     warnings=_daemon_warnings,
+    version_annotations=(TEMPLATE_GENERATION,),
 )
 CONTROLLER_REVISION = Strategy(default=_default_revision, validate=_revision_faults)

@@ -27,6 +27,8 @@ class Column:
     value: Callable[[Object, datetime], Any]
     priority: int = 0
     format: str = ""
+    has_title: bool = True
+    """Without one, a row has the cell and the table does not say what it is. Kubernetes has one such column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,8 @@ class Strategy:
     """A finished deletion is answered with the object instead of a Status."""
     warnings: Callable[[Object, Object | None], Iterable[str]] = lambda new, old: ()
     """Sentences for the `Warning:` header: deprecated fields and the like."""
+    version_annotations: tuple[str, ...] = ()
+    """Annotations in which versions write what is a field to Kubernetes: metadata that are shown alone lack them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +173,8 @@ class Resource:
     subresources: tuple[Subresource, ...] = ()
     schema_of: Callable[[], Schema] = field(repr=False)
     columns: tuple[Column, ...] = ()
+    row_order: Callable[[Object], Any] | None = None
+    """What the rows of a table are sorted by, where that is not the name."""
     selectable: Mapping[str, Callable[[Object], str]] = field(default_factory=dict)
     """Field selectors beside metadata.name and metadata.namespace, which every kind has."""
     strategy: Strategy = Strategy()

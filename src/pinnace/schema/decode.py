@@ -10,7 +10,7 @@ Decoders are put together field by field, when a field is first met: a kind's ra
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -46,8 +46,25 @@ class EmptyFields(NamedTuple):
 NO_EMPTY_FIELDS = EmptyFields()
 
 
+class GoField(NamedTuple):
+    """What Go knows of a field that its schema does not say."""
+
+    type: str = ""
+    """How the type is printed; empty where it is as the schema says."""
+    embedded: str = ""
+    """The struct that the field is really one of, where that is embedded: it stands in the paths of faults."""
+
+
+_AS_THE_SCHEMA_SAYS = GoField()
+_NO_GO_FIELDS: Mapping[str, GoField] = {}
+
+
 def _nothing_known(name: str) -> EmptyFields:
     return NO_EMPTY_FIELDS
+
+
+def _no_go_fields(name: str) -> Mapping[str, GoField]:
+    return _NO_GO_FIELDS
 
 
 class DecodeError(ValueError):
@@ -73,10 +90,17 @@ class _Mismatch(Exception):
 class Decoders:
     """Makes decoders, which share the parts that they have in common."""
 
-    def __init__(self, *, quantity: Canonical, empty_fields: Callable[[str], EmptyFields] = _nothing_known) -> None:
-        """`empty_fields` is asked with the name of a schema."""
+    def __init__(
+        self,
+        *,
+        quantity: Canonical,
+        empty_fields: Callable[[str], EmptyFields] = _nothing_known,
+        go_fields: Callable[[str], Mapping[str, GoField]] = _no_go_fields,
+    ) -> None:
+        """`empty_fields` is asked with the name of a schema; so is `go_fields`, when there is a fault to tell."""
         self._quantity = lru_cache(maxsize=4096)(quantity)
         self._empty_fields = empty_fields
+        self._go_fields = go_fields
         self._named: dict[tuple[Any, str], _Read] = {}
 
     def of(self, schema: Schema) -> Decoder:
@@ -164,7 +188,7 @@ class Decoders:
         return read_schema_or
 
     def _struct(self, schema: Schema) -> _Read:
-        struct, expected = schema.go_name, _go_type(schema)
+        expected = _go_type(schema)
         met: dict[str, type | _Read] = {}  # The fields met so far. For most a Python type says all.
         how_to_read = met.get
         written, left_out = self._empty_fields(schema.name)
@@ -201,8 +225,7 @@ class Decoders:
                         else:
                             result = read(value)
                     except _Mismatch as mismatch:
-                        mismatch.struct = mismatch.struct or struct
-                        mismatch.path.append(field)
+                        self._locate(mismatch, schema, field)
                         raise
                     if result is None:
                         if not value and field in left_out:
@@ -227,6 +250,17 @@ class Decoders:
             return unknown
 
         return read_struct
+
+    def _locate(self, mismatch: _Mismatch, schema: Schema, field: str) -> None:
+        """On its way up through this field, a mismatch gets the names that Go has for it."""
+        named = self._go_fields(schema.name).get(field, _AS_THE_SCHEMA_SAYS)
+        if not mismatch.struct:
+            mismatch.struct = schema.go_name
+            if named.type:
+                mismatch.expected = _named_type(named.type, mismatch.expected, schema.properties[field])
+        mismatch.path.append(field)
+        if named.embedded:
+            mismatch.path.append(named.embedded)
 
     def _map(self, schema: Schema, values: Schema) -> _Read:
         expected, plain, empty = _go_type(schema), _plain_type(values), self._empty(values)
@@ -306,7 +340,7 @@ def _plain_type(schema: Schema) -> type | None:
 
 
 def _go_type(schema: Schema) -> str:
-    """How Go prints the type. Its named strings (v1.RestartPolicy) are not in the schema: they are strings here."""
+    """How Go prints the type. Its named strings (v1.RestartPolicy) are not in the schema: see `GoField`."""
     if schema.name:
         return ".".join(schema.name.split(".")[-2:])
     if schema.type == "array" and schema.items is not None:
@@ -316,6 +350,17 @@ def _go_type(schema: Schema) -> str:
     if schema.format == "byte":
         return "[]uint8"
     return {"integer": schema.format or "int64", "number": "float64", "boolean": "bool"}.get(schema.type, schema.type)
+
+
+def _named_type(name: str, expected: str, schema: Schema) -> str:
+    """Go's name for the type of a field, or of what it holds, whichever did not fit."""
+    if expected == _go_type(schema):
+        return name
+    if schema.items is not None and expected == _go_type(schema.items):
+        return name.removeprefix("[]") if name.startswith("[]") else expected
+    if schema.additional is not None and expected == _go_type(schema.additional):
+        return name.partition("]")[2] if name.startswith("map[") else expected
+    return expected
 
 
 def _read_anything(value: Any) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import orjson
 
 from pinnace.model import errors
+from pinnace.model.objects import Object
 from pinnace.server.bodies import Malformed, parse_json
 
 LATEST = -1
@@ -62,6 +63,17 @@ class Continuation:
         error = errors.Expired(_TOO_OLD)
         error.list_metadata = {"continue": Continuation(LATEST, self.after).encode()}
         return error
+
+
+def cut(keys: list[str], limit: int, revision: int, *, is_all: bool) -> tuple[list[str], Object]:
+    """The first page of these keys, and the metadata of a list of it. How many remain is told only of all objects."""
+    metadata: Object = {"resourceVersion": str(revision)}
+    if not limit or len(keys) <= limit:
+        return keys, metadata
+    metadata["continue"] = Continuation(revision, keys[limit - 1]).encode()
+    if is_all:
+        metadata["remainingItemCount"] = len(keys) - limit
+    return keys[:limit], metadata
 
 
 def _invalid(why: str) -> errors.BadRequest:

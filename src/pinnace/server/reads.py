@@ -59,7 +59,7 @@ class Reader:
     def get(self, call: Call, form: Form) -> Body | Awaitable[Body]:
         wanted = call.text("resourceVersion")
         if wanted:
-            self._check_not_ahead(_revision(wanted))
+            self._check_not_ahead(_revision(wanted, _Unreadable))
         entry = self.entry(call)
         waiting = form.prepare((entry,)) if form.waits else None
         return form.one(entry) if waiting is None else _one_later(waiting, form, entry)
@@ -385,7 +385,7 @@ def list_options(call: Call) -> ListOptions:
         if wanted and wanted != "0":
             raise errors.BadRequest("specifying resource version is not allowed when using continue")
         return ListOptions(limit, continuation, 0, is_exact=False)
-    revision = _revision(wanted) if wanted else 0
+    revision = _revision(wanted, _BadRevision) if wanted else 0
     is_exact = match == "Exact" or (not match and limit > 0 and revision > 0)
     return ListOptions(limit, None, revision, is_exact=is_exact)
 
@@ -410,7 +410,7 @@ def watch_options(call: Call) -> WatchOptions:
     if match and match != "NotOlderThan":
         faults.append(causes.not_supported("resourceVersionMatch", match, ["NotOlderThan"]))
     _refuse(faults)
-    revision = _revision(wanted) if wanted else 0
+    revision = _revision(wanted, _Unreadable) if wanted else 0
     if initial:
         told = call.flag("sendInitialEvents")
         if told:
@@ -434,16 +434,24 @@ def _refuse(faults: list[causes.Cause]) -> None:
         raise errors.Invalid(faults, group="meta.k8s.io", kind="ListOptions", name="")
 
 
-def _revision(text: str) -> int:
+class _BadRevision(errors.BadRequest):
+    def __init__(self, fault: str) -> None:
+        super().__init__(f"invalid resource version: {fault}")
+
+
+class _Unreadable(errors.ApiError):
+    """The same outside of lists, where Kubernetes blames itself."""
+
+    code, reason = 500, ""
+
+
+def _revision(text: str, refusal: type[_BadRevision] | type[_Unreadable]) -> int:
     why = "invalid syntax" if not text.isascii() or not text.isdigit() else ""
     if not why and len(text.lstrip("0")) > _MOST_DIGITS:
         why = "value out of range"
     if why:
         shown = orjson.dumps(text).decode()
-        raise errors.BadRequest(
-            f"invalid resource version: resourceVersion: Invalid value: {shown}: "
-            f"strconv.ParseUint: parsing {shown}: {why}"
-        )
+        raise refusal(f"resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: {why}")
     return int(text)
 
 

@@ -10,7 +10,7 @@ import orjson
 
 from pinnace.model.clock import Clock
 from pinnace.model.objects import Object
-from pinnace.model.resources import Column, Resource
+from pinnace.model.resources import Column, Resource, Strategy
 from pinnace.server.presentation import head_of, in_version, prepare, shown_body, shown_object, waits_for
 from pinnace.server.shelves import Entry
 
@@ -82,7 +82,8 @@ class Plain:
 class MetadataOnly:
     """PartialObjectMetadata: for clients that only follow names, labels and owners."""
 
-    def __init__(self, version: str) -> None:
+    def __init__(self, resource: Resource, version: str) -> None:
+        self._strategy = resource.strategy
         self._version = version
         self.name: object = ("PartialObjectMetadata", version)
         self.waits = False
@@ -91,7 +92,7 @@ class MetadataOnly:
         return None
 
     def one(self, entry: Entry) -> bytes:
-        return orjson.dumps(partial_metadata(entry.decode(), self._version))
+        return orjson.dumps(self._metadata(entry))
 
     def many(self, entries: Iterable[Entry], *, metadata: Object) -> bytes:
         return orjson.dumps(
@@ -99,13 +100,16 @@ class MetadataOnly:
                 "kind": "PartialObjectMetadataList",
                 "apiVersion": f"meta.k8s.io/{self._version}",
                 "metadata": metadata,
-                "items": [partial_metadata(entry.decode(), self._version) for entry in entries],
+                "items": [self._metadata(entry) for entry in entries],
             },
             option=orjson.OPT_APPEND_NEWLINE,
         )
 
     def bookmark(self, metadata: Object) -> bytes:
         return orjson.dumps(partial_metadata({"metadata": metadata}, self._version))
+
+    def _metadata(self, entry: Entry) -> Object:
+        return partial_metadata(without_version_annotations(entry.decode(), self._strategy), self._version)
 
 
 class Rows:
@@ -133,14 +137,14 @@ class Rows:
         return self._table([obj], metadata)
 
     def many(self, entries: Iterable[Entry], *, metadata: Object) -> bytes:
-        return self._table([self._object(entry) for entry in entries], metadata) + b"\n"
+        objects = [self._object(entry) for entry in entries]
+        if self._resource.row_order is not None:
+            objects.sort(key=self._resource.row_order)
+        return self._table(objects, metadata) + b"\n"
 
     def _object(self, entry: Entry) -> Object:
         """What columns are given: the stored version, but of custom kinds the version that is asked for."""
         return entry.decode() if self._resource.custom is None else shown_object(entry, self._resource)
-
-    def of_objects(self, objects: list[Object], metadata: Object) -> bytes:
-        return self._table(objects, metadata)
 
     def bookmark(self, metadata: Object) -> bytes:
         row = {"cells": [None] * len(self._resource.columns or DEFAULT_COLUMNS), "object": None}
@@ -151,7 +155,7 @@ class Rows:
 
     def _empty(self, metadata: Object) -> Object:
         columns = self._resource.columns or DEFAULT_COLUMNS
-        definitions = [_definition(column) for column in columns] if self._headers else None
+        definitions = [_definition(column) for column in columns if column.has_title] if self._headers else None
         return {
             "kind": "Table",
             "apiVersion": f"meta.k8s.io/{self._version}",
@@ -169,7 +173,8 @@ class Rows:
             if self._include == "Object":
                 row["object"] = in_version(obj, self._resource)
             elif self._include == "Metadata":
-                row["object"] = partial_metadata(in_version(obj, self._resource), self._version)
+                own = without_version_annotations(obj, self._resource.strategy)
+                row["object"] = partial_metadata(own, self._version)
             table["rows"].append(row)
         return orjson.dumps(table)
 
@@ -198,6 +203,17 @@ def partial_metadata(obj: Object, version: str = "v1") -> Object:
         "apiVersion": f"meta.k8s.io/{version}",
         "metadata": obj["metadata"],
     }
+
+
+def without_version_annotations(obj: Object, strategy: Strategy) -> Object:
+    """The object with the annotations only that are its own. May change the object given."""
+    metadata = obj["metadata"]
+    if strategy.version_annotations and "annotations" in metadata:
+        own = {name: text for name, text in metadata["annotations"].items() if name not in strategy.version_annotations}
+        metadata["annotations"] = own
+        if not own:
+            del metadata["annotations"]
+    return obj
 
 
 def _definition(column: Column) -> Object:
