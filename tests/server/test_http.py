@@ -104,8 +104,13 @@ class Served:
 
     async def connect(self, *, limit: int = 1 << 16) -> Client:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.server.port, ssl=self._client_tls, limit=limit)
-        self._clients.callback(writer.transport.abort)
+        self._clients.callback(_cut, writer.transport)
         return Client(reader, writer)
+
+
+def _cut(transport: asyncio.WriteTransport) -> None:
+    with contextlib.suppress(AttributeError):  # Python 3.11.2 forgets its TLS when the server has closed first.
+        transport.abort()
 
 
 Handling = Callable[[Request], Any]
