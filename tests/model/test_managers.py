@@ -98,9 +98,37 @@ def test_what_changes_changes_its_owner_and_what_goes_has_none() -> None:
 
 
 def test_only_removing_makes_no_entry_and_an_entry_without_fields_goes() -> None:
-    live = created(config_map(a="1"))
+    live = copy.deepcopy(created(config_map(a="1")))
     del live["metadata"]["managedFields"][0]["fieldsV1"]["f:data"]["."]
     assert "managedFields" not in updated(live, "b", data={})["metadata"]
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [
+        ({"a": {"x": 1}, "b": 1}, {"a": 1, "b": {"x": 1}}),
+        ({"a": {}, "b": {"a": 1}}, {"a": {"b": 1}, "b": {}}),
+        ({"a": [1], "b": None}, {"a": None, "b": [1]}, {"b": [1], "a": None}),
+        ({"a": {"b": {"c": 1}}}, {"a": {"b": {}, "c": 1}}, {"a": {"b": {"c": {}}}}),
+    ],
+    ids=["another place", "emptiness", "lists", "depth"],
+)
+def test_what_the_maker_of_an_object_owns_does_not_depend_on_what_was_made_before(objects: tuple[Object, ...]) -> None:
+    schema = Schema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+    met = Ownership(schema=schema, api_version="v1")
+    for spec in (*objects, *objects):
+        obj = {"apiVersion": "v1", "kind": "K", "metadata": {"name": "n"}, "spec": spec}
+        fresh = created(copy.deepcopy(obj), ownership=Ownership(schema=schema, api_version="v1"))
+        assert created(copy.deepcopy(obj), ownership=met) == fresh
+
+
+def test_what_is_remembered_of_objects_that_were_made_is_bounded() -> None:
+    ownership = Ownership(schema=CONFIG_MAP, api_version="v1")
+    for number in range(300):
+        created(config_map(**{f"key{number}": "x"}), ownership=ownership)
+    created(config_map(**{f"key{number}": "x" for number in range(5000)}), ownership=ownership)
+    assert len(ownership.made) <= 64
+    assert len(orjson.dumps(list(ownership.made))) < 100_000
 
 
 def test_an_update_that_changes_nothing_keeps_the_entries_as_they_are() -> None:

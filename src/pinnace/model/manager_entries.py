@@ -93,13 +93,18 @@ def write(obj: Object, managed: Managed) -> None:
 
 def encode(manager: Manager, entry: Owned) -> Object:
     """One entry as it stands in metadata.managedFields."""
+    return written(manager, fields.ordered(entry.owned), api_version=entry.api_version, time=entry.time)
+
+
+def written(manager: Manager, owned: FieldSet, *, api_version: str, time: str) -> Object:
+    """`encode`, for a set that is in order already."""
     wire: Object = {"manager": manager.name} if manager.name else {}
     wire["operation"] = manager.operation
-    wire["apiVersion"] = entry.api_version
-    if entry.time:
-        wire["time"] = entry.time
+    wire["apiVersion"] = api_version
+    if time:
+        wire["time"] = time
     wire["fieldsType"] = "FieldsV1"
-    wire["fieldsV1"] = fields.ordered(entry.owned)
+    wire["fieldsV1"] = owned
     if manager.subresource:
         wire["subresource"] = manager.subresource
     return wire

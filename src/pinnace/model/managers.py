@@ -6,15 +6,17 @@ Pure functions over plain objects. `live` and `applied` are never changed; what 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+import orjson
 
 from pinnace.model.causes import Cause
 from pinnace.model.errors import ApiError, ApplyConflict, BadRequest
 from pinnace.model.last_applied import allowed_by_last_applied, sync_last_applied
-from pinnace.model.manager_entries import Managed, Manager, Owned, capped, decode, encode, without_entries, write
+from pinnace.model.manager_entries import Managed, Manager, Owned, capped, decode, without_entries, write, written
 from pinnace.model.objects import Object, kind_of
 from pinnace.schema import fields
-from pinnace.schema.changes import Changes, changed, of, settled, with_structs
+from pinnace.schema.changes import Changes, Outline, changed, of, outline, settled, with_structs
 from pinnace.schema.fields import FieldSet, Path
 from pinnace.schema.merge import faults, merge, remove, told
 from pinnace.schema.shape import Schema
@@ -43,6 +45,11 @@ _STRIPPED = fields.of_paths(
 _IDENTITY = frozenset(element for element in _STRIPPED if element != "f:metadata")
 _IDENTITY_IN_METADATA = frozenset((*_STRIPPED["f:metadata"], "."))
 
+_BLANKS: tuple[Object, ...] = ({}, {"metadata": {}})
+"""Beside these, who makes an object comes to own all that it has: no values need be compared."""
+_MOST_OUTLINES = 64
+_LONGEST_OUTLINE = 8 * 1024
+
 Tracked = Callable[[FieldSet], FieldSet]
 """Of a set of fields, those that a write through this URL can change, and so can come to own."""
 
@@ -54,7 +61,11 @@ def everything_tracked(found: FieldSet) -> FieldSet:
 def ignoring(*paths: tuple[str, ...]) -> Tracked:
     """All but these paths and what is below them: ignoring(("status",)) is right for most main URLs."""
     ignored = fields.of_paths(*(tuple(f"f:{name}" for name in path) for path in paths))
-    return lambda found: fields.recursive_difference(found, ignored)
+
+    def tracked(found: FieldSet) -> FieldSet:
+        return found if ignored.keys().isdisjoint(found) else fields.recursive_difference(found, ignored)
+
+    return tracked
 
 
 def only(*names: str) -> Tracked:
@@ -83,6 +94,8 @@ class Ownership:
     """An object in another version; its own apiVersion says which one it is in. May not change what it is given."""
     blank: Object | None = None
     """The object before it is created, where more is known of it than the schema says."""
+    made: dict[Outline, FieldSet] = field(default_factory=dict, compare=False, repr=False)
+    """What those who made objects came to own, by the outlines of these objects: some that were met lately."""
 
     def schema_of(self, api_version: str) -> Schema | None:
         return self.schema if api_version == self.api_version else self.schema_for(api_version)
@@ -230,13 +243,31 @@ def _updated(
 
 def _own_alone(new: Object, ownership: Ownership, *, manager: str, now: str) -> None:
     """What `_updated` and `write` come to for an object that is made by one manager: most creates."""
-    changes = ownership.changes(ownership.empty(), new, ownership.api_version)
-    assert changes is not None  # Its own version is always known.
-    owned = fields.union(changes.modified, changes.added) if changes.modified else changes.added
-    mine = _without_identity(owned)
+    before = ownership.empty()
+    mine = _remembered(before, new, ownership) if before in _BLANKS else fields.ordered(_made(before, new, ownership))
     if mine:
         me = Manager(manager or "unknown", "Update", ownership.api_version, ownership.subresource)
-        new["metadata"]["managedFields"] = [encode(me, Owned(mine, ownership.api_version, now))]
+        new["metadata"]["managedFields"] = [written(me, mine, api_version=ownership.api_version, time=now)]
+
+
+def _made(before: Object, new: Object, ownership: Ownership) -> FieldSet:
+    changes = ownership.changes(before, new, ownership.api_version)
+    assert changes is not None  # Its own version is always known.
+    return _without_identity(fields.union(changes.modified, changes.added) if changes.modified else changes.added)
+
+
+def _remembered(before: Object, new: Object, ownership: Ownership) -> FieldSet:
+    """`_made`, in order. Objects of one kind mention the same few selections of its fields again and again."""
+    known = ownership.made
+    shape = outline(structure(ownership.schema), new)
+    mine = known.get(shape)
+    if mine is None:
+        mine = fields.ordered(_made(before, new, ownership))
+        if len(orjson.dumps(shape)) <= _LONGEST_OUTLINE:
+            if len(known) >= _MOST_OUTLINES:
+                known.clear()
+            known[shape] = mine
+    return mine
 
 
 def _without_identity(found: FieldSet) -> FieldSet:

@@ -10,6 +10,8 @@ from pinnace.schema.shape import Schema
 from pinnace.schema.structure import ANY, ATOMIC, LIST, MAP, Node, structure
 
 _MISSING: Any = object()
+_NOTHING: FieldSet = {}
+_ELEMENT = "f:".__add__
 
 
 class Changes(NamedTuple):
@@ -99,15 +101,42 @@ def everything(node: Node, value: Any) -> FieldSet:
             element = element_of(item)
             out[element] = {} if element in out else everything(item_node, item)
         return out
+    out.update(dict.fromkeys(map(_ELEMENT, value), _NOTHING))
     declared = node.fields
     for key, child_value in value.items():
         child_kind = child_value.__class__
         if child_value and (child_kind is dict or child_kind is list):
             child = declared.get(key) or node.rest
-            out["f:" + key] = everything(child, child_value) if child.shape > ATOMIC else {}
-        else:
-            out["f:" + key] = {}
+            if child.shape > ATOMIC:
+                out["f:" + key] = everything(child, child_value)
     return out
+
+
+Outline = tuple[Any, ...]
+
+
+def outline(node: Node, value: Any) -> Outline:
+    """Values with one outline have one `everything`: it tells which places there are, and nothing that stands there."""
+    if node.shape == ANY:
+        node = node.facet(value)
+    if node.shape <= ATOMIC:
+        return ()
+    if value.__class__ is list:
+        item_node, element_of = node.item, node.element_of
+        return tuple([(element_of(item), outline(item_node, item) if _has_inside(item) else ()) for item in value])
+    parts: list[Any] = [*value]
+    declared = node.fields
+    for key, child_value in value.items():
+        child_kind = child_value.__class__
+        if (child_kind is dict or child_kind is list) and child_value:
+            child = declared.get(key) or node.rest
+            if child.shape > ATOMIC:
+                parts.append((key, outline(child, child_value)))
+    return tuple(parts)
+
+
+def _has_inside(value: Any) -> bool:
+    return bool(value) and value.__class__ in (dict, list)
 
 
 @refusing_depth

@@ -20,6 +20,8 @@ FieldSet = dict[str, Any]
 Path = tuple[str, ...]
 """Path elements as they stand in a set: ("f:spec", 'k:{"name":"a"}')."""
 
+_NOTHING: FieldSet = {}
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -180,6 +182,8 @@ def _shown_value(value: Any) -> str:
 
 def ordered(fields: FieldSet) -> FieldSet:
     """The same set with its elements in the order in which Kubernetes writes them."""
+    if not any(fields.values()):
+        return dict.fromkeys(_sorted_elements(fields), _NOTHING)
     out: FieldSet = {}
     for element in _sorted_elements(fields):
         below = fields[element]

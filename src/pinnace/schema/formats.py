@@ -32,6 +32,10 @@ _CARD = (
 _SHADE = r"\s*(0|[1-9][0-9]?|1[0-9][0-9]?|2[0-4][0-9]|25[0-5])\s*"
 _DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _TIME = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))")
+_USUAL_MOMENT = re.compile(
+    r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?Z"
+)
+"""Most of them: a day that every month has, in UTC."""
 _GO_DURATION = re.compile(r"[+-]?(?:0|(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+)")
 _WORDED_DURATION = re.compile(r"[0-9]+\s*([A-Za-zµ]+)")
 _UNIT_WORDS = frozenset(("ns", "us", "µs", "ms", "s", "m", "h", "hr", "d", "w", "wk"))
@@ -81,6 +85,8 @@ def is_date(text: str) -> bool:
 
 
 def is_date_time(text: str) -> bool:
+    if _USUAL_MOMENT.fullmatch(text):
+        return True
     date, time, *_ = [*text.lower().split("t"), "", ""]
     if len(text) < 4 or not time or not is_date(date):
         return False

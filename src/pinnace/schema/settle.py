@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import orjson
@@ -28,6 +29,7 @@ class Settler:
 
     def __init__(self, schema: Raw, *, metadata: Decoder | None = None) -> None:
         """`metadata` decodes the metadata of objects inside the object, and names their unknown fields."""
+        self._schema = schema
         strict, lenient = _Embedded(metadata, is_lenient=False), _Embedded(metadata, is_lenient=True)
         self._written = _Node(schema, strict, is_root=True)
         self._stored = _Node(schema, lenient, is_root=True)
@@ -48,8 +50,23 @@ class Settler:
         self._stored.settle(obj)
 
     def default(self, obj: dict[str, Any]) -> None:
-        """Fills in defaults only: for a kind that keeps all unknown fields."""
-        self._kept.settle(obj)
+        """Fills in defaults only: for a kind that keeps all unknown fields, or an object that was changed meanwhile."""
+        if self._changes_kept:
+            self._kept.settle(obj)
+
+    @cached_property
+    def _changes_kept(self) -> bool:
+        return _may_change_kept(self._schema)
+
+
+def _may_change_kept(schema: Any) -> bool:
+    """Something below has a default, or is an object whose metadata is looked at."""
+    if not isinstance(schema, Mapping):
+        return False
+    if schema.get("default") is not None or schema.get("x-kubernetes-embedded-resource"):
+        return True
+    below = (schema.get("items"), schema.get("additionalProperties"), *(schema.get("properties") or {}).values())
+    return any(map(_may_change_kept, below))
 
 
 def unknown_fields(schema: Raw, value: Any) -> list[str]:
@@ -157,6 +174,8 @@ class _Node:
 
     def _child(self, raw: Raw | None, *, prunes: bool = True) -> _Node:
         prunes = prunes and self._prunes
+        if not prunes and not self._prunes and not _may_change_kept(raw):
+            return _Kept(raw, self._embedded)
         if raw is None and not prunes:
             return _Kept(None, self._embedded)
         return _Node(raw, self._embedded, prunes=prunes)
