@@ -11,12 +11,12 @@ from typing import Protocol
 import orjson
 
 from pinnace.model.objects import Kind, Object
+from pinnace.model.openapi_custom import Envelope, published, published_list
+from pinnace.model.openapi_paths import META, FormV2, FormV3, Paths
 from pinnace.model.resources import Registry, Resource
 from pinnace.server.discovery import Groups, grouped
 from pinnace.server.documents import Document
 from pinnace.server.negotiation import clauses
-from pinnace.server.openapi_custom import Envelope, published, published_list
-from pinnace.server.openapi_paths import META, FormV2, FormV3, Paths
 from pinnace.server.openapi_protobuf import encode_document
 
 JSON = "application/json"
