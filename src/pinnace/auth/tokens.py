@@ -6,9 +6,8 @@ import csv
 import hashlib
 import io
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pinnace.auth.users import User, authenticated
 
@@ -21,8 +20,7 @@ class TokenFileError(Exception):
     """The file of tokens cannot be used. The message names the line and never quotes it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bearer:
+class Bearer(NamedTuple):
     """Who a token stands for, and the audiences, of those that were asked for, that it is good for."""
 
     user: User
