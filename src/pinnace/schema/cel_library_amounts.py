@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from pinnace.schema.cel_errors import CelError
@@ -22,6 +23,7 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _NANO = -9
 _LONGEST = 18
+_REMEMBERED_LENGTH = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +48,10 @@ class Quantity:
 
 def parse_quantity(text: str) -> Quantity:
     """Raises CelError with Kubernetes' message."""
+    return _remembered(text) if len(text) <= _REMEMBERED_LENGTH else _parsed(text)
+
+
+def _parsed(text: str) -> Quantity:
     match = _QUANTITY.fullmatch(text)
     if match is None or not (match[2] or match[3]):
         raise CelError(_FORMAT)
@@ -70,6 +76,10 @@ def parse_quantity(text: str) -> Quantity:
     if nanos.denominator != 1:
         amount = Fraction(nanos.numerator // nanos.denominator + 1, 10**-_NANO)
     return Quantity(-amount if sign == "-" else amount, scale)
+
+
+_remembered = lru_cache(maxsize=1024)(_parsed)
+"""The same few amounts are met again and again."""
 
 
 def _is_quantity(text: str) -> bool:
