@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from cryptography.hazmat.primitives import serialization
+from tests.auth.intermediates import intermediate
 
 from pinnace.auth.authenticators import BearerAuthenticator, CertificateAuthenticator, FirstOf, ProxyAuthenticator
 from pinnace.auth.certificates import KeyPair, issue, new_ca
@@ -35,6 +36,7 @@ def der(ca: KeyPair, name: str, *groups: str) -> bytes:
 @dataclass(frozen=True)
 class Shown:
     certificate: bytes | None = None
+    chain: tuple[bytes, ...] = ()
     token: str | None = None
     remote_headers: tuple[tuple[bytes, bytes], ...] = ()
 
@@ -69,6 +71,29 @@ def test_a_certificate_that_expires_while_connected_is_refused_from_then_on() ->
     clock.moment += timedelta(days=366)
     with pytest.raises(errors.Unauthorized):
         authenticator.authenticate(shown)
+
+
+def chained(ca: KeyPair, name: str) -> tuple[bytes, tuple[bytes, ...]]:
+    """A certificate that somebody between has signed, and the chain that TLS would have verified."""
+    between = intermediate(ca)
+    leaf = der(between, name)
+    rest = (between, ca)
+    return leaf, (leaf, *(one.certificate.public_bytes(serialization.Encoding.DER) for one in rest))
+
+
+def test_whoever_an_authority_trusts_to_sign_is_believed(everyone: FirstOf) -> None:
+    assert who(everyone, Shown(*chained(CA, "bob"))).name == "bob"
+    leaf, _ = chained(CA, "bob")
+    assert who(everyone, Shown(leaf)) == ANONYMOUS
+    assert who(everyone, Shown(*chained(OTHER_CA, "bob"))) == ANONYMOUS
+
+
+def test_a_chain_to_the_proxies_authority_makes_a_proxy_and_no_user(everyone: FirstOf) -> None:
+    shown = chained(PROXY_CA, "front-proxy-client")
+    assert who(everyone, Shown(*shown, remote_headers=SMUGGLED)).name == "admin"
+    assert who(everyone, Shown(*shown)) == ANONYMOUS
+    user = chained(CA, "front-proxy-client")
+    assert who(everyone, Shown(*user, remote_headers=SMUGGLED)).name == "front-proxy-client"
 
 
 def test_a_certificate_of_another_authority_is_nobody_s(everyone: FirstOf) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.auth.intermediates import intermediate
 from tests.clients.kubectl_command import Kubectl
 from tests.clients.server_process import ServerProcess
 
@@ -89,7 +90,7 @@ def test_a_created_token_works_within_its_role(kubectl: Kubectl, tmp_path: Path)
     assert "cannot list resource" in robot.failure("get nodes")
     told = robot.failure("create clusterrolebinding me --clusterrole=cluster-admin --user=me")
     assert f'User "{account}" cannot create resource "clusterrolebindings"' in told
-    assert "cannot impersonate resource" in robot.failure("get pods --as admin")
+    assert "cannot impersonate-on:user-info:list" in robot.failure("get pods --as admin")
     kubectl("delete serviceaccount robot")
     assert "Unauthorized" in robot.failure("get configmaps") or "logged in" in robot.failure("get configmaps")
 
@@ -137,11 +138,14 @@ class Wire:
     def pair(self, name: str) -> KeyPair:
         return load_pair(PairFiles(self.pki / f"{name}.crt", self.pki / f"{name}.key"))
 
-    def get(self, path: str, certificate: KeyPair | None, directory: Path, **headers: str) -> tuple[int, Any]:
+    def get(
+        self, path: str, certificate: KeyPair | None, directory: Path, *, via: KeyPair | None = None, **headers: str
+    ) -> tuple[int, Any]:
         context = ssl.create_default_context(cafile=str(self.pki / "ca.crt"))
         if certificate is not None:
             both = directory / "client.pem"
-            both.write_bytes(certificate.certificate_pem + certificate.key_pem)
+            chain = via.certificate_pem if via is not None else b""
+            both.write_bytes(certificate.certificate_pem + chain + certificate.key_pem)
             context.load_cert_chain(both)
         connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=context, timeout=10)
         try:
@@ -193,3 +197,24 @@ def test_a_certificate_of_another_authority_is_not_let_in(wire: Wire, tmp_path: 
     forged = issue(new_ca(), common_name="kubernetes-admin", organizations=["system:masters"], client=True)
     with pytest.raises((ssl.SSLError, OSError)):
         wire.get(PODS, forged, tmp_path)
+
+
+def test_whoever_the_authority_trusts_to_sign_lets_users_in(wire: Wire, tmp_path: Path) -> None:
+    between = intermediate(wire.pair("ca"))
+    bob = issue(between, common_name="bob", client=True)
+    status, answer = wire.get(PODS, bob, tmp_path, via=between, **SMUGGLED)
+    assert (status, 'User "bob" cannot list' in answer["message"]) == (403, True)
+    proxy = intermediate(wire.pair("front-proxy-ca"))
+    mallory = issue(proxy, common_name="kubernetes-admin", organizations=["system:masters"], client=True)
+    status, answer = wire.get(PODS, mallory, tmp_path, via=proxy, **SMUGGLED)
+    assert (status, 'User "system:anonymous"' in answer["message"]) == (403, True)
+
+
+def test_a_user_cannot_sign_for_others(wire: Wire, tmp_path: Path) -> None:
+    bob = issue(wire.pair("ca"), common_name="bob", client=True)
+    forged = issue(bob, common_name="kubernetes-admin", organizations=["system:masters"], client=True)
+    with pytest.raises((ssl.SSLError, OSError)):
+        wire.get(PODS, forged, tmp_path, via=bob)
+    alien = intermediate(new_ca())
+    with pytest.raises((ssl.SSLError, OSError)):
+        wire.get(PODS, issue(alien, common_name="kubernetes-admin", client=True), tmp_path, via=alien)

@@ -17,6 +17,7 @@ from tests.auth.objects_in_memory import rule
 from tests.server.in_process import InProcess, Object, Reply, config_map, control_plane, pod, reply_of
 
 from pinnace.auth.users import ANONYMOUS, User, authenticated
+from pinnace.cluster.cluster import Settings
 from pinnace.server.local import NoTransport
 from pinnace.server.messages import Peer, Request, Response, split_target
 
@@ -365,8 +366,8 @@ async def test_impersonation_takes_permission_for_each_part(api: InProcess, bob:
     refused = await bob.get("/api/v1/pods", impersonate_user="alice")
     assert (refused.status, refused.message) == (
         403,
-        'users "alice" is forbidden: User "bob" cannot impersonate resource "users" in API group "" at the cluster '
-        "scope",
+        'pods is forbidden: User "bob" cannot impersonate-on:user-info:list resource "pods" in API group "" at the '
+        "cluster scope",
     )
     await api.made(CLUSTER_ROLES, cluster_role("acting", rule("impersonate", "users", names="alice")))
     await api.made(CLUSTER_BINDINGS, binding("acting", "acting", of="ClusterRoleBinding"))
@@ -377,6 +378,24 @@ async def test_impersonation_takes_permission_for_each_part(api: InProcess, bob:
     assert (await bob.get("/api/v1/pods", impersonate_user="carol")).status == 403
     alone = await bob.get("/api/v1/pods", impersonate_group="system:masters")
     assert alone.status == 400
+
+
+async def test_impersonation_for_some_requests_opens_no_others(api: InProcess, bob: InProcess) -> None:
+    on = rule("impersonate-on:user-info:list", "pods")
+    be = rule("impersonate:user-info", "users", groups="authentication.k8s.io", names="alice")
+    await api.made(CLUSTER_ROLES, cluster_role("acting", on, be))
+    await api.made(CLUSTER_BINDINGS, binding("acting", "acting", of="ClusterRoleBinding"))
+    assert 'User "alice" cannot list' in (await bob.get("/api/v1/pods", impersonate_user="alice")).message
+    other = await bob.get("/api/v1/services", impersonate_user="alice")
+    assert 'User "bob" cannot impersonate-on:user-info:list resource "services"' in other.message
+    carol = await bob.get("/api/v1/pods", impersonate_user="carol")
+    assert 'User "bob" cannot impersonate:user-info resource "users"' in carol.message
+
+
+async def test_an_older_kubernetes_knows_of_no_such_impersonation() -> None:
+    async with control_plane(settings=Settings(kubernetes_version="1.35")) as api:
+        refused = await as_user(api, BOB).get("/api/v1/pods", impersonate_user="alice")
+        assert 'User "bob" cannot impersonate resource "users"' in refused.message
 
 
 # Tokens.

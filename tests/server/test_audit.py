@@ -167,6 +167,7 @@ async def test_an_event_says_who_asked_what_when_and_what_became_of_it() -> None
         "verb": "create",
         "user": {"username": "system:apiserver", "groups": ["system:masters", "system:authenticated"]},
         "impersonatedUser": {"username": "bob", "groups": ["system:authenticated"]},
+        "authenticationMetadata": {"impersonationConstraint": "impersonate:user-info"},
         "userAgent": "me",
         "objectRef": {"resource": "configmaps", "namespace": "default", "name": "a", "apiVersion": "v1"},
         "responseStatus": {

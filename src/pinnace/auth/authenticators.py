@@ -8,6 +8,7 @@ from typing import Protocol
 from urllib.parse import unquote
 
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import NameOID
 
 from pinnace.auth.tokens import BadToken, Bearer, Tokens
@@ -27,6 +28,13 @@ class Credentials(Protocol):
         """The client certificate that TLS has verified, as DER."""
 
     @property
+    def chain(self) -> Sequence[bytes]:
+        """The certificates by which TLS has verified it, from itself to one that is trusted, as DER.
+
+        Empty where TLS does not tell: then nobody stands between who signed it and us.
+        """
+
+    @property
     def token(self) -> str | None:
         """The bearer token."""
 
@@ -43,8 +51,8 @@ class Authenticator(Protocol):
 class CertificateAuthenticator:
     """The common name is the user, each organisation a group.
 
-    TLS has checked the chain, but it trusts proxies' certificates, too: only those that `ca` (PEM) signed are
-    users here. Without a `ca` all are.
+    TLS has checked the chain, but it trusts proxies' certificates, too: only those that `ca` (PEM) signed, or
+    somebody whom it signed for that, are users here. Without a `ca` all are.
     """
 
     def __init__(self, ca: bytes | None = None, *, clock: Clock | None = None) -> None:
@@ -61,15 +69,16 @@ class CertificateAuthenticator:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             certificate = _certificate(der)
-            known = self._known[der] = (self._user(certificate), certificate.not_valid_after_utc)
+            user = self._user(certificate, credentials)
+            known = self._known[der] = (user, certificate.not_valid_after_utc)
         user, until = known
         # TLS looks once, when a connection begins, and connections live long.
         if user is not None and self._clock.now() > until:
             raise errors.Unauthorized()
         return user
 
-    def _user(self, certificate: x509.Certificate) -> User | None:
-        if self._issuers is not None and not is_issued_by(certificate, self._issuers):
+    def _user(self, certificate: x509.Certificate, credentials: Credentials) -> User | None:
+        if self._issuers is not None and not _is_vouched_for(certificate, credentials, self._issuers):
             return None
         name = _common_name(certificate)
         if not name:
@@ -99,14 +108,15 @@ class ProxyAuthenticator:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             certificate = _certificate(der)
-            known = self._known[der] = (self._is_proxy(certificate), certificate.not_valid_after_utc)
+            is_proxy = self._is_proxy(certificate, credentials)
+            known = self._known[der] = (is_proxy, certificate.not_valid_after_utc)
         is_proxy, until = known
         if not is_proxy or self._clock.now() > until:
             return None
         return _remote_user(credentials.remote_headers)
 
-    def _is_proxy(self, certificate: x509.Certificate) -> bool:
-        if not is_issued_by(certificate, self._issuers):
+    def _is_proxy(self, certificate: x509.Certificate, credentials: Credentials) -> bool:
+        if not _is_vouched_for(certificate, credentials, self._issuers):
             return False
         return not self._allowed or _common_name(certificate) in self._allowed
 
@@ -157,8 +167,19 @@ class FirstOf:
         return user or ANONYMOUS
 
 
-def is_issued_by(certificate: x509.Certificate, issuers: Sequence[x509.Certificate]) -> bool:
-    """Whether one of the issuers signed the certificate itself."""
+def _is_vouched_for(
+    certificate: x509.Certificate, credentials: Credentials, issuers: Sequence[x509.Certificate]
+) -> bool:
+    """Whether one of the issuers signed the certificate, or stands at the end of the chain that TLS has verified."""
+    if _is_issued_by(certificate, issuers):
+        return True
+    chain = credentials.chain
+    if not chain:
+        return False
+    return chain[-1] in [issuer.public_bytes(serialization.Encoding.DER) for issuer in issuers]
+
+
+def _is_issued_by(certificate: x509.Certificate, issuers: Sequence[x509.Certificate]) -> bool:
     for issuer in issuers:
         try:
             certificate.verify_directly_issued_by(issuer)

@@ -19,6 +19,7 @@ import orjson
 
 from pinnace import __version__
 from pinnace.auth.certificates import SERVER_NAMES, CertificateFiles, ensure_certificates, write_private
+from pinnace.auth.impersonation import Impersonator
 from pinnace.auth.settings import AuthSettings
 from pinnace.auth.users import MASTERS, User
 from pinnace.cluster import kubeconfig
@@ -213,6 +214,7 @@ async def build(
         ),
         identify=security.identify,
         authorizer=security.authorizer,
+        impersonator=Impersonator(security.authorizer, constrained=_minor(definitions.minor) >= (1, 36)),
         metrics=metrics,
         aggregated=aggregation.api_services,
         audit=audit,
@@ -367,6 +369,10 @@ def version_of(minor: str) -> dict[str, str]:
         "compiler": f"python{sys.version_info.major}.{sys.version_info.minor}",
         "platform": f"{sys.platform}/{_architecture()}",
     }
+
+
+def _minor(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
 
 
 def _architecture() -> str:

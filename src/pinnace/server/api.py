@@ -19,13 +19,13 @@ import yaml
 from pinnace.auth.authenticators import Credentials
 from pinnace.auth.authorizers import Action, Authorizer, Decision, refusal
 from pinnace.auth.impersonation import PREFIX as IMPERSONATE
-from pinnace.auth.impersonation import Impersonation, impersonation_of
+from pinnace.auth.impersonation import Impersonator, wanted_user
 from pinnace.auth.users import User
 from pinnace.model import errors
 from pinnace.model.resources import Registry
 from pinnace.server.aggregation import Aggregated, Alone, Backend, pass_on, passed
 from pinnace.server.audit_events import Auditor
-from pinnace.server.calls import Call, action_of, understand
+from pinnace.server.calls import Call, action_of, requested_action, understand
 from pinnace.server.flow_control import FlowControl
 from pinnace.server.messages import Answer, Request, Response, Stream, Takeover
 from pinnace.server.metrics import Metrics
@@ -73,8 +73,10 @@ class Api:
         aggregated: Aggregated | None = None,
         audit: Auditor | None = None,
         flow_control: FlowControl | None = None,
+        impersonator: Impersonator | None = None,
     ) -> None:
         self._audit = audit
+        self._impersonator = impersonator or Impersonator(authorizer)
         self._flow_control = flow_control
         self._aggregated = aggregated or Alone()
         self._registry = registry
@@ -106,7 +108,7 @@ class Api:
     def _answer(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
         try:
             if IMPERSONATE in b"\n".join(request.headers):
-                wanted = impersonation_of([*request.headers.items(), *request.repeated])
+                wanted = wanted_user([*request.headers.items(), *request.repeated])
                 if wanted is not None:
                     return self._impersonated(request, user, wanted)
             return self._route(request, user)
@@ -125,15 +127,12 @@ class Api:
         answer = self._refused(request, refused)
         return answer if self._audit is None else self._audit.unauthenticated(request, answer)
 
-    async def _impersonated(self, request: Request, user: User, wanted: Impersonation) -> Answer:
+    async def _impersonated(self, request: Request, user: User, wanted: User) -> Answer:
         try:
-            for action in wanted.actions:
-                decision = self._authorizer.decide(user, action)
-                if not isinstance(decision, Decision):
-                    decision = await decision
-                if not decision.is_allowed:
-                    raise refusal(user, action, decision.reason)
-            answer = self._route(request, wanted.user)
+            way = await self._impersonator.become(user, wanted, requested_action(request))
+            if request.notes is not None:
+                request.notes.impersonated, request.notes.constraint = way.user, way.constraint
+            answer = self._route(request, way.user)
             return await answer if isinstance(answer, Awaitable) else answer
         except errors.ApiError as refused:
             return self._refused(request, refused)
@@ -169,6 +168,8 @@ class Api:
         decision = self._authorizer.decide(user, action)
         if not isinstance(decision, Decision):
             return self._once_allowed(request, user, action, decision, then)
+        if request.notes is not None:
+            request.notes.decision = decision
         if not decision.is_allowed:
             raise refusal(user, action, decision.reason)
         return then()
@@ -232,6 +233,8 @@ class Api:
         decision = self._authorizer.decide(call.user, action)
         if not isinstance(decision, Decision):
             return self._once_allowed(call.request, call.user, action, decision, act)
+        if call.request.notes is not None:
+            call.request.notes.decision = decision
         if not decision.is_allowed:
             self._metrics.observe(call, 403, time.perf_counter() - started)
             raise refusal(call.user, action, decision.reason)
@@ -248,6 +251,8 @@ class Api:
         """For authorizers that have to ask somebody."""
         try:
             decision = await pending
+            if request.notes is not None:
+                request.notes.decision = decision
             if not decision.is_allowed:
                 raise refusal(user, action, decision.reason)
             answer = then()
@@ -331,6 +336,10 @@ class _Shown:
     @property
     def certificate(self) -> bytes | None:
         return self._request.peer.certificate
+
+    @property
+    def chain(self) -> Sequence[bytes]:
+        return self._request.peer.chain
 
     @property
     def token(self) -> str | None:

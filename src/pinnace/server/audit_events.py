@@ -11,7 +11,6 @@ from uuid import uuid4
 import orjson
 
 from pinnace.auth.authorizers import Action
-from pinnace.auth.impersonation import impersonation_of
 from pinnace.auth.users import User
 from pinnace.kinds import field_numbers
 from pinnace.model import errors
@@ -27,8 +26,9 @@ from pinnace.server.audit import (
     Policy,
     Verdict,
 )
+from pinnace.server.audit_notes import AuditNotes
 from pinnace.server.bodies import PROTOBUF, YAML, media_type_of
-from pinnace.server.calls import action_of
+from pinnace.server.calls import requested_action
 from pinnace.server.messages import Answer, Request, Response, Sink, Stream, Takeover, header_block
 from pinnace.server.yaml_bodies import read_yaml
 
@@ -41,7 +41,6 @@ _GIVEN_ID = re.compile(rb"[\x21-\x7e]{1,64}")
 _MOST_AGENT = 1024
 _TELLS_NOTHING = frozenset((401, 403, 404, 405, 409, 410, 429, 503, 504))
 """Refusals whose words are about names and users, never about what a body holds."""
-_FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
 
 
 class Lines(Protocol):
@@ -66,7 +65,7 @@ class Auditor:
 
     def recorded(self, request: Request, user: User, answering: Answering) -> Answer | Awaitable[Answer]:
         """The answer, with the id of its event in a header."""
-        action = audited_action(request)
+        action = requested_action(request)
         verdict = self._policy.decide(user, action)
         record = _Record(self._lines, self._clock, verdict, request, user, action)
         record.write(REQUEST_RECEIVED)
@@ -81,7 +80,7 @@ class Auditor:
 
     def unauthenticated(self, request: Request, answer: Response) -> Response:
         """The refusal of somebody who could not show who he is."""
-        action = audited_action(request)
+        action = requested_action(request)
         verdict = self._policy.decide(_NOBODY, action)
         record = _Record(self._lines, self._clock, verdict, request, _NOBODY, action)
         return record.refused_unknown(answer)
@@ -93,17 +92,6 @@ class Auditor:
             record.panic(problem)
             raise
         return record.answered(answer)
-
-
-def audited_action(request: Request) -> Action:
-    """What a request asks for, be it served here or not."""
-    segments = request.path.split("/")[1:]
-    if not ((segments[0] == "api" and len(segments) > 2) or (segments[0] == "apis" and len(segments) > 3)):
-        return Action(request.method.lower(), path=request.path)
-    action = action_of(request, segments)
-    if action.verb == "list" and (request.parameter("watch") or "false") not in _FALSE:
-        action = action._replace(verb="watch")
-    return action
 
 
 class _Record:
@@ -122,6 +110,7 @@ class _Record:
         self._event: dict[str, Any] = {}
         if verdict.level is Level.Nothing:
             return
+        request.notes = AuditNotes()
         received = to_rfc3339_micro(clock.now())
         # In the order in which Kubernetes writes the fields; those that are None are left out.
         self._event = {
@@ -134,6 +123,7 @@ class _Record:
             "verb": action.verb,
             "user": _user_info(user),
             "impersonatedUser": None,
+            "authenticationMetadata": None,
             "sourceIPs": _sources(request) or None,
             "userAgent": request.headers.get(b"user-agent", b"").decode("latin-1")[:_MOST_AGENT] or None,
             "objectRef": _reference(action),
@@ -169,7 +159,7 @@ class _Record:
             answer.headers = headers
             return answer
         self._event["responseStatus"] = {"metadata": {}, "code": answer.status}
-        self._note_who_was_allowed(allowed=True)
+        self._note_who_decided()
         self.write(RESPONSE_STARTED)
         if isinstance(answer, Stream):
             return Stream(answer.status, headers, self._until_closed(answer.start))
@@ -247,21 +237,17 @@ class _Record:
         self._event["responseStatus"] = status
         if wants_object and said is not None:
             self._event["responseObject"] = self._without_managers(said)
-        if answer.status != 401:
-            message = str(status.get("message", ""))
-            self._note_who_was_allowed(allowed=not (answer.status == 403 and '" cannot ' in message))
+        self._note_who_decided()
 
-    def _note_who_was_allowed(self, *, allowed: bool) -> None:
-        try:
-            wanted = impersonation_of([*self._request.headers.items(), *self._request.repeated])
-        except errors.ApiError:
-            wanted = None
-        if wanted is not None:
-            self._event["impersonatedUser"] = _user_info(wanted.user)
-        self._event["annotations"] = {
-            "authorization.k8s.io/decision": "allow" if allowed else "forbid",
-            "authorization.k8s.io/reason": "",
-        }
+    def _note_who_decided(self) -> None:
+        notes = self._request.notes
+        if notes is None:
+            return
+        if notes.impersonated is not None:
+            self._event["impersonatedUser"] = _user_info(notes.impersonated)
+        if notes.constraint:
+            self._event["authenticationMetadata"] = {"impersonationConstraint": notes.constraint}
+        self._event["annotations"] = notes.annotations or None
 
     def _without_managers(self, said: Any) -> Any:
         if not self._verdict.omits_managed_fields or not isinstance(said, dict):

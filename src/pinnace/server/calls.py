@@ -168,6 +168,14 @@ def action_of(request: Request, segments: list[str]) -> Action:
     return Action(verb, "", group, resource, subresource, namespace, name, version)
 
 
+def requested_action(request: Request) -> Action:
+    """What any request asks for, be it for objects or not, and be it served or not."""
+    segments = request.path.split("/")[1:]
+    if (segments[0] == "api" and len(segments) > 2) or (segments[0] == "apis" and len(segments) > 3):
+        return action_of(request, segments)
+    return Action(request.method.lower(), path=request.path)
+
+
 def _verb(call: Call, watching: bool) -> str:
     method = call.request.method
     if method in ("GET", "HEAD"):

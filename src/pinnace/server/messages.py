@@ -7,14 +7,18 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import unquote_plus, unquote_to_bytes
 
 import orjson
 
+from pinnace.server.audit_notes import AuditNotes
+
 Headers = Sequence[tuple[bytes, bytes]] | bytes
 """Header pairs, or a block made once with `header_block` and shared by many answers."""
 
+_DER = 2
+"""How `_ssl` calls the encoding: ENCODING_DER."""
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
 
 
@@ -25,11 +29,12 @@ class BadTarget(ValueError):
 class Peer:
     """The other end of one connection."""
 
-    __slots__ = ("_certificate", "_transport", "address")
+    __slots__ = ("_certificate", "_tls", "_transport", "address")
 
     def __init__(self, transport: asyncio.BaseTransport) -> None:
         self._transport: asyncio.BaseTransport | None = transport
         self._certificate: bytes | None = None
+        self._tls: Any = None
         name = transport.get_extra_info("peername")
         self.address: str = name[0] if isinstance(name, tuple) else ""
 
@@ -39,8 +44,21 @@ class Peer:
         if self._transport is not None:
             tls = self._transport.get_extra_info("ssl_object")
             self._certificate = tls.getpeercert(binary_form=True) if tls is not None else None
+            self._tls = tls if self._certificate is not None else None
             self._transport = None
         return self._certificate
+
+    @property
+    def chain(self) -> list[bytes]:
+        """The certificates by which the client's was verified, from itself to one that is trusted; [] if unknown."""
+        if self.certificate is None:
+            return []
+        # Before Python 3.13 the chain is shown by what the ssl module wraps alone.
+        told = getattr(self._tls, "get_verified_chain", None)
+        if told is not None:
+            return list(told())
+        hidden = getattr(getattr(self._tls, "_sslobj", None), "get_verified_chain", None)
+        return [one.public_bytes(_DER) for one in hidden()] if hidden is not None else []
 
 
 @dataclass(slots=True, eq=False)
@@ -60,6 +78,8 @@ class Request:
     repeated: list[tuple[bytes, bytes]] = field(default_factory=list)
     """The second and later values of headers that came more than once, in order."""
     _query: dict[str, list[str]] | None = None
+    notes: AuditNotes | None = None
+    """Of a request that is written down: what is to be written down about it."""
 
     @property
     def query(self) -> dict[str, list[str]]:

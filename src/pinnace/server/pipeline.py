@@ -346,7 +346,7 @@ def manager_name(call: Call) -> str:
 
 def _review(call: Call, new: Object | None, old: Object | None, options: Object | None) -> Review:
     operation = "DELETE" if new is None else "CREATE" if old is None else "UPDATE"
-    return Review(
+    review = Review(
         operation=operation,
         resource=call.resource,
         subresource=call.subresource,
@@ -359,6 +359,9 @@ def _review(call: Call, new: Object | None, old: Object | None, options: Object 
         options=options or _options(call),
         warnings=call.warnings,
     )
+    if call.request.notes is not None:
+        call.request.notes.admission[call.key] = review.audit
+    return review
 
 
 def _options(call: Call) -> Object:
