@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import orjson
 
@@ -65,15 +66,27 @@ class Continuation:
         return error
 
 
-def cut(keys: list[str], limit: int, revision: int, *, is_all: bool) -> tuple[list[str], Object]:
-    """The first page of these keys, and the metadata of a list of it. How many remain is told only of all objects."""
-    metadata: Object = {"resourceVersion": str(revision)}
+class Extent(NamedTuple):
+    """How far a page goes. `last` is the key of its last object where more follow."""
+
+    last: str = ""
+    remaining: int | None = None
+
+    def metadata(self, revision: int) -> Object:
+        """The metadata of a list that ends there."""
+        metadata: Object = {"resourceVersion": str(revision)}
+        if self.last:
+            metadata["continue"] = Continuation(revision, self.last).encode()
+        if self.remaining is not None:
+            metadata["remainingItemCount"] = self.remaining
+        return metadata
+
+
+def cut(keys: list[str], limit: int, *, is_all: bool) -> tuple[list[str], Extent]:
+    """The first page of these keys, and how far it goes. How many remain is told only of all objects."""
     if not limit or len(keys) <= limit:
-        return keys, metadata
-    metadata["continue"] = Continuation(revision, keys[limit - 1]).encode()
-    if is_all:
-        metadata["remainingItemCount"] = len(keys) - limit
-    return keys[:limit], metadata
+        return keys, Extent()
+    return keys[:limit], Extent(keys[limit - 1], len(keys) - limit if is_all else None)
 
 
 def _invalid(why: str) -> errors.BadRequest:

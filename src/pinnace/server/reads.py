@@ -13,10 +13,11 @@ import orjson
 from pinnace.model import causes, errors
 from pinnace.model.objects import Object
 from pinnace.server.calls import Call
-from pinnace.server.continuation import LATEST, Continuation
+from pinnace.server.continuation import LATEST, Continuation, Extent, cut
 from pinnace.server.fanout import Fanout, LateWatcher, Watcher, event_line
 from pinnace.server.messages import Sink, frame
-from pinnace.server.renditions import Form, Rows
+from pinnace.server.recent_pages import Joined, RecentPages
+from pinnace.server.renditions import Form, Plain, Rows
 from pinnace.server.selection import Matches, Selection, selection_of
 from pinnace.server.shelves import Entry, Event, Shelf, restamp, stamp
 from pinnace.store import store as stores
@@ -40,6 +41,10 @@ class ListOptions:
     revision: int
     is_exact: bool
 
+    def is_of_now(self, revision: int) -> bool:
+        """The first page of what is there, which has come to this revision."""
+        return self.continuation is None and not self.is_exact and self.revision <= revision
+
 
 class Reader:
     """Get, list and watch, over the shelves of a `Fanout`."""
@@ -48,6 +53,7 @@ class Reader:
         self._fanout = fanout
         self._store = store
         self._bookmark_seconds = bookmark_seconds
+        self._pages = RecentPages()
 
     def entry(self, call: Call) -> Entry:
         """The object that a call names, as it is now."""
@@ -66,8 +72,11 @@ class Reader:
 
     def list(self, call: Call, form: Form) -> Body | Awaitable[Body]:
         options = list_options(call)
-        chosen = selection_of(call)
         shelf = self._fanout.shelf(call.resource.prefix)
+        # Lists that wait for a conversion, and rows, which tell ages, are made anew each time.
+        if isinstance(form, Plain) and not form.waits and options.is_of_now(self._fanout.revision):
+            return self._page_of_now(call, shelf, form, options)
+        chosen = selection_of(call)
         if options.continuation is not None:
             at = options.continuation.revision
             if at > self._fanout.revision:
@@ -96,18 +105,20 @@ class Reader:
 
     # One page.
 
+    def _page_of_now(self, call: Call, shelf: Shelf, form: Plain, options: ListOptions) -> Body:
+        place = (form, call.namespace, call.name, call.request.raw_query)
+        page = self._pages.find(place, shelf.changed)
+        if page is None:
+            entries, extent = _gathered(shelf, selection_of(call), options)
+            page = Joined(form.joined(entries), extent, shelf.changed)
+            self._pages.keep(place, page)
+        return form.listing(page.items, metadata=page.extent.metadata(self._fanout.revision))
+
     def _page(
         self, shelf: Shelf, chosen: Selection, form: Form, options: ListOptions, *, revision: int
     ) -> Body | Awaitable[Body]:
-        after = options.continuation.after if options.continuation else ""
-        entries = shelf.entries
-        if chosen.name:
-            keys = [key for key in _keys_named(shelf, chosen) if key > after]
-        elif chosen.labels:
-            keys = shelf.keys_labelled(chosen.labels, chosen.namespace, after=after)
-        else:
-            keys = shelf.keys_of(chosen.namespace, after=after)
-        return _render_page(form, keys, entries, chosen.matches, options.limit, revision)
+        entries, extent = _gathered(shelf, chosen, options)
+        return _many(form, entries, extent.metadata(revision))
 
     async def _page_of_history(
         self, shelf: Shelf, chosen: Selection, form: Form, options: ListOptions, revision: int
@@ -123,7 +134,8 @@ class Reader:
             raise errors.Expired("The resourceVersion for the provided list is too old.") from None
         cut = len(shelf.prefix)
         entries = {r.key[cut:]: Entry(stamp(r.value, r.revision), r.revision) for r in page.records}
-        shown = _render_page(form, list(entries), entries, chosen.matches, options.limit, revision)
+        found, extent = _selected(list(entries), entries, chosen.matches, options.limit)
+        shown = _many(form, found, extent.metadata(revision))
         return shown if isinstance(shown, bytes | list) else await shown
 
     async def _when_fresh(self, call: Call, form: Form, revision: int) -> Body:
@@ -467,23 +479,31 @@ def _keys_named(shelf: Shelf, chosen: Selection) -> list[str]:
     return [key for key in candidates if key in shelf.entries]
 
 
-def _render_page(
-    form: Form, keys: list[str], entries: dict[str, Entry], matches: Matches | None, limit: int, revision: int
-) -> Body | Awaitable[Body]:
-    metadata: Object = {"resourceVersion": str(revision)}
+def _gathered(shelf: Shelf, chosen: Selection, options: ListOptions) -> tuple[list[Entry], Extent]:
+    """The objects of one page as they are now."""
+    after = options.continuation.after if options.continuation else ""
+    if chosen.name:
+        keys = [key for key in _keys_named(shelf, chosen) if key > after]
+    elif chosen.labels:
+        keys = shelf.keys_labelled(chosen.labels, chosen.namespace, after=after)
+    else:
+        keys = shelf.keys_of(chosen.namespace, after=after)
+    return _selected(keys, shelf.entries, chosen.matches, options.limit)
+
+
+def _selected(
+    keys: list[str], entries: dict[str, Entry], matches: Matches | None, limit: int
+) -> tuple[list[Entry], Extent]:
+    """The first of these objects up to the limit."""
     if matches is None:
-        chosen = keys[:limit] if limit else keys
-        if limit and len(keys) > limit:
-            metadata["continue"] = Continuation(revision, chosen[-1]).encode()
-            metadata["remainingItemCount"] = len(keys) - limit
-        return _many(form, [entries[key] for key in chosen], metadata)
+        keys, extent = cut(keys, limit, is_all=True)
+        return [entries[key] for key in keys], extent
     found = ((key, entry) for key in keys if matches(key, entry := entries[key]))
     if not limit:
-        return _many(form, [entry for _, entry in found], metadata)
+        return [entry for _, entry in found], Extent()
     page = list(islice(found, limit + 1))
-    if len(page) > limit:
-        metadata["continue"] = Continuation(revision, page[limit - 1][0]).encode()
-    return _many(form, [entry for _, entry in page[:limit]], metadata)
+    extent = Extent(page[limit - 1][0]) if len(page) > limit else Extent()
+    return [entry for _, entry in page[:limit]], extent
 
 
 def _many(form: Form, entries: list[Entry], metadata: Object) -> Body | Awaitable[Body]:

@@ -70,9 +70,17 @@ class Plain:
         return shown_object(entry, self._resource)
 
     def many(self, entries: Iterable[Entry], *, metadata: Object) -> bytes | list[bytes]:
-        one = self.one
-        items = [entry.body for entry in entries] if self._is_stored else [one(entry) for entry in entries]
-        return [b'%b%b,"items":[' % (self._list_head, orjson.dumps(metadata)), b",".join(items), b"]}\n"]
+        return self.listing(self.joined(entries), metadata=metadata)
+
+    def joined(self, entries: Iterable[Entry]) -> bytes:
+        """The items of a list."""
+        if self._is_stored:
+            return b",".join([entry.body for entry in entries])
+        return b",".join(map(self.one, entries))
+
+    def listing(self, items: bytes, *, metadata: Object) -> list[bytes]:
+        """The list of these items, in pieces."""
+        return [b'%b%b,"items":[' % (self._list_head, orjson.dumps(metadata)), items, b"]}\n"]
 
     def bookmark(self, metadata: Object) -> bytes:
         kind = self._resource.kind

@@ -260,13 +260,13 @@ class Verbs:
             for key in shelf.keys_of(chosen.namespace, after=after)
             if chosen.matches is None or chosen.matches(key, shelf.entries[key])
         ]
-        keys, metadata = cut(found, page.limit, self._fanout.revision, is_all=chosen.matches is None)
+        keys, extent = cut(found, page.limit, is_all=chosen.matches is None)
         accepted = self._accepted(call)
         form = self._form(call, accepted)
         entries = [shelf.entries[key] for key in keys]
         if form.waits and (waiting := form.prepare(entries)) is not None:
             await waiting
-        listed = form.many(entries, metadata=metadata)
+        listed = form.many(entries, metadata=extent.metadata(self._fanout.revision))
         room = asyncio.Semaphore(_DELETED_AT_ONCE)
 
         async def delete(key: str) -> None:

@@ -1,0 +1,49 @@
+"""The lists just answered, joined: clients that start together ask for the same, and nothing has changed in between."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pinnace.server.continuation import Extent
+
+MOST_BYTES = 8 << 20
+"""What is kept altogether. One large list of many watchers' is enough to gain from."""
+
+Place = tuple[object, ...]
+"""What was asked for: the form of the answer, and all by which it was chosen."""
+
+
+class Joined(NamedTuple):
+    """The items of a page as one text."""
+
+    items: bytes
+    extent: Extent
+    changed: int
+    """The revision of the last change to what was listed: after another one this is out of date."""
+
+
+class RecentPages:
+    """Forgets what was asked for longest ago once there is too much."""
+
+    def __init__(self, *, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._known: dict[Place, Joined] = {}
+
+    def find(self, place: Place, changed: int) -> Joined | None:
+        known = self._known.get(place)
+        return known if known is not None and known.changed == changed else None
+
+    def keep(self, place: Place, page: Joined) -> None:
+        self._forget(place)
+        if len(page.items) > self._most_bytes:
+            return
+        self._known[place] = page
+        self._bytes += len(page.items)
+        while self._bytes > self._most_bytes:
+            self._forget(next(iter(self._known)))
+
+    def _forget(self, place: Place) -> None:
+        gone = self._known.pop(place, None)
+        if gone is not None:
+            self._bytes -= len(gone.items)

@@ -1,0 +1,87 @@
+"""Lists that are kept: used while nothing has changed, never a moment longer, and never too many."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import orjson
+import pytest
+
+from pinnace.cluster.cluster import Cluster, Settings, running
+from pinnace.server.continuation import Extent
+from pinnace.server.recent_pages import Joined, RecentPages
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with running(Settings(controllers=False)) as cluster:
+        yield cluster
+
+
+def page(text: bytes, *, changed: int = 1) -> Joined:
+    return Joined(text, Extent(), changed)
+
+
+def test_a_page_is_found_until_something_changes() -> None:
+    pages = RecentPages()
+    pages.keep(("a",), page(b"x"))
+    assert pages.find(("a",), 1) == page(b"x")
+    assert pages.find(("a",), 2) is None
+    assert pages.find(("b",), 1) is None
+
+
+def test_what_was_kept_longest_ago_goes_first_and_what_is_too_large_is_not_kept() -> None:
+    pages = RecentPages(most_bytes=10)
+    pages.keep(("a",), page(b"12345"))
+    pages.keep(("b",), page(b"12345"))
+    pages.keep(("a",), page(b"1234"))
+    pages.keep(("c",), page(b"12"))
+    assert pages.find(("a",), 1) is not None
+    assert pages.find(("b",), 1) is None
+    pages.keep(("a",), page(b"12345678901"))
+    assert pages.find(("a",), 1) is None
+    assert pages.find(("c",), 1) is not None
+
+
+async def test_a_list_shows_every_change_and_the_revision_of_its_moment(cluster: Cluster) -> None:
+    local = cluster.plane.local()
+    json = {"content-type": "application/json"}
+
+    async def listed(query: str = "") -> tuple[str, list[str]]:
+        answer = await local.request("GET", CONFIG_MAPS + query)
+        found = orjson.loads(answer.body)
+        return found["metadata"]["resourceVersion"], [item["metadata"]["name"] for item in found["items"]]
+
+    first, names = await listed()
+    assert await listed() == (first, names)
+    made = await local.request("POST", CONFIG_MAPS, b'{"metadata":{"name":"zz","labels":{"a":"b"}}}', json)
+    revision = orjson.loads(made.body)["metadata"]["resourceVersion"]
+    assert await listed() == (revision, [*names, "zz"])
+    assert (await listed("?labelSelector=a%3Db"))[1] == ["zz"]
+    assert (await listed("?labelSelector=a%3Dc"))[1] == []
+    # A change elsewhere moves the revision, and nothing else.
+    await local.request("POST", "/api/v1/namespaces/default/secrets", b'{"metadata":{"name":"other"}}', json)
+    later, same = await listed()
+    assert int(later) > int(revision)
+    assert same == [*names, "zz"]
+    await local.request("DELETE", f"{CONFIG_MAPS}/zz")
+    assert (await listed())[1] == names
+    assert (await listed("?labelSelector=a%3Db"))[1] == []
+
+
+async def test_pages_of_one_list_go_on_from_one_another(cluster: Cluster) -> None:
+    local = cluster.plane.local()
+    for name in "abc":
+        body = orjson.dumps({"metadata": {"name": name}})
+        await local.request(
+            "POST", "/api/v1/namespaces/kube-public/configmaps", body, {"content-type": "application/json"}
+        )
+    path = "/api/v1/namespaces/kube-public/configmaps?limit=2"
+    for _ in range(2):
+        first = orjson.loads((await local.request("GET", path)).body)
+        rest = orjson.loads((await local.request("GET", f"{path}&continue={first['metadata']['continue']}")).body)
+        names = [item["metadata"]["name"] for item in first["items"] + rest["items"]]
+        assert [name for name in names if len(name) == 1] == ["a", "b", "c"]
+        assert first["metadata"]["remainingItemCount"] == len(names) - 2
