@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import orjson
 import pytest
 
 from pinnace.cluster.cluster import Cluster, Settings, running
 from pinnace.server.continuation import Extent
+from pinnace.server.messages import Response
 from pinnace.server.recent_pages import Joined, RecentPages
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -18,6 +20,11 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 async def cluster() -> AsyncIterator[Cluster]:
     async with running(Settings(controllers=False)) as cluster:
         yield cluster
+
+
+def whole(answer: Response) -> Any:
+    body = answer.body
+    return orjson.loads(body if isinstance(body, bytes) else b"".join(body))
 
 
 def page(text: bytes, *, changed: int = 1) -> Joined:
@@ -50,14 +57,13 @@ async def test_a_list_shows_every_change_and_the_revision_of_its_moment(cluster:
     json = {"content-type": "application/json"}
 
     async def listed(query: str = "") -> tuple[str, list[str]]:
-        answer = await local.request("GET", CONFIG_MAPS + query)
-        found = orjson.loads(answer.body)
+        found = whole(await local.request("GET", CONFIG_MAPS + query))
         return found["metadata"]["resourceVersion"], [item["metadata"]["name"] for item in found["items"]]
 
     first, names = await listed()
     assert await listed() == (first, names)
     made = await local.request("POST", CONFIG_MAPS, b'{"metadata":{"name":"zz","labels":{"a":"b"}}}', json)
-    revision = orjson.loads(made.body)["metadata"]["resourceVersion"]
+    revision = whole(made)["metadata"]["resourceVersion"]
     assert await listed() == (revision, [*names, "zz"])
     assert (await listed("?labelSelector=a%3Db"))[1] == ["zz"]
     assert (await listed("?labelSelector=a%3Dc"))[1] == []
@@ -79,9 +85,13 @@ async def test_pages_of_one_list_go_on_from_one_another(cluster: Cluster) -> Non
             "POST", "/api/v1/namespaces/kube-public/configmaps", body, {"content-type": "application/json"}
         )
     path = "/api/v1/namespaces/kube-public/configmaps?limit=2"
+
+    async def read(path: str) -> Any:
+        return whole(await local.request("GET", path))
+
     for _ in range(2):
-        first = orjson.loads((await local.request("GET", path)).body)
-        rest = orjson.loads((await local.request("GET", f"{path}&continue={first['metadata']['continue']}")).body)
+        first = await read(path)
+        rest = await read(f"{path}&continue={first['metadata']['continue']}")
         names = [item["metadata"]["name"] for item in first["items"] + rest["items"]]
         assert [name for name in names if len(name) == 1] == ["a", "b", "c"]
         assert first["metadata"]["remainingItemCount"] == len(names) - 2
