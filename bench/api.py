@@ -29,6 +29,7 @@ CONNECTIONS = 64
 SECONDS = 4
 COMMAND = os.environ.get("PINNACE_BENCH_COMMAND", "-m pinnace.cli.main").split()
 TICKS = os.sysconf("SC_CLK_TCK")
+DELETED_AT_MOST = 25_000
 
 PEER_MS = {
     "create": 0.84,
@@ -199,14 +200,26 @@ def main() -> None:
         before = server.resident_mb
         fill(server, 10000, "many")
         grown = server.resident_mb - before
-        delete = '  return wrk.format("DELETE", "/api/v1/namespaces/many/configmaps/c" .. string.format("%05d", n - 1))'
-        rows.append(load_deletes(server, delete))
-    report(rows, took=took, idle=idle, grown=grown)
+        fill(server, DELETED_AT_MOST, "deletes")
+        rows.append(load_deletes(server))
+    starts = sorted([took, *(cold_start() for _ in range(4))])
+    report(rows, took=starts[2], idle=idle, grown=grown)
 
 
-def load_deletes(server: Server, request: str) -> Row:
-    """Each object can be deleted once: the load stops before the 10,000 run out."""
-    return load(server, "delete", request, seconds=1)
+def load_deletes(server: Server) -> Row:
+    """Each object can be deleted once: the load must stop before they run out, or it measures refusals."""
+    path = "/api/v1/namespaces/deletes/configmaps"
+    row = load(
+        server, "delete", f'  return wrk.format("DELETE", "{path}/c" .. string.format("%05d", n - 1))', seconds=2
+    )
+    if row.requests >= DELETED_AT_MOST:
+        raise SystemExit(f"delete: all {DELETED_AT_MOST} objects were gone before the time was up")
+    return row
+
+
+def cold_start() -> float:
+    with started() as (_, took):
+        return took
 
 
 def report(rows: list[Row], *, took: float, idle: float, grown: float) -> None:
@@ -219,7 +232,7 @@ def report(rows: list[Row], *, took: float, idle: float, grown: float) -> None:
             f"{row.name:28}{row.cpu_ms:8.3f}{peer:8.2f}{times:8.1f}x{GOAL[row.name]:5}x"
             f"{row.per_second:9.0f}{row.requests:10}{mark}"
         )
-    print(f"{'cold start, s':28}{took:8.2f}{3.0:8.2f}   goal under 0.7")
+    print(f"{'cold start, s (of 5)':28}{took:8.2f}{3.0:8.2f}   goal under 0.7")
     print(f"{'idle memory, MB':28}{idle:8.1f}{310:8.1f}   goal under 90")
     print(f"{'10,000 objects of 1 KiB, MB':28}{grown:8.1f}{'':8}   goal under 40")
 
