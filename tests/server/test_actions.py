@@ -303,5 +303,6 @@ async def test_rows_of_a_subresource_that_shows_the_object_are_rows_of_the_objec
 
 async def test_streams_to_pods_need_a_node(api: InProcess) -> None:
     await api.made(PODS, pod())
-    reply = await api.get(f"{PODS}/web/log")
+    reply = await api.call("POST", f"{PODS}/web/exec?command=ls&stdout=1")
     assert (reply.status, reply.message) == (400, "pod web does not have a host assigned")
+    assert (await api.get(f"{PODS}/web/log")).status == 204

@@ -17,7 +17,7 @@ from pinnace.admission.policies import (
     Situation,
     parameters_of,
 )
-from pinnace.admission.rules import copied, put_back
+from pinnace.admission.rules import copied, is_message, put_back
 from pinnace.admission.sources import Objects
 from pinnace.model import errors, patches
 from pinnace.model.objects import Object
@@ -121,7 +121,8 @@ class MutatingPolicies:
                 continue
             if situation.request["object"] != before:
                 await put_back(situation.request["object"], review, target)
-                review.resource.strategy.default(review.changed)
+                if not is_message(review.changed, review.resource):
+                    review.resource.strategy.default(review.changed)
                 is_changed = True
         return is_changed
 
@@ -135,6 +136,8 @@ class MutatingPolicies:
             raise NotMutated(f"expression '{step.expression.strip()}' resulted in error: {fault}") from None
         try:
             changed = copied(_patched(shown, value) if step.is_json_patch else _merged(shown, value, target))
+            if is_message(shown, target):
+                return changed
             self._read(target, changed)
         except patches.PatchRefused as fault:
             raise NotMutated(f"JSON Patch: {_at(fault.why, value)}{fault.why}") from None

@@ -46,8 +46,9 @@ class NodeRestriction:
         ("certificates.k8s.io", "certificatesigningrequests", ALL),
     )
 
-    def __init__(self, nodes: Objects) -> None:
+    def __init__(self, nodes: Objects, pods: Objects) -> None:
         self._nodes = nodes
+        self._pods = pods
         self._rules: dict[str, Callable[[str, Review], None]] = {
             "pods": self._pod,
             "nodes": _node,
@@ -80,8 +81,14 @@ class NodeRestriction:
                 _pod_status(node, review)
             case "status", operation:
                 raise review.forbidden(f'unexpected operation "{operation}"')
-            case "eviction", _:
-                pass  # The pipeline asks again about the deletion that it comes to.
+            case "eviction", "CREATE":
+                pod = self._pods.get(f"{review.namespace}/{review.name}")
+                if pod is None:
+                    raise errors.NotFound(group="", plural="pods", name=review.name)
+                if _node_of(pod) != node:
+                    raise review.forbidden(f"node {node} can only evict pods with spec.nodeName set to itself")
+            case _, "CONNECT":
+                pass  # Whether it may is for its roles alone to say.
             case subresource, _:
                 why = f"unexpected pod subresource \"{subresource}\", only 'status' and 'eviction' are allowed"
                 raise review.forbidden(why)

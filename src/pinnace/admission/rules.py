@@ -89,7 +89,7 @@ class Matcher:
         if not self.objects.matches_everything and not any(
             self.objects.matches(obj["metadata"].get("labels") or {})
             for obj in (review.new, review.old)
-            if obj is not None
+            if obj is not None and "metadata" in obj
         ):
             return False
         if self.namespaces.matches_everything:
@@ -146,6 +146,8 @@ async def shown_in(obj: Object | None, resource: Resource, target: Resource) -> 
     if obj is None:
         return None
     shown = copied(obj)
+    if is_message(shown, resource):
+        return shown
     if target.custom is not None:
         if shown.get("apiVersion") != target.kind.api_version:
             converted = target.custom.shown([shown])
@@ -157,9 +159,18 @@ async def shown_in(obj: Object | None, resource: Resource, target: Resource) -> 
     return shown
 
 
+def is_message(obj: Object, resource: Resource) -> bool:
+    """Whether it is not the resource's own kind that travels: a binding of a pod, or the options of a command."""
+    return obj.get("kind") not in (None, resource.kind.name, resource.stored.name)
+
+
 async def put_back(shown: Object, review: Review, target: Resource) -> None:
     """Make the review's object what was shown of it, and changed there."""
     new = review.changed
+    if is_message(new, review.resource):
+        new.clear()
+        new.update(shown)
+        return
     if target.custom is not None:
         if shown.get("apiVersion") != new.get("apiVersion") and review.resource.custom is not None:
             converted = review.resource.custom.shown([shown])

@@ -62,7 +62,7 @@ def request_of(review: Review, target: Resource, new: Object | None, old: Object
         "object": new,
         "oldObject": old,
         "dryRun": review.is_dry_run,
-        "options": {**review.options, "kind": _OPTIONS[review.operation], "apiVersion": "meta.k8s.io/v1"},
+        "options": _options(review),
     }
     if review.subresource:
         asked["subResource"] = asked["requestSubResource"] = review.subresource
@@ -79,7 +79,12 @@ def request_of(review: Review, target: Resource, new: Object | None, old: Object
     return asked
 
 
-_OPTIONS = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": "DeleteOptions", "CONNECT": ""}
+_OPTIONS = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": "DeleteOptions"}
+
+
+def _options(review: Review) -> Object | None:
+    kind = _OPTIONS.get(review.operation)
+    return {**review.options, "kind": kind, "apiVersion": "meta.k8s.io/v1"} if kind else None
 
 
 def _kind(resource: Resource, subresource: str) -> Object:

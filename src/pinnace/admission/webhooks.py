@@ -22,7 +22,7 @@ from pinnace.admission.expressions import (
     bindings,
     read_conditions,
 )
-from pinnace.admission.rules import Equivalents, Matcher, Scope, is_exempt, put_back, shown_in
+from pinnace.admission.rules import Equivalents, Matcher, Scope, is_exempt, is_message, put_back, shown_in
 from pinnace.admission.sources import Objects
 from pinnace.admission.webhook_client import CallFailed, Endpoint
 from pinnace.admission.webhook_reviews import GROUP, Answer, Denied, InvalidAnswer, read_answer, request_of
@@ -218,15 +218,19 @@ class MutatingWebhooks(_Webhooks):
                 raise DecodeError("the patch leaves something that is no object")
             if (patched.get("apiVersion"), patched.get("kind")) != (shown.get("apiVersion"), shown.get("kind")):
                 raise DecodeError("the patch makes another kind of the object")
-            if not isinstance(patched.get("metadata"), dict):
-                raise DecodeError("the patch leaves no metadata")
-            self._read(target, patched)
+            if not is_message(shown, target):
+                if not isinstance(patched.get("metadata"), dict):
+                    raise DecodeError("the patch leaves no metadata")
+                self._read(target, patched)
         except patches.PatchRefused as problem:
             raise errors.InternalError(problem.why) from None
         except (errors.ApiError, DecodeError) as problem:
             raise errors.InternalError(str(problem)) from None
         if patched == shown:
             return False
+        if is_message(shown, target):
+            await put_back(patched, review, target)
+            return True
         _keep_identity(review, patched)
         await put_back(patched, review, target)
         review.resource.strategy.default(review.changed)

@@ -32,6 +32,7 @@ from pinnace.cluster.gates import Gates, build_admission
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.kubeconfig import Access
 from pinnace.cluster.newborn import api_endpoints, newborn_objects
+from pinnace.cluster.nodes import LateStreams, Nodes
 from pinnace.cluster.security import build_security
 from pinnace.cluster.shelf_objects import ShelfObjects
 from pinnace.cluster.storage import open_store
@@ -122,6 +123,8 @@ class ControlPlane:
     custom_resources: CustomResources
     aggregation: Aggregation
     gates: Gates
+    nodes: Nodes
+    """Where nodes of this process are registered, for exec and logs and the like."""
 
     def local(self, user: User = SYSTEM) -> LocalApi:
         """The API for callers in this process."""
@@ -178,6 +181,7 @@ async def build(
     )
     metrics = Metrics()
     readiness = Readiness()
+    nodes = Nodes(fanout, files)
     api = Api(
         registry=registry,
         verbs=Verbs(
@@ -195,6 +199,7 @@ async def build(
             ),
             schema_of=definitions.of_kind,
             clock=clock,
+            streams=LateStreams(fanout, nodes, gates.chain, security.authorizer, minor=definitions.minor),
         ),
         pages=Pages(
             version=version_of(definitions.minor),
@@ -234,7 +239,9 @@ async def build(
         lambda: [((), float(len(fanout.watchers())))],
     )
     aggregation.measured_by(metrics)
-    return ControlPlane(api, registry, fanout, store, clock, metrics, readiness, custom_resources, aggregation, gates)
+    return ControlPlane(
+        api, registry, fanout, store, clock, metrics, readiness, custom_resources, aggregation, gates, nodes
+    )
 
 
 @asynccontextmanager

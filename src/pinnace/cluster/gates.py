@@ -242,7 +242,7 @@ def build_admission(
         CertificateRequester(),
         limits,
         *accounts,
-        NodeRestriction(objects("", "nodes")),
+        NodeRestriction(objects("", "nodes"), objects("", "pods")),
         TaintNodesByCondition(),
         priority,
         DefaultTolerationSeconds(),

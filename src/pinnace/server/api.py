@@ -276,7 +276,7 @@ class Api:
             return self._refused(call.request, refused, call.warnings)
         return self._later(call, outcome, started)
 
-    async def _later(self, call: Call, outcome: Awaitable[Outcome | Response], started: float) -> Answer:
+    async def _later(self, call: Call, outcome: Awaitable[Outcome | Answer], started: float) -> Answer:
         self._metrics.in_flight += 1
         try:
             found = await outcome

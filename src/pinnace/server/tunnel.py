@@ -86,14 +86,15 @@ class Exchange:
     def close(self) -> None:
         self._connection.writer.close()
 
+    def upgraded(self) -> Duplex:
+        """The connection after an answer of 101: what came with the answer is read first."""
+        return Duplex(_After(self._answer.leftover, self._connection.reader), self._connection.writer)
+
     def takeover(self) -> Takeover:
         """The answer to a client whose request was answered with 101: from now on bytes pass both ways."""
 
         async def run(transport: asyncio.Transport, leftover: bytes) -> None:
-            reader, writer = await reader_and_writer(transport, leftover)
-            if self._answer.leftover:
-                writer.write(self._answer.leftover)
-            await join(Duplex(reader, writer), self._connection)
+            await join(Duplex(*await reader_and_writer(transport, leftover)), self.upgraded())
 
         kept = [pair for pair in self.headers if pair[0].lower() not in (b"date", b"content-length")]
         return Takeover(run, kept)
@@ -120,6 +121,20 @@ async def _carry(reader: ByteReader, writer: ByteWriter) -> None:
         while data := await reader.read(PIECE):
             writer.write(data)
             await writer.drain()
+
+
+class _After:
+    """Reads what has come already, and then the rest."""
+
+    def __init__(self, held: bytes, reader: ByteReader) -> None:
+        self._held = held
+        self._reader = reader
+
+    async def read(self, n: int, /) -> bytes:
+        if self._held:
+            taken, self._held = self._held[:n], self._held[n:]
+            return taken
+        return await self._reader.read(n)
 
 
 class _AnswerParser:

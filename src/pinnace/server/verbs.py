@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
@@ -26,7 +26,7 @@ from pinnace.server.continuation import cut
 from pinnace.server.deletion import DeleteOptions
 from pinnace.server.facets import FACETS
 from pinnace.server.fanout import Fanout
-from pinnace.server.messages import Sink
+from pinnace.server.messages import Answer, Sink
 from pinnace.server.negotiation import METADATA, METADATA_LIST, OFFERED, negotiate
 from pinnace.server.negotiation import Answer as Accepted
 from pinnace.server.ownership import Ownerships
@@ -60,6 +60,12 @@ class Outcome(NamedTuple):
     stream: Callable[[Sink], Awaitable[None] | None] | None = None
 
 
+class Streams(Protocol):
+    """Subresources that go on: a log that is followed, a command in a container."""
+
+    def answer(self, call: Call) -> Awaitable[Answer]: ...
+
+
 class Verbs:
     """The objects API. Reads are answered at once where they can be; writes are awaited."""
 
@@ -74,6 +80,7 @@ class Verbs:
         reviews: Reviews,
         schema_of: Callable[[Kind], Schema | None],
         clock: Clock,
+        streams: Callable[[], Streams],
     ) -> None:
         self._registry = registry
         self._fanout = fanout
@@ -83,6 +90,7 @@ class Verbs:
         self._reviews = reviews
         self._schema_of = schema_of
         self._clock = clock
+        self._streams = streams
         self._decoders = Decoders(
             quantity=quantity.canonical, empty_fields=empty_fields.of_type, go_fields=go_fields.of_type
         )
@@ -97,7 +105,7 @@ class Verbs:
             "deletecollection": self._delete_collection,
         }
 
-    def answer(self, call: Call) -> Outcome | Awaitable[Outcome]:
+    def answer(self, call: Call) -> Outcome | Awaitable[Outcome | Answer]:
         verb = call.verb
         if call.subresource and call.subresource not in FACETS:
             return self._action(call)
@@ -302,7 +310,7 @@ class Verbs:
 
     # Subresources that are not the object.
 
-    def _action(self, call: Call) -> Outcome | Awaitable[Outcome]:
+    def _action(self, call: Call) -> Outcome | Awaitable[Outcome | Answer]:
         match call.subresource, call.verb:
             case "scale", "get":
                 return self._show_scale(call, self._reader.entry(call))
@@ -315,7 +323,7 @@ class Verbs:
             case _, "create" if (review := self._reviews.of(call)) is not None:
                 return self._ask(call, review)
             case _:
-                return self._connect(call)
+                return self._streams().answer(call)
 
     async def _ask(self, call: Call, review: Callable[[Call, Object], Awaitable[Object]]) -> Outcome:
         accepted = self._accepted(call)
@@ -379,7 +387,8 @@ class Verbs:
         if _metadata_of(binding).get("name", "") != call.name:
             raise errors.BadRequest("name in URL does not match name in Binding object")
         edit = actions.bound(call, binding, to_rfc3339(self._clock.now()))
-        await self._pipeline.write(call, edit)
+        await self._pipeline.unguarded().write(call, edit)
+        await self._pipeline.admit(call, binding)
         return Outcome(201, orjson.dumps({**_success_status(), "code": 201}))
 
     async def _evict(self, call: Call) -> Outcome:
@@ -392,13 +401,15 @@ class Verbs:
         options = _meant(call, raw)
         pod = self._reader.entry(call).decode()
         phase = (pod.get("status") or {}).get("phase")
+        await self._pipeline.admit(call, eviction)
+        unguarded = self._pipeline.unguarded()
         if phase not in ("Succeeded", "Failed", "Pending") and "deletionTimestamp" not in pod["metadata"]:
             await self._spend_budget(call, pod)
         if not call.is_dry_run:
             marking = Call("update", call.resource, call.namespace, call.name, "status", "", call.request, call.user)
-            await self._pipeline.write(marking, actions.marked_for_eviction(call, to_rfc3339(self._clock.now())))
+            await unguarded.write(marking, actions.marked_for_eviction(call, to_rfc3339(self._clock.now())))
         one = Call("delete", call.resource, call.namespace, call.name, "", "", call.request, call.user, call.warnings)
-        await self._pipeline.delete(one, options, raw_options=raw)
+        await unguarded.delete(one, options, raw_options=raw)
         return Outcome(201, orjson.dumps({**_success_status(), "code": 201}))
 
     async def _spend_budget(self, call: Call, pod: Object) -> None:
@@ -423,14 +434,7 @@ class Verbs:
             actions.note_spent_budget(again, now)
             return {**again, "metadata": dict(again["metadata"])}
 
-        await self._pipeline.write(one, edit)
-
-    def _connect(self, call: Call) -> Outcome:
-        """Streams to a pod or node. They need a node that runs it."""
-        pod = self._reader.entry(call).decode()
-        if call.resource.plural == "pods" and not (pod.get("spec") or {}).get("nodeName"):
-            raise errors.BadRequest(f"pod {call.name} does not have a host assigned")
-        raise errors.Unavailable(f"no node of this cluster can serve {call.resource.plural}/{call.subresource}")
+        await self._pipeline.unguarded().write(one, edit)
 
     # Bodies.
 

@@ -1,0 +1,70 @@
+"""Holds what has come for one reader until it is read, and makes whoever brings more wait while that is much."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+ROOM = 256 * 1024
+"""One connection carries many streams, and stands still while one of them is full: so much may lie unread."""
+
+
+class Inbox:
+    """A `ByteReader`. One task feeds it and one reads."""
+
+    def __init__(self, *, room: int = ROOM) -> None:
+        self._room = room
+        self._pieces: deque[bytes] = deque()
+        self._size = 0
+        self._is_ended = False
+        self._is_discarding = False
+        self._problem: ConnectionError | None = None
+        self._arrival: asyncio.Future[None] | None = None
+        self._departure: asyncio.Future[None] | None = None
+
+    async def feed(self, data: bytes) -> None:
+        """Add to what is to be read; returns when there is room for more. After the end it is thrown away."""
+        if self._is_ended or self._is_discarding or not data:
+            return
+        self._pieces.append(data)
+        self._size += len(data)
+        _wake(self._arrival)
+        while self._size > self._room and not self._is_discarding:
+            self._departure = asyncio.get_running_loop().create_future()
+            await self._departure
+
+    def end(self, problem: ConnectionError | None = None) -> None:
+        """Nothing more comes: after what is there the reader finds the end, or the problem."""
+        if not self._is_ended:
+            self._is_ended, self._problem = True, problem
+            _wake(self._arrival)
+
+    def discard(self) -> None:
+        """Nobody reads any more: forget what is there and what comes."""
+        self._is_discarding = True
+        self._pieces.clear()
+        self._size = 0
+        self.end()
+        _wake(self._departure)
+
+    async def read(self, n: int, /) -> bytes:
+        while not self._pieces:
+            if self._is_ended:
+                if self._problem is not None:
+                    raise self._problem
+                return b""
+            self._arrival = asyncio.get_running_loop().create_future()
+            await self._arrival
+        piece = self._pieces.popleft()
+        if len(piece) > n:
+            self._pieces.appendleft(piece[n:])
+            piece = piece[:n]
+        self._size -= len(piece)
+        if self._size <= self._room // 2:
+            _wake(self._departure)
+        return piece
+
+
+def _wake(waiter: asyncio.Future[None] | None) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)

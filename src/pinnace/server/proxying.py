@@ -1,0 +1,264 @@
+"""The proxy subresources: requests passed on to a pod, to a pod behind a service, or to a node."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import random
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlsplit
+
+from pinnace.model import errors
+from pinnace.model.byte_streams import Duplex
+from pinnace.model.node_connections import NodeAnswer, PodAddress
+from pinnace.model.objects import Object
+from pinnace.server.calls import Call
+from pinnace.server.messages import Answer, Request, Response, Sink, Stream, frame
+from pinnace.server.tunnel import Exchange
+
+CONNECT_SECONDS = 30.0
+_GATHERED_AT_MOST = 1 << 20
+_OF_THE_CONNECTION = frozenset(
+    (
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+        b"content-length",
+    )
+)
+# Who is calling is this server's affair: neither pods nor nodes are shown what it was proved with.
+_OF_THE_CALLER = frozenset((b"authorization", b"expect", b"x-forwarded-for"))
+_SETTLED = (b"impersonate-", b"x-remote-")
+
+PodConnect = Callable[[PodAddress, int], Awaitable[Duplex]]
+
+
+class Place(NamedTuple):
+    """Whom a proxy's URL means: its name, and what stands around it."""
+
+    scheme: str
+    name: str
+    port: str
+
+
+def place_of(call: Call) -> Place:
+    """From `name`, `name:port` or `scheme:name:port`. Raises BadRequest."""
+    match call.name.split(":"):
+        case [name]:
+            place = Place("", name, "")
+        case [name, port]:
+            place = Place("", name, port)
+        case [scheme, name, port]:
+            place = Place(scheme, name, port)
+        case _:
+            place = Place("", "", "")
+    if place.name and place.scheme in ("", "http", "https"):
+        return place
+    raise errors.BadRequest(f'invalid {call.resource.singular} request "{call.name}"')
+
+
+def tail_of(call: Call) -> str:
+    """What follows /proxy in the URL, as it was written."""
+    raw = urlsplit(call.request.target).path if "://" in call.request.target else call.request.target.partition("?")[0]
+    before = 7 if call.resource.namespaced else 5  # /api/v1/namespaces/x/pods/y/proxy and /api/v1/nodes/y/proxy
+    return "".join(f"/{part}" for part in raw.split("/")[before + 1 :])
+
+
+def slash_missing(call: Call) -> Response | None:
+    """Where the bare /proxy is asked for, the browser is sent to where relative links work."""
+    if tail_of(call) or call.request.method not in ("GET", "HEAD") or call.request.upgrade:
+        return None
+    query = f"?{call.request.raw_query}" if call.request.raw_query else ""
+    return Response(301, ((b"Location", f"{quote(call.request.path)}/{query}".encode()),))
+
+
+async def check_reachable(host: str) -> None:
+    """Raises BadRequest for addresses of this very machine and of its link: they lead past the cluster's walls."""
+    try:
+        addresses = {host} if _is_address(host) else {one[4][0] for one in await _resolved(host)}
+    except OSError as problem:
+        raise errors.BadRequest(f"lookup {host}: {problem}") from None
+    if not addresses or not all(_is_global(str(address)) for address in addresses):
+        raise errors.BadRequest("address not allowed")
+
+
+async def _resolved(host: str) -> Sequence[tuple[Any, ...]]:
+    return await asyncio.get_running_loop().getaddrinfo(host, None) if host else ()
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_global(address: str) -> bool:
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    is_broadcast = ip == ipaddress.ip_address("255.255.255.255")
+    return not (ip.is_loopback or ip.is_multicast or ip.is_link_local or ip.is_unspecified or is_broadcast)
+
+
+def endpoint_of(
+    service: str, port_name: str, endpoints: Object, pods: Callable[[str], Object | None]
+) -> tuple[Object, int]:
+    """A pod that serves, and the port on which it does. Raises Unavailable if there is none."""
+    subsets = list(endpoints.get("subsets") or ())
+    if not subsets:
+        raise errors.Unavailable(f'no endpoints available for service "{service}"')
+    random.shuffle(subsets)
+    for subset in subsets:
+        ports = [one for one in subset.get("ports") or () if (one.get("name") or "") == port_name]
+        addresses = list(subset.get("addresses") or ())
+        random.shuffle(addresses)
+        for address in addresses if ports else ():
+            target = address.get("targetRef") or {}
+            pod = pods(target.get("name", "")) if target.get("kind", "Pod") == "Pod" else None
+            if pod is not None and address.get("ip") in _addresses(pod):
+                return pod, int(ports[0]["port"])
+    raise errors.Unavailable(f'no endpoints available for service "{service}"')
+
+
+def _addresses(pod: Object) -> list[str]:
+    status = pod.get("status") or {}
+    return [one.get("ip", "") for one in status.get("podIPs") or ()] or [status.get("podIP", "")]
+
+
+def port_of(place: Place, pod: Object) -> int:
+    """The port that is named, or else the pod's first. Raises BadRequest."""
+    text = place.port
+    if not text:
+        declared = (port for one in pod["spec"].get("containers") or () for port in one.get("ports") or ())
+        first = next(declared, None)
+        text = str(first["containerPort"]) if first is not None else "443" if place.scheme == "https" else "80"
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:6]) < 1 << 16):
+        raise errors.BadRequest(f"invalid {text!r}: a port is a number from 1 to 65535")
+    return int(text)
+
+
+async def dial(host: str, port: int) -> Duplex:
+    """Raises OSError with a sentence."""
+    shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            return Duplex(*await asyncio.open_connection(host, port))
+    except TimeoutError:
+        raise ConnectionError(f"dial tcp {shown}: i/o timeout") from None
+    except OSError as problem:
+        why = os.strerror(problem.errno).lower() if problem.errno else str(problem)
+        raise ConnectionError(f"dial tcp {shown}: connect: {why}") from None
+
+
+async def pass_to_pod(call: Call, place: Place, connection: Duplex, host: str) -> Answer:
+    """What the pod answers over the connection. Raises OSError."""
+    if place.scheme == "https":
+        connection = await _secured(connection)
+    exchange = Exchange(connection)
+    request = call.request
+    query = f"?{request.raw_query}" if request.raw_query else ""
+    upgrade = request.headers.get(b"upgrade", b"") if request.upgrade else b""
+    try:
+        target = (tail_of(call) or "/") + query
+        headers = headers_for(request, host)
+        await exchange.ask(request.method, target, headers, request.body, upgrade=upgrade)
+    except BaseException:
+        exchange.close()
+        raise
+    prefix = request.path[: len(request.path) - len(tail_of(call))] if tail_of(call) else request.path
+    return await passed_back(exchange, request, prefix=prefix, host=host)
+
+
+async def _secured(connection: Duplex) -> Duplex:
+    writer = connection.writer
+    if not isinstance(writer, asyncio.StreamWriter):
+        raise ConnectionError("this node's connections cannot be encrypted")
+    # Pods' certificates are in nobody's name: Kubernetes does not look at them either.
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    await writer.start_tls(context)
+    return connection
+
+
+def headers_for(request: Request, host: str) -> list[tuple[bytes, bytes]]:
+    """The caller's headers, less what concerns this connection and the caller's identity, and where they came from."""
+    named = b",".join(request.header_values(b"connection")).lower().split(b",")
+    dropped = _OF_THE_CONNECTION | _OF_THE_CALLER | {name.strip() for name in named}
+    passed = [
+        (name, value)
+        for name, value in (*request.headers.items(), *request.repeated)
+        if name not in dropped and not name.startswith(_SETTLED)
+    ]
+    if b"host" not in request.headers:
+        passed.append((b"host", host.encode()))
+    before = [value.decode("latin-1") for value in request.header_values(b"x-forwarded-for")]
+    if forwarded := ", ".join(filter(None, (*before, request.peer.address))):
+        passed.append((b"X-Forwarded-For", forwarded.encode()))
+    passed.append((b"X-Forwarded-Uri", quote(request.path).encode()))
+    passed.append((b"X-Forwarded-Host", request.headers.get(b"host", b"")))
+    return passed
+
+
+async def passed_back(answer: NodeAnswer, request: Request, *, prefix: str = "", host: str = "") -> Answer:
+    """The answer of a pod or node as the client gets it: whole if it is short, as it comes otherwise."""
+    if answer.status == 101 and isinstance(answer, Exchange):
+        return answer.takeover()
+    headers = list(_kept(answer.headers, prefix=prefix, host=host))
+    length = next((value for name, value in answer.headers if name.lower() == b"content-length"), b"")
+    is_short = length.isdigit() and int(length) <= _GATHERED_AT_MOST
+    if not is_short and request.method != "HEAD" and answer.status not in (204, 304):
+        return Stream(answer.status, headers, _Relay(answer).run)
+    try:
+        return Response(answer.status, headers, b"".join([piece async for piece in answer.chunks()]))
+    finally:
+        answer.close()
+
+
+def _kept(headers: Sequence[tuple[bytes, bytes]], *, prefix: str, host: str) -> Iterable[tuple[bytes, bytes]]:
+    for name, value in headers:
+        lowered = name.lower()
+        if lowered in _OF_THE_CONNECTION or lowered == b"date":
+            continue
+        if lowered == b"location" and prefix:
+            value = _within(value.decode("latin-1"), prefix, host).encode("latin-1", "replace")
+        yield name, value
+
+
+def _within(location: str, prefix: str, host: str) -> str:
+    """A redirect of the pod's to itself, as one that leads through the proxy."""
+    parts = urlsplit(location)
+    if parts.netloc and parts.netloc != host:
+        return location
+    if not parts.path.startswith("/") or parts.path.startswith(prefix):
+        return location
+    query = f"?{parts.query}" if parts.query else ""
+    return f"{quote(prefix)}{parts.path}{query}"
+
+
+class _Relay:
+    """Chunks to the client, no faster than it takes them, until either side leaves."""
+
+    def __init__(self, answer: NodeAnswer) -> None:
+        self._answer = answer
+
+    async def run(self, sink: Sink) -> None:
+        try:
+            async for piece in self._answer.chunks():
+                sink.write(frame(piece))
+                if sink.buffered > _GATHERED_AT_MOST:
+                    await sink.drained()
+                if sink.closed:
+                    return
+        finally:
+            self._answer.close()
+        sink.finish()
