@@ -19,6 +19,7 @@ from pinnace.model.clock import AlarmClock
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 MISSING = 2.0
 """Kinds that are missing are looked for more often than servers: somebody is about to define them."""
+_UNSUPPORTED = (errors.MethodNotAllowed, errors.BadMethod)
 SHORT = 1.0
 """A connection that ends within so many seconds, having brought nothing, is a failure."""
 
@@ -85,7 +86,8 @@ async def follow(
     """Everything that exists, then everything that happens, for ever.
 
     A kind that is not served, or no longer, has no objects: that is told once, and it is tried again. Setting `nudge`
-    makes the next try come at once. Ends only when it is closed.
+    makes the next try come at once. One that cannot be watched is listed, then, and whenever there is a nudge: nobody
+    tells of its changes. Ends only when it is closed.
     """
     nudge = nudge or asyncio.Event()
     backoff = backoff or Backoff(first=0.2, longest=30.0)
@@ -95,7 +97,7 @@ async def follow(
     is_known_missing = False
     while True:
         began = clock.monotonic()
-        heard = False
+        heard = is_listed = False
         try:
             async with AsyncExitStack() as opened:
                 listing = not version
@@ -106,7 +108,7 @@ async def follow(
                             for snapshot in snapshots:
                                 yield Event("ADDED", snapshot)
                             version = listed
-                        listing = False
+                        listing, is_listed = False, True
                         heard, is_known_missing = True, False
                         yield Synced(version)
                 watch = source.watch(version=version, initial=listing, seconds=seconds())
@@ -135,6 +137,13 @@ async def follow(
                 is_known_missing = True
                 yield Restarted()
                 yield Synced("")
+        except _UNSUPPORTED as error:
+            trouble = error
+            version = ""  # What has been listed will be again when somebody asks.
+            if can_stream_lists:
+                can_stream_lists, heard, trouble = False, True, None
+            elif not is_listed:
+                yield Synced("")  # Nor can it be listed.
         except (errors.Invalid, errors.BadRequest, errors.InternalError) as error:
             if can_stream_lists and not version:
                 # Servers before 1.27, those told not to, and those on an old etcd do not begin a watch with a list.
@@ -154,9 +163,11 @@ async def follow(
             delay = min(delay, MISSING)
         elif isinstance(trouble, errors.ApiError):
             delay = max(delay, trouble.retry_after)
-        alarm = clock.call_later(delay, nudge.set)
+        # What a server does not offer it will not offer in a minute.
+        alarm = None if isinstance(trouble, _UNSUPPORTED) else clock.call_later(delay, nudge.set)
         try:
             await nudge.wait()
         finally:
-            alarm.cancel()
+            if alarm is not None:
+                alarm.cancel()
             nudge.clear()

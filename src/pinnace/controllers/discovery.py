@@ -25,34 +25,71 @@ class Discovered:
         return [served for served in self.kinds if all(verb in served.verbs for verb in verbs)]
 
 
+_Page = list[Object] | str
+"""The rows of a group version, or why there are none."""
+
+
+class Discovery:
+    """What the server offers, page by page: only what may have changed is read again."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._pages: dict[tuple[str, str], _Page] = {}
+        """By group version, the preferred version first."""
+
+    async def reread(self, group: str | None = None) -> Discovered:
+        """Everything, or what is known with one group read anew."""
+        if group is None:
+            self._pages = await self._read(await _group_versions(self._client))
+            return self._discovered()
+        anew = await self._read(await _versions_of(self._client, group))
+        before = list(self._pages.items())
+        at = next((at for at, (place, _) in enumerate(before) if place[0] == group), len(before))
+        others = [(place, page) for place, page in before if place[0] != group]
+        # In its old place: of what several groups serve, the first one counts.
+        self._pages = dict([*others[:at], *anew.items(), *others[at:]])
+        return self._discovered()
+
+    async def _read(self, versions: list[tuple[str, str]]) -> dict[tuple[str, str], _Page]:
+        found = {place: await self._page(*place) for place in versions}
+        return {place: page for place, page in found.items() if page is not None}
+
+    async def _page(self, group: str, version: str) -> _Page | None:
+        page = f"/apis/{group}/{version}" if group else f"/api/{version}"
+        try:
+            return list(orjson.loads(await self._client.read(page)).get("resources") or ())
+        except errors.NoSuchPath:
+            return None  # It has left since the groups were read.
+        except errors.ApiError as error:
+            return error.message
+
+    def _discovered(self) -> Discovered:
+        kinds: list[ServedKind] = []
+        failures: dict[str, str] = {}
+        seen: set[tuple[str, str]] = set()
+        stored: set[str] = set()
+        for (group, version), page in self._pages.items():
+            if isinstance(page, str):
+                failures[f"{group}/{version}" if group else version] = page
+                continue
+            for row in page:
+                if "/" in row["name"] or (group, row["name"]) in seen:
+                    continue
+                seen.add((group, row["name"]))
+                stored_as = row.get("storageVersionHash")
+                if stored_as and stored_as in stored:
+                    continue
+                stored.add(stored_as)
+                kinds.append(_served(group, version, row))
+        return Discovered(tuple(kinds), failures)
+
+
 async def discover(client: Client) -> Discovered:
     """Every kind in the version that its group prefers, or in the next that has it.
 
     What is stored once and served in several groups (Ingress, Event) comes once.
     """
-    kinds: list[ServedKind] = []
-    failures: dict[str, str] = {}
-    seen: set[tuple[str, str]] = set()
-    stored: set[str] = set()
-    for group, version in await _group_versions(client):
-        page = f"/apis/{group}/{version}" if group else f"/api/{version}"
-        try:
-            rows = orjson.loads(await client.read(page)).get("resources") or ()
-        except errors.NoSuchPath:
-            continue  # It has left since the groups were read.
-        except errors.ApiError as error:
-            failures[f"{group}/{version}" if group else version] = error.message
-            continue
-        for row in rows:
-            if "/" in row["name"] or (group, row["name"]) in seen:
-                continue
-            seen.add((group, row["name"]))
-            stored_as = row.get("storageVersionHash")
-            if stored_as and stored_as in stored:
-                continue
-            stored.add(stored_as)
-            kinds.append(_served(group, version, row))
-    return Discovered(tuple(kinds), failures)
+    return await Discovery(client).reread()
 
 
 def failure_message(failures: Mapping[str, str]) -> str:
@@ -62,13 +99,26 @@ def failure_message(failures: Mapping[str, str]) -> str:
 
 
 async def _group_versions(client: Client) -> list[tuple[str, str]]:
-    found = [("", version) for version in orjson.loads(await client.read("/api")).get("versions") or ()]
+    found = await _versions_of(client, "")
     for group in orjson.loads(await client.read("/apis")).get("groups") or ():
-        preferred = (group.get("preferredVersion") or {}).get("version")
-        versions = [version["version"] for version in group.get("versions") or ()]
-        versions.sort(key=lambda version: version != preferred)
-        found += [(group["name"], version) for version in versions]
+        found += _in_order(group)
     return found
+
+
+async def _versions_of(client: Client, group: str) -> list[tuple[str, str]]:
+    if not group:
+        return [("", version) for version in orjson.loads(await client.read("/api")).get("versions") or ()]
+    try:
+        return _in_order(orjson.loads(await client.read(f"/apis/{group}")))
+    except errors.NoSuchPath:
+        return []
+
+
+def _in_order(group: Object) -> list[tuple[str, str]]:
+    preferred = (group.get("preferredVersion") or {}).get("version")
+    versions = [version["version"] for version in group.get("versions") or ()]
+    versions.sort(key=lambda version: version != preferred)
+    return [(group["name"], version) for version in versions]
 
 
 def _served(group: str, version: str, row: Object) -> ServedKind:

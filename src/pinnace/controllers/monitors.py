@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from pinnace.client.snapshots import Snapshot
-from pinnace.controllers.discovery import discover
-from pinnace.model.objects import Key, Kind
-from pinnace.reconcile.controller import Controller, Result
+from pinnace.controllers.discovery import Discovery
+from pinnace.model.objects import Key, Kind, Object
+from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.informer import Informer
 from pinnace.reconcile.manager import Manager
 
@@ -19,7 +19,8 @@ RETRY_SECONDS = 30.0
 Handler = Callable[[Kind, Snapshot | None, Snapshot | None], None]
 """Told of each change: the kind, old and new, as an informer tells it."""
 
-_ALL = Key("", "kinds")
+_ALL = Key("", "*")
+"""Every group; any other key is the name of one."""
 _IGNORED = {("", "Event"), ("events.k8s.io", "Event")}
 """They come in masses, nobody owns anything by them, and they expire by themselves."""
 
@@ -29,12 +30,14 @@ class Monitors:
 
     def __init__(self, manager: Manager) -> None:
         self._manager = manager
+        self._discovery = Discovery(manager.client)
+        self._is_begun = False
         self._informers: dict[Kind, Informer] = {}
         self._handlers: list[Handler] = []
         self._on_kinds: list[Callable[[set[Kind]], None]] = []
         self.controller = Controller("monitors", self._reconcile)
         for kind in (DEFINITIONS, SERVICES):
-            self.controller.watches(kind, lambda obj: (_ALL,), metadata_only=True)
+            self.controller.watches(kind, self._concerned, metadata_only=True)
         manager.add(self.controller)
         self.controller.enqueue(_ALL, "start")
 
@@ -53,8 +56,9 @@ class Monitors:
         """Tell `listener` when kinds have come or gone, and which have gone."""
         self._on_kinds.append(listener)
 
-    async def _reconcile(self, key: Key) -> Result | None:
-        discovered = await discover(self._manager.client)
+    async def _reconcile(self, key: Key) -> None:
+        self._is_begun = True
+        discovered = await self._discovery.reread(None if key == _ALL else key.name)
         wanted = {
             served.kind
             for served in discovered.with_verbs("delete", "list", "watch")
@@ -70,7 +74,10 @@ class Monitors:
         if new or gone:
             for listener in self._on_kinds:
                 listener(gone)
-        return Result(requeue_after=RETRY_SECONDS) if discovered.failures else None
+        for where in discovered.failures:
+            group = Key("", where.rpartition("/")[0])
+            if key in (_ALL, group):
+                self.controller.enqueue(group, "unreachable", after=RETRY_SECONDS)
 
     def _follow(self, kind: Kind) -> None:
         informer = self._informers[kind] = self._manager.informer(kind, metadata_only=True)
@@ -80,3 +87,8 @@ class Monitors:
                 handler(kind, old, new)
 
         informer.on_change(changed)
+
+    def _concerned(self, obj: Object) -> tuple[Key, ...]:
+        """The group of a definition (plural.group) or of an APIService (version.group)."""
+        # What is there at the start is read at once, with everything.
+        return (Key("", obj["metadata"]["name"].partition(".")[2]),) if self._is_begun else (_ALL,)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from pinnace.client.client import Client
 from pinnace.client.mapping import ServedKind
+from pinnace.client.retries import Backoff
 from pinnace.client.snapshots import Snapshot
 from pinnace.controllers.discovery import discover, failure_message
 from pinnace.controllers.monitors import Monitors
@@ -26,8 +27,8 @@ FINALIZER = "kubernetes"
 WORKERS = 4
 GATHER_SECONDS = 1.0
 """How long to gather what goes in a namespace before saying anew what is left of it."""
-UNWATCHED_SECONDS = 5.0
-"""How soon to look again at what nobody can watch."""
+UNWATCHED = Backoff(first=5.0, longest=300.0, jitter=0.0)
+"""How soon to look again at what nobody can watch: more and more rarely."""
 
 _PODS = Kind("", "v1", "Pod")
 _FINE = {
@@ -70,7 +71,8 @@ class NamespaceController:
     def __init__(self, manager: Manager, client: Client, monitors: Monitors) -> None:
         self._client = client
         self._monitors = monitors
-        self._emptying: set[str] = set()
+        self._emptying: Counter[str] = Counter()
+        """The namespaces that are being emptied, and how often something was left that nobody can watch."""
         self.controller = Controller("namespace", self._reconcile, workers=WORKERS)
         self.controller.for_(NAMESPACE, metadata_only=True, when=_is_leaving)
         manager.add(self.controller)
@@ -88,20 +90,23 @@ class NamespaceController:
     async def _reconcile(self, key: Key) -> Result | None:
         namespace = await self._client.get_or_none(NAMESPACE, key.name)
         if namespace is None or "deletionTimestamp" not in namespace["metadata"]:
-            self._emptying.discard(key.name)
+            del self._emptying[key.name]
             return None
         if FINALIZER not in (namespace["spec"].get("finalizers") or ()):
-            self._emptying.discard(key.name)
+            del self._emptying[key.name]
             return None  # Somebody else's finalizer holds it.
-        self._emptying.add(key.name)
+        self._emptying.setdefault(key.name, 0)
         remains = await self._empty(key.name)
         namespace = await self._tell(namespace, remains)
         if remains.failures or remains.undiscovered:
             raise ContentFailure(key.name, remains)
         if remains.objects:
-            return Result(requeue_after=UNWATCHED_SECONDS) if remains.is_unwatched else None
+            if not remains.is_unwatched:
+                return None
+            self._emptying[key.name] += 1
+            return Result(requeue_after=UNWATCHED.delay(self._emptying[key.name]))
         await self._finalize(namespace)
-        self._emptying.discard(key.name)
+        del self._emptying[key.name]
         return None
 
     async def _empty(self, name: str) -> Remains:

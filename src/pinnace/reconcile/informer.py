@@ -220,7 +220,9 @@ class Informer:
         is_new = str(error) != str(self.trouble)
         self.trouble = error
         hint = ""
-        if isinstance(error, errors.Forbidden):
+        if isinstance(error, errors.MethodNotAllowed | errors.BadMethod):
+            hint = "; nobody tells when it changes: read it through the client, in a timer for instance"
+        elif isinstance(error, errors.Forbidden):
             plural = error.details.get("kind") or scope.kind.name.lower() + "s"
             hint = (
                 f'; allow it with the rule {{apiGroups: ["{scope.kind.group}"], resources: ["{plural}"], '
@@ -228,7 +230,7 @@ class Informer:
             )
         _log.log(
             logging.WARNING if is_new else logging.DEBUG,
-            "%s of %s cannot be followed, trying again: %s%s",
+            "%s of %s cannot be followed at this moment: %s%s",
             scope.kind.name,
             scope.kind.api_version,
             error,

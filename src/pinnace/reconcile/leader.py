@@ -83,10 +83,10 @@ class LeaderElection:
                 renewing = group.create_task(self._renew())
                 await work()
                 renewing.cancel()
-        except* LeaseLost as lost:
-            rest = lost.split(LeaseLost)[1]
-            if rest is not None:
-                raise rest from None
+        except BaseExceptionGroup as group_of_errors:
+            lost, rest = group_of_errors.split(LeaseLost)
+            if lost is None or rest is not None:
+                raise
             raise LeaseLost from None
 
     async def _acquire(self) -> None:

@@ -1,0 +1,104 @@
+"""Which discovery pages are read when kinds come and go."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+from tests.controllers.world import WIDGET, World
+
+from pinnace.client.client import Client
+from pinnace.client.mapping import kind_from
+from pinnace.client.transport import Answer
+from pinnace.cluster.in_process import InProcessTransport
+from pinnace.controllers.discovery import Discovery
+from pinnace.controllers.monitors import Monitors
+from pinnace.model.objects import Kind
+from pinnace.reconcile.manager import Manager
+from pinnace.testing.clock import ManualClock
+
+WIDGETS = "widgets.example.com"
+DEFINITION = "apiextensions.k8s.io/v1/CustomResourceDefinition"
+
+
+class Counted(InProcessTransport):
+    """Remembers which pages were asked for."""
+
+    asked: list[str]
+    broken: frozenset[str] = frozenset()
+
+    async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        self.asked.append(target)
+        if target in self.broken:
+            return Answer(500, {}, b"nobody there")  # Not one of those that are tried again at once.
+        return await super().request(method, target, body, headers)
+
+
+@pytest.fixture
+def counted(world: World) -> Counted:
+    transport = Counted(world.plane.local())
+    transport.asked = []
+    return transport
+
+
+@pytest.fixture
+async def watched(world: World, counted: Counted) -> AsyncIterator[tuple[Manager, Monitors]]:
+    manager = Manager(Client(counted, clock=world.client.clock))
+    monitors = Monitors(manager)
+    async with manager.running():
+        await manager.settle()
+        yield manager, monitors
+
+
+def pages(counted: Counted) -> list[str]:
+    """The discovery pages that were asked for by the monitors, not those by which the client finds its way."""
+    found, counted.asked[:] = list(counted.asked), []
+    return [page for page in found if page.count("/") <= 3 and "?" not in page]
+
+
+async def test_everything_is_read_once_at_the_start(watched: tuple[Manager, Monitors], counted: Counted) -> None:
+    read = pages(counted)
+    assert read.count("/apis") == 1
+    assert read.count("/apis/storage.k8s.io") == 0
+    assert watched[1].informer(Kind("apps", "v1", "Deployment")) is not None
+
+
+async def test_a_new_kind_makes_only_its_group_read(
+    world: World, watched: tuple[Manager, Monitors], counted: Counted
+) -> None:
+    manager, monitors = watched
+    pages(counted)
+    await world.define_widgets()
+    await manager.settle()
+    assert set(pages(counted)) == {"/apis/example.com", "/apis/example.com/v1"}
+    assert monitors.informer(kind_from(WIDGET)) is not None
+    await world.client.delete(DEFINITION, WIDGETS)
+    await world.settle()
+    await manager.settle()
+    assert set(pages(counted)) <= {"/apis/example.com", "/apis/example.com/v1"}
+    assert monitors.informer(kind_from(WIDGET)) is None
+    assert monitors.informer(Kind("apps", "v1", "Deployment")) is not None
+
+
+async def test_a_group_that_could_not_be_read_is_asked_for_again_alone(
+    world: World, watched: tuple[Manager, Monitors], counted: Counted, clock: ManualClock
+) -> None:
+    manager, monitors = watched
+    counted.broken = frozenset({"/apis/example.com/v1"})
+    await world.define_widgets()
+    await manager.settle()
+    assert monitors.informer(kind_from(WIDGET)) is None
+    counted.broken = frozenset()
+    pages(counted)
+    await clock.advance(60)
+    await manager.settle()
+    assert "/apis" not in pages(counted)
+    assert monitors.informer(kind_from(WIDGET)) is not None
+
+
+async def test_what_is_stored_once_comes_once_after_a_group_is_read_again(world: World) -> None:
+    discovery = Discovery(world.client)
+    before = await discovery.reread()
+    after = await discovery.reread("networking.k8s.io")
+    assert {served.kind for served in after.kinds} == {served.kind for served in before.kinds}
+    assert sum(served.kind.name == "Ingress" for served in after.kinds) == 1
