@@ -76,7 +76,7 @@ class Discovery:
                 if "/" in row["name"] or (group, row["name"]) in seen:
                     continue
                 seen.add((group, row["name"]))
-                stored_as = row.get("storageVersionHash")
+                stored_as: str = row.get("storageVersionHash") or ""
                 if stored_as and stored_as in stored:
                     continue
                 stored.add(stored_as)
