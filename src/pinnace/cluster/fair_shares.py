@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+from pinnace.cluster.flow_schema_statuses import dangling
 from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Object
 
@@ -125,14 +126,7 @@ def flow_schemas(version: str, now: datetime) -> Iterable[Object]:
         }
         if distinguisher:
             spec["distinguisherMethod"] = {"type": distinguisher}
-        found = {
-            "type": "Dangling",
-            "status": "False",
-            "lastTransitionTime": to_rfc3339(now),
-            "reason": "Found",
-            "message": f'This FlowSchema references the PriorityLevelConfiguration object named "{level}" '
-            "and it exists",
-        }
+        found = {**dangling(level, exists=True), "lastTransitionTime": to_rfc3339(now)}
         yield _object(version, "FlowSchema", name, spec) | {"status": {"conditions": [found]}}
 
 

@@ -37,8 +37,10 @@ from pinnace.admission.webhooks import HookTable, MutatingWebhooks, ValidatingWe
 from pinnace.auth.authorizers import Action, Authorizer, Decision
 from pinnace.auth.certificate_requests import CertificateRequester
 from pinnace.auth.users import AUTHENTICATED, User, service_account_groups, service_account_name
+from pinnace.cluster.fair_shares import GROUP as FLOW_CONTROL
+from pinnace.cluster.flow_schema_statuses import FlowSchemaStatuses
 from pinnace.cluster.policy_statuses import PolicyStatuses
-from pinnace.cluster.quota_statuses import QuotaStatuses
+from pinnace.cluster.quota_statuses import keep_quota_statuses
 from pinnace.cluster.security import Security
 from pinnace.cluster.service_addresses import ServedAddresses
 from pinnace.cluster.shelf_objects import ShelfObjects
@@ -233,10 +235,17 @@ def build_admission(
     quotas = ResourceQuota(objects("", "resourcequotas"), counted, clock)
     quota_kind = registry.find("", "v1", "resourcequotas")
     assert quota_kind is not None, "every minor has quotas"
-    QuotaStatuses(quotas, fanout, store, quota_kind)
+    keep_quota_statuses(quotas, fanout, store, quota_kind)
     policy_kind = registry.find(ADMISSION, "v1", "validatingadmissionpolicies")
     if policy_kind is not None:  # Before 1.30 there was none of this version.
         PolicyStatuses(fanout, store, registry, policy_kind)
+    FlowSchemaStatuses(
+        fanout,
+        store,
+        clock,
+        schema_kind=_stored_kind(registry, FLOW_CONTROL, "flowschemas"),
+        level_kind=_stored_kind(registry, FLOW_CONTROL, "prioritylevelconfigurations"),
+    )
     mutators: list[Mutator] = [
         NamespaceLifecycle(phase_of),
         CertificateRequester(),
@@ -273,3 +282,8 @@ def build_admission(
         quotas,
     ]
     return Gates(AdmissionChain(mutators, validators), client)
+
+
+def _stored_kind(registry: Registry, group: str, plural: str) -> Resource:
+    """The version in which these objects lie in the store, whichever that is in the minor that is served."""
+    return next(one for one in registry if (one.group, one.plural) == (group, plural) and one.kind == one.stored)

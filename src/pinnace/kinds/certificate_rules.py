@@ -133,8 +133,9 @@ def _prepare_approval(request: Object, old: Object | None) -> None:
 def _date_conditions(conditions: Sequence[Object], before: Sequence[Mapping[str, Any]]) -> None:
     now = to_rfc3339(SystemClock().now())
     for condition in conditions:
-        condition.setdefault("lastUpdateTime", now)
-        if "lastTransitionTime" not in condition:
+        if not condition.get("lastUpdateTime"):
+            condition["lastUpdateTime"] = now
+        if not condition.get("lastTransitionTime"):
             same = (
                 known["lastTransitionTime"]
                 for known in before

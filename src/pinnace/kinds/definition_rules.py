@@ -80,8 +80,9 @@ def _prepare(definition: Object, old: Object | None) -> None:
 
 
 def _mark(definition: Object, now: str) -> None:
-    """A definition stays until its objects are gone."""
+    """A definition stays until its objects are gone. It is marked here, since its generation does not change by it."""
     metadata = definition["metadata"]
+    metadata["deletionTimestamp"] = now
     if CLEANUP not in (metadata.get("finalizers") or ()):
         metadata["finalizers"] = [*(metadata.get("finalizers") or ()), CLEANUP]
     status = definition.setdefault("status", {})

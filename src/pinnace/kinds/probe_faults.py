@@ -46,8 +46,6 @@ def _handler_faults(
     holder: Object, handlers: tuple[str, ...], grace_period: int | None, path: str, faults: list[Cause]
 ) -> None:
     found = [kind for kind in handlers if kind in holder]
-    for extra in found[1:]:
-        faults.append(forbidden(f"{path}.{extra}", "may not specify more than 1 handler type"))
     for kind in found[:1]:
         action = holder[kind]
         if kind == "httpGet":
@@ -62,6 +60,8 @@ def _handler_faults(
                 faults.append(invalid(f"{path}.sleep", seconds, detail))
         else:
             port_faults(action.get("port", 0), f"{path}.{kind}.port", faults)
+    for extra in found[1:]:
+        faults.append(forbidden(f"{path}.{extra}", "may not specify more than 1 handler type"))
     if not found:
         faults.append(required(path, "must specify a handler type"))
 

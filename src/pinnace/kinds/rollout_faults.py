@@ -32,7 +32,7 @@ def replica_status_faults(
     total, available = status.get("replicas", 0), status.get("availableReplicas", 0)
     for field in parts:
         if status.get(field, 0) > total:
-            faults.append(invalid(f"status.{field}", status[field], _MORE_THAN_ALL))
+            faults.append(invalid(f"status.{field}", status.get(field, 0), _MORE_THAN_ALL))
     if available > status.get("readyReplicas", 0):
         faults.append(invalid("status.availableReplicas", available, f"cannot be greater than {ready}"))
 

@@ -263,5 +263,8 @@ class Registry:
     def __iter__(self) -> Iterator[Resource]:
         return iter(self._by_url.values())
 
+    def has_built_in_group(self, group: str) -> bool:
+        return any(one.group == group and one.custom is None for one in self._by_url.values())
+
     def __len__(self) -> int:
         return len(self._by_url)

@@ -30,6 +30,8 @@ _SCHEMA_OR = "JSONSchemaPropsOr"
 _INTEGERS = {"int32": 2**31, "int64": 2**63, "": 2**63}
 _EMPTY = {"string": "", "integer": 0, "number": 0, "boolean": False}
 _FOUND = {str: "string", bool: "bool", int: "number", float: "number", dict: "object", list: "array"}
+_CONVERTED = {str: "string", bool: "bool", int: "int64", float: "float64", dict: "map", list: "slice"}
+_CONVERTIBLE = frozenset((("int64", "string"), ("int64", "int32"), ("float64", "int32"), ("float64", "int64")))
 _PLAIN: dict[str, type] = {"string": str, "boolean": bool}
 _GO_NAME: dict[Any, str] = {str: "string", bool: "bool"}
 
@@ -70,13 +72,20 @@ def _no_go_fields(name: str) -> Mapping[str, GoField]:
 class DecodeError(ValueError):
     """The JSON does not fit the schema. The message is Go's."""
 
+    def __init__(self, message: str, *, conversion: str = "") -> None:
+        super().__init__(message)
+        self.conversion = conversion or message
+        """What Go says where it converts what is decoded already, which it does after a strategic merge."""
+
 
 class _Mismatch(Exception):
     """A value of the wrong type, on its way up to where its path is known."""
 
-    def __init__(self, value: Any, expected: str, literal: str = "") -> None:
+    def __init__(self, value: Any, expected: str, literal: str = "", *, reads_itself: bool = False) -> None:
+        """`reads_itself` is for types that are no more than text to those who convert."""
         self.found = _FOUND[type(value)] + (f" {literal}" if literal else "")
-        self.expected = expected
+        self.expected = self._plain = expected
+        self._converted = "" if reads_itself else _CONVERTED[type(value)]
         self.struct = ""
         self.path: list[str] = []
 
@@ -85,6 +94,20 @@ class _Mismatch(Exception):
             return f"json: cannot unmarshal {self.found} into Go value of type {self.expected}"
         field = ".".join((self.struct, *reversed(self.path)))
         return f"json: cannot unmarshal {self.found} into Go struct field {field} of type {self.expected}"
+
+    def conversion(self) -> str:
+        plain, given = self._plain, self._converted
+        if not given:
+            return f"json: cannot unmarshal {self.found} into Go value of type {plain}"
+        if plain.startswith("[]"):
+            return f"cannot restore slice from {given}"
+        if plain.startswith("map["):
+            return f"cannot restore map from {given}"
+        if "." in plain:
+            return f"cannot restore struct from: {given}"
+        if (given, plain) in _CONVERTIBLE:  # Go could, but must not.
+            return f"cannot convert {given} to {self.expected}"
+        return f"unrecognized type: {plain}"
 
 
 class Decoders:
@@ -110,7 +133,7 @@ class Decoders:
             try:
                 return read(obj) or []
             except _Mismatch as mismatch:
-                raise DecodeError(mismatch.message()) from None
+                raise DecodeError(mismatch.message(), conversion=mismatch.conversion()) from None
 
         return decode
 
@@ -150,9 +173,9 @@ class Decoders:
         if schema.is_quantity:
             return self._read_quantity
         if schema.format == "byte":
-            return _canonical_text(canonical_base64, "[]uint8")
+            return _read_bytes
         if schema.format == "date-time":
-            return _canonical_text(canonical_micro_time if schema.go_name == "MicroTime" else canonical_time, "string")
+            return _moment(canonical_micro_time if schema.go_name == "MicroTime" else canonical_time)
         return _plain(str)
 
     def _read_quantity(self, value: Any) -> str:
@@ -375,19 +398,28 @@ def _plain(wanted: type) -> _Read:
     return read_plain
 
 
-def _canonical_text(canonical: Canonical, expected: str) -> _Read:
-    def read_text(value: Any) -> str:
+def _read_bytes(value: Any) -> str:
+    if value.__class__ is not str:
+        raise _Mismatch(value, "[]uint8")
+    try:
+        return canonical_base64(value)
+    except ValueError as fault:
+        raise DecodeError(str(fault), conversion=f"error decoding from json: {fault}") from None
+
+
+def _moment(canonical: Canonical) -> _Read:
+    def read_moment(value: Any) -> str:
         if value.__class__ is not str:
-            raise _Mismatch(value, expected)
+            raise _Mismatch(value, "string", reads_itself=True)
         try:
             return canonical(value)
         except ValueError as fault:
             raise DecodeError(str(fault)) from None
 
-    return read_text
+    return read_moment
 
 
-def _integer(format: str) -> _Read:
+def _integer(format: str, *, reads_itself: bool = False) -> _Read:
     limit = _INTEGERS[format]
     expected = format or "int64"
 
@@ -395,13 +427,14 @@ def _integer(format: str) -> _Read:
         if value.__class__ is int:
             if -limit <= value < limit:
                 return
-            raise _Mismatch(value, expected, str(value))
-        raise _Mismatch(value, expected, _literal(value) if value.__class__ is float else "")
+            raise _Mismatch(value, expected, str(value), reads_itself=reads_itself)
+        literal = _literal(value) if value.__class__ is float else ""
+        raise _Mismatch(value, expected, literal, reads_itself=reads_itself)
 
     return read_integer
 
 
-_read_int32 = _integer("int32")
+_read_int32 = _integer("int32", reads_itself=True)
 
 
 def _read_int_or_string(value: Any) -> None:

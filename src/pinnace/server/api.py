@@ -197,15 +197,22 @@ class Api:
     def _page(self, request: Request, segments: list[str], user: User) -> Answer | Awaitable[Answer]:
         is_deep = (segments[0] == "api" and len(segments) > 2) or (segments[0] == "apis" and len(segments) > 3)
         if is_deep and (segments[-1] != "" or len(segments) > 4):
-            if segments[0] == "apis" and not self._registry.has_group_version(segments[1], segments[2]):
-                return Response(404, self._head(_PLAIN_TEXT), b"404 page not found\n")
-            raise errors.NoSuchPath()
+            return self._nowhere(segments)
         page = self._pages.answer(request, segments, user)
         if page is None:
-            if segments[0] == "api":
-                raise errors.NoSuchPath()
-            return Response(404, self._head(_PLAIN_TEXT), b"404 page not found\n")
+            return self._nowhere(segments)
         return page if isinstance(page, _ANSWERS) else self._page_later(request, page)
+
+    def _nowhere(self, segments: list[str]) -> Answer:
+        """Below a group that there is, clients are answered in its own way."""
+        match segments:
+            case ["api", *_]:
+                raise errors.NoSuchPath()
+            case ["apis", group, version, *_]:
+                registry = self._registry
+                if registry.has_built_in_group(group) or registry.has_group_version(group, version):
+                    raise errors.NoSuchPath()
+        return Response(404, self._head(_PLAIN_TEXT), b"404 page not found\n")
 
     async def _page_later(self, request: Request, page: Awaitable[Answer]) -> Answer:
         try:

@@ -97,7 +97,7 @@ def marked_for_deletion(resource: Resource, obj: Object, options: DeleteOptions,
         return False
     if not finalizers and not (is_graceful and metadata["deletionGracePeriodSeconds"] > 0):
         return True
-    if not is_graceful and not is_pending:
+    if not is_graceful and "deletionTimestamp" not in metadata:
         _mark(obj, now)
     return False
 

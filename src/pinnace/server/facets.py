@@ -30,6 +30,13 @@ LEFT_BY_STATUS: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {
     ("storagemigration.k8s.io", "storageversionmigrations"): _ALL_METADATA,
 }
 """What a write to /status leaves as it is beside the spec, for the kinds that are strict about it."""
+SIGNING_REQUESTS = ("certificates.k8s.io", "certificatesigningrequests")
+LEFT_OF_SIGNING_REQUESTS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "": (("spec",), ("status",)),
+    "status": (("spec",), ("status", "conditions")),
+    "approval": (("spec",), ("status", "certificate")),
+}
+"""What each URL of a request for a certificate leaves as it is. Its spec nobody can change, so nobody owns it."""
 
 
 def left_by_status(resource: Resource) -> tuple[tuple[str, ...], ...]:

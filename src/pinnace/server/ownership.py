@@ -9,7 +9,7 @@ from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import Registry, Resource
 from pinnace.schema.shape import Schema
 from pinnace.server.calls import Call
-from pinnace.server.facets import left_by_status
+from pinnace.server.facets import LEFT_OF_SIGNING_REQUESTS, SIGNING_REQUESTS, left_by_status
 from pinnace.server.presentation import in_version
 
 
@@ -55,7 +55,7 @@ class Ownerships:
 def _tracked(resource: Resource, subresource: str) -> managers.Tracked:
     if subresource == "status":
         return managers.ignoring(("spec",), *left_by_status(resource))
-    if subresource or not resource.has_status:
+    if (subresource and subresource != "finalize") or not resource.has_status:
         return managers.everything_tracked
     return managers.ignoring(("status",))
 
@@ -71,3 +71,5 @@ def _copy(value: Object) -> Object:
         return inner
 
     return {name: copied(inner) for name, inner in value.items()}
+    if (resource.group, resource.plural) == SIGNING_REQUESTS:
+        return managers.ignoring(*LEFT_OF_SIGNING_REQUESTS[subresource])

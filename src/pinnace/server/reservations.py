@@ -116,8 +116,6 @@ class ServiceReservations:
     def _take_ports(self, service: Object, held: set[int], taken: list[int]) -> None:
         spec = service["spec"]
         if spec.get("type", "ClusterIP") not in ("NodePort", "LoadBalancer"):
-            for port in spec.get("ports") or []:
-                port.pop("nodePort", None)
             return
         if spec["type"] == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is False:
             return

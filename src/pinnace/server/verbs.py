@@ -489,7 +489,7 @@ class Verbs:
         except DecodeError as problem:
             order = orjson.OPT_SORT_KEYS if is_custom else None
             text = orjson.dumps(wanted, option=order).decode() if shown is None else gotext.shown(shown)
-            fault = causes.invalid("patch", text, str(problem))
+            fault = causes.invalid("patch", text, str(problem) if shown is None else problem.conversion)
             raise errors.Invalid([fault], group="", kind="", name="") from None
         if not is_custom:  # Those are told that they may not be another kind when they are validated.
             wanted["kind"], wanted["apiVersion"] = kind.name, kind.api_version
