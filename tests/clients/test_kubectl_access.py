@@ -139,7 +139,7 @@ class Wire:
         return load_pair(PairFiles(self.pki / f"{name}.crt", self.pki / f"{name}.key"))
 
     def get(
-        self, path: str, certificate: KeyPair | None, directory: Path, *, via: KeyPair | None = None, **headers: str
+        self, path: str, certificate: KeyPair | None, directory: Path, via: KeyPair | None = None, /, **headers: str
     ) -> tuple[int, Any]:
         context = ssl.create_default_context(cafile=str(self.pki / "ca.crt"))
         if certificate is not None:
@@ -202,11 +202,11 @@ def test_a_certificate_of_another_authority_is_not_let_in(wire: Wire, tmp_path: 
 def test_whoever_the_authority_trusts_to_sign_lets_users_in(wire: Wire, tmp_path: Path) -> None:
     between = intermediate(wire.pair("ca"))
     bob = issue(between, common_name="bob", client=True)
-    status, answer = wire.get(PODS, bob, tmp_path, via=between, **SMUGGLED)
+    status, answer = wire.get(PODS, bob, tmp_path, between, **SMUGGLED)
     assert (status, 'User "bob" cannot list' in answer["message"]) == (403, True)
     proxy = intermediate(wire.pair("front-proxy-ca"))
     mallory = issue(proxy, common_name="kubernetes-admin", organizations=["system:masters"], client=True)
-    status, answer = wire.get(PODS, mallory, tmp_path, via=proxy, **SMUGGLED)
+    status, answer = wire.get(PODS, mallory, tmp_path, proxy, **SMUGGLED)
     assert (status, 'User "system:anonymous"' in answer["message"]) == (403, True)
 
 
@@ -214,7 +214,7 @@ def test_a_user_cannot_sign_for_others(wire: Wire, tmp_path: Path) -> None:
     bob = issue(wire.pair("ca"), common_name="bob", client=True)
     forged = issue(bob, common_name="kubernetes-admin", organizations=["system:masters"], client=True)
     with pytest.raises((ssl.SSLError, OSError)):
-        wire.get(PODS, forged, tmp_path, via=bob)
+        wire.get(PODS, forged, tmp_path, bob)
     alien = intermediate(new_ca())
     with pytest.raises((ssl.SSLError, OSError)):
-        wire.get(PODS, issue(alien, common_name="kubernetes-admin", client=True), tmp_path, via=alien)
+        wire.get(PODS, issue(alien, common_name="kubernetes-admin", client=True), tmp_path, alien)

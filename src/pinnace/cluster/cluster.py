@@ -42,6 +42,7 @@ from pinnace.kinds.definitions import Definitions, minors
 from pinnace.model.clock import Clock, SystemClock, to_rfc3339
 from pinnace.model.objects import Kind, Object, new_uid
 from pinnace.model.resources import Registry
+from pinnace.server import flow_metrics
 from pinnace.server.api import Api
 from pinnace.server.audit_events import Auditor
 from pinnace.server.discovery import Discovery
@@ -180,6 +181,10 @@ async def build(
         ownerships=ownerships,
     )
     metrics = Metrics()
+    flows = FlowControl(
+        ShelfObjects(fanout, "/registry/flowcontrol.apiserver.k8s.io/flowschemas/"),
+        ShelfObjects(fanout, "/registry/flowcontrol.apiserver.k8s.io/prioritylevelconfigurations/"),
+    )
     readiness = Readiness()
     nodes = Nodes(fanout, files)
     api = Api(
@@ -223,11 +228,11 @@ async def build(
         metrics=metrics,
         aggregated=aggregation.api_services,
         audit=audit,
-        flow_control=FlowControl(
-            ShelfObjects(fanout, "/registry/flowcontrol.apiserver.k8s.io/flowschemas/"),
-            ShelfObjects(fanout, "/registry/flowcontrol.apiserver.k8s.io/prioritylevelconfigurations/"),
-        ),
+        flow_control=flows,
     )
+    for name, about, read in flow_metrics.gauges(flows):
+        metrics.gauge(name, about, read)
+    metrics.add_lines(lambda: flow_metrics.waits(flows))
     metrics.gauge(
         "apiserver_storage_objects",
         "Stored objects by resource.",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+import sys
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import Any, Protocol
 
 from pinnace.auth.authorizers import Action
 from pinnace.auth.users import User, split_service_account
 from pinnace.model.objects import Object
+from pinnace.server.flow_levels import Level, Pool, Seat, hand_of
+from pinnace.server.flow_metrics import FlowCounts
 from pinnace.server.messages import Answer, Response, Stream, Takeover, header_block
 
 READS_AT_ONCE = 400
@@ -19,7 +21,7 @@ MOST_SECONDS = 15.0
 """How long a request waits for its turn: a quarter of the time that it may take in all."""
 
 _MOST_KNOWN = 10_000
-_SHARES, _QUEUES, _QUEUE_LENGTH = 30, 64, 50
+_SHARES, _QUEUES, _HAND, _QUEUE_LENGTH = 30, 64, 8, 50
 _REFUSED_HEADERS = b"Retry-After: 1\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n"
 _REFUSED = b"Too many requests, please try again later.\n"
 
@@ -37,57 +39,15 @@ class Objects(Protocol):
     def on_change(self, changed: Callable[[str], None]) -> None: ...
 
 
-class Level:
-    """The seats of one priority level, and those who wait for one: a queue per flow, served in turn."""
-
-    __slots__ = ("executing", "is_exempt", "limit", "most_waiting", "queue_length", "queues", "waiting")
-
-    def __init__(self) -> None:
-        self.is_exempt = False
-        self.limit = 0
-        self.executing = 0
-        self.waiting = 0
-        self.queue_length = 0
-        self.most_waiting = 0
-        self.queues: dict[str, deque[asyncio.Future[None]]] = {}
-
-    def release(self) -> None:
-        """Give a seat back, and so to whoever is next."""
-        self.executing -= 1
-        self.admit()
-
-    def admit(self) -> None:
-        """Seat those who wait, one of each flow before the second of any."""
-        while self.queues and (self.is_exempt or self.executing < self.limit):
-            flow = next(iter(self.queues))
-            queue = self.queues.pop(flow)
-            turn = queue.popleft()
-            if queue:
-                self.queues[flow] = queue  # At the end: the others come first.
-            self.waiting -= 1
-            if not turn.done():
-                self.executing += 1
-                turn.set_result(None)
-
-    def queue_up(self, flow: str) -> asyncio.Future[None] | None:
-        """A turn to wait for; None if too many wait already."""
-        queue = self.queues.get(flow)
-        if self.waiting >= self.most_waiting or (queue is not None and len(queue) >= self.queue_length):
-            return None
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.queues.setdefault(flow, deque()).append(turn)
-        self.waiting += 1
-        return turn
-
-
 class _Flow:
     """Where requests of one sort belong, and the headers that say so."""
 
-    __slots__ = ("headers", "level", "name")
+    __slots__ = ("counts", "hand", "headers", "level")
 
-    def __init__(self, name: str, level: Level, headers: bytes) -> None:
-        self.name = name
+    def __init__(self, counts: FlowCounts, level: Level, hand: tuple[int, ...], headers: bytes) -> None:
+        self.counts = counts
         self.level = level
+        self.hand = hand
         self.headers = headers
 
     def marked(self, answer: Answer) -> Answer:
@@ -97,6 +57,36 @@ class _Flow:
             return Response(answer.status, more, answer.body)  # Some answers are shared.
         answer.headers = more
         return answer
+
+    def refused(self, reason: str) -> Answer:
+        self.counts.reject(reason)
+        return self.marked(Response(429, _REFUSED_HEADERS, _REFUSED))
+
+
+class _Seated:
+    """An answer that takes time, and the seat that it takes. That comes back even if nobody ever awaits it.
+
+    An object of its own, since a coroutine that a task never began has no way to tell that it is gone.
+    """
+
+    __slots__ = ("_flow", "_level", "_pending")
+
+    def __init__(self, flow: _Flow, pending: Awaitable[Answer]) -> None:
+        self._flow = flow
+        self._level: Level | None = flow.level
+        self._pending = pending
+
+    def __await__(self) -> Generator[Any, None, Answer]:
+        try:
+            return self._flow.marked((yield from self._pending.__await__()))
+        finally:
+            level, self._level = self._level, None
+            if level is not None:
+                level.release()
+
+    def __del__(self) -> None:
+        if self._level is not None:
+            self._level.release()
 
 
 class FlowControl:
@@ -117,10 +107,13 @@ class FlowControl:
         self._level_objects = levels
         self._seats = seats
         self._patience = patience
+        self._pool = Pool()
         self._levels: dict[str, Level] = {}
         self._level_uids: dict[str, str] = {}
         self._schemas: list[Object] = []
+        self._hand_sizes: dict[str, tuple[int, int]] = {}
         self._flows: dict[tuple[object, ...], _Flow] = {}
+        self._counts: dict[tuple[str, str], FlowCounts] = {}
         self._is_stale = True
         schemas.on_change(self._forget)
         levels.on_change(self._forget)
@@ -129,42 +122,58 @@ class FlowControl:
         """What `then` answers, once it is its turn; 429 if there is none. `then` must not raise once it had to wait."""
         if self._is_stale:
             self._reload()
-        verb, path, group, resource, subresource, namespace, _, _, _ = action
-        sort = (user.name, user.groups, verb, path, group, resource, subresource, namespace)
+        sort = (user.name, user.groups, action[:6])  # Names of objects and versions make no difference.
         flow = self._flows.get(sort)
         if flow is None:
             flow = self._learn(sort, user, action)
         level = flow.level
-        if not level.is_exempt and (level.executing >= level.limit or level.waiting):
-            turn = level.queue_up(flow.name)
-            return flow.marked(_refusal()) if turn is None else self._waited(flow, turn, then)
+        if level.waiting or (level.executing >= level.guaranteed and not level.is_open):
+            seat = level.queue_up(flow.hand)
+            if seat is None:
+                return flow.refused("queue-full" if flow.hand else "concurrency-limit")
+            return self._waited(flow, seat, then)
+        flow.counts.dispatched += 1
         answer = then()
         if isinstance(answer, _ANSWERS):
             return flow.marked(answer)
+        if level.executing >= level.guaranteed:
+            level.pool.used += 1
         level.executing += 1
-        return self._seated(flow, answer)
+        return _Seated(flow, answer)
 
-    async def _seated(self, flow: _Flow, pending: Awaitable[Answer]) -> Answer:
-        try:
-            return flow.marked(await pending)
-        finally:
-            flow.level.release()
-
-    async def _waited(self, flow: _Flow, turn: asyncio.Future[None], then: Then) -> Answer:
+    async def _waited(self, flow: _Flow, seat: Seat, then: Then) -> Answer:
+        counts, began = flow.counts, asyncio.get_running_loop().time()
+        counts.waiting += 1
         try:
             async with asyncio.timeout(self._patience):
-                await turn
+                await seat.turn
         except BaseException as stopped:
-            if turn.done() and not turn.cancelled():
-                flow.level.release()  # Seated at the very moment of leaving.
+            seat.give_back()
             if isinstance(stopped, TimeoutError):
-                return flow.marked(_refusal())
+                return flow.refused("time-out")
+            counts.reject("cancelled")
             raise
+        finally:
+            counts.waiting -= 1
+        counts.waits.observe(asyncio.get_running_loop().time() - began)
+        counts.dispatched += 1
         try:
             answer = then()
             return flow.marked(answer if isinstance(answer, _ANSWERS) else await answer)
         finally:
-            flow.level.release()
+            seat.give_back()
+
+    @property
+    def levels(self) -> Iterable[Level]:
+        """Every level, as it is now."""
+        if self._is_stale:
+            self._reload()
+        return self._levels.values()
+
+    @property
+    def counts(self) -> Iterable[FlowCounts]:
+        """What has been counted of each flow schema in each level that it was ever of."""
+        return self._counts.values()
 
     # What the objects say.
 
@@ -180,23 +189,49 @@ class FlowControl:
             self._level_uids[name] = level["metadata"].get("uid", "")
         total = sum(_shares(spec) for spec in specs.values()) or 1
         for name, spec in specs.items():
-            level_ = self._levels.setdefault(name, Level())
-            level_.is_exempt = spec.get("type") == "Exempt"
-            level_.limit = math.ceil(self._seats * _shares(spec) / total)
-            response = (spec.get("limited") or {}).get("limitResponse") or {}
-            queuing = (response.get("queuing") or {}) if response.get("type") == "Queue" else None
-            level_.queue_length = 0 if queuing is None else queuing.get("queueLengthLimit", _QUEUE_LENGTH)
-            level_.most_waiting = 0 if queuing is None else queuing.get("queues", _QUEUES) * level_.queue_length
-            level_.admit()
+            self._hand_sizes[name] = self._set_up(name, spec, total)
         for name in self._levels.keys() - specs.keys():
             gone = self._levels.pop(name)
-            gone.is_exempt = True  # Whoever waits there is let through.
-            gone.admit()
+            gone.is_exempt, gone.guaranteed = True, sys.maxsize  # Whoever waits there is let through.
+            gone.serve()
+        self._count_seats()
         schemas = [schema for _, schema in self._schema_objects.items()]
         self._schemas = sorted(
             (one for one in schemas if _level_name(one) in specs),
             key=lambda one: (one["spec"].get("matchingPrecedence", 1000), one["metadata"]["name"]),
         )
+
+    def _set_up(self, name: str, spec: Object, total: int) -> tuple[int, int]:
+        """Give a level its limits; how many queues it has, and how many of them each flow is dealt."""
+        level = self._levels.get(name)
+        if level is None:
+            level = self._levels[name] = Level(name, self._pool)
+        level.is_exempt = spec.get("type") == "Exempt"
+        of_kind = spec.get("exempt" if level.is_exempt else "limited") or {}
+        level.nominal = math.ceil(self._seats * _shares(spec) / total)
+        lent = of_kind.get("lendablePercent") or 0
+        # One that is exempt has as many as it needs, all of them its own.
+        level.guaranteed = sys.maxsize if level.is_exempt else level.nominal - _percent(level.nominal, lent)
+        borrowed = of_kind.get("borrowingLimitPercent")
+        more = self._seats if borrowed is None else _percent(level.nominal, borrowed)
+        level.most = level.nominal + more
+        response = of_kind.get("limitResponse") or {}
+        if response.get("type") != "Queue":
+            return 0, 0
+        queuing = response.get("queuing") or {}
+        level.queue_length = queuing.get("queueLengthLimit", _QUEUE_LENGTH)
+        return queuing.get("queues", _QUEUES), queuing.get("handSize", _HAND)
+
+    def _count_seats(self) -> None:
+        """Limits have changed: who has which seat is counted anew, and those who wait may be let in."""
+        limited = [level for level in self._levels.values() if not level.is_exempt]
+        pool = self._pool
+        pool.seats = sum(level.nominal for level in limited)
+        pool.used = sum(max(level.executing, level.guaranteed) for level in limited)
+        pool.hungry = {level: None for level in limited if level.waiting}
+        for level in self._levels.values():
+            level.serve()
+        pool.offer()
 
     def _learn(self, sort: tuple[object, ...], user: User, action: Action) -> _Flow:
         if len(self._flows) >= _MOST_KNOWN:
@@ -211,21 +246,25 @@ class FlowControl:
                 continue
             by = (spec.get("distinguisherMethod") or {}).get("type")
             distinguished = user.name if by == "ByUser" else action.namespace if by == "ByNamespace" else ""
-            level = _level_name(schema)
+            name, level = schema["metadata"]["name"], _level_name(schema)
             headers = header_block(
                 [
                     (b"X-Kubernetes-PF-FlowSchema-UID", schema["metadata"].get("uid", "").encode()),
                     (b"X-Kubernetes-PF-PriorityLevel-UID", self._level_uids[level].encode()),
                 ]
             )
-            return _Flow(f"{schema['metadata']['name']}/{distinguished}", self._levels[level], headers)
-        free = Level()  # There are no schemas yet, or none for this: nobody has said that it must wait.
-        free.is_exempt = True
-        return _Flow("", free, b"")
+            queues, size = self._hand_sizes[level]
+            hand = hand_of(f"{name}/{distinguished}", queues=queues, size=size)
+            return _Flow(self._counted(name, level), self._levels[level], hand, headers)
+        free = Level("", Pool())  # There are no schemas yet, or none for this: nobody has said that it must wait.
+        free.is_exempt, free.guaranteed = True, sys.maxsize
+        return _Flow(FlowCounts("", ""), free, (), b"")
 
-
-def _refusal() -> Response:
-    return Response(429, _REFUSED_HEADERS, _REFUSED)
+    def _counted(self, schema: str, level: str) -> FlowCounts:
+        counts = self._counts.get((schema, level))
+        if counts is None:
+            counts = self._counts[(schema, level)] = FlowCounts(schema, level)
+        return counts
 
 
 def _shares(spec: Object) -> int:
@@ -233,6 +272,10 @@ def _shares(spec: Object) -> int:
         return int((spec.get("exempt") or {}).get("nominalConcurrencyShares", 0))
     limited = spec.get("limited") or {}
     return int(limited.get("nominalConcurrencyShares", limited.get("assuredConcurrencyShares", _SHARES)))
+
+
+def _percent(seats: int, percent: int) -> int:
+    return (seats * percent + 50) // 100
 
 
 def _level_name(schema: Object) -> str:

@@ -54,6 +54,7 @@ class Metrics:
     def __init__(self) -> None:
         self._requests: dict[tuple[str, str, str, str, str, str, int], int] = {}
         self._timings: dict[tuple[str, str, str, str, str, str], _Timing] = {}
+        self._more: list[Callable[[], list[str]]] = []
         self._gauges: list[tuple[str, str, Callable[[], Iterable[tuple[Labels, float]]]]] = []
         self.started = time.time()
         self.in_flight = 0
@@ -73,6 +74,10 @@ class Metrics:
 
     def gauge(self, name: str, help: str, read: Callable[[], Iterable[tuple[Labels, float]]]) -> None:
         self._gauges.append((name, help, read))
+
+    def add_lines(self, read: Callable[[], list[str]]) -> None:
+        """Show what somebody else has written, such as a histogram of his own."""
+        self._more.append(read)
 
     def text(self) -> str:
         """The Prometheus exposition format."""
@@ -118,6 +123,8 @@ class Metrics:
             kind = "counter" if gauge.endswith("_total") else "gauge"
             lines += [f"# HELP {gauge} {help}", f"# TYPE {gauge} {kind}"]
             lines += [f"{gauge}{_labels(**dict(labels))} {value:g}" for labels, value in read()]
+        for written in self._more:
+            lines += written()
         return "\n".join(lines) + "\n"
 
     def _process_gauges(self) -> list[tuple[str, str, Callable[[], Iterable[tuple[Labels, float]]]]]:
