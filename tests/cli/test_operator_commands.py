@@ -15,9 +15,8 @@ import yaml
 from tests.sdk.websites import website, website_operator
 from typer.testing import CliRunner
 
-import pinnace.cli.commands  # noqa: F401 - it is what adds the commands
+from pinnace.cli.commands import app
 from pinnace.cli.operator_files import NoOperator, operator_in
-from pinnace.cli.up import app
 from pinnace.model import errors
 from pinnace.sdk.manifests import Place, definitions, roles, workload
 from pinnace.testing.cluster import Cluster

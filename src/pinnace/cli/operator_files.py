@@ -1,20 +1,28 @@
-"""Finds the operator in a Python file."""
+"""Finds the operator, or another part of an extension, in a Python file."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
 from pathlib import Path
+from typing import TypeVar
 
 from pinnace.sdk.operator import Operator
 
+Wanted = TypeVar("Wanted")
+
 
 class NoOperator(Exception):
-    """A file has no operator in it, or more than one. The message says what to write."""
+    """A file has no operator, or whatever is looked for, in it, or more than one. The message says what to write."""
 
 
 def operator_in(target: str) -> Operator:
     """The operator of a file. Of several the one that is named after a colon: `website.py:operator`."""
+    return only_in(target, Operator)
+
+
+def only_in(target: str, wanted: type[Wanted]) -> Wanted:
+    """The one object of a type that a file makes, or that of several which is named after a colon."""
     path, name = _split(target)
     if not path.is_file():
         raise NoOperator(f"there is no file {path}")
@@ -25,15 +33,16 @@ def operator_in(target: str) -> Operator:
     sys.modules[spec.name] = module  # Before it runs: its classes look themselves up there.
     sys.path.insert(0, str(path.parent.resolve()))
     spec.loader.exec_module(module)
-    found = {known: value for known, value in vars(module).items() if isinstance(value, Operator)}
+    found = {known: value for known, value in vars(module).items() if isinstance(value, wanted)}
+    what = wanted.__name__.lower()
     if name:
         if name not in found:
-            raise NoOperator(f"{path} has no operator named {name}; it has {', '.join(found) or 'none'}")
+            raise NoOperator(f"{path} has no {what} named {name}; it has {', '.join(found) or 'none'}")
         return found[name]
-    if len({id(operator) for operator in found.values()}) != 1:
+    if len({id(one) for one in found.values()}) != 1:
         if not found:
-            raise NoOperator(f'{path} has no operator; write: operator = Operator("{path.stem}")')
-        raise NoOperator(f"{path} has several operators; say which: {path}:{next(iter(found))}")
+            raise NoOperator(f'{path} has no {what}; write: {what} = {wanted.__name__}("{path.stem}")')
+        raise NoOperator(f"{path} has several {what}s; say which: {path}:{next(iter(found))}")
     return next(iter(found.values()))
 
 

@@ -27,32 +27,12 @@ from pinnace.store.store import StoreError
 
 _UNUSABLE = (CertificateError, TokenFileError, RemoteConfigError, AuditPolicyError)
 
-app = typer.Typer(
-    help="A Kubernetes control plane that installs with pip, and the tools to extend it.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-
 
 def default_data_dir() -> Path:
     base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
     return Path(base) / "pinnace"
 
 
-@app.callback()
-def _command() -> None:
-    """A Kubernetes control plane that installs with pip, and the tools to extend it."""
-
-
-@app.command()
-def version() -> None:
-    """Print the version of pinnace and the Kubernetes minors that it can serve."""
-    print(f"pinnace {__version__}, serving Kubernetes {minors()[0]} to {minors()[-1]}")
-
-
-@app.command()
 def up(
     data_dir: Annotated[
         Path | None,

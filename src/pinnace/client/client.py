@@ -25,6 +25,7 @@ from pinnace.client.mapping import KindMapping, KindName, ServedKind, kind_from
 from pinnace.client.refusals import error_of_status
 from pinnace.client.retries import Retries
 from pinnace.client.snapshots import DecodeError, ListMetadata, Snapshot, decode_event, decode_list, read_snapshot
+from pinnace.client.streams import PodStreams
 from pinnace.client.transport import Transport
 from pinnace.model import errors
 from pinnace.model.clock import AlarmClock, SystemClock
@@ -63,7 +64,7 @@ class Page:
     """How many objects are on the pages that follow, where the server knows."""
 
 
-class Client:
+class Client(PodStreams):
     """One user of one server. Closing it closes its transport."""
 
     def __init__(
@@ -206,9 +207,22 @@ class Client:
             if not token:
                 return
 
-    async def read(self, target: str) -> bytes:
-        """Any page that is no object: /version, /openapi/v3, a Pod's log. `target` is the path with its query."""
-        return await self._exchange.read(target, accept="*/*")
+    async def read(self, target: str, *, accept: str = "*/*") -> bytes:
+        """Any page that is no object: /version, /openapi/v3, a Table. `target` is the path with its query."""
+        return await self._exchange.read(target, accept=accept)
+
+    async def send(self, method: str, target: str, body: object = None, *, content_type: str = JSON) -> Object:
+        """Any request that changes something, with parameters that the verbs below have no name for."""
+        return await self._exchange.write(method, target, body, content_type=content_type)
+
+    async def lines(self, target: str, *, accept: str = "*/*", silence: float = SILENCE) -> AsyncGenerator[bytes, None]:
+        """The lines of a page that goes on, as they come: a watch whose objects are Tables. Close it when done."""
+        async with (
+            self._exchange.stream(target, accept=accept, silence=silence) as stream,
+            aclosing(lines_of(stream)) as lines,
+        ):
+            async for line in lines:
+                yield line
 
     async def watch(
         self,
@@ -225,9 +239,11 @@ class Client:
         """What happens after `version`, over one connection, until the server ends it. For one that goes on, `follow`.
 
         With `initial` all that exists comes first, then a bookmark. Raises Expired if the server has forgotten what
-        happened since, and ConnectionLost.
+        happened since, MethodNotAllowed where the kind cannot be watched, and ConnectionLost.
         """
         served = await self.kinds.find(kind)
+        if served.verbs and "watch" not in served.verbs:
+            raise errors.MethodNotAllowed("watch", group=served.kind.group, plural=served.plural)
         parameters: Parameters = {
             "watch": True,
             "allowWatchBookmarks": True,
