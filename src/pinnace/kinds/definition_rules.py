@@ -85,9 +85,9 @@ def _mark(definition: Object, now: str) -> None:
     metadata["deletionTimestamp"] = now
     if CLEANUP not in (metadata.get("finalizers") or ()):
         metadata["finalizers"] = [*(metadata.get("finalizers") or ()), CLEANUP]
-    status = definition.setdefault("status", {})
+    status = definition.get("status") or {}
     others = [one for one in status.get("conditions") or () if one.get("type") != _LEAVING["type"]]
-    status["conditions"] = [*others, {"lastTransitionTime": now, **_LEAVING}]
+    definition["status"] = {**status, "conditions": [*others, {"lastTransitionTime": now, **_LEAVING}]}
 
 
 def _storage_versions(spec: Raw) -> list[str]:
@@ -213,9 +213,9 @@ def _versions_faults(definition: Object, versions: Sequence[Object], before: Raw
     if len(set(version_names)) != len(version_names):
         yield _invalid_versions(versions, shared, "must contain unique version names")
     if sum(bool(version.get("storage")) for version in versions) != 1:
-        yield invalid(
-            "spec.versions", list(versions) or None, "must have exactly one version marked as storage version"
-        )
+        yield _invalid_versions(versions, shared, "must have exactly one version marked as storage version")
+    if versions and versions[0].get("name") and (faults := names.dns1035_label(versions[0]["name"])):
+        yield invalid("spec.version", versions[0]["name"], ",".join(faults))
     if versions:
         # What all versions have in common Kubernetes takes for said once, at the top.
         yield from _version_faults(versions[0], "spec", shared, strictness, before, at_top=True)

@@ -79,7 +79,7 @@ def check_preconditions(resource: Resource, obj: Object, options: DeleteOptions)
 
 
 def marked_for_deletion(resource: Resource, obj: Object, options: DeleteOptions, now: datetime) -> bool:
-    """Change `obj` as a request to delete it does. The answer is whether it is gone then."""
+    """Change `obj` and its metadata, but nothing below, as a request to delete it does. Answers whether it is gone."""
     metadata = obj["metadata"]
     is_pending = "deletionTimestamp" in metadata
     if not is_pending:
@@ -168,6 +168,6 @@ def _is_held_by_spec(resource: Resource, obj: Object) -> bool:
     if resource.plural != "namespaces" or resource.group:
         return False
     if (obj.get("spec") or {}).get("finalizers"):
-        obj.setdefault("status", {})["phase"] = "Terminating"
+        obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
         return True
     return False

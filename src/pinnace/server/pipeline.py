@@ -23,8 +23,8 @@ from pinnace.server.deletion import DeleteOptions
 from pinnace.server.edits import Application, Edit
 from pinnace.server.facets import keep_from
 from pinnace.server.fanout import Fanout
-from pinnace.server.ownership import Ownerships
-from pinnace.server.presentation import in_version, prepare, shown_object
+from pinnace.server.ownership import Ownerships, ToConvert
+from pinnace.server.presentation import in_version, prepare, shown_object, waits_for
 from pinnace.server.shelves import Entry, restamp, stamp
 from pinnace.store import store as stores
 
@@ -208,7 +208,8 @@ class Pipeline:
             live = in_version(entry.decode(), resource)  # Shared with the result, so not to be shared with `old`.
         new = edit(live)
         if resource.kind == resource.stored or resource.custom is not None:
-            resource.strategy.default(new)
+            if resource.custom is None:  # Or else the client's words were filled in when they were read.
+                resource.strategy.default(new)
             if not isinstance(edit, Application):
                 self._own(call, new, old, now)
             return new
@@ -225,9 +226,7 @@ class Pipeline:
                 new["metadata"]["managedFields"] = shown["metadata"]["managedFields"]
         return new
 
-    async def _edited_later(
-        self, call: Call, edit: Edit, entry: Entry | None, old: Object | None, now: str
-    ) -> Object:
+    async def _edited_later(self, call: Call, edit: Edit, entry: Entry | None, old: Object | None, now: str) -> Object:
         """As `_edited`, where fields may be owned in versions that only a webhook knows."""
         while True:
             try:

@@ -6,7 +6,6 @@ stamped in when the change comes back, right behind `"metadata":{`, which the pi
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
@@ -14,8 +13,10 @@ import orjson
 
 from pinnace.model.objects import Object
 from pinnace.store import store as stores
+from pinnace.store.keys import SortedKeys
 
 _METADATA = b'"metadata":{'
+_LABELS = b'"labels":{'
 _STAMP = b'"resourceVersion":"'
 _NO_LABELS: dict[str, str] = {}
 _NO_KEYS: set[str] = set()
@@ -67,7 +68,9 @@ class Entry:
     @property
     def labels(self) -> dict[str, str]:
         if self._labels is None:
-            self._labels = self.decode()["metadata"].get("labels") or _NO_LABELS
+            # Most have none, and need not be decoded to know it.
+            is_labelled = _LABELS in self.body
+            self._labels = (self.decode()["metadata"].get("labels") or _NO_LABELS) if is_labelled else _NO_LABELS
         return self._labels
 
     def fields(self, selectable: Mapping[str, Callable[[Object], str]]) -> dict[str, str]:
@@ -109,14 +112,14 @@ class Shelf:
         self._recent_bytes = 0
         self.recent_since = revision
         """Every change after this revision is in `recent`."""
-        self._sorted: list[str] = []
-        self._unsorted: list[str] = []
+        self._keys = SortedKeys([])
         self._by_label: dict[tuple[str, str], set[str]] | None = None  # Made when labels are first asked for.
 
     def load(self, key: str, entry: Entry) -> None:
         """Put what was there before this process, without telling anyone."""
+        if key not in self.entries:
+            self._keys.add(key)
         self.entries[key] = entry
-        self._unsorted.append(key)
         self.changed = max(self.changed, entry.revision)
         self._by_label = None
 
@@ -126,13 +129,13 @@ class Shelf:
             new = None
             if old is not None:
                 del self.entries[key]
-                self._forget(key)
+                self._keys.remove(key)
                 old = old.at(change.revision)
         else:
             new = Entry(stamp(change.value, change.revision), change.revision)
             self.entries[key] = new
             if old is None:
-                self._unsorted.append(key)
+                self._keys.add(key)
         self.changed = change.revision
         if self._by_label is not None:
             self._index(key, old, new)
@@ -147,12 +150,10 @@ class Shelf:
 
     def keys_of(self, namespace: str = "", *, after: str = "") -> list[str]:
         """The keys in order, of one namespace or of all, behind `after`."""
-        order = self._in_order()
-        low = bisect_left(order, f"{namespace}/") if namespace else 0
+        first = f"{namespace}/" if namespace else ""
         if after:
-            low = max(low, bisect_left(order, after + "\0"))
-        high = bisect_left(order, f"{namespace}0") if namespace else len(order)  # "0" follows "/".
-        return order[low:high]
+            first = max(first, after + "\0")
+        return self._keys.between(first, f"{namespace}0" if namespace else None)  # "0" follows "/".
 
     def keys_labelled(self, labels: Mapping[str, str], namespace: str = "", *, after: str = "") -> list[str]:
         """The keys in order of those objects that have the rarest of these labels. There must be one at least."""
@@ -186,18 +187,3 @@ class Shelf:
                 break
             fresh.append(event)
         return reversed(fresh)
-
-    def _in_order(self) -> list[str]:
-        if self._unsorted:
-            if len(self._unsorted) > 64:
-                self._sorted.extend(self._unsorted)
-                self._sorted.sort()
-            else:
-                for key in self._unsorted:
-                    insort(self._sorted, key)
-            self._unsorted = []
-        return self._sorted
-
-    def _forget(self, key: str) -> None:
-        order = self._in_order()
-        del order[bisect_left(order, key)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 
+_FEW = 64
 _LAST = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
 
@@ -26,8 +27,8 @@ def end_of(prefix: str) -> str | None:
 class SortedKeys:
     """A set of keys that can be read in order.
 
-    Adding and removing are O(1): new keys wait at the end and are sorted in when somebody reads, which is a single
-    merge of two runs for Python's sort.
+    Adding and removing are O(1): what has changed waits until somebody reads. Then a few keys are put in their places
+    one by one, and many by a single merge of two runs, which is what Python's sort does.
     """
 
     def __init__(self, keys: list[str]) -> None:
@@ -55,11 +56,26 @@ class SortedKeys:
 
     def _settle(self) -> None:
         if self._removed:
-            self._keys = [key for key in self._keys if key not in self._removed]
-            self._added = [key for key in self._added if key not in self._removed]
+            if len(self._removed) <= _FEW:
+                self._remove_singly()
+            else:
+                self._keys = [key for key in self._keys if key not in self._removed]
+                self._added = [key for key in self._added if key not in self._removed]
             self._removed.clear()
         if self._added:
-            self._added.sort()
-            self._keys += self._added
-            self._keys.sort()
+            if len(self._added) <= _FEW:
+                for key in self._added:
+                    insort(self._keys, key)
+            else:
+                self._added.sort()
+                self._keys += self._added
+                self._keys.sort()
             self._added = []
+
+    def _remove_singly(self) -> None:
+        for key in self._removed:
+            at = bisect_left(self._keys, key)
+            if at < len(self._keys) and self._keys[at] == key:
+                del self._keys[at]
+            else:
+                self._added.remove(key)
