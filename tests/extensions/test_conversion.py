@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from tests.extensions.definitions import BOATS, DEFINITIONS, NUMBER, TEXT, Cluster, boat, boats, shape, version
 from tests.extensions.webhook import Object, Webhook, convert, serving
-from tests.server.in_process import TABLE
+from tests.server.in_process import TABLE, Reply
 
 V1, V2 = BOATS, BOATS.replace("/v1/", "/v2/")
+PARTIAL = "application/json;as=PartialObjectMetadata{};v=v1;g=meta.k8s.io"
 SIZED, LONG = shape(size=NUMBER, name=TEXT), shape(length=NUMBER, name=TEXT)
 
 
@@ -259,3 +260,170 @@ async def test_a_slow_webhook_is_given_up_on(cluster: Cluster, webhook: Webhook)
     reply = await cluster.get(f"{V2}/pinnace")
     never.set()
     assert reply.status == 500 and "no answer within 0.05 seconds" in reply.message
+
+
+async def test_a_large_answer_is_read_whole(cluster: Cluster, webhook: Webhook) -> None:
+    await cluster.define(two_versions(webhook))
+    for number in range(8):
+        await cluster.made(V1, boat(f"boat-{number}", size=number, name="x" * 500_000))
+    listed = (await cluster.get(V2)).json
+    assert [item["spec"]["length"] for item in listed["items"]] == list(range(8))
+    assert {len(item["spec"]["name"]) for item in listed["items"]} == {500_000}
+    assert len(webhook.asked) == 1
+
+
+# What is asked of a version is asked of objects as they are in it.
+
+
+def selectable(webhook: Webhook, **second: Any) -> Object:
+    """Boats that v1 knows by their size and v2 by their length."""
+    return boats(
+        version("v1", SIZED, storage=True, selectableFields=[{"jsonPath": ".spec.size"}]),
+        version("v2", LONG, selectableFields=[{"jsonPath": ".spec.length"}], **second),
+        conversion=webhook.conversion(),
+    )
+
+
+@pytest.mark.parametrize("accept", ["application/json", PARTIAL], ids=["objects", "metadata"])
+async def test_fields_select_what_they_are_in_the_version_that_is_asked(
+    cluster: Cluster, webhook: Webhook, accept: str
+) -> None:
+    await cluster.define(selectable(webhook))
+    for number in range(3):
+        await cluster.made(V1, boat(f"boat-{number}", size=number))
+    for target in (f"{V2}?fieldSelector=spec.length=2", f"{V1}?fieldSelector=spec.size=2"):
+        listed = (await cluster.get(target, accept=accept.format("List"))).json
+        assert [item["metadata"]["name"] for item in listed["items"]] == ["boat-2"]
+    assert (await cluster.get(f"{V2}?fieldSelector=spec.size=2")).status == 400
+    watch = await cluster.watch(f"{V2}?watch=true&fieldSelector=spec.length=1", accept=accept.format(""))
+    assert (await watch.next())["object"]["metadata"]["name"] == "boat-1"
+    await cluster.patch(f"{V1}/boat-2", {"spec": {"size": 1}})
+    await cluster.patch(f"{V1}/boat-1", {"spec": {"size": 2}})
+    seen = await watch.take(2)
+    watch.close()
+    assert [(event["type"], event["object"]["metadata"]["name"]) for event in seen] == [
+        ("ADDED", "boat-2"),
+        ("DELETED", "boat-1"),
+    ]
+
+
+async def test_a_collection_is_deleted_by_the_fields_of_the_version(cluster: Cluster, webhook: Webhook) -> None:
+    await cluster.define(selectable(webhook))
+    for number in range(3):
+        await cluster.made(V1, boat(f"boat-{number}", size=number))
+    assert (await cluster.delete(f"{V2}?fieldSelector=spec.length=1")).status == 200
+    left = (await cluster.get(V1)).json["items"]
+    assert [item["metadata"]["name"] for item in left] == ["boat-0", "boat-2"]
+
+
+async def test_without_a_webhook_fields_select_what_is_shown(cluster: Cluster) -> None:
+    field = [{"jsonPath": ".spec.size"}]
+    small = shape(size={"type": "integer", "default": 3})
+    await cluster.define(boats(version("v1", shape(name=TEXT), storage=True), version("v2", selectableFields=field)))
+    await cluster.made(V1, boat(name="x"))
+    present = (await cluster.get(f"{DEFINITIONS}/boats.example.com")).json
+    present["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = small
+    assert (await cluster.put(f"{DEFINITIONS}/boats.example.com", present)).status == 200
+    for size, names in ((3, ["pinnace"]), (4, [])):
+        listed = (await cluster.get(f"{V2}?fieldSelector=spec.size={size}")).json
+        assert [item["metadata"]["name"] for item in listed["items"]] == names
+
+
+@pytest.mark.parametrize("has_webhook", [True, False], ids=["webhook", "no webhook"])
+async def test_defaults_are_those_of_the_stored_version(cluster: Cluster, webhook: Webhook, has_webhook: bool) -> None:
+    """As on a real server: a default of the version that is asked is for what is written in it."""
+    manned = shape(length=NUMBER, size=NUMBER, crew={"type": "integer", "default": 4})
+    found = boats(version("v1", SIZED, storage=True), version("v2", manned))
+    if has_webhook:
+        found["spec"]["conversion"] = webhook.conversion()
+    await cluster.define(found)
+    await cluster.made(V1, boat(size=3))
+    shown = {"length": 3} if has_webhook else {"size": 3}
+    assert (await cluster.get(f"{V2}/pinnace")).json["spec"] == shown
+    assert (await cluster.get(V2)).json["items"][0]["spec"] == shown
+    assert "crew" not in (await cluster.made(V2, boat("other", api_version="example.com/v2")))["spec"]
+    stored = (await cluster.get(f"{V1}/other")).json
+    assert stored["spec"] == {}, "the stored version does not know it"
+    assert "f:crew" in json.dumps(stored["metadata"]["managedFields"]), "and it was written"
+
+
+async def test_columns_show_the_version_that_is_asked(cluster: Cluster, webhook: Webhook) -> None:
+    def columns(name: str) -> list[Object]:
+        return [{"name": name, "type": "integer", "jsonPath": f".spec.{name}"}]
+
+    await cluster.define(
+        boats(
+            version("v1", SIZED, storage=True, additionalPrinterColumns=columns("size")),
+            version("v2", LONG, additionalPrinterColumns=columns("length")),
+            conversion=webhook.conversion(),
+        )
+    )
+    await cluster.made(V1, boat(size=3))
+    for target, title in ((V1, "size"), (V2, "length"), (f"{V2}/pinnace", "length")):
+        table = (await cluster.get(target, accept=TABLE)).json
+        assert [column["name"] for column in table["columnDefinitions"]] == ["Name", title]
+        assert table["rows"][0]["cells"] == ["pinnace", 3]
+
+
+async def test_status_and_scale_are_written_in_any_version(cluster: Cluster, webhook: Webhook) -> None:
+    def scaled(field: str) -> Object:
+        scale = {"specReplicasPath": f".spec.{field}", "statusReplicasPath": ".status.count"}
+        return {"status": {}, "scale": scale}
+
+    await cluster.define(
+        boats(
+            version("v1", SIZED, storage=True, subresources=scaled("size")),
+            version("v2", LONG, subresources=scaled("length")),
+            conversion=webhook.conversion(),
+        )
+    )
+    await cluster.made(V1, boat(size=3))
+    assert (await cluster.get(f"{V2}/pinnace/scale")).json["spec"] == {"replicas": 3}
+    assert (await cluster.patch(f"{V2}/pinnace/scale", {"spec": {"replicas": 5}})).status == 200
+    assert (await cluster.patch(f"{V2}/pinnace/status", {"status": {"count": 2}})).json["spec"] == {"length": 5}
+    shown = (await cluster.get(f"{V1}/pinnace")).json
+    assert (shown["spec"], shown["status"]) == ({"size": 5}, {"count": 2})
+    assert await stored_version(cluster) == "example.com/v1"
+    assert (await cluster.get(f"{V2}/pinnace/scale")).json["status"] == {"replicas": 2}
+
+
+async def apply(cluster: Cluster, target: str, obj: Object, manager: str, *, force: bool = False) -> Reply:
+    query = f"fieldManager={manager}&force={str(force).lower()}"
+    return await cluster.patch(f"{target}?{query}", obj, "application/apply-patch+yaml")
+
+
+async def test_owners_of_fields_know_them_by_the_names_of_their_versions(cluster: Cluster, webhook: Webhook) -> None:
+    await cluster.define(two_versions(webhook))
+    first, second = boat(size=3), boat(api_version="example.com/v2", length=4)
+    await apply(cluster, f"{V1}/pinnace", first, "one")
+    refused = await apply(cluster, f"{V2}/pinnace", second, "two")
+    assert refused.status == 409, refused.body
+    assert refused.message == 'Apply failed with 1 conflict: conflict with "one": .spec.size'
+    taken = (await apply(cluster, f"{V2}/pinnace", second, "two", force=True)).json
+    owners = {
+        entry["manager"]: (entry["apiVersion"], entry["fieldsV1"]) for entry in taken["metadata"]["managedFields"]
+    }
+    assert owners == {"two": ("example.com/v2", {"f:spec": {"f:length": {}}})}
+    given_up = await apply(cluster, f"{V2}/pinnace", boat(api_version="example.com/v2"), "two")
+    assert "length" not in (given_up.json.get("spec") or {})
+    assert "size" not in ((await cluster.get(f"{V1}/pinnace")).json.get("spec") or {})
+
+
+async def test_an_owner_in_another_version_loses_what_is_changed_in_this_one(
+    cluster: Cluster, webhook: Webhook
+) -> None:
+    await cluster.define(two_versions(webhook))
+    await apply(cluster, f"{V2}/pinnace", boat(api_version="example.com/v2", length=4, name="x"), "two")
+    changed = (await cluster.patch(f"{V1}/pinnace?fieldManager=one", {"spec": {"size": 5}})).json
+    owners = {entry["manager"]: entry["fieldsV1"] for entry in changed["metadata"]["managedFields"]}
+    assert owners == {"one": {"f:spec": {"f:size": {}}}, "two": {"f:spec": {"f:name": {}}}}
+
+
+async def test_a_write_in_the_stored_version_does_not_need_the_webhook(cluster: Cluster, webhook: Webhook) -> None:
+    await cluster.define(two_versions(webhook))
+    await apply(cluster, f"{V2}/pinnace", boat(api_version="example.com/v2", length=4), "two")
+    webhook.answer = refuse
+    changed = await cluster.patch(f"{V1}/pinnace?fieldManager=one", {"spec": {"size": 5}})
+    assert (changed.status, changed.json["spec"]) == (200, {"size": 5})
+    applied = await apply(cluster, f"{V1}/pinnace", boat(size=6), "three", force=True)
+    assert applied.status == 200 or "this boat has sunk" in applied.message

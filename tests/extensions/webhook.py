@@ -64,7 +64,7 @@ async def serving(*names: str) -> AsyncIterator[Webhook]:
         webhook.asked.append(review)
         return web.json_response(await webhook.answer(review))
 
-    app = web.Application()
+    app = web.Application(client_max_size=64 << 20)
     app.router.add_post("/convert", receive)
     runner = web.AppRunner(app)
     await runner.setup()

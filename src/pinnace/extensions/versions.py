@@ -136,10 +136,16 @@ class CustomVersion:
             if own is not None:
                 own.fill_in(obj)
         converted = self._neighbours.converted(objects, self.kind.api_version)
-        return self._trimmed(converted) if isinstance(converted, list) else self._trimmed_later(converted)
+        return self.trim(converted) if isinstance(converted, list) else self._trimmed(converted)
 
     def kept(self, obj: Object) -> Object | Awaitable[Object]:
+        stored = self._neighbours.of(self._neighbours.storage)
+        assert stored is not None, "one of the versions is stored"
         converted = self._neighbours.converted([obj], self._neighbours.storage)
+        return stored.trim(converted)[0] if isinstance(converted, list) else stored._trimmed_one(converted)
+
+    def seen_in(self, obj: Object, api_version: str) -> Object | Awaitable[Object]:
+        converted = self._neighbours.converted([obj], api_version)
         return converted[0] if isinstance(converted, list) else _only(converted)
 
     def fill_in(self, obj: Object) -> None:
@@ -149,15 +155,18 @@ class CustomVersion:
         else:
             self._settler.settle_stored(obj)
 
-    def _trimmed(self, objects: list[Object]) -> list[Object]:
-        """A field that only another version has is not shown in this one."""
+    def trim(self, converted: list[Object]) -> list[Object]:
+        """What comes from another version loses the fields that this one does not have; its defaults it has already."""
         if not self.keeps_unknown:
-            for obj in objects:
-                self._settler.settle_stored(obj)
-        return objects
+            for obj in converted:
+                self._settler.prune(obj)
+        return converted
 
-    async def _trimmed_later(self, converted: Awaitable[list[Object]]) -> list[Object]:
-        return self._trimmed(await converted)
+    async def _trimmed(self, converted: Awaitable[list[Object]]) -> list[Object]:
+        return self.trim(await converted)
+
+    async def _trimmed_one(self, converted: Awaitable[list[Object]]) -> Object:
+        return self.trim(await converted)[0]
 
     def _decode_metadata(self, obj: Object) -> list[str]:
         metadata = obj.get("metadata")

@@ -158,6 +158,9 @@ class Custom(Protocol):
     def kept(self, obj: Object) -> Object | Awaitable[Object]:
         """An object of this version in the version that is to be stored. May share parts with the one given."""
 
+    def seen_in(self, obj: Object, api_version: str) -> Object | Awaitable[Object]:
+        """An object of any version as it is in another, with nothing filled in or taken away. May share parts."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Resource:
@@ -231,6 +234,9 @@ class Resource:
         return next((sub for sub in self.subresources if sub.name == name), None)
 
 
+_LOOKED_THROUGH = 256
+
+
 class Registry:
     """The resources served now. Custom and aggregated ones join and leave; `revision` tells that something did."""
 
@@ -257,14 +263,25 @@ class Registry:
     def of_kind(self, kind: Kind) -> Resource | None:
         return self._by_kind.get(kind)
 
+    def has_built_in_group(self, group: str) -> bool:
+        return any(one.group == group and one.custom is None for one in self._by_url.values())
+
     def has_group_version(self, group: str, version: str) -> bool:
         return any(known[0] == group and known[1] == version for known in self._by_url)
 
+    def shed(self, made: dict[Any, tuple[Resource, Any]]) -> None:
+        """Forget what was made for resources that are no longer served as they were: custom kinds change and go.
+
+        To be asked before something is added. Looks when there is twice as much as the last time, so it costs nothing.
+        """
+        if len(made) < _LOOKED_THROUGH or len(made).bit_count() != 1:
+            return
+        for place, (resource, _) in list(made.items()):
+            if self.find(resource.group, resource.version, resource.plural) is not resource:
+                del made[place]
+
     def __iter__(self) -> Iterator[Resource]:
         return iter(self._by_url.values())
-
-    def has_built_in_group(self, group: str) -> bool:
-        return any(one.group == group and one.custom is None for one in self._by_url.values())
 
     def __len__(self) -> int:
         return len(self._by_url)

@@ -34,6 +34,7 @@ class Settler:
         self._written = _Node(schema, strict, is_root=True)
         self._stored = _Node(schema, lenient, is_root=True)
         self._kept = _Node(schema, lenient, is_root=True, prunes=False)
+        self._converted = _Node(schema, lenient, is_root=True, fills=False)
 
     def settle(self, obj: dict[str, Any]) -> list[str]:
         """Of an object that is written: removes unknown fields and fills in defaults, in place.
@@ -48,6 +49,10 @@ class Settler:
     def settle_stored(self, obj: dict[str, Any]) -> None:
         """Of an object that is read: the schema may have changed since it was written. Malformed metadata goes."""
         self._stored.settle(obj)
+
+    def prune(self, obj: dict[str, Any]) -> None:
+        """Of an object that comes from another version: removes unknown fields only. Malformed metadata goes."""
+        self._converted.settle(obj)
 
     def default(self, obj: dict[str, Any]) -> None:
         """Fills in defaults only: for a kind that keeps all unknown fields, or an object that was changed meanwhile."""
@@ -121,19 +126,22 @@ class _Node:
     """One node of the schema. Without a schema nothing is known, so everything that has fields is emptied."""
 
     __slots__ = (
-        *("_additional", "_defaulted", "_embedded", "_is_object", "_items", "_known", "_prunes", "_raw", "_ready"),
-        *("_root", "default", "nullable"),
+        *("_additional", "_defaulted", "_embedded", "_fills", "_is_object", "_items", "_known", "_prunes", "_raw"),
+        *("_ready", "_root", "default", "nullable"),
     )
 
-    def __init__(self, raw: Raw | None, embedded: _Embedded, *, prunes: bool = True, is_root: bool = False) -> None:
+    def __init__(
+        self, raw: Raw | None, embedded: _Embedded, *, prunes: bool = True, fills: bool = True, is_root: bool = False
+    ) -> None:
         self._raw = raw
         self._embedded = embedded
         self._prunes = prunes
+        self._fills = fills
         self._root = is_root
         self._ready = False
-        self.nullable = raw is None or bool(raw.get("nullable"))
+        self.nullable = raw is None or not fills or bool(raw.get("nullable"))  # Or else a default takes its place.
         self.default: Callable[[], Any] | None = None
-        if raw is not None and raw.get("default") is not None:
+        if fills and raw is not None and raw.get("default") is not None:
             self.default = self._first_default
 
     def _first_default(self) -> Any:
@@ -178,7 +186,7 @@ class _Node:
             return _Kept(raw, self._embedded)
         if raw is None and not prunes:
             return _Kept(None, self._embedded)
-        return _Node(raw, self._embedded, prunes=prunes)
+        return _Node(raw, self._embedded, prunes=prunes, fills=self._fills)
 
     def settle(self, value: Any) -> _Unknown:
         """Settles the value in place; the unknown fields that it had, from here on."""

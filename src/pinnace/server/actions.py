@@ -18,6 +18,7 @@ from pinnace.server.edits import Edit
 def scale_of(obj: Object, resource: Resource, *, api_version: str = "autoscaling/v1") -> Object:
     """The Scale that stands for a workload."""
     if resource.custom is not None and resource.custom.scale is not None:
+        custom_scales.check_says_replicas(obj, resource.custom.scale)
         return custom_scales.scale_of(obj, resource.custom.scale)
     metadata = obj["metadata"]
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
@@ -44,11 +45,10 @@ def rescaled(call: Call, edit_scale: Callable[[Object], Object]) -> Edit:
         if live is None:
             raise call.not_found()
         paths = call.resource.custom.scale if call.resource.custom is not None else None
-        shown = scale_of(live, call.resource)
-        had_replicas = "replicas" in shown["spec"]
+        shown = scale_of(live, call.resource) if paths is None else custom_scales.scale_of(live, paths)
         wanted = edit_scale(shown)
-        if paths is not None and not had_replicas and "replicas" not in (wanted.get("spec") or {}):
-            raise errors.BadRequest(f'the spec replicas field "{"".join(f".{x}" for x in paths.spec)}" cannot be empty')
+        if paths is not None and not (wanted.get("spec") or {}).get("replicas"):
+            custom_scales.check_said_replicas(live, paths)
         replicas = (wanted.get("spec") or {}).get("replicas", 0)
         if not isinstance(replicas, int) or isinstance(replicas, bool):
             raise errors.BadRequest("json: cannot unmarshal into Go struct field ScaleSpec.spec.replicas of type int32")

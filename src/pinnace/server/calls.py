@@ -12,6 +12,7 @@ from pinnace.auth.users import User
 from pinnace.model import causes, errors
 from pinnace.model.errors import qualified
 from pinnace.model.names import path_segment
+from pinnace.model.objects import Object
 from pinnace.model.resources import Registry, Resource
 from pinnace.server.messages import Request
 
@@ -36,6 +37,8 @@ class Call:
     request: Request
     user: User
     warnings: list[str] = field(default_factory=list)
+    seen_in: dict[tuple[str, bytes], Object | None] | None = None
+    """What webhooks said of objects in other versions of their kind, to tell whose fields change (see ownership)."""
 
     @property
     def key(self) -> str:
@@ -131,7 +134,7 @@ def understand(request: Request, segments: list[str], registry: Registry, user: 
         known = resource.subresource(subresource)
         if known is None or (call.tail and subresource != "proxy"):
             return None
-        if call.verb not in known.verbs:
+        if call.verb and call.verb not in known.verbs:
             raise errors.BadMethod()
     elif call.verb not in resource.verbs:
         raise errors.BadMethod()
@@ -187,6 +190,8 @@ def _verb(call: Call, watching: bool) -> str:
     if method == "DELETE":
         return "delete" if call.name else "deletecollection"
     verb = _VERB_OF_METHOD.get(method)
+    if method == "OPTIONS" and call.subresource == "proxy":
+        return ""  # Asked of whom it is passed on to; no verb of ours means it.
     if (
         verb is None
         or (verb == "create" and call.name and not call.subresource)

@@ -22,12 +22,28 @@ def scale_of(obj: Object, paths: ScalePaths) -> Object:
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {name: metadata[name] for name in _OF_METADATA if name in metadata},
-        "spec": {} if wanted is None else {"replicas": wanted},
+        "spec": {"replicas": wanted} if wanted else {},
         "status": {"replicas": present or 0},
     }
     if selector:
         scale["status"]["selector"] = selector
     return scale
+
+
+def check_says_replicas(obj: Object, paths: ScalePaths) -> None:
+    """An object that does not say how many there should be has no scale to be read."""
+    if integer_at(obj, paths.spec) is None:
+        raise errors.InternalError(f'the spec replicas field "{shown_path(paths.spec)}" does not exist')
+
+
+def check_said_replicas(live: Object, paths: ScalePaths) -> None:
+    """None may be wanted, but not where nothing was said before: it may have been forgotten."""
+    if integer_at(live, paths.spec) is None:
+        raise errors.BadRequest(f'the spec replicas field "{shown_path(paths.spec)}" cannot be empty')
+
+
+def shown_path(path: tuple[str, ...]) -> str:
+    return "".join(f".{field}" for field in path)
 
 
 def with_replicas(obj: Object, path: tuple[str, ...], replicas: int) -> Object:

@@ -56,6 +56,16 @@ def shown_body(entry: Entry, resource: Resource, custom: Custom) -> bytes:
     return _keep(entry, resource, shown[0])
 
 
+def selectable_values(entry: Entry, resource: Resource) -> dict[str, str]:
+    """The values of the fields that this resource can be selected by, as they are in its version. Prepared, if that
+    takes long."""
+    custom = resource.custom
+    if custom is None or _known(entry, resource, custom) is entry.body:
+        return entry.fields(resource.selectable)
+    obj = shown_object(entry, resource)
+    return {name: value(obj) for name, value in resource.selectable.items()}
+
+
 def prepare(entries: Iterable[Entry], resource: Resource) -> Awaitable[None] | None:
     """Have these objects converted, all at once. None where there is nothing to wait for."""
     custom = resource.custom

@@ -117,8 +117,28 @@ class Reader:
     def _page(
         self, shelf: Shelf, chosen: Selection, form: Form, options: ListOptions, *, revision: int
     ) -> Body | Awaitable[Body]:
+        if chosen.prepare is not None:
+            candidates = _candidates(shelf, chosen, options)
+            waiting = chosen.prepare([shelf.entries[key] for key in candidates])
+            if waiting is not None:
+                return self._page_later(waiting, shelf, chosen, form, options, revision=revision)
         entries, extent = _gathered(shelf, chosen, options)
         return _many(form, entries, extent.metadata(revision))
+
+    async def _page_later(
+        self,
+        waiting: Awaitable[None],
+        shelf: Shelf,
+        chosen: Selection,
+        form: Form,
+        options: ListOptions,
+        *,
+        revision: int,
+    ) -> Body:
+        """What has come meanwhile may have to be prepared, too."""
+        await waiting
+        page = self._page(shelf, chosen, form, options, revision=max(revision, self._fanout.revision))
+        return page if isinstance(page, bytes | list) else await page
 
     async def _page_of_history(
         self, shelf: Shelf, chosen: Selection, form: Form, options: ListOptions, revision: int
@@ -134,6 +154,8 @@ class Reader:
             raise errors.Expired("The resourceVersion for the provided list is too old.") from None
         cut = len(shelf.prefix)
         entries = {r.key[cut:]: Entry(stamp(r.value, r.revision), r.revision) for r in page.records}
+        if chosen.prepare is not None and (waiting := chosen.prepare(entries.values())) is not None:
+            await waiting
         found, extent = _selected(list(entries), entries, chosen.matches, options.limit)
         shown = _many(form, found, extent.metadata(revision))
         return shown if isinstance(shown, bytes | list) else await shown
@@ -208,7 +230,7 @@ class _Watch:
         self._allowed = MAX_BUFFERED
         self._timers: list[asyncio.TimerHandle] = []
         self._seen = 0
-        self._watcher = (LateWatcher if form.waits else Watcher)(
+        self._watcher = (LateWatcher if form.waits or chosen.prepare is not None else Watcher)(
             namespace=chosen.namespace,
             matches=chosen.matches,
             rendition=form,
@@ -298,6 +320,7 @@ class _Watch:
         self._seen = self._fanout.revision
         try:
             if since is None:
+                await self._chosen.prepare_all(self._shelf)
                 initial = self._initial()
                 await self._prepared(initial)
                 self._send_initial(initial)
@@ -328,9 +351,9 @@ class _Watch:
             self._deliver(b"".join(frames))
 
     async def _prepared(self, entries: list[Entry]) -> None:
-        waiting = self._form.prepare(entries)
-        if waiting is not None:
-            await waiting
+        for prepare in (self._form.prepare, self._chosen.prepare):
+            if prepare is not None and (waiting := prepare(entries)) is not None:
+                await waiting
 
     def _fail(self, refusal: errors.ApiError) -> None:
         self._sink.write(frame(event_line("ERROR", orjson.dumps(refusal.status))))
@@ -479,16 +502,19 @@ def _keys_named(shelf: Shelf, chosen: Selection) -> list[str]:
     return [key for key in candidates if key in shelf.entries]
 
 
-def _gathered(shelf: Shelf, chosen: Selection, options: ListOptions) -> tuple[list[Entry], Extent]:
-    """The objects of one page as they are now."""
+def _candidates(shelf: Shelf, chosen: Selection, options: ListOptions) -> list[str]:
+    """The keys of the objects among which to look."""
     after = options.continuation.after if options.continuation else ""
     if chosen.name:
-        keys = [key for key in _keys_named(shelf, chosen) if key > after]
-    elif chosen.labels:
-        keys = shelf.keys_labelled(chosen.labels, chosen.namespace, after=after)
-    else:
-        keys = shelf.keys_of(chosen.namespace, after=after)
-    return _selected(keys, shelf.entries, chosen.matches, options.limit)
+        return [key for key in _keys_named(shelf, chosen) if key > after]
+    if chosen.labels:
+        return shelf.keys_labelled(chosen.labels, chosen.namespace, after=after)
+    return shelf.keys_of(chosen.namespace, after=after)
+
+
+def _gathered(shelf: Shelf, chosen: Selection, options: ListOptions) -> tuple[list[Entry], Extent]:
+    """The objects of one page as they are now."""
+    return _selected(_candidates(shelf, chosen, options), shelf.entries, chosen.matches, options.limit)
 
 
 def _selected(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from pinnace.model import errors, selectors
 from pinnace.model.resources import Resource
 from pinnace.server.calls import Call
-from pinnace.server.shelves import Entry
+from pinnace.server.presentation import prepare, selectable_values, waits_for
+from pinnace.server.shelves import Entry, Shelf
 
 Matches = Callable[[str, Entry], bool]
 
@@ -22,6 +24,13 @@ class Selection:
     matches: Matches | None
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels that every chosen object has, for a search by index; `matches` is asked all the same."""
+    prepare: Callable[[Iterable[Entry]], Awaitable[None] | None] | None = None
+    """To be asked about objects before `matches` is, and awaited: a webhook has to say what their fields are here."""
+
+    async def prepare_all(self, shelf: Shelf) -> None:
+        """`matches` may be asked about any object of the shelf, as long as nothing else is awaited."""
+        while self.prepare is not None and (waiting := self.prepare(shelf.entries.values())) is not None:
+            await waiting
 
 
 def selection_of(call: Call) -> Selection:
@@ -31,7 +40,7 @@ def selection_of(call: Call) -> Selection:
     labels = _on_labels(selector.matches) if selector is not None else None
     equal = selector.equalities() if selector is not None else {}
     namespace, name = call.namespace, call.name
-    fields = None
+    fields, preparing = None, None
     if field_text:
         chosen = _field_selector(field_text, call.resource)
         asked = [one.value for one in chosen.requirements if one.field == "metadata.name" and one.operator == "="]
@@ -39,14 +48,20 @@ def selection_of(call: Call) -> Selection:
             raise errors.BadRequest("fieldSelector metadata.name doesn't match requested name")
         name = asked[0] if asked else ""
         fields = _field_test(chosen, call.resource)
+        if waits_for(call.resource) and any(one.field in call.resource.selectable for one in chosen.requirements):
+            preparing = partial(prepare, resource=call.resource)
     elif name:
         fields = _only_named(name)
     if labels is None:
-        return Selection(namespace, name, fields)
+        return Selection(namespace, name, fields, prepare=preparing)
     if fields is None:
         return Selection(namespace, name, labels, equal)
     both_labels, both_fields = labels, fields
-    return Selection(namespace, name, lambda key, entry: both_labels(key, entry) and both_fields(key, entry), equal)
+
+    def both(key: str, entry: Entry) -> bool:
+        return both_labels(key, entry) and both_fields(key, entry)
+
+    return Selection(namespace, name, both, equal, preparing)
 
 
 def _label_selector(text: str) -> selectors.LabelSelector:
@@ -76,8 +91,6 @@ def _field_selector(text: str, resource: Resource) -> selectors.FieldSelector:
 
 
 def _field_test(selector: selectors.FieldSelector, resource: Resource) -> Matches:
-    selectable = resource.selectable
-
     def matches(key: str, entry: Entry) -> bool:
         namespace, _, name = key.rpartition("/")
 
@@ -86,7 +99,7 @@ def _field_test(selector: selectors.FieldSelector, resource: Resource) -> Matche
                 return name
             if field == "metadata.namespace":
                 return namespace
-            return entry.fields(selectable)[field]
+            return selectable_values(entry, resource)[field]
 
         return selector.matches(value_of)
 

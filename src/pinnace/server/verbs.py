@@ -157,6 +157,7 @@ class Verbs:
             form = MetadataOnly(resource, accepted.version)
         else:
             form = Plain(resource)
+        self._registry.shed(self._forms)
         self._forms[place] = (resource, form)
         return form
 
@@ -262,6 +263,7 @@ class Verbs:
         raw, options = self._delete_options(call)
         chosen, page = selection_of(call), list_options(call)
         shelf = self._fanout.shelf(call.resource.prefix)
+        await chosen.prepare_all(shelf)
         after = page.continuation.after if page.continuation else ""
         found = [
             key
@@ -386,9 +388,9 @@ class Verbs:
     async def _bind(self, call: Call, binding: Object) -> Outcome:
         if _metadata_of(binding).get("name", "") != call.name:
             raise errors.BadRequest("name in URL does not match name in Binding object")
+        await self._pipeline.admit(call, binding)
         edit = actions.bound(call, binding, to_rfc3339(self._clock.now()))
         await self._pipeline.unguarded().write(call, edit)
-        await self._pipeline.admit(call, binding)
         return Outcome(201, orjson.dumps({**_success_status(), "code": 201}))
 
     async def _evict(self, call: Call) -> Outcome:
@@ -399,10 +401,10 @@ class Verbs:
         _match_namespace(call, metadata)
         raw = eviction.get("deleteOptions") or {}
         options = _meant(call, raw)
-        pod = self._reader.entry(call).decode()
-        phase = (pod.get("status") or {}).get("phase")
         await self._pipeline.admit(call, eviction)
         unguarded = self._pipeline.unguarded()
+        pod = self._reader.entry(call).decode()
+        phase = (pod.get("status") or {}).get("phase")
         if phase not in ("Succeeded", "Failed", "Pending") and "deletionTimestamp" not in pod["metadata"]:
             await self._spend_budget(call, pod)
         if not call.is_dry_run:
@@ -520,6 +522,7 @@ class Verbs:
         known = self._compiled.get(id(resource))
         if known is None or known[0] is not resource:
             decoder = self._decoders.of(resource.schema) if resource.custom is None else resource.custom.decode
+            self._registry.shed(self._compiled)
             known = self._compiled[id(resource)] = (resource, decoder)
         return known[1]
 
