@@ -21,7 +21,7 @@ from pinnace.testing.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-FILES = sorted(EXAMPLES.glob("*/*.py"))
+FILES = [path for path in sorted(EXAMPLES.glob("*/*.py")) if "Operator(" in path.read_text()]
 DEPLOYMENT = "apps/v1/Deployment"
 
 
