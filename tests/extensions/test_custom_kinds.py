@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 from tests.extensions.definitions import (
     BOATS,
@@ -17,6 +20,8 @@ from tests.extensions.definitions import (
     version,
 )
 from tests.server.in_process import APPLY, MERGE, STRATEGIC, TABLE
+
+from pinnace.model import resources
 
 
 async def test_a_kind_can_be_used_as_soon_as_its_definition_is_answered(cluster: Cluster) -> None:
@@ -164,6 +169,51 @@ async def test_a_scale_is_read_and_written_where_the_definition_says(cluster: Cl
     reply = await cluster.patch(f"{BOATS}/pinnace/scale?fieldManager=me&force=true", applied, APPLY)
     assert reply.status == 200, reply.body
     assert (await cluster.get(f"{BOATS}/pinnace")).json["spec"]["crew"] == {"number": 8}
+
+
+async def test_a_scale_that_is_not_there_can_be_made_but_not_read(cluster: Cluster) -> None:
+    paths = {"scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.count"}}
+    await cluster.define(boats(version(schema=shape(size=NUMBER), subresources=paths)))
+    await cluster.made(BOATS, boat())
+    reply = await cluster.get(f"{BOATS}/pinnace/scale")
+    assert reply.status == 500 and reply.message.endswith('the spec replicas field ".spec.size" does not exist')
+    for nothing in ({"spec": {"replicas": 0}}, {"metadata": {}}):
+        reply = await cluster.patch(f"{BOATS}/pinnace/scale", nothing)
+        assert (reply.status, reply.message) == (400, 'the spec replicas field ".spec.size" cannot be empty')
+    assert (await cluster.patch(f"{BOATS}/pinnace/scale", {"spec": {"replicas": 2}})).json["spec"] == {"replicas": 2}
+    for none in ({"spec": {"replicas": 0}}, {"metadata": {}}):
+        assert (await cluster.patch(f"{BOATS}/pinnace/scale", none)).json["spec"] == {}
+    assert (await cluster.get(f"{BOATS}/pinnace")).json["spec"] == {"size": 0}
+
+
+async def test_who_scales_does_not_come_to_own_defaults(cluster: Cluster) -> None:
+    paths = {"scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.count"}}
+    schema = shape(size=NUMBER, crew={"type": "integer", "default": 4})
+    await cluster.define(boats(version("v1", storage=True), version("v2", schema, subresources=paths)))
+    await cluster.made(BOATS, boat(size=1))
+    second = BOATS.replace("/v1/", "/v2/")
+    await cluster.patch(f"{second}/pinnace/scale?fieldManager=scaler", {"spec": {"replicas": 2}})
+    entries = (await cluster.get(f"{second}/pinnace")).json["metadata"]["managedFields"]
+    assert [one["fieldsV1"] for one in entries if one["manager"] == "scaler"] == [{"f:spec": {"f:size": {}}}]
+
+
+async def test_what_was_made_for_replaced_kinds_is_forgotten(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "_LOOKED_THROUGH", 8)
+    found = boats()
+    await cluster.define(found)
+    seen: list[weakref.ref[resources.Resource]] = []
+    for number in range(40):
+        present = (await cluster.get(f"{DEFINITIONS}/boats.example.com")).json
+        present["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["description"] = f"The {number}th kind of boat."
+        assert (await cluster.put(f"{DEFINITIONS}/boats.example.com", present)).status == 200
+        await cluster.made(BOATS, boat(f"boat-{number}", size=1))
+        await cluster.get(BOATS, accept=TABLE)
+        resource = cluster.plane.registry.find("example.com", "v1", "boats")
+        assert resource is not None
+        seen.append(weakref.ref(resource))
+        del resource
+    gc.collect()
+    assert sum(one() is not None for one in seen) < 20
 
 
 async def test_columns_are_those_of_the_definition(cluster: Cluster) -> None:

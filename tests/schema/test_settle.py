@@ -157,6 +157,19 @@ def test_defaults_can_come_without_pruning() -> None:
     assert obj["spec"] == {**DEFAULTS, "zz": {"y": 1}, "o": {"u": [1], "x": 1}, "b": None}
 
 
+def test_unknown_fields_can_go_without_defaults_coming() -> None:
+    obj = with_spec({"zz": {"y": 1}, "o": {"u": [1]}, "a": None, "b": None})
+    Settler(KIND).prune(obj)
+    assert obj["spec"] == {"o": {}, "a": None, "b": None}
+
+
+def test_where_nothing_has_a_default_nothing_is_looked_at() -> None:
+    settler = Settler({"type": "object", "properties": {"spec": {"type": "object", "properties": {"a": {}}}}})
+    obj = {"spec": {"a": None, "b": {"c": None}}}
+    settler.default(obj)
+    assert obj == {"spec": {"a": None, "b": {"c": None}}}
+
+
 def test_each_object_gets_a_default_of_its_own() -> None:
     settler, one, other = Settler(KIND), with_spec({}), with_spec({})
     settler.settle(one)

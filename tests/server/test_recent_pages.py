@@ -31,6 +31,14 @@ def page(text: bytes, *, changed: int = 1) -> Joined:
     return Joined(text, Extent(), changed)
 
 
+def test_empty_pages_are_not_kept_without_end() -> None:
+    pages = RecentPages()
+    for number in range(2000):
+        pages.keep((number,), page(b""))
+    assert pages.find((0,), 1) is None
+    assert pages.find((1999,), 1) == page(b"")
+
+
 def test_a_page_is_found_until_something_changes() -> None:
     pages = RecentPages()
     pages.keep(("a",), page(b"x"))

@@ -8,6 +8,8 @@ from pinnace.server.continuation import Extent
 
 MOST_BYTES = 8 << 20
 """What is kept altogether. One large list of many watchers' is enough to gain from."""
+MOST_PAGES = 512
+"""An empty list costs something, too."""
 
 Place = tuple[object, ...]
 """What was asked for: the form of the answer, and all by which it was chosen."""
@@ -40,7 +42,7 @@ class RecentPages:
             return
         self._known[place] = page
         self._bytes += len(page.items)
-        while self._bytes > self._most_bytes:
+        while self._bytes > self._most_bytes or len(self._known) > MOST_PAGES:
             self._forget(next(iter(self._known)))
 
     def _forget(self, place: Place) -> None:
