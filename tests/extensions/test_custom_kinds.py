@@ -19,7 +19,7 @@ from tests.extensions.definitions import (
     shape,
     version,
 )
-from tests.server.in_process import APPLY, MERGE, STRATEGIC, TABLE
+from tests.server.in_process import APPLY, MERGE, STRATEGIC, TABLE, Object
 
 from pinnace.model import resources
 
@@ -177,12 +177,13 @@ async def test_a_scale_that_is_not_there_can_be_made_but_not_read(cluster: Clust
     await cluster.made(BOATS, boat())
     reply = await cluster.get(f"{BOATS}/pinnace/scale")
     assert reply.status == 500 and reply.message.endswith('the spec replicas field ".spec.size" does not exist')
-    for nothing in ({"spec": {"replicas": 0}}, {"metadata": {}}):
-        reply = await cluster.patch(f"{BOATS}/pinnace/scale", nothing)
+    nothing: list[Object] = [{"spec": {"replicas": 0}}, {"metadata": {}}]
+    for said in nothing:
+        reply = await cluster.patch(f"{BOATS}/pinnace/scale", said)
         assert (reply.status, reply.message) == (400, 'the spec replicas field ".spec.size" cannot be empty')
     assert (await cluster.patch(f"{BOATS}/pinnace/scale", {"spec": {"replicas": 2}})).json["spec"] == {"replicas": 2}
-    for none in ({"spec": {"replicas": 0}}, {"metadata": {}}):
-        assert (await cluster.patch(f"{BOATS}/pinnace/scale", none)).json["spec"] == {}
+    for said in nothing:
+        assert (await cluster.patch(f"{BOATS}/pinnace/scale", said)).json["spec"] == {}
     assert (await cluster.get(f"{BOATS}/pinnace")).json["spec"] == {"size": 0}
 
 
