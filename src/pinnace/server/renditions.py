@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Iterable
 from datetime import datetime
 from typing import Protocol
 
+import msgspec
 import orjson
 
 from pinnace.model.clock import Clock
@@ -87,12 +88,20 @@ class Plain:
         return orjson.dumps({"kind": kind.name, "apiVersion": kind.api_version, "metadata": metadata})
 
 
+class _Parts(msgspec.Struct, gc=False):
+    metadata: msgspec.Raw
+
+
+_parts = msgspec.json.Decoder(_Parts).decode
+
+
 class MetadataOnly:
     """PartialObjectMetadata: for clients that only follow names, labels and owners."""
 
     def __init__(self, resource: Resource, version: str) -> None:
         self._strategy = resource.strategy
         self._version = version
+        self._head = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/%b","metadata":%%b}' % version.encode()
         self.name: object = ("PartialObjectMetadata", version)
         self.waits = False
 
@@ -100,24 +109,21 @@ class MetadataOnly:
         return None
 
     def one(self, entry: Entry) -> bytes:
-        return orjson.dumps(self._metadata(entry))
+        return self._head % self._metadata(entry)
 
-    def many(self, entries: Iterable[Entry], *, metadata: Object) -> bytes:
-        return orjson.dumps(
-            {
-                "kind": "PartialObjectMetadataList",
-                "apiVersion": f"meta.k8s.io/{self._version}",
-                "metadata": metadata,
-                "items": [self._metadata(entry) for entry in entries],
-            },
-            option=orjson.OPT_APPEND_NEWLINE,
-        )
+    def many(self, entries: Iterable[Entry], *, metadata: Object) -> list[bytes]:
+        version = self._version.encode()
+        head = b'{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/%b","metadata":%b,"items":['
+        return [head % (version, orjson.dumps(metadata)), b",".join(map(self.one, entries)), b"]}\n"]
 
     def bookmark(self, metadata: Object) -> bytes:
         return orjson.dumps(partial_metadata({"metadata": metadata}, self._version))
 
-    def _metadata(self, entry: Entry) -> Object:
-        return partial_metadata(without_version_annotations(entry.decode(), self._strategy), self._version)
+    def _metadata(self, entry: Entry) -> bytes | msgspec.Raw:
+        """As it stands in the object, which need not be decoded for it."""
+        if self._strategy.version_annotations:
+            return orjson.dumps(without_version_annotations(entry.decode(), self._strategy)["metadata"])
+        return _parts(entry.body).metadata
 
 
 class Rows:
