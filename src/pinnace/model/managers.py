@@ -5,6 +5,7 @@ Pure functions over plain objects. `live` and `applied` are never changed; what 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
@@ -161,7 +162,8 @@ def apply(
         managed = decode((live or {}).get("metadata", {}).get("managedFields"))
     except ValueError as fault:
         raise ApplyFailed(f"failed to decode managed fields: {fault}") from None
-    before = without_entries(live) if live is not None else ownership.empty()
+    # What is made of nothing is changed further by who asked for it, and the next must find nothing again.
+    before = without_entries(live) if live is not None else copy.deepcopy(ownership.empty())
     me = Manager(manager, "Apply", "", ownership.subresource)
     try:
         if not managed and live is not None:

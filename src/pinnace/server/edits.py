@@ -56,18 +56,23 @@ def replacement(call: Call, read: Callable[[], Object]) -> Edit:
             raise call.conflict(
                 f"Precondition failed: UID in precondition: {uid}, UID in object meta: {live['metadata']['uid']}"
             )
-        wanted = obj["metadata"].get("resourceVersion", "")
-        if wanted in ("", "0"):
-            if not strategy.may_update_unconditionally and not call.subresource:
-                fault = causes.invalid("metadata.resourceVersion", 0, "must be specified for an update")
-                group, plural = call.resource.group, call.resource.plural
-                raise errors.Invalid([fault], group=group, kind=plural, name=call.name)
-            obj["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
-        elif wanted != live["metadata"]["resourceVersion"]:
-            raise call.conflict(MODIFIED)
+        _check_revision(call, obj["metadata"], live)
         return obj
 
     return edit
+
+
+def _check_revision(call: Call, metadata: Object, live: Object) -> None:
+    """Who says what he has seen is held to it; who does not takes what is there, where his kind may."""
+    seen, current = metadata.get("resourceVersion", ""), live["metadata"]["resourceVersion"]
+    if seen == current:
+        return
+    if seen not in ("", "0"):
+        raise call.conflict(MODIFIED)
+    if not call.resource.strategy.may_update_unconditionally and not call.subresource:
+        fault = causes.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+        raise errors.Invalid([fault], group=call.resource.group, kind=call.resource.plural, name=call.name)
+    metadata["resourceVersion"] = current
 
 
 def patch(call: Call, content_type: str, document: Any, decode: Decode) -> Edit:
@@ -81,8 +86,7 @@ def patch(call: Call, content_type: str, document: Any, decode: Decode) -> Edit:
         else:
             wanted = patched(live, content_type, document)
         wanted = decode(wanted)
-        if wanted.get("metadata", {}).get("resourceVersion", "") != live["metadata"]["resourceVersion"]:
-            raise call.conflict(MODIFIED)
+        _check_revision(call, wanted["metadata"], live)
         return wanted
 
     return edit
@@ -116,8 +120,12 @@ class Application:
         if wanted and (live is None or wanted != live["metadata"]["resourceVersion"]):
             raise call.conflict(MODIFIED)
         uid = self.applied["metadata"].get("uid")
-        if uid and (live is None or uid != live["metadata"]["uid"]):
-            raise call.conflict("Precondition failed: the UID in the patch is not the UID of the object")
+        if uid and live is None:
+            why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise call.conflict(why)
+        if uid and live is not None and uid != live["metadata"]["uid"]:
+            fault = causes.invalid("metadata.uid", uid, "field is immutable")
+            raise errors.Invalid([fault], group=call.resource.group, kind=call.resource.kind.name, name=call.name)
         merged = managers.apply(
             live, self.applied, self.ownership, manager=self.manager, now=self.now, force=self.force
         )

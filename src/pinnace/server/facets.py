@@ -48,12 +48,12 @@ def left_by_status(resource: Resource) -> tuple[tuple[str, ...], ...]:
 def keep_from(old: Object, new: Object, resource: Resource, *, facet: str) -> None:
     """Put back into `new` all that an update through this URL cannot change. Parts of `old` are shared."""
     metadata, before = new["metadata"], old["metadata"]
-    for name in ("creationTimestamp", "generation", "deletionTimestamp"):
+    for name in ("creationTimestamp", "generation"):
         if name in before:
             metadata[name] = before[name]
         else:
             metadata.pop(name, None)
-    for name in ("uid", "name", "namespace", "deletionGracePeriodSeconds"):
+    for name in ("uid", "name", "namespace", "deletionTimestamp", "deletionGracePeriodSeconds"):
         if name in before:
             metadata.setdefault(name, before[name])
     metadata.pop("selfLink", None)

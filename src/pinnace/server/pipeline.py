@@ -235,7 +235,8 @@ class Pipeline:
                 await missing.convert(is_needed=isinstance(edit, Application))
 
     def _own(self, call: Call, new: Object, live: Object | None, now: str) -> None:
-        managers.after_update(live, new, self._ownerships.of(call), manager=manager_name(call), now=now)
+        moment = "" if call.subresource == "scale" else now  # Kubernetes does not say when somebody has scaled.
+        managers.after_update(live, new, self._ownerships.of(call), manager=manager_name(call), now=moment)
 
     def _prepare(self, call: Call, new: Object, old: Object | None, now: str) -> None:
         """Set what the server alone decides, and put aside what a client may not set here."""

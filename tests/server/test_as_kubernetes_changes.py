@@ -1,0 +1,217 @@
+"""Answers to changes in which Kubernetes once differed from this server, each kept as the real one (1.36) gave it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from tests.server.in_process import (
+    APPLY,
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    PODS,
+    SERVICES,
+    STRATEGIC,
+    TABLE,
+    InProcess,
+    config_map,
+    deployment,
+    pod,
+    service,
+)
+from tests.server.test_as_kubernetes_answers import owned
+
+
+@pytest.mark.parametrize(
+    ("patch", "fault"),
+    [
+        ({"data": {"a": 1}}, "cannot convert int64 to string"),
+        ({"data": {"a": True}}, "unrecognized type: string"),
+        ({"data": "x"}, "cannot restore map from string"),
+        ({"metadata": []}, "cannot restore struct from: slice"),
+        ({"metadata": {"finalizers": "x"}}, "cannot restore slice from string"),
+        ({"metadata": {"ownerReferences": [{"uid": 1}]}}, "cannot convert int64 to types.UID"),
+        ({"metadata": {"creationTimestamp": 1}}, "json: cannot unmarshal number into Go value of type string"),
+        ({"binaryData": {"a": "?"}}, "error decoding from json: illegal base64 data at input byte 0"),
+        ({"immutable": "x"}, "unrecognized type: bool"),
+    ],
+)
+async def test_a_strategic_patch_of_another_type_is_told_in_the_words_of_a_conversion(
+    api: InProcess, patch: Any, fault: str
+) -> None:
+    await api.made(CONFIG_MAPS, config_map(data={"b": "c"}))
+    refused = await api.patch(f"{CONFIG_MAPS}/settings", patch, STRATEGIC)
+    assert (refused.status, refused.message.endswith(f": {fault}")) == (422, True), refused.message
+    assert (await api.get(f"{CONFIG_MAPS}/settings")).json["data"] == {"b": "c"}
+
+
+async def test_a_service_inside_the_cluster_has_no_port_on_nodes(api: InProcess) -> None:
+    refused = await api.post(SERVICES, service(ports=[{"port": 80, "nodePort": 30000}]))
+    fault = "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"
+    assert refused.message == f'Service "web" is invalid: {fault}'
+    outside = await api.made(SERVICES, service(type="NodePort"))
+    assert outside["spec"]["ports"][0]["nodePort"] >= 30000
+    inside = await api.patch(f"{SERVICES}/web", {"spec": {"type": "ClusterIP"}})
+    assert "nodePort" not in inside.json["spec"]["ports"][0], "it goes with the type"
+
+
+async def test_a_count_below_zero_is_refused_where_its_parts_are_left_out(api: InProcess) -> None:
+    controllers = "/api/v1/namespaces/default/replicationcontrollers"
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "main", "image": "web:1"}]}}
+    await api.made(controllers, {"metadata": {"name": "web"}, "spec": {"selector": {"a": "b"}, "template": template}})
+    refused = await api.patch(f"{controllers}/web/status", {"status": {"replicas": -1}})
+    fields = [cause["field"].partition(".")[2] for cause in refused.json["details"]["causes"]]
+    assert fields == ["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas"]
+
+
+async def test_of_two_handlers_the_first_is_looked_at_and_the_second_is_one_too_many(api: InProcess) -> None:
+    wrong = pod()
+    wrong["spec"]["containers"][0]["livenessProbe"] = {"httpGet": {"port": 0}, "exec": {"command": []}}
+    causes = (await api.post(PODS, wrong)).json["details"]["causes"]
+    assert [cause["field"].rpartition("Probe.")[2] for cause in causes] == ["exec.command", "httpGet"]
+
+
+async def test_who_finalizes_a_namespace_does_not_own_its_status(api: InProcess) -> None:
+    await api.made("/api/v1/namespaces", {"metadata": {"name": "team", "finalizers": ["example.com/wait"]}})
+    await api.delete("/api/v1/namespaces/team")
+    wanted = {"metadata": {"name": "team", "finalizers": ["example.com/wait"]}, "spec": {"finalizers": []}}
+    left = (await api.put("/api/v1/namespaces/team/finalize?fieldManager=cleaner", wanted)).json
+    assert left["status"]["phase"] == "Terminating"
+    assert all("f:status" not in entry["fieldsV1"] for entry in left["metadata"]["managedFields"])
+
+
+async def test_the_spec_of_a_request_for_a_certificate_belongs_to_nobody(api: InProcess) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "jane")])
+    signed = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
+    text = base64.b64encode(signed.public_bytes(serialization.Encoding.PEM)).decode()
+    spec = {"request": text, "signerName": "example.com/signer", "usages": ["client auth"]}
+    requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+    made = await api.made(requests, {"metadata": {"name": "jane"}, "spec": spec})
+    assert "managedFields" not in made["metadata"]
+    condition = {"type": "Approved", "status": "True", "reason": "Known"}
+    approved = (await api.patch(f"{requests}/jane/approval", {"status": {"conditions": [condition]}})).json
+    assert "managedFields" not in approved["metadata"]
+    said = approved["status"]["conditions"][0]
+    assert said["type"] == "Approved"
+    assert said["lastUpdateTime"] == said["lastTransitionTime"] is not None
+
+
+async def test_deleting_a_definition_changes_neither_its_generation_nor_its_grace(api: InProcess) -> None:
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+    names = {"plural": "foos", "kind": "Foo"}
+    spec = {"group": "example.com", "names": names, "scope": "Namespaced", "versions": [version]}
+    await api.made(definitions, {"metadata": {"name": "foos.example.com"}, "spec": spec})
+    leaving = (await api.delete(f"{definitions}/foos.example.com")).json["metadata"]
+    assert leaving["deletionTimestamp"]
+    assert leaving["generation"] == 1
+    assert "deletionGracePeriodSeconds" not in leaving
+
+
+@pytest.mark.parametrize("path", ["/apis/apps/v9", "/apis/apps/v9/deployments", "/apis/apps/v1/foos", "/api/v2/pods"])
+async def test_below_a_group_that_there_is_clients_get_a_status(api: InProcess, path: str) -> None:
+    reply = (await api.get(path)).json
+    assert (reply["kind"], reply["reason"], reply["details"]) == ("Status", "NotFound", {})
+
+
+async def test_elsewhere_nothing_is_a_page(api: InProcess) -> None:
+    for path in ("/apis/nope", "/apis/nope/v1", "/apis/nope/v1/foos", "/foo"):
+        reply = await api.get(path)
+        assert (reply.status, reply.body) == (404, b"404 page not found\n")
+
+
+async def test_a_flow_schema_says_whether_its_priority_level_exists(api: InProcess) -> None:
+    group = "/apis/flowcontrol.apiserver.k8s.io/v1"
+    spec = {"priorityLevelConfiguration": {"name": "mine"}, "matchingPrecedence": 9}
+    watch = await api.watch(f"{group}/flowschemas?watch=1&fieldSelector=metadata.name%3Dmine")
+    await api.made(f"{group}/flowschemas", {"metadata": {"name": "mine"}, "spec": spec})
+
+    def says(status: str, reason: str) -> Callable[[dict[str, Any]], bool]:
+        def is_said(event: dict[str, Any]) -> bool:
+            conditions = event["object"].get("status", {}).get("conditions", [])
+            return [(one["status"], one["reason"]) for one in conditions] == [(status, reason)]
+
+        return is_said
+
+    await watch.until(says("True", "NotFound"))
+    limited = {"nominalConcurrencyShares": 1, "limitResponse": {"type": "Reject"}}
+    level = {"metadata": {"name": "mine"}, "spec": {"type": "Limited", "limited": limited}}
+    await api.made(f"{group}/prioritylevelconfigurations", level)
+    found = (await watch.until(says("False", "Found")))[-1]["object"]["status"]["conditions"][0]
+    message = 'This FlowSchema references the PriorityLevelConfiguration object named "mine" and it exists'
+    assert found["message"] == message
+    row = (await api.get(f"{group}/flowschemas/mine", accept=TABLE)).json["rows"][0]
+    assert row["cells"][5] == "False"
+    await api.delete(f"{group}/prioritylevelconfigurations/mine")
+    await watch.until(says("True", "NotFound"))
+    watch.close()
+
+
+async def test_who_creates_owns_the_defaults_whatever_was_applied_before(api: InProcess) -> None:
+    await api.patch(f"{DEPLOYMENTS}/applied?fieldManager=me", deployment("applied"), APPLY)
+    made = await api.made(DEPLOYMENTS, deployment("made"))
+    assert owned(made)["f:spec"]["f:strategy"]["f:type"] == {}
+
+
+@pytest.mark.parametrize("said", ["", None])
+async def test_a_patch_may_say_that_it_has_seen_nothing(api: InProcess, said: str | None) -> None:
+    await api.made(CONFIG_MAPS, config_map())
+    patch = {"metadata": {"resourceVersion": said}, "data": {"a": "b"}}
+    assert (await api.patch(f"{CONFIG_MAPS}/settings", patch)).json["data"] == {"a": "b"}
+    stale = await api.patch(f"{CONFIG_MAPS}/settings", {"metadata": {"resourceVersion": "1"}})
+    assert stale.status == 409
+
+
+async def test_a_patch_of_a_kind_that_is_strict_about_it_must_have_seen_something(api: InProcess) -> None:
+    budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    await api.made(budgets, {"metadata": {"name": "web"}, "spec": {"minAvailable": 1}})
+    refused = await api.patch(f"{budgets}/web", {"metadata": {"resourceVersion": None}})
+    assert (refused.status, refused.json["details"]["causes"][0]["field"]) == (422, "metadata.resourceVersion")
+
+
+async def test_nobody_deletes_by_setting_the_time_of_deletion(api: InProcess) -> None:
+    await api.made(CONFIG_MAPS, config_map())
+    refused = await api.patch(f"{CONFIG_MAPS}/settings", {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
+    assert refused.message.endswith(
+        'metadata.deletionTimestamp: Invalid value: "2026-01-01T00:00:00Z": field is immutable'
+    )
+    await api.patch(f"{CONFIG_MAPS}/settings", {"metadata": {"finalizers": ["example.com/wait"]}})
+    leaving = (await api.delete(f"{CONFIG_MAPS}/settings")).json["metadata"]
+    repeated = config_map(finalizers=["example.com/wait"])
+    kept = (await api.put(f"{CONFIG_MAPS}/settings", repeated)).json["metadata"]
+    assert kept["deletionTimestamp"] == leaving["deletionTimestamp"], "who leaves it out changes nothing"
+
+
+@pytest.mark.parametrize("said", [[], [{}]])
+async def test_an_empty_list_of_managers_is_one_that_is_reset(api: InProcess, said: Any) -> None:
+    await api.made(CONFIG_MAPS, config_map(data={"a": "b"}))
+    kept = await api.patch(f"{CONFIG_MAPS}/settings", {"metadata": {"managedFields": None}})
+    assert owned(kept.json) == {"f:data": {".": {}, "f:a": {}}}
+    reset = await api.patch(f"{CONFIG_MAPS}/settings", {"metadata": {"managedFields": said}})
+    assert "managedFields" not in reset.json["metadata"]
+
+
+async def test_who_scales_owns_the_replicas_since_no_time_that_is_told(api: InProcess) -> None:
+    await api.made(DEPLOYMENTS, deployment())
+    await api.patch(f"{DEPLOYMENTS}/web/scale?fieldManager=scaler", {"spec": {"replicas": 3}})
+    entries = (await api.get(f"{DEPLOYMENTS}/web")).json["metadata"]["managedFields"]
+    entry = next(entry for entry in entries if entry["manager"] == "scaler")
+    assert (entry["subresource"], "time" in entry) == ("scale", False)
+
+
+async def test_an_applied_uid_must_be_that_of_the_object(api: InProcess) -> None:
+    applied = config_map(uid="not-there")
+    nowhere = await api.patch(f"{CONFIG_MAPS}/settings?fieldManager=me", applied, APPLY)
+    why = "uid mismatch: the provided object specified uid not-there, and no existing object was found"
+    assert (nowhere.status, nowhere.message.endswith(why)) == (409, True)
+    await api.made(CONFIG_MAPS, config_map())
+    other = await api.patch(f"{CONFIG_MAPS}/settings?fieldManager=me", applied, APPLY)
+    assert (
+        other.message == 'ConfigMap "settings" is invalid: metadata.uid: Invalid value: "not-there": field is immutable'
+    )
