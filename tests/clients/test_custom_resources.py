@@ -137,12 +137,18 @@ def test_a_kind_of_the_notes_is_explained_and_its_rules_are_held(clean: Kubectl)
         ("daemonset", "daemonset/daemonset-example"),
         ("statefulset", "statefulset/statefulset-example service/statefulset-service"),
         ("website-controller", "deployment/website-controller"),
+        ("website-api-service", "apiservice/v1alpha1.extensions.example.com"),
     ],
 )
 def test_the_other_manifests_of_the_notes_are_applied(kubectl: Kubectl, manifest: str, resource: str) -> None:
     kubectl(f"apply -f {NOTES / manifest}.yaml")
     kubectl(f"get {resource}")
     kubectl(f"delete -f {NOTES / manifest}.yaml --wait=false")
+
+
+def test_a_manifest_of_the_notes_that_shows_metadata_only_is_told_what_it_lacks(kubectl: Kubectl) -> None:
+    told = kubectl.failure(f"apply -f {NOTES / 'pod-without-spec'}.yaml")
+    assert 'The Pod "nginx" is invalid: spec.containers: Required value' in told
 
 
 # kubectl.
