@@ -8,6 +8,7 @@ import errno
 import fcntl
 import os
 import pty
+import signal
 import struct
 import termios
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -52,6 +53,9 @@ class ProcessNode:
             self.lines.setdefault(container, []).append(line)
             self.changed.notify_all()
 
+    async def reach(self) -> None:
+        """It is here."""
+
     async def exec(self, pod: PodAddress, container: str, command: Sequence[str], streams: CommandStreams) -> int:
         await self._begin((pod.name, container, *command))
         try:
@@ -76,14 +80,15 @@ class ProcessNode:
         return self._lines(container, options)
 
     async def _lines(self, container: str, options: LogOptions) -> AsyncIterator[bytes]:
-        at = max(0, len(self.lines.get(container, ())) - options.tail_lines) if options.tail_lines is not None else 0
+        lines = self.lines.setdefault(container, [])
+        at = max(0, len(lines) - options.tail_lines) if options.tail_lines is not None else 0
         left = options.limit_bytes if options.limit_bytes is not None else 1 << 60
         try:
             while left:
                 async with self.changed:
-                    if options.follow:
-                        await self.changed.wait_for(lambda: len(self.lines.get(container, ())) > at)
-                    waiting = self.lines.get(container, [])[at:]
+                    while options.follow and len(lines) == at:
+                        await self.changed.wait()
+                    waiting = lines[at:]
                 if not waiting:
                     return
                 for line in waiting:
@@ -127,6 +132,7 @@ async def _on_pipes(command: Sequence[str], streams: CommandStreams) -> int:
         stdin=pipe if streams.stdin is not None else nothing,
         stdout=pipe if streams.stdout is not None else nothing,
         stderr=pipe if streams.stderr is not None else nothing,
+        start_new_session=True,
     )
     feeding = asyncio.ensure_future(_feed(streams.stdin, process.stdin))
     try:
@@ -135,7 +141,7 @@ async def _on_pipes(command: Sequence[str], streams: CommandStreams) -> int:
     finally:
         feeding.cancel()
         if process.returncode is None:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # Its children, too: they hold its streams.
             await process.wait()
 
 
@@ -178,7 +184,7 @@ async def _on_terminal(command: Sequence[str], streams: CommandStreams) -> int:
         for task in tasks:
             task.cancel()
         if process.returncode is None:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # Its children, too: they hold its streams.
             await process.wait()
         os.close(ours)
 
@@ -203,10 +209,10 @@ async def _read(terminal: int) -> bytes:
         try:
             return os.read(terminal, PIECE)
         except BlockingIOError:
-            ready = loop.create_future()
-            loop.add_reader(terminal, lambda: None if ready.done() else ready.set_result(None))
+            ready = asyncio.Event()
+            loop.add_reader(terminal, ready.set)
             try:
-                await ready
+                await ready.wait()
             finally:
                 loop.remove_reader(terminal)
         except OSError as problem:

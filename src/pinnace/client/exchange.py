@@ -44,7 +44,7 @@ class Exchange:
         self.transport = transport
         self._clock = clock
         self._retries = retries
-        self._headers = {"accept": JSON, "user-agent": user_agent}
+        self.headers = {"accept": JSON, "user-agent": user_agent}
         self._warned: set[str] = set()
 
     async def read(self, target: str, *, accept: str = JSON) -> bytes:
@@ -62,7 +62,7 @@ class Exchange:
     @asynccontextmanager
     async def stream(self, target: str, *, accept: str = JSON, silence: float) -> AsyncIterator[Stream]:
         """One connection, opened once and closed at the end. Nothing is sent again: the caller knows where to go on."""
-        stream = await self.transport.stream(target, {**self._headers, "accept": accept}, silence=silence)
+        stream = await self.transport.stream(target, {**self.headers, "accept": accept}, silence=silence)
         if isinstance(stream, Answer):
             raise error_of(stream)
         try:
@@ -71,7 +71,7 @@ class Exchange:
             await stream.close()
 
     async def _send(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-        sent = {**self._headers, **headers}
+        sent = {**self.headers, **headers}
         is_read = method == "GET"
         # To apply, replace or delete twice is to do it once; a second POST or JSON patch would do more.
         is_repeatable = method != "POST" and headers.get("content-type") != JSON_PATCH

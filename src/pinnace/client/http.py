@@ -6,7 +6,7 @@ import contextlib
 import ipaddress
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pinnace.client.credentials import Identity
 from pinnace.client.kubeconfig import Access
-from pinnace.client.transport import Answer, ConnectionLost, Stream, Untrusted
+from pinnace.client.transport import Answer, ConnectionLost, Socket, Stream, Untrusted
 
 if TYPE_CHECKING:
     import aiohttp
@@ -45,6 +45,12 @@ class HttpTransport:
             stream = await self._stream(target, headers, silence)
         return stream
 
+    async def open_socket(self, target: str, headers: Mapping[str, str], protocols: Sequence[str]) -> Socket | Answer:
+        opened = await self._socket(target, headers, protocols)
+        if isinstance(opened, Answer) and opened.status == 401 and await self._is_renewed():
+            opened = await self._socket(target, headers, protocols)
+        return opened
+
     async def close(self) -> None:
         sessions, self._sessions = self._sessions, []
         for session in sessions:
@@ -53,21 +59,29 @@ class HttpTransport:
     async def _request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         http, session = await self._opened()
         timeout = http.ClientTimeout(total=ANSWER_SECONDS, sock_connect=CONNECT_SECONDS)
-        with _losses(http):
+        with losses(http):
             async with session.request(
                 method, self._url(target), data=body or None, headers=self._headers(headers), **self._how(timeout)
             ) as response:
-                return Answer(response.status, _lowered(response.headers), await response.read())
+                return Answer(response.status, lowered(response.headers), await response.read())
 
     async def _stream(self, target: str, headers: Mapping[str, str], silence: float) -> Stream | Answer:
         http, session = await self._opened()
         timeout = http.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=silence)
-        with _losses(http):
+        with losses(http):
             response = await session.get(self._url(target), headers=self._headers(headers), **self._how(timeout))
             if response.status < 400:
                 return _HttpStream(response, http)
             async with response:
-                return Answer(response.status, _lowered(response.headers), await response.read())
+                return Answer(response.status, lowered(response.headers), await response.read())
+
+    async def _socket(self, target: str, headers: Mapping[str, str], protocols: Sequence[str]) -> Socket | Answer:
+        from pinnace.client.http_sockets import open_socket  # noqa: PLC0415 - needed by few, and imports aiohttp.
+
+        http, session = await self._opened()
+        how = self._how(http.ClientTimeout(sock_connect=CONNECT_SECONDS))
+        with losses(http):
+            return await open_socket(session, self._url(target), self._headers(headers), protocols, how)
 
     async def _is_renewed(self) -> bool:
         """Ask the credentials again: what proved who we are may have expired early."""
@@ -120,7 +134,7 @@ class _HttpStream:
         self._http = http
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        with _losses(self._http):
+        with losses(self._http):
             async for chunk in self._response.content.iter_any():
                 yield chunk
 
@@ -129,7 +143,7 @@ class _HttpStream:
 
 
 @contextlib.contextmanager
-def _losses(http: ModuleType) -> Iterator[None]:
+def losses(http: ModuleType) -> Iterator[None]:
     """aiohttp's errors, translated at this border."""
     try:
         yield
@@ -143,7 +157,7 @@ def _losses(http: ModuleType) -> Iterator[None]:
         ) from problem
 
 
-def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
+def lowered(headers: Mapping[str, str]) -> dict[str, str]:
     lowered: dict[str, str] = {}
     for name, value in headers.items():  # A header may come more than once.
         name = name.lower()

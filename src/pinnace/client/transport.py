@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,22 @@ class Stream(Protocol):
     async def close(self) -> None: ...
 
 
+class Socket(Protocol):
+    """A WebSocket: messages both ways. Closing twice is harmless."""
+
+    @property
+    def protocol(self) -> str:
+        """The one that the server has chosen of those it was offered."""
+
+    async def receive(self) -> bytes | None:
+        """The next message; None when the server has closed. Raises ConnectionLost."""
+
+    async def send(self, data: bytes) -> None:
+        """Returns when more may be sent. Raises ConnectionLost."""
+
+    async def close(self) -> None: ...
+
+
 class Transport(Protocol):
     """Both requests raise ConnectionLost, and `credentials.NoCredentials` where it cannot be said who is calling."""
 
@@ -56,3 +72,11 @@ class Transport(Protocol):
         """
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class SocketTransport(Protocol):
+    """A transport that can also go on as a WebSocket."""
+
+    async def open_socket(self, target: str, headers: Mapping[str, str], protocols: Sequence[str]) -> Socket | Answer:
+        """One that speaks one of the protocols, or the answer that refuses it. Raises as a request does."""

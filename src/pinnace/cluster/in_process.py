@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import base64
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from pinnace.client.client import Client
-from pinnace.client.transport import Answer, Stream
+from pinnace.client.transport import Answer, ConnectionLost, Socket, Stream
 from pinnace.model.clock import AlarmClock
-from pinnace.server.local import LocalApi, LocalStream
-from pinnace.server.messages import Response
+from pinnace.server.local import LocalApi, LocalConnection, LocalStream
+from pinnace.server.messages import Headers, Response
 
 
 class InProcessTransport:
@@ -24,8 +26,45 @@ class InProcessTransport:
         stream = await self._api.stream(target, headers)
         return _answer_of(stream) if isinstance(stream, Response) else _InProcessStream(stream)
 
+    async def open_socket(self, target: str, headers: Mapping[str, str], protocols: Sequence[str]) -> Socket | Answer:
+        asked = {
+            **headers,
+            "upgrade": "websocket",
+            "sec-websocket-version": "13",
+            "sec-websocket-key": base64.b64encode(os.urandom(16)).decode(),
+            "sec-websocket-protocol": ", ".join(protocols),
+        }
+        connection = await self._api.upgrade(target, asked)
+        return _answer_of(connection) if isinstance(connection, Response) else _InProcessSocket(connection)
+
     async def close(self) -> None:
         """Nothing to close."""
+
+
+class _InProcessSocket:
+    def __init__(self, connection: LocalConnection) -> None:
+        self._connection = connection
+        from pinnace.server.websocket import WebSocket  # noqa: PLC0415 - needed by few.
+
+        self._socket = WebSocket(connection.duplex, is_client=True)
+        self.protocol = _header_of(connection.headers, b"Sec-WebSocket-Protocol")
+
+    async def receive(self) -> bytes | None:
+        try:
+            return await self._socket.receive()
+        except OSError as problem:
+            raise ConnectionLost(f"the connection was lost: {problem}", was_sent=True) from problem
+
+    async def send(self, data: bytes) -> None:
+        self._socket.send(data)
+        try:
+            await self._socket.drain()
+        except OSError as problem:
+            raise ConnectionLost(f"the connection was lost: {problem}", was_sent=True) from problem
+
+    async def close(self) -> None:
+        self._socket.close()
+        await self._connection.close()
 
 
 class _InProcessStream:
@@ -44,6 +83,11 @@ def in_process_client(
 ) -> Client:
     """A client of a server in this process, as the user of `api`."""
     return Client(InProcessTransport(api), clock=clock, namespace=namespace, field_manager=field_manager)
+
+
+def _header_of(headers: Headers, wanted: bytes) -> str:
+    assert not isinstance(headers, bytes), "upgrades are answered with headers of their own"
+    return next((value.decode() for name, value in headers if name == wanted), "")
 
 
 def _answer_of(response: Response) -> Answer:

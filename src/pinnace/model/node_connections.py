@@ -72,6 +72,9 @@ class NodeConnection(Protocol):
     def host(self) -> str:
         """The name or address of the machine; empty if it is a part of this process, whose pods only it can reach."""
 
+    async def reach(self) -> None:
+        """Raises OSError if the node cannot be reached now: clients are told before they begin to talk."""
+
     async def exec(self, pod: PodAddress, container: str, command: Sequence[str], streams: CommandStreams) -> int:
         """Run a command in a container, and return its exit code when all it wrote is written."""
 

@@ -19,7 +19,7 @@ from pinnace.server.channels import Channels
 from pinnace.server.messages import Answer, Request, Takeover, reader_and_writer
 from pinnace.server.spdy import SpdySession, SpdyStream
 from pinnace.server.upgrades import spdy_upgrade, websocket_upgrade
-from pinnace.server.websocket import GOING_AWAY, NORMAL, WebSocket, is_websocket
+from pinnace.server.websocket import NORMAL, WebSocket, is_websocket, protocols_of
 
 _V5, _V4, _V3, _V2, _V1 = (f"{version}channel.k8s.io" for version in ("v5.", "v4.", "v3.", "v2.", ""))
 _V4_BASE64, _V1_BASE64 = "v4.base64.channel.k8s.io", "base64.channel.k8s.io"
@@ -63,15 +63,17 @@ class _Session(Protocol):
     async def streams(self) -> CommandStreams:
         """When they are all there. Raises TimeoutError."""
 
-    async def finish(self, status: Object) -> None:
+    def finish(self, status: Object) -> None:
         """Say how the command has ended, and that this is all."""
-
-    def go_away(self) -> None:
-        """Say that the server stops."""
 
     def ping(self) -> None: ...
 
     async def drain(self) -> None: ...
+
+
+def reports_status(request: Request) -> bool:
+    """Whether this client is told on its stream for errors, and not before, that its node is not there."""
+    return is_websocket(request) and _V5 in protocols_of(request)
 
 
 def serve_command(request: Request, wanted: Wanted, perform: Perform) -> Answer:
@@ -97,10 +99,11 @@ async def _run(session: _Session, perform: Perform) -> None:
     try:
         await asyncio.wait((reading, working, pinging), return_when=asyncio.FIRST_COMPLETED)
         if working.done() and not reading.done():
-            await _ignoring_loss(session.finish(working.result()))
+            session.finish(working.result())
+            await _ignoring_loss(session.drain())
             await asyncio.wait((reading,), timeout=LINGER_SECONDS)
     except asyncio.CancelledError:
-        session.go_away()
+        session.finish(_failed("the server stops, and the command was ended"))  # Silence would look like success.
         raise
     finally:
         for task in (reading, working, pinging):
@@ -181,16 +184,12 @@ class _WebSocketSession:
             _sizes(channels.inboxes[_RESIZE]) if wanted.tty else None,
         )
 
-    async def finish(self, status: Object) -> None:
+    def finish(self, status: Object) -> None:
         if told := _told(status, self._protocol):
             self._channels.send(_ERROR, told)
         self._channels.close(NORMAL)
         for inbox in self._channels.inboxes.values():
             inbox.discard()
-        await self._channels.drain()
-
-    def go_away(self) -> None:
-        self._channels.close(GOING_AWAY)
 
     def ping(self) -> None:
         self._channels.ping()
@@ -232,16 +231,12 @@ class _SpdySession:
         no_sizes = _sizes(_Nothing()) if self._wanted.tty else None
         return CommandStreams(stdin, stdout, stderr, _sizes(resize) if resize is not None else no_sizes)
 
-    async def finish(self, status: Object) -> None:
+    def finish(self, status: Object) -> None:
         for kind, stream in self._opened.items():
             if kind == "error":
                 stream.write(_told(status, self._protocol))
             stream.write_eof()
             stream.inbox.discard()
-        await self._session.drain()
-
-    def go_away(self) -> None:
-        self._session.close()
 
     def ping(self) -> None:
         self._session.ping()

@@ -67,6 +67,9 @@ class Kubelet:
     def _where(self) -> str:
         return f"[{self.host}]:{self._port}" if ":" in self.host else f"{self.host}:{self._port}"
 
+    async def reach(self) -> None:
+        (await self._dial()).writer.close()
+
     async def exec(self, pod: PodAddress, container: str, command: Sequence[str], streams: CommandStreams) -> int:
         return await self._command("exec", pod, container, [("command", one) for one in command], streams)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Protocol
+from typing import Protocol, cast
 
 from pinnace.auth.users import User, authenticated
-from pinnace.server.messages import Answer, Peer, Request, Response, Stream, split_target, unframe
+from pinnace.model.byte_streams import Duplex
+from pinnace.server.messages import Answer, Peer, Request, Response, Stream, Takeover, split_target, unframe
 
 
 class Answers(Protocol):
@@ -44,12 +46,58 @@ class LocalApi:
             raise TypeError(f"GET {target} takes over a connection, and there is none here")
         return LocalStream(answer)
 
-    async def _answer(self, method: str, target: str, body: bytes, headers: Mapping[str, str] | None) -> Answer:
+    async def upgrade(self, target: str, headers: Mapping[str, str]) -> LocalConnection | Response:
+        """A request to go on with another protocol: the connection that does, or the answer that refuses it."""
+        answer = await self._answer("GET", target, b"", headers, upgrade=True)
+        if isinstance(answer, Response):
+            return answer
+        if not isinstance(answer, Takeover):
+            raise TypeError(f"GET {target} goes on with no other protocol")
+        return await LocalConnection.begin(answer)
+
+    async def _answer(
+        self, method: str, target: str, body: bytes, headers: Mapping[str, str] | None, *, upgrade: bool = False
+    ) -> Answer:
         path, query = split_target(target)
         lowered = {name.lower().encode(): value.encode() for name, value in (headers or {}).items()}
-        request = Request(method, target, path, query, lowered, body, self._peer)
+        request = Request(method, target, path, query, lowered, body, self._peer, upgrade)
         answer = self._api.answer(request, self._user)
         return await answer if isinstance(answer, Awaitable) else answer
+
+
+class LocalConnection:
+    """The other end of a connection that was taken over: a pair of sockets within the process. Close it when done."""
+
+    def __init__(self, takeover: Takeover, duplex: Duplex, task: asyncio.Task[None]) -> None:
+        self.headers = takeover.headers
+        self.duplex = duplex
+        self._task = task
+
+    @classmethod
+    async def begin(cls, takeover: Takeover) -> LocalConnection:
+        ours, theirs = socket.socketpair()
+        reader, writer = await _opened(ours)
+        _, their_writer = await _opened(theirs)
+        transport = cast(asyncio.Transport, their_writer.transport)
+        transport.pause_reading()
+        return cls(takeover, Duplex(reader, writer), asyncio.ensure_future(_run(takeover, transport)))
+
+    async def close(self) -> None:
+        self.duplex.writer.close()
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+async def _opened(end: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    is_unix = hasattr(socket, "AF_UNIX") and end.family == socket.AF_UNIX
+    return await (asyncio.open_unix_connection(sock=end) if is_unix else asyncio.open_connection(sock=end))
+
+
+async def _run(takeover: Takeover, transport: asyncio.Transport) -> None:
+    try:
+        await takeover.run(transport, b"")
+    finally:
+        transport.close()
 
 
 class LocalStream:
@@ -60,6 +108,7 @@ class LocalStream:
         self._chunks: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._callbacks: list[Callable[[], None]] = []
         self._buffered = 0
+        self._taken = asyncio.Event()
         self._closed = False
         self._task: asyncio.Task[None] | None = None
         started = stream.start(self)
@@ -69,6 +118,7 @@ class LocalStream:
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while (chunk := await self._chunks.get()) is not None:
             self._buffered -= len(chunk)
+            self._taken.set()
             yield chunk
 
     # What the stream writes to.
@@ -91,7 +141,8 @@ class LocalStream:
 
     async def drained(self) -> None:
         while self._buffered and not self._closed:
-            await asyncio.sleep(0)
+            self._taken.clear()
+            await self._taken.wait()
 
     def on_close(self, callback: Callable[[], None]) -> None:
         if self._closed:
@@ -103,6 +154,7 @@ class LocalStream:
         if self._closed:
             return
         self._closed = True
+        self._taken.set()
         self._chunks.put_nowait(None)
         if self._task is not None:
             self._task.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import struct
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -108,7 +109,9 @@ async def forward(port: int, pod: PodAddress, client: Duplex, connect: Connect) 
             await asyncio.gather(upwards, return_exceptions=True)
             there.writer.close()
     except (OSError, errors.ApiError) as problem:
-        return f"error forwarding port {port} to pod {pod.name}, uid {pod.uid}: {problem}"
+        number = problem.errno if isinstance(problem, OSError) else None
+        why = f"connect: {os.strerror(number).lower()}" if number else str(problem)
+        return f"error forwarding port {port} to pod {pod.name}, uid {pod.uid}: {why}"
     return ""
 
 

@@ -13,7 +13,7 @@ from pinnace.model.byte_streams import Duplex
 from pinnace.model.node_connections import CommandStreams, NodeConnection, NodeConnections, PodAddress
 from pinnace.model.objects import Object
 from pinnace.server.calls import Call
-from pinnace.server.commands import Wanted, serve_command
+from pinnace.server.commands import Wanted, reports_status, serve_command
 from pinnace.server.fanout import Fanout
 from pinnace.server.messages import Answer, Response
 from pinnace.server.pod_logs import log_options, serve_log
@@ -113,6 +113,8 @@ class Streaming:
         )
         if not (wanted.stdin or wanted.stdout or wanted.stderr):
             raise errors.BadRequest("you must specify at least 1 of stdin, stdout, stderr")
+        if not reports_status(call.request):
+            await _reach(node)
         if call.subresource == "attach":
             return serve_command(call.request, wanted, partial(_attach, node, _address(pod), container))
         command = options["command"]
@@ -132,6 +134,7 @@ class Streaming:
         ports = options.get("ports") or []
         if not all(0 < port < 1 << 16 for port in ports):
             raise errors.BadRequest(f"ports must be from 1 to 65535: {ports}")
+        await _reach(node)
         address = _address(pod)
         return serve_ports(call.request, address, ports, partial(node.connect, address))
 
@@ -271,6 +274,13 @@ def _exec(
 
 def _attach(node: NodeConnection, pod: PodAddress, container: str, streams: CommandStreams) -> Awaitable[int]:
     return node.attach(pod, container, streams)
+
+
+async def _reach(node: NodeConnection) -> None:
+    try:
+        await node.reach()
+    except OSError as problem:
+        raise NotReached(f"error dialing backend: {problem}") from None
 
 
 def _options(call: Call, flags: Iterable[str]) -> Object:

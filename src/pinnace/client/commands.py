@@ -1,0 +1,197 @@
+"""A command in a container, as its caller sees it: what it reads and writes, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import orjson
+
+from pinnace.client.refusals import error_of_status
+from pinnace.client.transport import ConnectionLost, Socket
+
+_STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
+_V5 = "v5.channel.k8s.io"
+_PIECE = 32 * 1024
+_ROOM = 1 << 20
+"""So much of what a command writes may lie unread before it is made to wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A command that has ended."""
+
+    code: int
+    stdout: bytes
+    stderr: bytes
+
+
+class Output:
+    """What a command writes, in pieces as they come. Iterate over it, or `read` it to the end."""
+
+    def __init__(self) -> None:
+        self._pieces: deque[bytes] = deque()
+        self._size = 0
+        self._is_ended = False
+        self._is_discarded = False
+        self._changed = asyncio.Event()
+        self._room = asyncio.Event()
+
+    def __aiter__(self) -> Output:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._pieces:
+            if self._is_ended:
+                raise StopAsyncIteration
+            self._changed.clear()
+            await self._changed.wait()
+        piece = self._pieces.popleft()
+        self._size -= len(piece)
+        if self._size <= _ROOM:
+            self._room.set()
+        return piece
+
+    async def read(self) -> bytes:
+        return b"".join([piece async for piece in self])
+
+    async def feed(self, data: bytes) -> None:
+        if not data or self._is_discarded:
+            return
+        self._pieces.append(data)
+        self._size += len(data)
+        self._changed.set()
+        while self._size > _ROOM and not self._is_discarded:
+            self._room.clear()
+            await self._room.wait()
+
+    def end(self) -> None:
+        self._is_ended = True
+        self._changed.set()
+
+    def discard(self) -> None:
+        """Nobody reads on: the command must not wait for it."""
+        self._is_discarded = True
+        self._room.set()
+
+
+class CommandSession:
+    """A command that runs. Read both outputs, or only one and then `wait`: an output that nobody reads holds it up."""
+
+    def __init__(self, socket: Socket) -> None:
+        self.stdout = Output()
+        self.stderr = Output()
+        self._socket = socket
+        self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._ended.add_done_callback(_seen)
+        self._reading = asyncio.ensure_future(self._read())
+
+    async def write(self, data: bytes) -> None:
+        """Send to the command's input; returns when more may be sent."""
+        for start in range(0, len(data), _PIECE):
+            await self._socket.send(bytes((_STDIN,)) + data[start : start + _PIECE])
+
+    async def close_stdin(self) -> None:
+        """Tell the command that its input has ended."""
+        if self._socket.protocol != _V5:
+            raise ValueError("this server cannot be told that the input has ended: Kubernetes can from 1.30 on")
+        await self._socket.send(bytes((_CLOSE, _STDIN)))
+
+    async def resize(self, width: int, height: int) -> None:
+        """Tell a command that has a terminal how large that is."""
+        await self._socket.send(bytes((_RESIZE,)) + orjson.dumps({"Width": width, "Height": height}))
+
+    async def wait(self) -> int:
+        """The exit code. What it has written and nobody has read is thrown away.
+
+        Raises the server's refusal if it could not be run, and ConnectionLost if nobody knows how it ended.
+        """
+        self.stdout.discard()
+        self.stderr.discard()
+        return await asyncio.shield(self._ended)
+
+    async def close(self) -> None:
+        """Leave: a command that still runs is ended."""
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
+        await self._socket.close()
+
+    async def _read(self) -> None:
+        outputs = {_STDOUT: self.stdout, _STDERR: self.stderr}
+        try:
+            while message := await self._next():
+                channel, data = message[0], message[1:]
+                if channel == _ERROR:
+                    self._end(data)
+                elif channel in outputs:
+                    await outputs[channel].feed(data)
+        except ConnectionLost as loss:
+            self._fail(loss)
+        finally:
+            self._fail(ConnectionLost("the connection was closed before the command had ended", was_sent=True))
+            self.stdout.end()
+            self.stderr.end()
+
+    async def _next(self) -> bytes | None:
+        while (message := await self._socket.receive()) == b"":
+            pass
+        return message
+
+    def _end(self, said: bytes) -> None:
+        if self._ended.done() or not said:
+            return
+        try:
+            code = _code(orjson.loads(said))
+        except Exception as problem:
+            self._fail(problem)
+        else:
+            self._ended.set_result(code)
+
+    def _fail(self, problem: Exception) -> None:
+        if not self._ended.done():
+            self._ended.set_exception(problem)
+
+
+class Execution:
+    """A command to be run: once, by whichever of the two ways."""
+
+    def __init__(self, open_socket: Callable[[], Awaitable[Socket]]) -> None:
+        self._open_socket = open_socket
+        self._session: CommandSession | None = None
+
+    def __await__(self) -> Generator[Any, None, Completed]:
+        return self._completed().__await__()
+
+    async def __aenter__(self) -> CommandSession:
+        self._session = CommandSession(await self._open_socket())
+        return self._session
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._session is not None, "it was entered"
+        await self._session.close()
+
+    async def _completed(self) -> Completed:
+        async with self as session:
+            stdout, stderr = await asyncio.gather(session.stdout.read(), session.stderr.read())
+            return Completed(await session.wait(), stdout, stderr)
+
+
+def _code(status: Any) -> int:
+    if status.get("status") == "Success":
+        return 0
+    if status.get("reason") == "NonZeroExitCode":
+        causes = (status.get("details") or {}).get("causes") or ()
+        return int(next(one["message"] for one in causes if one.get("reason") == "ExitCode"))
+    raise error_of_status(status)
+
+
+def _seen(ended: asyncio.Future[int]) -> None:
+    """Whoever leaves before the end does not ask how it was."""
+    if not ended.cancelled():
+        ended.exception()

@@ -1,0 +1,123 @@
+"""Connections to a port of a pod, opened by hand or by whoever connects to a port of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from pinnace.client.transport import ConnectionLost, Socket
+
+_DATA, _ERROR = 0, 1
+_PORT_SIZE = 2
+_PIECE = 32 * 1024
+
+
+class PortConnection:
+    """One connection to the port. Close it when done (`async with`)."""
+
+    def __init__(self, socket: Socket) -> None:
+        self._socket = socket
+        self._greeted = {_DATA: False, _ERROR: False}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def read(self) -> bytes:
+        """What comes next; empty at the end. Raises ConnectionLost with the pod's words if it is refused or breaks."""
+        while message := await self._next():
+            channel, data = message[0], message[1:]
+            if not self._greeted.get(channel, True):
+                self._greeted[channel] = True  # The first message of each says which port it is about.
+                data = data[_PORT_SIZE:]
+            if data and channel == _ERROR:
+                raise ConnectionLost(data.decode("utf-8", "replace"), was_sent=True)
+            if data and channel == _DATA:
+                return data
+        return b""
+
+    async def write(self, data: bytes) -> None:
+        """Returns when more may be written."""
+        for start in range(0, len(data), _PIECE):
+            await self._socket.send(bytes((_DATA,)) + data[start : start + _PIECE])
+
+    async def close(self) -> None:
+        await self._socket.close()
+
+    async def _next(self) -> bytes | None:
+        while (message := await self._socket.receive()) == b"":
+            pass
+        return message
+
+
+class PortForward:
+    """While you are in its `with`, connections to `port` of this machine lead to the pod."""
+
+    def __init__(self, open_socket: Callable[[], Awaitable[Socket]], *, local_port: int) -> None:
+        self._open_socket = open_socket
+        self._local_port = local_port
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.last_error: Exception | None = None
+        """Why a connection failed most recently: who had made it was only cut off."""
+
+    async def open(self) -> PortConnection:
+        """A connection to the pod's port without a port of this machine."""
+        return PortConnection(await self._open_socket())
+
+    @property
+    def port(self) -> int:
+        assert self._server is not None, "there is one within `async with`"
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._local_port)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._server is not None, "it was entered"
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with await self.open() as connection:
+                upwards = asyncio.ensure_future(_carry(reader, connection))
+                try:
+                    while data := await connection.read():
+                        writer.write(data)
+                        await writer.drain()
+                finally:
+                    upwards.cancel()
+                    await asyncio.gather(upwards, return_exceptions=True)
+        except Exception as problem:  # Of one connection: the others and the next ones do not suffer from it.
+            self.last_error = problem
+        finally:
+            writer.close()
+
+
+async def _carry(reader: asyncio.StreamReader, connection: PortConnection) -> None:
+    with suppress(OSError, ConnectionLost):
+        while data := await reader.read(_PIECE):
+            await connection.write(data)
