@@ -24,17 +24,24 @@ from pinnace.controllers.root_ca import RootCaPublisher
 from pinnace.controllers.service_account_tokens import ServiceAccountTokens
 from pinnace.controllers.service_accounts import ServiceAccounts
 from pinnace.model.clock import AlarmClock, SystemClock
+from pinnace.controllers.storage_protection import protect_claims, protect_classes, protect_volumes
 from pinnace.reconcile.manager import Manager
+from pinnace.model.objects import Kind
+from pinnace.model.resources import Registry
 from pinnace.server.local import LocalApi
 
 NAME = "kube-controller-manager"
 _SYSTEM = "kube-system"
 
+_ATTRIBUTES_CLASS = Kind("storage.k8s.io", "v1", "VolumeAttributesClass")
 
 class Plane(Protocol):
     """A control plane that can be called as any user."""
 
     def local(self, user: User) -> LocalApi: ...
+    @property
+    def registry(self) -> Registry: ...
+
 
 
 class _Unwarned(InProcessTransport):
@@ -66,6 +73,10 @@ def controllers_of(plane: Plane, files: CertificateFiles | None, *, clock: Alarm
     CertificateApproval(manager, acting_as("certificate-controller"))
     CertificateCleaning(manager, acting_as("certificate-controller"))
     if files is not None:
+    protect_claims(manager, acting_as("pvc-protection-controller"))
+    protect_volumes(manager, acting_as("pv-protection-controller"))
+    if plane.registry.of_kind(_ATTRIBUTES_CLASS) is not None:  # Before 1.34 there was none of this version.
+        protect_classes(manager, acting_as("volumeattributesclass-protection-controller"))
         ca = files.ca.certificate.read_text()
         RootCaPublisher(manager, acting_as("root-ca-cert-publisher"), ca=ca)
         ExtensionAuthentication(manager, manager.client, entries=_trust(files, client_ca=ca))

@@ -1,0 +1,168 @@
+"""Keeps claims, volumes and their classes for as long as they are used: they are deleted when nobody needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from pinnace.client.client import Client
+from pinnace.model.objects import Key, Object, key_of
+from pinnace.reconcile.controller import Controller
+from pinnace.reconcile.manager import Manager
+
+_CLAIM = "v1/PersistentVolumeClaim"
+_CLASS = "storage.k8s.io/v1/VolumeAttributesClass"
+_POD = "v1/Pod"
+_VOLUME = "v1/PersistentVolume"
+
+
+class Protection:
+    """One kind's finalizer: whatever stays has it, and what is leaving loses it once `is_used` says no.
+
+    Only metadata is followed. Objects are read when one of them is leaving, which is seldom.
+    """
+
+    def __init__(
+        self,
+        manager: Manager,
+        client: Client,
+        name: str,
+        *,
+        kind: str,
+        finalizer: str,
+        is_used: Callable[[Object], Awaitable[bool]],
+        users: Sequence[str] = (),
+    ) -> None:
+        """`users` are the kinds whose objects use others; a claim is used in its own namespace only."""
+        self._client = client
+        self._kind = kind
+        self._finalizer = finalizer
+        self._is_used = is_used
+        self._leaving = f"leaving without {finalizer}"
+        self._objects = manager.cache(kind, metadata_only=True)
+        self._objects.add_index(self._leaving, _leaving_from)
+        self.controller = Controller(name, self._reconcile)
+        self.controller.for_(kind, metadata_only=True)
+        for user in users:
+            self.controller.watches(user, self._concerned, metadata_only=True)
+        manager.add(self.controller)
+
+    def _concerned(self, user: Object) -> Iterable[Key]:
+        """Who may be free to go now."""
+        namespace = user["metadata"].get("namespace", "") if self._kind == _CLAIM else ""
+        return self._objects.keys_by_index(self._leaving, namespace)
+
+    async def _reconcile(self, key: Key) -> None:
+        seen = self._objects.get(key)
+        if seen is None or self._is_right(seen):
+            return
+        obj = await self._client.get_or_none(self._kind, key.name, namespace=key.namespace)
+        if obj is None or self._is_right(obj):
+            return
+        finalizers = obj["metadata"].get("finalizers") or []
+        if "deletionTimestamp" not in obj["metadata"]:
+            obj["metadata"]["finalizers"] = [*finalizers, self._finalizer]
+        elif await self._is_used(obj):
+            return
+        else:
+            obj["metadata"]["finalizers"] = [one for one in finalizers if one != self._finalizer]
+        await self._client.update(obj)
+
+    def _is_right(self, obj: Object) -> bool:
+        is_leaving = "deletionTimestamp" in obj["metadata"]
+        return is_leaving != (self._finalizer in (obj["metadata"].get("finalizers") or ()))
+
+
+def protect_claims(manager: Manager, client: Client) -> Protection:
+    """From deletion while a pod that has a node uses them."""
+
+    async def is_used(claim: Object) -> bool:
+        pods = await client.list(_POD, namespace=claim["metadata"]["namespace"])
+        return any(_mounts(pod, claim) for pod in pods)
+
+    return Protection(
+        manager,
+        client,
+        "persistentvolumeclaim-protection",
+        kind=_CLAIM,
+        finalizer="kubernetes.io/pvc-protection",
+        users=(_POD,),
+        is_used=is_used,
+    )
+
+
+def protect_volumes(manager: Manager, client: Client) -> Protection:
+    """From deletion while they are bound to a claim."""
+
+    async def is_used(volume: Object) -> bool:
+        return (volume.get("status") or {}).get("phase") == "Bound"
+
+    return Protection(
+        manager,
+        client,
+        "persistentvolume-protection",
+        kind=_VOLUME,
+        finalizer="kubernetes.io/pv-protection",
+        is_used=is_used,
+    )
+
+
+def protect_classes(manager: Manager, client: Client) -> Protection:
+    """Classes of volume attributes, from deletion while a claim or a volume names them."""
+
+    async def is_used(named: Object) -> bool:
+        name = named["metadata"]["name"]
+        claims = await client.list(_CLAIM)
+        return any(name in _classes_of(claim) for claim in claims) or any(
+            name in _classes_of(volume) for volume in await client.list(_VOLUME)
+        )
+
+    return Protection(
+        manager,
+        client,
+        "volumeattributesclass-protection",
+        kind=_CLASS,
+        finalizer="kubernetes.io/vac-protection",
+        users=(_CLAIM, _VOLUME),
+        is_used=is_used,
+    )
+
+
+def _leaving_from(obj: Object) -> Iterable[str]:
+    metadata = obj["metadata"]
+    return (metadata.get("namespace", ""),) if "deletionTimestamp" in metadata else ()
+
+
+def _mounts(pod: Object, claim: Object) -> bool:
+    """A pod without a node does not count: none will start it with a claim that is leaving."""
+    spec, name = pod.get("spec") or {}, claim["metadata"]["name"]
+    if not spec.get("nodeName"):
+        return False
+    for volume in spec.get("volumes") or ():
+        if (volume.get("persistentVolumeClaim") or {}).get("claimName") == name:
+            return True
+        is_own = "ephemeral" in volume and f"{key_of(pod).name}-{volume.get('name', '')}" == name
+        if is_own and _is_owned(claim, pod) and not _is_shut_down(pod):
+            return True
+    return False
+
+
+def _is_owned(claim: Object, pod: Object) -> bool:
+    owners = claim["metadata"].get("ownerReferences") or ()
+    return any(owner.get("controller") and owner.get("uid") == pod["metadata"].get("uid") for owner in owners)
+
+
+def _is_shut_down(pod: Object) -> bool:
+    """Nothing of it runs any more; only finalizers may hold it."""
+    metadata = pod["metadata"]
+    return "deletionTimestamp" in metadata and metadata.get("deletionGracePeriodSeconds") == 0
+
+
+def _classes_of(user: Object) -> set[str]:
+    """The classes that a claim or a volume names: wanted, in force, or on the way."""
+    status = user.get("status") or {}
+    named = (
+        (user.get("spec") or {}).get("volumeAttributesClassName"),
+        status.get("currentVolumeAttributesClassName"),
+        (status.get("modifyVolumeStatus") or {}).get("targetVolumeAttributesClassName"),
+    )
+    return {name for name in named if name}
