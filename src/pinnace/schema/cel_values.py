@@ -146,7 +146,8 @@ def equals(left: Any, right: Any) -> bool:
             return left.present == right.present and equals(left.content, right.content)
         return bool(left == right)
     if kind in _NUMBERS and other in _NUMBERS:
-        return bool(left == right)
+        # An integer beside a double is taken for a double, as Go does, though that may change it.
+        return float(left) == float(right) if kind is float or other is float else bool(left == right)
     return False
 
 
@@ -176,6 +177,8 @@ def compare(left: Any, right: Any) -> int:
     if kind in _NUMBERS and other in _NUMBERS:
         if left != left or right != right:
             raise CelError("NaN values cannot be ordered")
+        if kind is not other and (kind is float or other is float):
+            left, right = float(left), float(right)
     elif kind is not other or kind not in (str, bytes, bool, Timestamp, Duration):
         raise NoSuchOverload
     return -1 if left < right else int(left > right)
