@@ -169,16 +169,19 @@ def parse_json(body: bytes) -> Any:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
         value = _parse_leniently(body)
-    if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
+    if len(body) > MAX_DEPTH:
         _check_depth(value)
     return value
 
 
 def repeated_fields(body: bytes, value: Any) -> tuple[str, ...]:
     """The paths of fields that stand more than once in an object of the JSON text `body`, which means `value`."""
+    text = orjson.dumps(value)
+    if text == body or text == body.rstrip():
+        return ()  # Most programs write it as we do.
     # A key that was overwritten took its colon with it, and colons inside strings stand in both texts: if as many are
     # left as there were, nothing was repeated. Only a colon that is written as an escape would not be counted.
-    if body.count(b":") == orjson.dumps(value).count(b":") and (b"\\" not in body or b"\\u003" not in body):
+    if body.count(b":") == text.count(b":") and (b"\\" not in body or b"\\u003" not in body):
         return ()
     pairs = json.loads(body.decode("utf-8", "replace"), object_pairs_hook=_Pairs)
     found: list[str] = []
