@@ -10,6 +10,7 @@ from tests.server.in_process import pod
 
 from pinnace.model.objects import Object
 from pinnace.reconcile.owners import owner_reference
+from pinnace.testing.clock import ManualClock
 
 KIND = "v1/ConfigMap"
 
@@ -160,6 +161,19 @@ async def test_a_circle_goes_when_one_of_it_goes(world: World, propagation: str)
     await world.settle()
     assert await world.names(KIND) == {"a", "b", "c"}
     await world.client.delete(KIND, "a", namespace="default", propagation=propagation)  # type: ignore[arg-type]
+    await world.settle()
+    assert await world.names(KIND) == set()
+
+
+async def test_a_circle_goes_although_all_of_it_is_to_wait_for_the_rest(world: World, clock: ManualClock) -> None:
+    made = [await world.client.create(config_map(name)) for name in "abc"]
+    for index, obj in enumerate(made):
+        owner = owner_reference(made[index - 1], controller=False)
+        await world.client.patch(KIND, obj["metadata"]["name"], {"metadata": {"ownerReferences": [owner]}})
+    for name in "abc":  # All at once, before anybody has looked.
+        await world.client.delete(KIND, name, namespace="default", propagation="Foreground")
+    await world.settle()
+    await clock.advance(1)  # Two that meet at one object try again.
     await world.settle()
     assert await world.names(KIND) == set()
 

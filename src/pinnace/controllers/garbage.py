@@ -188,6 +188,9 @@ class GarbageCollector:
         for dependent in blocking:
             if dependent.finalizer != FOREGROUND:
                 self._look(dependent.place.uid)
+            elif dependent.waits_for(node) and (snapshot := self._snapshot(dependent.place)) is not None:
+                # Both were deleted to wait, and each waits for the other: nobody else would open this circle.
+                await self._unblock_owners(dependent.place, snapshot)
 
     async def _collect(self, node: Node) -> None:
         """Remove an object if it has had owners and none of them is left."""

@@ -61,6 +61,17 @@ class Node:
             if any(owner.uid == uid and owner.blocks for owner in dependent.owners)
         ]
 
+    def waits_for(self, other: Node) -> bool:
+        """Whether it is to go only after another one, by way of any number of others that wait as well."""
+        seen: dict[str, Node] = {}
+        ahead = [self]
+        while ahead:
+            node = ahead.pop()
+            if node.finalizer == FOREGROUND and node.place.uid not in seen:
+                seen[node.place.uid] = node
+                ahead += node.blocking()
+        return any(other in node.blocking() for node in seen.values())
+
 
 def is_at(owner: Owner, namespace: str, place: Place) -> bool:
     """Whether a reference from an object in `namespace` leads here: owners are in its namespace, or in none."""
