@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 
@@ -269,3 +270,25 @@ async def test_it_is_given_up_in_the_end(scene: Scene) -> None:
     scene.faulty.answers = [Answer(503, {}, b"<html>busy</html>")] * 6
     with pytest.raises(errors.Unavailable, match="the server answered 503: <html>busy</html>"):
         await scene.client.list("v1/ConfigMap")
+
+
+async def test_a_kind_that_cannot_be_watched_is_listed_and_left_alone(scene: Scene) -> None:
+    nudge = asyncio.Event()
+    async with aclosing(scene.client.follow("v1/ComponentStatus", nudge=nudge)) as events:
+        assert isinstance(await anext(events), Restarted)
+        assert await take_until_synced(events) == []
+        assert isinstance(trouble := await anext(events), Trouble)
+        assert 'watch is not supported on resources of kind "componentstatuses"' in str(trouble.error)
+        more = asyncio.ensure_future(anext(events))
+        await scene.clock.advance(3600)
+        assert not more.done()
+        assert [target for target in scene.faulty.targets if "watch" in target] == []
+        nudge.set()
+        assert isinstance(await more, Restarted)
+    assert scene.clock.slept == []
+
+
+async def test_a_kind_that_cannot_even_be_listed_has_no_objects(scene: Scene) -> None:
+    async with aclosing(scene.client.follow("authorization.k8s.io/v1/SubjectAccessReview")) as events:
+        seen = [await anext(events) for _ in range(4)]
+    assert [type(event) for event in seen] == [Restarted, Restarted, Synced, Trouble]

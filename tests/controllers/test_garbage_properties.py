@@ -41,7 +41,7 @@ def plans() -> st.SearchStrategy[Plan]:
     edges = st.lists(edge, max_size=12)
     deletions = st.lists(st.tuples(node, st.sampled_from(PROPAGATIONS)), max_size=3)
     # Circles in which each waits for the next are what chance does not find by itself.
-    circles = st.one_of(st.just([]), st.permutations(range(NODES)).flatmap(_circle_of))
+    circles: st.SearchStrategy[list[int]] = st.one_of(st.just([]), st.permutations(range(NODES)).flatmap(_circle_of))
     return st.builds(_plan, circles, edges, deletions, node, st.booleans())
 
 
