@@ -87,6 +87,10 @@ class Aggregation:
             fanout.on_change(prefix, lambda event: self._service_changed(event.key))
         fanout.on_change(_SLICES, self._slice_changed)
 
+    def show(self, proxy: PairFiles) -> None:
+        """Be known to aggregated servers by this certificate from now on."""
+        self._connections.identity = ProxyIdentity(proxy.certificate, proxy.key)
+
     async def run(self, client: Client) -> None:
         """Register custom kinds, and write whether the servers behind APIServices can be asked, until cancelled."""
         self._availability = Availability(client, self.api_services, self._services, clock=self._clock)

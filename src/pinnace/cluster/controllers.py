@@ -11,6 +11,7 @@ from pinnace.auth.certificates import FRONT_PROXY, CertificateFiles, load_key, l
 from pinnace.auth.service_accounts import legacy_token
 from pinnace.auth.users import MASTERS, User, service_account_groups, service_account_name
 from pinnace.client.client import Client
+from pinnace.client.retries import Retries
 from pinnace.client.transport import Answer
 from pinnace.cluster.in_process import InProcessTransport
 from pinnace.controllers.certificate_approval import CertificateApproval
@@ -23,25 +24,25 @@ from pinnace.controllers.namespaces import NamespaceController
 from pinnace.controllers.root_ca import RootCaPublisher
 from pinnace.controllers.service_account_tokens import ServiceAccountTokens
 from pinnace.controllers.service_accounts import ServiceAccounts
-from pinnace.model.clock import AlarmClock, SystemClock
 from pinnace.controllers.storage_protection import protect_claims, protect_classes, protect_volumes
-from pinnace.reconcile.manager import Manager
+from pinnace.model.clock import AlarmClock, SystemClock
 from pinnace.model.objects import Kind
 from pinnace.model.resources import Registry
+from pinnace.reconcile.manager import Manager
 from pinnace.server.local import LocalApi
 
 NAME = "kube-controller-manager"
 _SYSTEM = "kube-system"
-
 _ATTRIBUTES_CLASS = Kind("storage.k8s.io", "v1", "VolumeAttributesClass")
+
 
 class Plane(Protocol):
     """A control plane that can be called as any user."""
 
-    def local(self, user: User) -> LocalApi: ...
     @property
     def registry(self) -> Registry: ...
 
+    def local(self, user: User) -> LocalApi: ...
 
 
 class _Unwarned(InProcessTransport):
@@ -57,7 +58,9 @@ def controllers_of(plane: Plane, files: CertificateFiles | None, *, clock: Alarm
     """All built-in controllers, ready to run. Without certificate files nothing is published about them or signed."""
 
     def client_of(user: User) -> Client:
-        return Client(_Unwarned(plane.local(user)), clock=clock, field_manager=NAME)
+        # In process only aggregated servers are ever unavailable. Whoever needs one tries again by its own queue: to
+        # wait for it here would keep all else waiting that the controller looks after.
+        return Client(_Unwarned(plane.local(user)), clock=clock, field_manager=NAME, retries=Retries(attempts=1))
 
     manager = Manager(client_of(User(f"system:{NAME}", (MASTERS,))), name=NAME)
 
@@ -70,16 +73,16 @@ def controllers_of(plane: Plane, files: CertificateFiles | None, *, clock: Alarm
     GarbageCollector(manager, acting_as("generic-garbage-collector"), monitors)
     NamespaceController(manager, acting_as("namespace-controller"), monitors)
     ServiceAccounts(manager, acting_as("service-account-controller"))
-    CertificateApproval(manager, acting_as("certificate-controller"))
-    CertificateCleaning(manager, acting_as("certificate-controller"))
-    if files is not None:
     protect_claims(manager, acting_as("pvc-protection-controller"))
     protect_volumes(manager, acting_as("pv-protection-controller"))
     if plane.registry.of_kind(_ATTRIBUTES_CLASS) is not None:  # Before 1.34 there was none of this version.
         protect_classes(manager, acting_as("volumeattributesclass-protection-controller"))
+    CertificateApproval(manager, acting_as("certificate-controller"))
+    CertificateCleaning(manager, acting_as("certificate-controller"))
+    if files is not None:
         ca = files.ca.certificate.read_text()
         RootCaPublisher(manager, acting_as("root-ca-cert-publisher"), ca=ca)
-        ExtensionAuthentication(manager, manager.client, entries=_trust(files, client_ca=ca))
+        ExtensionAuthentication(manager, manager.client, entries=trust_of(files, client_ca=ca))
         # Those who decide what is signed are given somebody who signs, never the key.
         authority = RequestSigner(load_pair(files.ca), clock or SystemClock())
         CertificateSigning(manager, acting_as("certificate-controller"), authority=authority)
@@ -90,7 +93,8 @@ def controllers_of(plane: Plane, files: CertificateFiles | None, *, clock: Alarm
     return manager
 
 
-def _trust(files: CertificateFiles, *, client_ca: str) -> dict[str, str]:
+def trust_of(files: CertificateFiles, *, client_ca: str) -> dict[str, str]:
+    """What aggregated servers are told of whom to believe."""
     return {
         "client-ca-file": client_ca,
         "requestheader-client-ca-file": files.front_proxy_ca.certificate.read_text(),

@@ -3,6 +3,7 @@
 from pinnace.model.objects import Key, Object
 from pinnace.reconcile.controller import Permanent, Result
 from pinnace.reconcile.predicates import annotations_changed, generation_changed, labels_changed
+from pinnace.sdk.api_backends import Backend, Memory, SqliteTable
 from pinnace.sdk.context import Context
 from pinnace.sdk.models import Condition, Conditions, Field, Model, Rule, rule
 from pinnace.sdk.operator import Operator
@@ -12,6 +13,7 @@ from pinnace.sdk.schemas import NotStructural
 
 __all__ = [
     "Admission",
+    "Backend",
     "Column",
     "Condition",
     "Conditions",
@@ -19,6 +21,7 @@ __all__ = [
     "CustomResource",
     "Field",
     "Key",
+    "Memory",
     "Metadata",
     "Model",
     "NotStructural",
@@ -29,6 +32,7 @@ __all__ = [
     "Result",
     "Rule",
     "Scale",
+    "SqliteTable",
     "annotations_changed",
     "generation_changed",
     "labels_changed",

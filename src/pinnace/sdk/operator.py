@@ -14,6 +14,7 @@ from pinnace.client.client import Client
 from pinnace.model.objects import Key, Kind, Object
 from pinnace.reconcile.cache import IndexFunction
 from pinnace.reconcile.manager import Manager
+from pinnace.sdk.declared_apis import Api, declared_api
 from pinnace.sdk.permissions import MAKE, READ, Permission, merged
 from pinnace.sdk.resources import AnyResource, KindLike, definition_of, is_resource_class, kind_like, plural_of
 from pinnace.sdk.running import running
@@ -101,6 +102,9 @@ class _Declared:
     reports: list[Report] = field(default_factory=list)
     cleanups: list[tuple[KindLike, Callable[..., Any]]] = field(default_factory=list)
     gates: list[Gate] = field(default_factory=list)
+    """Those that the server asks. Of kinds that are served here, nobody else need be asked: `own_gates`."""
+    own_gates: list[Gate] = field(default_factory=list)
+    apis: list[Api] = field(default_factory=list)
     conversions: list[Conversion] = field(default_factory=list)
     indexes: list[Index] = field(default_factory=list)
     permissions: list[Permission] = field(default_factory=list)
@@ -235,7 +239,8 @@ class Operator:
                 plural=plural or plural_like(kind),
                 ignore_failure=ignore_failure,
             )
-            self.declared.gates.append(gate)
+            gates = self.declared.own_gates if kind in self.served_kinds else self.declared.gates
+            gates.append(gate)
             return handler
 
         return declare
@@ -252,6 +257,29 @@ class Operator:
             self.declared.conversions.append(Conversion(old=old, new=new, handler=handler))
             return handler
 
+        return declare
+
+    def serves(
+        self, kind: type[AnyResource], backend: Any = None, *, refresh: float = 0.0
+    ) -> Callable[[type[Any]], type[Any]]:
+        """Serve the API of a kind from here, instead of having the cluster store it: `@operator.serves(Website)` above
+        a class with `get` and `list`, and whatever else of `Backend` it can do; or give one as `backend`.
+
+        `refresh` is for backends that others change and that cannot say so: they are looked at again every so many
+        seconds, while somebody watches.
+        """
+        if kind in self.served_kinds:
+            raise ValueError(f"{self.name} serves {kind.__name__} already")
+
+        def declare(backend: type[Any]) -> type[Any]:
+            declared = self.declared
+            declared.apis.append(declared_api(kind, backend, refresh))
+            declared.own_gates += [gate for gate in declared.gates if gate.kind is kind]
+            declared.gates[:] = [gate for gate in declared.gates if gate.kind is not kind]
+            return backend
+
+        if backend is not None:
+            declare(backend)
         return declare
 
     def index(self, kind: KindLike, *, name: str = "") -> Callable[[Function], Function]:
@@ -283,7 +311,7 @@ class Operator:
     def kinds(self) -> list[type[AnyResource]]:
         """Every custom resource that the operator has a class for, in the order in which they were named."""
         declared = self.declared
-        named: list[Any] = [*self._kinds]
+        named: list[Any] = [*self._kinds, *self.served_kinds]
         named += [
             kind for loop in declared.loops for kind in (loop.kind, *loop.owns, *(one for one, _ in loop.watches))
         ]
@@ -297,12 +325,23 @@ class Operator:
         """The CustomResourceDefinitions of its kinds. `conversion` says how to reach who converts, where one does."""
         families: dict[tuple[str, str], list[type[AnyResource]]] = {}
         for kind in self.kinds:
-            families.setdefault(_family(kind), []).append(kind)
+            if kind not in self.served_kinds:
+                families.setdefault(_family(kind), []).append(kind)
         converted = {_family(one.old) for one in self.declared.conversions}
         return [
             definition_of(*versions, conversion=conversion if family in converted else None)
             for family, versions in families.items()
         ]
+
+    @property
+    def served_kinds(self) -> list[type[AnyResource]]:
+        """Those whose API is served from here."""
+        return [api.kind for api in self.declared.apis]
+
+    @property
+    def is_called(self) -> bool:
+        """The server has to reach it: it serves webhooks or APIs."""
+        return self.has_webhooks or bool(self.declared.apis)
 
     @property
     def has_webhooks(self) -> bool:

@@ -18,6 +18,7 @@ from pinnace.reconcile.controller import Controller, Permanent, Result
 from pinnace.reconcile.finalizers import ensure_finalizer, has_finalizer, is_being_deleted, remove_finalizer
 from pinnace.reconcile.leader import LeaderElection
 from pinnace.reconcile.manager import Manager
+from pinnace.sdk.api_registration import Registration
 from pinnace.sdk.calling import called
 from pinnace.sdk.context import Context
 from pinnace.sdk.handing_back import hand_back, predecessors
@@ -58,21 +59,34 @@ async def running(
         webhooks: Webhooks | None = None
         service = ServiceName.parse(webhook_service) if webhook_service else None
         is_told = install or service is not None
-        if operator.has_webhooks:
+        registration = Registration(client, operator.served_kinds, operator.name)
+        if operator.is_called:
             from pinnace.sdk.webhook_server import webhooks_listening  # noqa: PLC0415 - aiohttp takes long to import
 
             webhooks = await stack.enter_async_context(
-                webhooks_listening(operator, client, host=webhook_host, port=webhook_port, service=service)
+                webhooks_listening(
+                    operator,
+                    client,
+                    host=webhook_host,
+                    port=webhook_port,
+                    service=service,
+                    also_named=[registration.host_name] if operator.served_kinds else [],
+                )
             )
             if is_told and service is None:
                 # Nobody will answer at this address any more: left there, it would stop every write.
                 before = await predecessors(client, operator)
                 stack.push_async_callback(hand_back, client, operator, before)
+                if operator.served_kinds:
+                    await registration.remember()
+                    stack.push_async_callback(registration.hand_back)
         if is_told:
             reached = webhooks.reached if webhooks is not None else None
             await install_definitions(client, operator, reached, only_converted=not install)
         if is_told and webhooks is not None:
             await install_gates(client, operator, webhooks.reached)
+            await registration.announce(webhooks.reached)
+            await registration.available()
         leader = LeaderElection(client, operator.name) if leader_election else None
         manager = Manager(client, name=operator.name, leader=leader)
         for controller in controllers_of(operator, manager):
@@ -84,15 +98,16 @@ async def running(
         group = await stack.enter_async_context(asyncio.TaskGroup())
         background = [group.create_task(_check_permissions(operator, client, manager))]
         if is_told and webhooks is not None:
-            background.append(group.create_task(webhooks.keep_fresh(partial(_trust, client, operator))))
+            background.append(group.create_task(webhooks.keep_fresh(partial(_trust, client, operator, registration))))
         stack.callback(lambda: [task.cancel() for task in background])
         yield await stack.enter_async_context(manager.running())
 
 
-async def _trust(client: Client, operator: Operator, reached: Object) -> None:
-    """Make the server believe webhooks that show another certificate from now on."""
+async def _trust(client: Client, operator: Operator, registration: Registration, reached: Object) -> None:
+    """Make the server believe webhooks and APIs that show another certificate from now on."""
     await install_definitions(client, operator, reached, only_converted=True)
     await install_gates(client, operator, reached)
+    await registration.announce(reached)
 
 
 def controllers_of(operator: Operator, manager: Manager) -> list[Controller]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.sdk.certificates import RENEW_BEFORE, ServerCertificate, new_certificate
+from pinnace.sdk.declared_apis import Gates
 from pinnace.sdk.installation import ServiceName, service_reference
 from pinnace.sdk.reviews import review_admission, review_conversion
 from pinnace.sdk.shared_certificates import shared_certificate
@@ -40,12 +42,16 @@ Answering = Callable[[Object], Awaitable[Object]]
 class Webhooks:
     """An operator's webhooks while they are served: how they are reached, and a certificate that never ends."""
 
-    def __init__(self, client: Client, host: str, service: ServiceName | None) -> None:
+    def __init__(
+        self, client: Client, host: str, service: ServiceName | None, *, also_named: Sequence[str] = ()
+    ) -> None:
+        """`also_named`: how else the server calls it, where it does not by a Service of the cluster."""
         self._client = client
         self._host = host
+        self._names = [host, *also_named]
         self._service = service
         self._address: Object = {}
-        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.tls = self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
 
     @property
@@ -87,25 +93,46 @@ class Webhooks:
     async def _current(self, old: ServerCertificate | None = None) -> ServerCertificate:
         if self._service is not None:
             return await shared_certificate(self._client, self._service)
-        made = new_certificate([self._host], now=self._client.clock.now())
+        made = new_certificate(self._names, now=self._client.clock.now())
         return made if old is None else made.succeeding(old)
 
 
 @asynccontextmanager
 async def webhooks_listening(
-    operator: Operator, client: Client, *, host: str, port: int, service: ServiceName | None = None
+    operator: Operator,
+    client: Client,
+    *,
+    host: str,
+    port: int,
+    service: ServiceName | None = None,
+    also_named: Sequence[str] = (),
 ) -> AsyncIterator[Webhooks]:
     """Serve within a block, at the address itself, with a certificate made for this run, or behind a Service, with a
     certificate that all replicas share.
     """
-    runner = web.AppRunner(application(operator), access_log=None, shutdown_timeout=2.0)
-    await runner.setup()
-    try:
-        webhooks = Webhooks(client, host, service)
+    served, apis = application(operator), operator.declared.apis
+    webhooks = Webhooks(client, host, service, also_named=also_named)
+    async with AsyncExitStack() as stack:
+        if apis:
+            from pinnace.sdk.api_server import Apis  # noqa: PLC0415 - it loads the definitions of Kubernetes' own kinds
+
+            gates = Gates(operator.declared.own_gates)
+            answering = Apis(apis, gates, client, webhooks.tls, title=operator.name)
+            await answering.begin(served)
+            following = asyncio.create_task(answering.follow())
+            stack.push_async_callback(_ended, following)
+        # Watches last until somebody ends them: they are not waited for.
+        runner = web.AppRunner(served, access_log=None, shutdown_timeout=0.5 if apis else 2.0)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
         await webhooks.listen(runner, port)
         yield webhooks
-    finally:
-        await runner.cleanup()
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 def application(operator: Operator) -> web.Application:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import secrets
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +17,10 @@ from pinnace.auth.users import MASTERS, User
 from pinnace.client.client import Client
 from pinnace.cluster import kubeconfig
 from pinnace.cluster.cluster import ControlPlane, Settings, build, give_birth
-from pinnace.cluster.controllers import controllers_of
+from pinnace.cluster.controllers import controllers_of, trust_of
 from pinnace.cluster.in_process import in_process_client
+from pinnace.controllers.extension_authentication import KEY as TRUST
+from pinnace.model.objects import Object
 from pinnace.reconcile.manager import Manager
 from pinnace.sdk.operator import Operator
 from pinnace.server.http import HttpServer, tls_context
@@ -133,8 +138,10 @@ async def running_cluster(*, settings: Settings | None = None) -> AsyncIterator[
     plane = await build(settings or Settings(), store, clock=clock, tokens=tokens)
     if settings is not None or not _NEWBORN:
         await give_birth(plane, address="127.0.0.1", port=6443)
+        await in_process_client(plane.local(), clock=clock).create(_proxy_trust())
         if settings is None:
             _NEWBORN.update({record.key: record.value for record in (await store.list("")).records})
+    plane.aggregation.show(_proxy_certificates().front_proxy_client)
     plane.readiness.is_reached = True
     definer = in_process_client(plane.local(), clock=clock, field_manager="kube-apiserver")
     upkeep = [asyncio.create_task(part.run(definer)) for part in (plane.custom_resources, plane.aggregation)]
@@ -148,6 +155,21 @@ async def running_cluster(*, settings: Settings | None = None) -> AsyncIterator[
             task.cancel()
         await asyncio.gather(*upkeep, return_exceptions=True)
         await store.close()
+
+
+@cache
+def _proxy_certificates() -> CertificateFiles:
+    """By which servers of the test's own know the cluster; made once for all clusters of a run."""
+    directory = tempfile.TemporaryDirectory(prefix="pinnace-proxy-")
+    atexit.register(directory.cleanup)
+    return ensure_certificates(Path(directory.name))
+
+
+def _proxy_trust() -> Object:
+    files = _proxy_certificates()
+    data = trust_of(files, client_ca=files.ca.certificate.read_text())
+    metadata = {"name": TRUST.name, "namespace": TRUST.namespace}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
 def _certificates(directory: Path) -> CertificateFiles:

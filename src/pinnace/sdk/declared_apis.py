@@ -1,0 +1,63 @@
+"""What an operator declares of the APIs that it serves itself, light enough for every import of the SDK."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pinnace.model.objects import Kind
+from pinnace.sdk.resources import AnyResource, is_resource_class, kind_like
+
+if TYPE_CHECKING:
+    from pinnace.sdk.operator import Gate
+
+METHODS = ("get", "list")
+_VERSION = re.compile("v([0-9]+)(?:(alpha|beta)([0-9]+))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """A kind, and where its objects are."""
+
+    kind: type[AnyResource]
+    backend: Any
+    """Or the class of it: then one is made when the API is served."""
+    refresh: float
+    """Every so many seconds the backend is looked at again, as long as somebody watches; 0 is never."""
+
+
+class Gates:
+    """The functions that change or refuse objects of the kinds that are served here: no webhook is needed for these."""
+
+    def __init__(self, gates: Sequence[Gate]) -> None:
+        self._gates = gates
+
+    def of(self, kind: Kind, operation: str, *, changes: bool) -> list[Gate]:
+        return [
+            gate
+            for gate in self._gates
+            if kind_like(gate.kind) == kind and gate.changes is changes and operation in gate.operations
+        ]
+
+
+def version_rank(version: str) -> tuple[int, int, int]:
+    """Sorts versions by which clients are to prefer: v2, v1, v1beta2, v1beta1, v1alpha1."""
+    found = _VERSION.fullmatch(version)
+    assert found is not None  # Classes have no others.
+    major, stage, minor = found.groups()
+    return (("", "beta", "alpha").index(stage or ""), -int(major), -int(minor or 0))
+
+
+def declared_api(kind: Any, backend: Any, refresh: float) -> Api:
+    """Raises TypeError if the backend lacks a method, or the kind is no class."""
+    if not is_resource_class(kind):
+        raise TypeError(f"{kind!r} cannot be served: write a CustomResource class with a group and a version")
+    missing = [name for name in METHODS if not callable(getattr(backend, name, None))]
+    if missing:
+        named = backend.__name__ if isinstance(backend, type) else type(backend).__name__
+        raise TypeError(f"{named} cannot serve {kind.__name__}: it has no {' and no '.join(missing)}")
+    if refresh < 0:
+        raise ValueError(f"a backend cannot be looked at every {refresh} seconds")
+    return Api(kind=kind, backend=backend, refresh=refresh)
