@@ -31,7 +31,9 @@ def only_in(target: str, wanted: type[Wanted]) -> Wanted:
         raise NoOperator(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # Before it runs: its classes look themselves up there.
-    sys.path.insert(0, str(path.parent.resolve()))
+    beside = str(path.parent.resolve())
+    if beside not in sys.path:
+        sys.path.insert(0, beside)
     spec.loader.exec_module(module)
     found = {known: value for known, value in vars(module).items() if isinstance(value, wanted)}
     what = wanted.__name__.lower()

@@ -6,14 +6,19 @@ import asyncio
 import logging
 import sys
 import tempfile
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from pinnace.cli.operator_files import NoOperator, operator_in
+from pinnace.cli.conversation import progress
+from pinnace.cli.operator_files import NoOperator, file_of
+from pinnace.cli.reloading import Loaded, complaint, load, next_loaded
+from pinnace.cli.saves import Saves
+from pinnace.client.client import Client
 from pinnace.client.connect import connect
-from pinnace.client.kubeconfig import KubeconfigError
+from pinnace.client.kubeconfig import KubeconfigError, find_access
 from pinnace.client.transport import ConnectionLost
 from pinnace.cluster import kubeconfig as kubeconfigs
 from pinnace.cluster.cluster import Settings, running
@@ -23,6 +28,7 @@ from pinnace.sdk.operator import Operator
 from pinnace.sdk.permissions import missing
 from pinnace.sdk.schemas import NotStructural
 from pinnace.sdk.serving import until_told
+from pinnace.sdk.why_answers import answering
 
 
 def run(
@@ -47,11 +53,24 @@ def run(
     webhook_service: Annotated[
         str, typer.Option(help="The Service, as namespace/name, that leads to the webhooks.", show_default=False)
     ] = "",
+    reload: Annotated[bool, typer.Option("--reload/--no-reload", help="Start again when the file is saved.")] = True,
     metrics_port: Annotated[
         int | None, typer.Option(help="Serve /metrics, /healthz and /readyz on this port.", show_default=False)
     ] = None,
 ) -> None:
-    """Run the operator in a file until Ctrl-C. Its kinds are installed first."""
+    """Run the operator in a file until Ctrl-C. Its kinds are installed first.
+
+    When the file is saved, or one that it imports from beside it, what changed is told and the new operator takes the
+    place of the old one; the cluster of --dev and all that is in it stay. A file that cannot be loaded changes nothing.
+
+    \b
+    Examples:
+      pinnace run website.py --dev              with a cluster of its own; the kubeconfig's path is printed
+      pinnace run website.py                    against the current context
+      pinnace run website.py:operator -n web    one of several operators; its lease is kept in web
+      pinnace run website.py --metrics-port 8080
+      pinnace why website/blog                  meanwhile: why was it reconciled?
+    """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     options = {
         "install": not no_install,
@@ -62,38 +81,87 @@ def run(
         "metrics_port": metrics_port,
     }
     try:
-        operator = operator_in(file)
+        loaded = load(file)
         if dev:
-            asyncio.run(_run_in_new_cluster(operator, kubeconfig, options))
+            asyncio.run(_run_in_new_cluster(loaded, kubeconfig, options, reload=reload))
         else:
-            asyncio.run(_run(operator, kubeconfig, context, namespace, options))
+            asyncio.run(_run(loaded, kubeconfig, context, namespace, options, reload=reload))
     except errors.Forbidden as refusal:
         _fail(str(missing(refusal) or refusal))
-    except (NoOperator, NotStructural, NotEstablished, KubeconfigError, ConnectionLost, errors.ApiError) as problem:
+    except (NotEstablished, KubeconfigError, ConnectionLost, errors.ApiError) as problem:
         _fail(str(problem))
+    except (NoOperator, NotStructural, SyntaxError) as problem:
+        _fail(complaint(problem, file_of(file)))
 
 
 async def _run(
-    operator: Operator, kubeconfig: Path | None, context: str, namespace: str, options: dict[str, Any]
+    loaded: Loaded,
+    kubeconfig: Path | None,
+    context: str,
+    namespace: str,
+    options: dict[str, Any],
+    *,
+    reload: bool,
 ) -> None:
-    connected = connect(kubeconfig=kubeconfig, context=context, namespace=namespace, field_manager=operator.name)
-    async with connected as client:
-        await until_told(_work(operator, client, options))
+    access = find_access(path=kubeconfig, context=context)
+    async with connect(access, namespace=namespace, field_manager=loaded.operator.name) as client:
+        working = _Working(client, options, access.server)
+        await until_told(working.until_saved(loaded) if reload else working.work(loaded.operator))
 
 
-async def _run_in_new_cluster(operator: Operator, kubeconfig: Path | None, options: dict[str, Any]) -> None:
+async def _run_in_new_cluster(
+    loaded: Loaded, kubeconfig: Path | None, options: dict[str, Any], *, reload: bool
+) -> None:
     with tempfile.TemporaryDirectory(prefix="pinnace-") as scratch:
         path = kubeconfig or Path(scratch) / "kubeconfig"
         async with running(Settings(), before_ready=lambda access: kubeconfigs.write(path, access)) as cluster:
-            print(f"a cluster for {operator.name} is ready at {cluster.url}")
+            print(f"a cluster for {loaded.operator.name} is ready at {cluster.url}")
             print(f"  export KUBECONFIG={path}", flush=True)
-            await _run(operator, path, "", "", options)
+            await _run(loaded, path, "", "", options, reload=reload)
 
 
-async def _work(operator: Operator, client: Any, options: dict[str, Any]) -> None:
-    async with operator.running(client, **options):
-        print(f"{operator.name} is at work; Ctrl-C stops it.", flush=True)
-        await asyncio.get_running_loop().create_future()
+class _Working:
+    """An operator at work, and the one that takes its place when its file is saved. The cluster stays."""
+
+    def __init__(self, client: Client, options: dict[str, Any], server: str) -> None:
+        self._client = client
+        self._options = options
+        self._server = server
+
+    async def until_saved(self, loaded: Loaded) -> None:
+        """Work; start again with what is saved, for ever. Only the first start may fail: later ones are said."""
+        with Saves() as saves:
+            is_first = True
+            while True:
+                saves.watch(loaded.files)
+                working = asyncio.ensure_future(self.work(loaded.operator))
+                saved = asyncio.ensure_future(next_loaded(loaded, saves))
+                try:
+                    await asyncio.wait((working, saved), return_when=asyncio.FIRST_COMPLETED)
+                    if working.done():
+                        if is_first or working.cancelled():
+                            await working
+                        _say_failure(loaded.operator.name, working.exception())
+                        await asyncio.wait((saved,))
+                    loaded, is_first = saved.result(), False
+                finally:
+                    for task in (saved, working):
+                        task.cancel()
+                    await asyncio.wait((working, saved))
+
+    async def work(self, operator: Operator) -> None:
+        async with AsyncExitStack() as stack:
+            with progress(f"{operator.name} is being installed; the server takes its time"):
+                manager = await stack.enter_async_context(operator.running(self._client, **self._options))
+            await stack.enter_async_context(answering(manager, server=self._server))
+            print(f"{operator.name} is at work; Ctrl-C stops it.", flush=True)
+            await asyncio.get_running_loop().create_future()
+
+
+def _say_failure(name: str, problem: BaseException | None) -> None:
+    said = missing(problem) if isinstance(problem, errors.Forbidden) else None
+    print(f"pinnace: {name} could not start: {said or problem}", file=sys.stderr)
+    print("the cluster is still there; save the file to try again.", file=sys.stderr, flush=True)
 
 
 def _fail(message: str) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, Self, Unpack
 
@@ -30,7 +30,7 @@ from pinnace.model import errors
 from pinnace.model.objects import Key, Kind, Object
 from pinnace.reconcile import metrics as names
 from pinnace.reconcile.events import EventRecorder
-from pinnace.reconcile.history import History, Reason, Run
+from pinnace.reconcile.history import Change, History, Reason, Run
 from pinnace.reconcile.informer import Informer, Informers, Scope, Selection
 from pinnace.reconcile.metrics import Labels, Metrics, QueueMetrics
 from pinnace.reconcile.owners import is_of_kind
@@ -158,6 +158,15 @@ class Controller:
         """The last reconciles of an object with what made them happen, the newest first."""
         return list(self._history.of(key))
 
+    def latest(self) -> Iterator[Run]:
+        """The last reconciles of all objects, the newest first."""
+        return self._history.latest()
+
+    @property
+    def kind(self) -> Kind | None:
+        """The kind that is reconciled."""
+        return self._own_kind
+
     @property
     def queue(self) -> Queue[Key]:
         if self._queue is None:
@@ -213,7 +222,8 @@ class Controller:
             if watched.when is not None and not watched.when(_decoded(old), _decoded(new)):
                 return
             what = "deleted" if new is None else "added" if old is None else "modified"
-            reason = Reason(what, informer.scope.kind, latest.key, latest.version)
+            change = Change(old, new) if old is not None and new is not None else None
+            reason = Reason(what, informer.scope.kind, latest.key, latest.version, change)
             priority = 0 if informer.is_synced else LOW
             concerned = [key for snapshot in (new, old) if snapshot is not None for key in watched.concerns(snapshot)]
             for key in dict.fromkeys(concerned):
@@ -271,7 +281,8 @@ class Controller:
         seconds = clock.monotonic() - start
         metrics.count(names.RECONCILES, (*self._labels, ("result", outcome)))
         metrics.observe(names.RECONCILE_SECONDS, self._labels, seconds)
-        self._history.add(Run(key, began, seconds, reasons, outcome, failure))
+        waited, again = self.queue.waited(key), self.queue.due_in(key)
+        self._history.add(Run(key, began, seconds, reasons, outcome, failure, waited, again))
 
     def _succeeded(self, key: Key, result: Result | None) -> str:
         self.queue.forget(key)

@@ -56,6 +56,7 @@ class Queue(Generic[Item]):
         self._ready: list[tuple[int, int, Item]] = []
         self._waiting: dict[Item, tuple[int, float]] = {}  # Priority, and since when.
         self._working: dict[Item, float] = {}
+        self._waited: dict[Item, float] = {}
         self._again: dict[Item, int] = {}
         self._later: list[tuple[float, int, Item]] = []
         self._due: dict[Item, tuple[float, int]] = {}
@@ -135,6 +136,7 @@ class Queue(Generic[Item]):
 
     def done(self, item: Item) -> None:
         self._observer.finished(self._clock.monotonic() - self._working.pop(item))
+        self._waited.pop(item, None)
         priority = self._again.pop(item, None)
         if priority is not None:
             self.add(item, priority=priority)
@@ -175,6 +177,15 @@ class Queue(Generic[Item]):
         """Nothing is to be done now, and nobody works. Something may be for later."""
         return not (self._waiting or self._working)
 
+    def waited(self, item: Item) -> float:
+        """How many seconds an item that is being worked on had waited to be given out."""
+        return self._waited.get(item, 0.0)
+
+    def due_in(self, item: Item) -> float:
+        """The seconds until an item that is for later is given out; 0 if it is not for later."""
+        known = self._due.get(item)
+        return max(0.0, known[0] - self._clock.monotonic()) if known is not None else 0.0
+
     def unfinished_seconds(self) -> list[float]:
         """How long each item has been worked on."""
         now = self._clock.monotonic()
@@ -196,6 +207,7 @@ class Queue(Generic[Item]):
             del self._waiting[item]
             now = self._clock.monotonic()
             self._working[item] = now
+            self._waited[item] = now - waiting[1]
             self._observer.taken(now - waiting[1])
             return item
         return None

@@ -84,7 +84,8 @@ def own_permissions(operator: Operator) -> list[Permission]:
 def workload(operator: Operator, place: Place) -> list[Object]:
     """The Deployment, and what leads to its webhooks."""
     labels = {"app.kubernetes.io/name": operator.name}
-    command = ["pinnace", "run", place.file, "--no-install", "--leader-election", f"--metrics-port={METRICS_PORT}"]
+    command = ["pinnace", "run", place.file, "--no-install", "--no-reload", "--leader-election"]
+    command += [f"--metrics-port={METRICS_PORT}"]
     ports = [{"name": "metrics", "containerPort": METRICS_PORT}]
     if operator.has_webhooks:
         command += ["--webhook-host=0.0.0.0", f"--webhook-port={WEBHOOK_PORT}"]
@@ -134,7 +135,7 @@ RUN pip install --no-cache-dir "pinnace>={version}"
 WORKDIR /app
 COPY {file.name} .
 USER 65532
-CMD ["pinnace", "run", "{file.name}"]
+CMD ["pinnace", "run", "{file.name}", "--no-reload"]
 """
 
 

@@ -7,7 +7,9 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pinnace.client.client import Client
 from pinnace.client.connect import connect
+from pinnace.sdk.why_answers import answering
 
 if TYPE_CHECKING:
     from pinnace.sdk.operator import Operator
@@ -20,7 +22,12 @@ def serve(operator: Operator, *, kubeconfig: Path | None = None, context: str = 
 
 async def _serve(operator: Operator, kubeconfig: Path | None, context: str, options: dict[str, Any]) -> None:
     async with connect(kubeconfig=kubeconfig, context=context, field_manager=operator.name) as client:
-        await until_told(operator.run(client, **options))
+        await until_told(_work(operator, client, options))
+
+
+async def _work(operator: Operator, client: Client, options: dict[str, Any]) -> None:
+    async with operator.running(client, **options) as manager, answering(manager):
+        await asyncio.get_running_loop().create_future()
 
 
 async def until_told(work: Any) -> None:

@@ -1,0 +1,144 @@
+"""`pinnace logs`: what containers have written."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from pinnace.cli.conversation import CommandError, Unsuitable, converse, failing_with
+from pinnace.cli.durations import seconds_of
+from pinnace.cli.flags import Context, Kubeconfig, Labels, Namespace
+from pinnace.cli.pods import container_for, containers_of, object_named, pods_of
+from pinnace.client.client import Client
+from pinnace.model.objects import Object
+
+_MOST_AT_ONCE = 5
+_TAIL_OF_MANY = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    pod: str
+    namespace: str
+    container: str
+    prefix: str
+
+
+def logs(
+    pod: Annotated[str, typer.Argument(metavar="POD | TYPE/NAME", show_default=False)] = "",
+    container_word: Annotated[str, typer.Argument(metavar="[CONTAINER]", show_default=False)] = "",
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what is written from now on.")] = False,
+    container: Annotated[str, typer.Option("-c", "--container", help="Which one of several.", show_default=False)] = "",
+    all_containers: Annotated[bool, typer.Option("--all-containers", help="All of them, after each other.")] = False,
+    all_pods: Annotated[bool, typer.Option("--all-pods", help="Of TYPE/NAME, all pods.")] = False,
+    tail: Annotated[int, typer.Option(help="Only the last lines; -1 for all.", show_default="all; 10 with -l")] = -1,
+    since: Annotated[str, typer.Option(help="Only what is younger: 30s, 5m, 2h.", show_default=False)] = "",
+    since_time: Annotated[
+        str, typer.Option(help="Only what came after: 2026-01-31T10:00:00Z.", show_default=False)
+    ] = "",
+    previous: Annotated[bool, typer.Option("-p", "--previous", help="Of the container before its last start.")] = False,
+    timestamps: Annotated[bool, typer.Option("--timestamps", help="Say when each line was written.")] = False,
+    limit_bytes: Annotated[int, typer.Option(help="No more than so many bytes; 0 for all.", min=0)] = 0,
+    prefix: Annotated[bool, typer.Option("--prefix", help="Say with each line where it comes from.")] = False,
+    selector: Labels = "",
+    namespace: Namespace = "",
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
+) -> None:
+    """Print what the containers of a pod have written.
+
+    \b
+    Examples:
+      pinnace logs web                      the pod's only container, or its first
+      pinnace logs web -c sidecar --tail 20
+      pinnace logs web -f                   and all that it goes on to write
+      pinnace logs web --since 10m --timestamps
+      pinnace logs web --previous           why did it crash?
+      pinnace logs deploy/web               of one of its pods
+      pinnace logs -l app=web --prefix --all-containers
+    """
+    if bool(pod) == bool(selector):
+        failing_with(
+            1,
+            "error: expected 'logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]'.\nPOD or TYPE/NAME is a "
+            "required argument for the logs command\nSee 'pinnace logs -h' for help and examples",
+        )
+    if since and since_time:
+        failing_with(1, "error: at most one of `sinceTime` or `sinceSeconds` may be specified")
+    try:
+        seconds = math.ceil(seconds_of(since)) if since else None
+    except ValueError as problem:
+        failing_with(1, f'error: invalid argument "{since}" for "--since" flag: {problem}')
+    tail = _TAIL_OF_MANY if selector and tail < 0 else tail
+    options: dict[str, Any] = {
+        "follow": follow,
+        "previous": previous,
+        "timestamps": timestamps,
+        "tail_lines": tail if tail >= 0 else None,
+        "since_seconds": seconds,
+        "since_time": since_time,
+        "limit_bytes": limit_bytes or None,
+    }
+    named = container or container_word
+
+    async def talk(client: Client) -> None:
+        pods = await _pods(client, pod, selector, all_pods=all_pods)
+        if not pods:
+            print(f"No resources found in {client.namespace} namespace.", file=sys.stderr)
+            return
+        sources = [
+            source for one in pods for source in _sources(one, named, all_containers=all_containers, prefix=prefix)
+        ]
+        await _print(client, sources, options, follow=follow)
+
+    converse(talk, kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+async def _pods(client: Client, word: str, selector: str, *, all_pods: bool) -> list[Object]:
+    if selector:
+        return await client.list("v1/Pod", namespace=client.namespace, labels=selector)
+    pods = await pods_of(client, await object_named(client, word))
+    if len(pods) > 1 and not all_pods:
+        print(f"Found {len(pods)} pods, using pod/{pods[0]['metadata']['name']}", file=sys.stderr, flush=True)
+        return pods[:1]
+    return pods
+
+
+def _sources(pod: Object, container: str, *, all_containers: bool, prefix: bool) -> list[_Source]:
+    names = containers_of(pod) if all_containers else [container_for(pod, container)]
+    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+    return [_Source(name, namespace, one, f"[pod/{name}/{one}] " if prefix else "") for one in names]
+
+
+async def _print(client: Client, sources: list[_Source], options: dict[str, Any], *, follow: bool) -> None:
+    if follow and len(sources) > _MOST_AT_ONCE:
+        raise Unsuitable(
+            f"error: you are attempting to follow {len(sources)} log streams, but maximum allowed concurrency is "
+            f"{_MOST_AT_ONCE}; choose fewer with -l or -c"
+        )
+    if not follow:
+        for source in sources:
+            await _print_one(client, source, options)
+        return
+    try:
+        async with asyncio.TaskGroup() as group:
+            for source in sources:
+                group.create_task(_print_one(client, source, options))
+    except* Exception as problems:
+        first: BaseException = problems
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first if isinstance(first, Exception) else CommandError(str(first)) from None
+
+
+async def _print_one(client: Client, source: _Source, options: dict[str, Any]) -> None:
+    lines = client.logs(source.pod, namespace=source.namespace, container=source.container, **options)
+    async with aclosing(lines) as written:
+        async for line in written:
+            print(f"{source.prefix}{line}", flush=options["follow"])

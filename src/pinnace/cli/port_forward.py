@@ -1,0 +1,94 @@
+"""`pinnace port-forward`: ports of a pod, reached from this machine."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Annotated
+
+import typer
+
+from pinnace.cli.conversation import CommandError, converse
+from pinnace.cli.flags import Context, Kubeconfig, Namespace
+from pinnace.cli.pods import object_named, pods_of
+from pinnace.client.client import Client
+from pinnace.model.objects import Object
+from pinnace.schema.gotext import quoted
+
+
+def port_forward(
+    target: Annotated[str, typer.Argument(metavar="POD | TYPE/NAME")],
+    ports: Annotated[list[str], typer.Argument(metavar="[LOCAL:]REMOTE...")],
+    namespace: Namespace = "",
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
+) -> None:
+    """Reach the ports of a pod from here, until Ctrl-C. A port may be named as the pod or the service names it.
+
+    \b
+    Examples:
+      pinnace port-forward web 8080             localhost:8080 leads to the pod's 8080
+      pinnace port-forward web 8080:80          localhost:8080 to its 80
+      pinnace port-forward web :80              a free port of this machine, which is told
+      pinnace port-forward svc/web 8080:http 9000
+    """
+
+    async def talk(client: Client) -> None:
+        obj = await object_named(client, target)
+        pod = (await pods_of(client, obj))[0]
+        name = pod["metadata"]["name"]
+        if (pod.get("status") or {}).get("phase") != "Running":
+            phase = (pod.get("status") or {}).get("phase", "")
+            raise CommandError(f"unable to forward port because pod is not running. Current status={phase}")
+        pairs = [_pair(obj, pod, text) for text in ports]
+        async with AsyncExitStack() as stack:
+            for local, remote in pairs:
+                try:
+                    forward = await stack.enter_async_context(
+                        client.port_forward(name, remote, namespace=pod["metadata"]["namespace"], local_port=local)
+                    )
+                except OSError as problem:
+                    raise CommandError(f"unable to listen on port {local}: {problem.strerror or problem}") from None
+                print(f"Forwarding from 127.0.0.1:{forward.port} -> {remote}", flush=True)
+            await asyncio.get_running_loop().create_future()
+
+    converse(talk, kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+def _pair(obj: Object, pod: Object, text: str) -> tuple[int, int]:
+    """The local and the pod's port. A service's port leads to the one that it targets."""
+    local, colon, remote = text.rpartition(":")
+    number = _remote(obj, pod, remote)
+    if colon and not local:
+        return 0, number
+    try:
+        wanted = int(local) if colon else int(remote) if remote.isdigit() else number
+    except ValueError:
+        raise CommandError(f"error parsing local port {quoted(local)}: it is not a number") from None
+    if not 0 <= wanted <= 65535:
+        raise CommandError(f"local port {wanted} is not between 0 and 65535")
+    return wanted, number
+
+
+def _remote(obj: Object, pod: Object, text: str) -> int:
+    if obj["kind"] == "Service":
+        for port in obj["spec"].get("ports") or ():
+            if text in (str(port["port"]), port.get("name")):
+                target = port.get("targetPort") or port["port"]
+                if obj["spec"].get("clusterIP") == "None":
+                    target = port["port"]
+                return _of_pod(pod, str(target))
+        raise CommandError(f"Service {obj['metadata']['name']} does not have a service port {text}")
+    return _of_pod(pod, text)
+
+
+def _of_pod(pod: Object, text: str) -> int:
+    if text.isdigit():
+        if not 0 < int(text) <= 65535:
+            raise CommandError("remote port must be > 0 and at most 65535")
+        return int(text)
+    for container in pod["spec"]["containers"]:
+        for port in container.get("ports") or ():
+            if port.get("name") == text:
+                return int(port["containerPort"])
+    raise CommandError(f"Pod {quoted(pod['metadata']['name'])} does not have a named port {quoted(text)}")

@@ -1,0 +1,192 @@
+"""An operator's file, loaded again when it is saved: what changed is told; what cannot be loaded changes nothing."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import importlib
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pinnace.cli.operator_files import file_of, operator_in
+from pinnace.cli.saves import Saves
+from pinnace.model.objects import Object
+from pinnace.sdk.operator import Operator
+
+_SETTLE_SECONDS = 0.1
+"""Editors save in several steps: a file is read when it has been left alone for so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """An operator and the files it was made of."""
+
+    target: str
+    operator: Operator
+    files: dict[Path, str]
+    """Their text as it was loaded."""
+
+
+def load(target: str) -> Loaded:
+    """The operator of a file, with the modules beside it read anew. If that fails, those that were there are kept."""
+    root = file_of(target).resolve().parent
+    with _forgotten(root):
+        operator = operator_in(target)
+        return Loaded(target, operator, _texts([file_of(target).resolve(), *_local(root).values()]))
+
+
+async def next_loaded(current: Loaded, saves: Saves) -> Loaded:
+    """What the file holds after it was saved so that it can be loaded. Says what changed, and what is wrong with it."""
+    known = dict(current.files)
+    root = file_of(current.target).resolve().parent
+    while True:
+        await saves.next()
+        await asyncio.sleep(_SETTLE_SECONDS)
+        latest = _texts([*known, *root.glob("*.py")] if known != current.files else list(known))
+        changed = [path for path, text in latest.items() if known.get(path) != text]
+        if not changed:
+            continue
+        known = latest
+        for path in changed:
+            print(f"{path.name} was saved: {_said(current.files.get(path, ''), latest[path])}", flush=True)
+        if latest == current.files:
+            continue
+        try:
+            loaded = load(current.target)
+        except Exception as problem:
+            print(complaint(problem, root), file=sys.stderr)
+            print(f"{current.operator.name} goes on as it was; save again to try again.", file=sys.stderr, flush=True)
+            continue
+        for line in _schema_changes(current.operator.crds(), loaded.operator.crds()):
+            print(f"  {line}", flush=True)
+        return loaded
+
+
+# Modules
+
+
+@contextmanager
+def _forgotten(root: Path) -> Iterator[None]:
+    """Have the modules of a directory imported again; put them back if that fails."""
+    before = {name: sys.modules.pop(name) for name in _local(root)}
+    importlib.invalidate_caches()
+    # Compiled files tell versions apart by the second: two saves within one would be taken for the same.
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        yield
+    except BaseException:
+        for name in _local(root):
+            del sys.modules[name]
+        sys.modules.update(before)
+        raise
+    finally:
+        sys.dont_write_bytecode = writes
+
+
+def _local(root: Path) -> dict[str, Path]:
+    """The modules that were loaded from a directory, but not from an environment within it."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        path = _file(module)
+        if path is None or name == "__main__" or name.partition(".")[0] == "pinnace" or not path.is_relative_to(root):
+            continue
+        parts = path.relative_to(root).parts
+        if "site-packages" not in parts and not any(part.startswith(".") for part in parts):
+            found[name] = path
+    return found
+
+
+def _file(module: ModuleType) -> Path | None:
+    name = getattr(module, "__file__", None)
+    return Path(name).resolve() if isinstance(name, str) and name.endswith(".py") else None
+
+
+def _texts(paths: list[Path]) -> dict[Path, str]:
+    found = {}
+    for path in dict.fromkeys(paths):
+        try:
+            found[path] = path.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue  # Between the two steps of an editor that replaces it, or gone.
+    return found
+
+
+# Words
+
+
+def _said(old: str, new: str) -> str:
+    """Which functions, classes and names differ between two texts of a file."""
+    before, after = _parts(old), _parts(new)
+    if after is None:
+        return "it cannot be read as Python"
+    if before is None:
+        return "it can be read as Python again"
+    told = [
+        *(f"{name} is new" for name in after if name not in before),
+        *(f"{name} changed" for name in after if name in before and after[name] != before[name]),
+        *(f"{name} is gone" for name in before if name not in after),
+    ]
+    return ", ".join(told) or "nothing that matters changed"
+
+
+def _parts(text: str) -> dict[str, str] | None:
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return None
+    parts: dict[str, str] = {}
+    for node in tree.body:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                parts[node.name] = ast.dump(node)
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                parts[name] = ast.dump(node)
+            case ast.Import() | ast.ImportFrom():
+                parts["the imports"] = parts.get("the imports", "") + ast.dump(node)
+            case _:
+                parts["other code"] = parts.get("other code", "") + ast.dump(node)
+    return parts
+
+
+def complaint(problem: Exception, root: Path) -> str:
+    """Where it went wrong in the user's own files, and why."""
+    if isinstance(problem, SyntaxError):
+        line = f"\n    {problem.text.strip()}" if problem.text else ""
+        return f"{Path(problem.filename or '?').name}:{problem.lineno}: {problem.msg}{line}"
+    own = [frame for frame in traceback.extract_tb(problem.__traceback__) if frame.filename.startswith(str(root))]
+    where = "".join(f"{Path(frame.filename).name}:{frame.lineno}: " for frame in own[-1:])
+    return f"{where}{type(problem).__name__}: {problem}"
+
+
+def _schema_changes(old: list[Object], new: list[Object]) -> Iterator[str]:
+    before, after = dict(_fields(old)), dict(_fields(new))
+    for field in sorted({*before, *after}):
+        if field not in before:
+            yield f"+ {field}"
+        elif field not in after:
+            yield f"- {field}"
+        elif before[field] != after[field]:
+            yield f"~ {field}"
+
+
+def _fields(definitions: list[Object]) -> Iterator[tuple[str, Any]]:
+    for definition in definitions:
+        for version in definition["spec"]["versions"]:
+            name = f"{definition['spec']['names']['kind']} {version['name']}"
+            yield name, {key: value for key, value in version.items() if key != "schema"}
+            yield from _properties(version["schema"]["openAPIV3Schema"], f"{name}: ")
+
+
+def _properties(schema: Object, at: str) -> Iterator[tuple[str, Any]]:
+    for field, inner in (schema.get("properties") or {}).items():
+        path = f"{at}.{field}"
+        yield path, {key: value for key, value in inner.items() if key not in ("properties", "items")}
+        yield from _properties(inner, path)
+        if isinstance(inner.get("items"), dict):
+            yield from _properties(inner["items"], f"{path}[]")

@@ -1,0 +1,132 @@
+"""Answers those who ask a running operator why it looked at an object: over a socket that only its user can open.
+
+`pinnace why` on the same machine finds it by itself; within a pod it is asked with `kubectl exec`. Nothing listens on
+the network: names and errors of objects are not for everybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from pinnace.model import errors
+from pinnace.model.objects import Key, Object
+from pinnace.reconcile.controller import Controller
+from pinnace.reconcile.history import Reason, Run
+from pinnace.reconcile.manager import Manager
+
+_RUNS = 100
+_LONGEST_QUESTION = 64 * 1024
+
+
+def directory() -> Path:
+    """Where the operators of this user listen."""
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(base) / "pinnace" if base else Path(tempfile.gettempdir()) / f"pinnace-{os.getuid()}"
+
+
+@asynccontextmanager
+async def answering(manager: Manager, *, server: str = "") -> AsyncIterator[Path | None]:
+    """Answer within a block; gives the socket. `server` says which cluster is spoken of."""
+    path = _socket_path(manager.name)
+    if path is None or not hasattr(asyncio, "start_unix_server"):
+        yield None
+        return
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, ValueError, orjson.JSONDecodeError):
+            question = orjson.loads(await reader.readline())
+            writer.write(orjson.dumps(await _answer(manager, server, question)) + b"\n")
+            await writer.drain()
+        writer.close()
+
+    listening = await asyncio.start_unix_server(answer, path, limit=_LONGEST_QUESTION)
+    try:
+        yield path
+    finally:
+        listening.close()
+        path.unlink(missing_ok=True)
+
+
+def _socket_path(name: str) -> Path | None:
+    """A place that nobody else can reach, or None: somebody else's directory in its place is not used."""
+    place = directory()
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = place.stat()
+    except OSError:
+        return None
+    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+        return None
+    path = place / f"{name[:40]}-{os.getpid()}.sock"
+    path.unlink(missing_ok=True)
+    return path
+
+
+async def _answer(manager: Manager, server: str, question: Object) -> Object:
+    """What is known of one object, or, if none is named, of those that were reconciled last."""
+    key = Key(question["namespace"], question["name"]) if question.get("name") else None
+    told = [await _told(manager, controller, key) for controller in manager.controllers]
+    return {"operator": manager.name, "process": os.getpid(), "server": server, "controllers": told}
+
+
+async def _told(manager: Manager, controller: Controller, key: Key | None) -> Object:
+    words: list[str] = []
+    group, is_namespaced = "", True
+    if controller.kind is not None:
+        words, group = [controller.kind.name.lower()], controller.kind.group
+        with suppress(errors.ApiError):
+            served = await manager.client.kinds.find(controller.kind)
+            words += [served.plural, served.singular, *served.short_names]
+            is_namespaced = served.namespaced
+    if key is not None and not is_namespaced:
+        key = Key("", key.name)
+    return {
+        "controller": controller.name,
+        "kind": controller.kind.name if controller.kind is not None else "",
+        "group": group,
+        "words": words,
+        "waiting": controller.queue.depth,
+        "next": controller.queue.due_in(key) if key is not None else 0.0,
+        "failures": controller.queue.failures(key) if key is not None else 0,
+        "runs": [_run(run) for run in _some(controller, key)],
+    }
+
+
+def _some(controller: Controller, key: Key | None) -> Iterator[Run]:
+    runs = controller.latest() if key is None else iter(controller.why(key))
+    for _, run in zip(range(_RUNS), runs, strict=False):
+        yield run
+
+
+def _run(run: Run) -> Object:
+    told: dict[str, Any] = {
+        "namespace": run.key.namespace,
+        "name": run.key.name,
+        "began": run.began.isoformat(),
+        "waited": run.waited,
+        "seconds": run.seconds,
+        "outcome": run.outcome,
+        "error": run.error,
+        "again": run.again,
+        "reasons": [_reason(reason) for reason in run.reasons],
+    }
+    return told
+
+
+def _reason(reason: Reason) -> Object:
+    return {
+        "what": reason.what,
+        "kind": reason.kind.name if reason.kind is not None else "",
+        "object": str(reason.key) if reason.key is not None else "",
+        "version": reason.version,
+        "fields": reason.change.fields if reason.change is not None else [],
+        "managers": reason.change.managers if reason.change is not None else [],
+    }
