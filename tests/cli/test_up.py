@@ -22,6 +22,7 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
+from tests.auth.https_server import https_server
 from tests.clients.server_process import ServerProcess
 
 import pinnace
@@ -184,6 +185,53 @@ def test_a_data_directory_that_cannot_be_is_told_of(tmp_path: Path) -> None:
 def test_a_minor_that_cannot_be_served_is_told_of() -> None:
     said = one_line(run("up", "--ephemeral", "--kubernetes-version", "1.7"))
     assert said.endswith(f"choose one of {', '.join(minors())}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--request-timeout", "soon"), "--request-timeout soon: expected a duration such as 30s"),
+        (("--request-timeout", "0s"), "--request-timeout 0s: expected a duration"),
+        (("--audit-webhook-batch-max-wait", "5"), "--audit-webhook-batch-max-wait 5: expected a duration"),
+        (("--audit-log-path", "-"), "--audit-policy-file is missing"),
+        (("--audit-webhook-config-file", "nosuch"), "--audit-policy-file is missing"),
+    ],
+)
+def test_an_option_that_cannot_be_meant_is_told_of(arguments: tuple[str, str], told: str) -> None:
+    assert told in one_line(run("up", "--ephemeral", "--port", "0", *arguments))
+
+
+async def test_requests_are_written_down_here_and_there_and_put_aside(tmp_path: Path) -> None:
+    policy, log = tmp_path / "policy.yaml", tmp_path / "audit.log"
+    policy.write_text("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: RequestResponse}]\n")
+    with https_server(tmp_path, lambda path, sent: b"") as receiving:
+        options = {
+            "--audit-policy-file": policy,
+            "--audit-log-path": log,
+            "--audit-log-maxsize": 1,
+            "--audit-log-maxbackup": 2,
+            "--audit-webhook-config-file": receiving.kubeconfig(tmp_path / "config"),
+            "--audit-webhook-batch-max-wait": "50ms",
+        }
+        arguments = [str(part) for pair in options.items() for part in pair]
+        with server(tmp_path / "run", "--ephemeral", *arguments) as process:
+            async with talking_to(process) as session:
+                large = {"metadata": {"name": "large"}, "data": {"x": "y" * 300_000}}
+                async with session.post(CONFIG_MAPS, json=large) as answer:
+                    assert answer.status == 201
+                for _ in range(12):
+                    async with session.get(f"{CONFIG_MAPS}/large") as answer:
+                        assert answer.status == 200
+                hidden = {"metadata": {"name": "hidden"}, "stringData": {"password": "open sesame"}}
+                async with session.post(CONFIG_MAPS.replace("configmaps", "secrets"), json=hidden) as answer:
+                    assert answer.status == 201
+    files = sorted(tmp_path.glob("audit*.log"))
+    assert len(files) == 3
+    assert all(path.stat().st_size <= 1024 * 1024 for path in files)
+    sent = [event for _, document in receiving.asked for event in document["items"]]
+    assert [event["verb"] for event in sent if (event.get("objectRef") or {}).get("name") == "hidden"]
+    told = json.dumps(sent).encode() + b"".join(path.read_bytes() for path in files)
+    assert b"open sesame" not in told and base64.b64encode(b"open sesame") not in told
 
 
 def test_nothing_kept_and_something_kept_cannot_be_combined(tmp_path: Path) -> None:

@@ -14,11 +14,12 @@ from tests.server.in_process import CONFIG_MAPS, MERGE, InProcess
 
 from pinnace.auth.authorizers import Action
 from pinnace.auth.users import User
-from pinnace.cluster.auditing import open_audit
+from pinnace.cluster.auditing import AuditSettings, open_audit
 from pinnace.cluster.cluster import Settings, build, give_birth
 from pinnace.model.clock import SystemClock
 from pinnace.server.audit import AuditPolicyError, Level, policy_of
 from pinnace.server.audit_events import Auditor
+from pinnace.server.audit_notes import AuditNotes
 from pinnace.server.local import LocalStream
 from pinnace.server.messages import Response
 from pinnace.store.memory import MemoryStore
@@ -40,7 +41,7 @@ class Kept:
     def write(self, line: bytes) -> None:
         self.lines.append(line)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Nothing to close."""
 
     def events(self) -> list[Any]:
@@ -51,7 +52,7 @@ class Kept:
 @asynccontextmanager
 async def audited(*rules: dict[str, Any], **more: Any) -> AsyncIterator[tuple[InProcess, Kept]]:
     kept, store = Kept(), MemoryStore()
-    auditor = Auditor(policy(*rules, **more), kept, SystemClock())
+    auditor = Auditor(policy(*rules, **more), [kept], SystemClock())
     plane = await build(Settings(), store, audit=auditor)
     await give_birth(plane, address="127.0.0.1", port=6443)
     kept.lines.clear()
@@ -234,23 +235,37 @@ async def test_the_client_may_choose_the_id_but_not_smuggle_a_header_with_it() -
         assert (await api.get(CONFIG_MAPS, audit_id="a\r\nX: y")).header("x") == []
 
 
-async def test_without_an_audit_nothing_is_different(tmp_path: Path) -> None:
-    assert open_audit(None, None) is None
-    with pytest.raises(AuditPolicyError, match="--audit-policy-file is missing"):
-        open_audit(None, tmp_path / "log")
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        (AuditSettings(log_path=Path("log")), "--audit-policy-file is missing"),
+        (AuditSettings(webhook=Path("config")), "--audit-policy-file is missing"),
+        (
+            AuditSettings(policy_file=Path("policy")),
+            "--audit-log-path or --audit-webhook-config-file is missing",
+        ),
+    ],
+)
+def test_half_an_audit_is_refused(settings: AuditSettings, why: str) -> None:
+    with pytest.raises(AuditPolicyError, match=why):
+        open_audit(settings)
+
+
+def test_without_an_audit_nothing_is_different() -> None:
+    assert open_audit(AuditSettings()) is None
 
 
 async def test_the_log_is_a_file_of_lines_that_its_owner_alone_can_read(tmp_path: Path) -> None:
     rules, path = tmp_path / "policy.yaml", tmp_path / "audit.log"
     rules.write_text("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n")
-    auditor = open_audit(rules, path)
+    auditor = open_audit(AuditSettings(policy_file=rules, log_path=path))
     assert auditor is not None
     store = MemoryStore()
     plane = await build(Settings(), store, audit=auditor)
     answer = await plane.local().request("GET", "/healthz")
     assert isinstance(answer, Response)
     await asyncio.sleep(0)
-    auditor.close()
+    await auditor.close()
     await store.close()
     events = [json.loads(line) for line in path.read_bytes().splitlines()]
     assert [(event["stage"], event["requestURI"], event["verb"]) for event in events] == [
@@ -258,3 +273,76 @@ async def test_the_log_is_a_file_of_lines_that_its_owner_alone_can_read(tmp_path
         ("ResponseComplete", "/healthz", "get"),
     ]
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+# What those who decided want to be written down.
+
+
+ROBOT = User("system:serviceaccount:default:robot", ("system:serviceaccounts", "system:authenticated"))
+
+
+async def test_an_event_says_which_binding_allowed_it() -> None:
+    async with audited({"level": "Metadata"}, omitStages=["RequestReceived"]) as (api, kept):
+        binding = {
+            "metadata": {"name": "robots"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+            "subjects": [{"kind": "ServiceAccount", "name": "robot", "namespace": "default"}],
+        }
+        await api.made("/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings", binding)
+        robot = InProcess(api.plane, ROBOT)
+        assert (await robot.get(CONFIG_MAPS)).status == 200
+        assert (await robot.get(SECRETS)).status == 403
+        assert (await robot.get(CONFIG_MAPS, impersonate_user="admin")).status == 403
+    allowed, refused, pretended = (event for event in kept.events()[-3:])
+    assert allowed["annotations"] == {
+        "authorization.k8s.io/decision": "allow",
+        "authorization.k8s.io/reason": 'RBAC: allowed by RoleBinding "robots/default" of ClusterRole "view" to '
+        'ServiceAccount "robot/default"',
+    }
+    assert refused["annotations"] == {"authorization.k8s.io/decision": "forbid", "authorization.k8s.io/reason": ""}
+    # Nobody was acted as, and nothing was asked of those who decide on the request itself.
+    assert "impersonatedUser" not in pretended and "annotations" not in pretended
+
+
+async def test_gates_tell_what_they_found() -> None:
+    namespace = {"metadata": {"labels": {"pod-security.kubernetes.io/audit": "restricted"}}}
+    pod = {"metadata": {"name": "web"}, "spec": {"containers": [{"name": "a", "image": "b"}]}}
+    async with audited({"level": "Metadata"}, omitStages=["RequestReceived"]) as (api, kept):
+        await api.patch("/api/v1/namespaces/default", namespace)
+        await api.made("/api/v1/namespaces/default/pods", pod)
+    told = kept.events()[-1]["annotations"]
+    assert told["pod-security.kubernetes.io/enforce-policy"] == "privileged:latest"
+    assert told["pod-security.kubernetes.io/audit-violations"].startswith('would violate PodSecurity "restricted:')
+    assert told["authorization.k8s.io/decision"] == "allow"
+
+
+async def test_a_policy_s_annotations_are_written_even_when_it_refuses() -> None:
+    group = "/apis/admissionregistration.k8s.io/v1"
+    spec = {
+        "matchConstraints": {
+            "resourceRules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+            ]
+        },
+        "validations": [{"expression": "object.metadata.name != 'bad'"}],
+        "auditAnnotations": [{"key": "seen", "valueExpression": "'saw ' + object.metadata.name"}],
+    }
+    binding = {"policyName": "watching", "validationActions": ["Deny"]}
+    async with audited({"level": "Metadata"}, omitStages=["RequestReceived"]) as (api, kept):
+        await api.made(f"{group}/validatingadmissionpolicies", {"metadata": {"name": "watching"}, "spec": spec})
+        await api.made(
+            f"{group}/validatingadmissionpolicybindings", {"metadata": {"name": "watching"}, "spec": binding}
+        )
+        assert (await api.post(CONFIG_MAPS, {"metadata": {"name": "good"}})).status == 201
+        assert (await api.post(CONFIG_MAPS, {"metadata": {"name": "bad"}})).status == 422
+    good, bad = kept.events()[-2:]
+    assert good["annotations"]["watching/seen"] == "saw good"
+    assert bad["annotations"]["watching/seen"] == "saw bad"
+
+
+async def test_deleting_many_tells_of_each_and_a_retried_write_tells_once() -> None:
+    notes = AuditNotes()
+    notes.admission["a"] = {"gate/one": "1"}
+    notes.admission["a"] = {"gate/one": "2"}
+    notes.admission["b"] = {"gate/one": "3", "gate/two": "4"}
+    assert notes.annotations == {"gate/one": "2", "gate/two": "4"}

@@ -24,6 +24,11 @@ TIMEOUT_SECONDS = 10.0
 class RemoteError(Exception):
     """The other server could not be asked, or its answer is of no use. The message never quotes what was sent."""
 
+    def __init__(self, why: str, *, status: int = 0) -> None:
+        """`status` is the one that was answered; 0 if there was no answer."""
+        super().__init__(why)
+        self.status = status
+
 
 class RemoteConfigError(Exception):
     """The file that says how to reach another server cannot be used. The message names it and what is wrong."""
@@ -46,7 +51,18 @@ class Remote:
         """What is answered to a document. Raises RemoteError."""
         return await asyncio.to_thread(self._exchange, "POST", orjson.dumps(document))
 
+    async def send(self, document: bytes) -> None:
+        """Have a JSON document taken, whatever is answered to it. Raises RemoteError."""
+        await asyncio.to_thread(self._request, "POST", document)
+
     def _exchange(self, method: str, body: bytes | None) -> Any:
+        content = self._request(method, body)
+        try:
+            return orjson.loads(content)
+        except orjson.JSONDecodeError:
+            raise RemoteError(f"{self.url} did not answer with JSON") from None
+
+    def _request(self, method: str, body: bytes | None) -> bytes:
         parts = urlsplit(self.url)
         host, port = parts.hostname or "", parts.port
         connection: http.client.HTTPConnection
@@ -68,14 +84,11 @@ class Remote:
                 content = answer.read(LARGEST + 1)
             except (OSError, http.client.HTTPException) as problem:
                 raise RemoteError(f"{self.url} did not answer: {problem}") from None
-        if answer.status not in (200, 201):
-            raise RemoteError(f"{self.url} answered {answer.status}")
+        if not 200 <= answer.status < 300:
+            raise RemoteError(f"{self.url} answered {answer.status}", status=answer.status)
         if len(content) > LARGEST:
             raise RemoteError(f"{self.url} answered with more than {LARGEST} bytes")
-        try:
-            return orjson.loads(content)
-        except orjson.JSONDecodeError:
-            raise RemoteError(f"{self.url} did not answer with JSON") from None
+        return content
 
 
 def read_remote(path: Path, *, timeout: float = TIMEOUT_SECONDS) -> Remote:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -19,10 +20,15 @@ from pinnace.auth.remote import RemoteConfigError
 from pinnace.auth.settings import AuthSettings
 from pinnace.auth.tokens import TokenFileError
 from pinnace.cluster import kubeconfig
+from pinnace.cluster.auditing import AuditSettings
 from pinnace.cluster.cluster import Settings, running
 from pinnace.cluster.kubeconfig import Access, KubeconfigError
 from pinnace.kinds.definitions import NoDefinitions, minors
+from pinnace.schema.cel_times import parse_duration
+from pinnace.schema.cel_values import NANOS
 from pinnace.server.audit import AuditPolicyError
+from pinnace.server.audit_log import Rotation
+from pinnace.server.audit_webhook import Batching
 from pinnace.store.store import StoreError
 
 _UNUSABLE = (CertificateError, TokenFileError, RemoteConfigError, AuditPolicyError)
@@ -103,6 +109,35 @@ def up(
     audit_log_path: Annotated[
         Path | None, typer.Option(help="The file to write them to, a line each; - for here.", show_default=False)
     ] = None,
+    audit_log_maxsize: Annotated[
+        int, typer.Option(help="Megabytes after which the file is put aside and a new one begun.", min=0)
+    ] = 100,
+    audit_log_maxbackup: Annotated[
+        int, typer.Option(help="How many files that were put aside are kept; 0 for all.", min=0)
+    ] = 0,
+    audit_log_maxage: Annotated[int, typer.Option(help="For how many days they are kept; 0 for ever.", min=0)] = 0,
+    audit_log_compress: Annotated[
+        bool, typer.Option("--audit-log-compress", help="Compress files that are put aside.")
+    ] = False,
+    audit_webhook_config_file: Annotated[
+        Path | None, typer.Option(help="A kubeconfig: where to send them, many at a time.", show_default=False)
+    ] = None,
+    audit_webhook_batch_max_size: Annotated[int, typer.Option(help="How many go together at most.", min=1)] = 400,
+    audit_webhook_batch_max_wait: Annotated[
+        str, typer.Option(help="How long they wait for each other at most.")
+    ] = "30s",
+    audit_webhook_batch_buffer_size: Annotated[
+        int, typer.Option(help="How many may wait to be sent; what is more is lost.", min=1)
+    ] = 10_000,
+    audit_webhook_initial_backoff: Annotated[
+        str, typer.Option(help="How long until what could not be sent is sent again, at first.")
+    ] = "10s",
+    request_timeout: Annotated[
+        str, typer.Option(help="How long a request may take, unless it goes on by its nature, as a watch does.")
+    ] = "1m0s",
+    min_request_timeout: Annotated[
+        int, typer.Option(help="Seconds that a watch lasts at least whose client does not say how long.", min=1)
+    ] = 1800,
     encryption_key_file: Annotated[
         Path | None,
         typer.Option(
@@ -153,8 +188,25 @@ def up(
             token_webhook=authentication_token_webhook_config_file,
             authorization_webhook=authorization_webhook_config_file,
         ),
-        audit_policy_file=audit_policy_file,
-        audit_log_path=audit_log_path,
+        audit=AuditSettings(
+            policy_file=audit_policy_file,
+            log_path=audit_log_path,
+            rotation=Rotation(
+                most_bytes=(audit_log_maxsize or 100) * 1024 * 1024,
+                most_kept=audit_log_maxbackup,
+                longest=timedelta(days=audit_log_maxage),
+                compresses=audit_log_compress,
+            ),
+            webhook=audit_webhook_config_file,
+            batching=Batching(
+                most_waiting=audit_webhook_batch_buffer_size,
+                most_together=audit_webhook_batch_max_size,
+                longest_wait=_seconds("--audit-webhook-batch-max-wait", audit_webhook_batch_max_wait),
+                first_pause=_seconds("--audit-webhook-initial-backoff", audit_webhook_initial_backoff),
+            ),
+        ),
+        request_timeout=_seconds("--request-timeout", request_timeout),
+        min_request_timeout=min_request_timeout,
         encryption_key_file=encryption_key_file,
     )
     started = time.monotonic()
@@ -213,6 +265,17 @@ def _pair(claim: str) -> tuple[str, str]:
     if not equals:
         raise ValueError(f"--oidc-required-claim {claim}: expected name=value")
     return name, value
+
+
+def _seconds(option: str, text: str) -> float:
+    """A duration as Go's programs are told it."""
+    try:
+        seconds = parse_duration(text).nanos / NANOS
+    except ValueError:
+        seconds = 0.0
+    if seconds <= 0:
+        _fail(f"{option} {text}: expected a duration such as 30s or 1m30s")
+    return seconds
 
 
 def _fail(message: str) -> NoReturn:

@@ -1,24 +1,67 @@
-"""Opens what requests are written down in, if a cluster is asked to."""
+"""Opens what requests are written down in, if a cluster is asked to: a log, another server, or both."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from pinnace.model.clock import SystemClock
+from pinnace.auth.remote import Remote, RemoteError, read_remote
+from pinnace.model.clock import AlarmClock, SystemClock
 from pinnace.server.audit import AuditPolicyError, read_policy
-from pinnace.server.audit_events import Auditor
-from pinnace.server.audit_log import AuditLog
+from pinnace.server.audit_events import Auditor, Lines
+from pinnace.server.audit_log import AuditLog, Rotation
+from pinnace.server.audit_webhook import AuditWebhook, Batching, Refused
+
+_TRY_AGAIN = frozenset((429, 500, 502, 503, 504))
 
 
-def open_audit(policy_file: Path | None, log_path: Path | None) -> Auditor | None:
-    """The auditor of this policy and log; None if neither is wanted. Raises AuditPolicyError for half a wish."""
-    if policy_file is None and log_path is None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditSettings:
+    """What is written down, and where. Nothing is without a policy."""
+
+    policy_file: Path | None = None
+    log_path: Path | None = None
+    """A file, or - for standard output."""
+    rotation: Rotation = field(default_factory=Rotation)
+    webhook: Path | None = None
+    """A kubeconfig that says where to send events."""
+    batching: Batching = field(default_factory=Batching)
+
+
+class _Receiver:
+    """Another server, which takes events."""
+
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
+
+    async def send(self, document: bytes) -> None:
+        try:
+            await self._remote.send(document)
+        except RemoteError as problem:
+            is_final = problem.status != 0 and problem.status not in _TRY_AGAIN
+            raise Refused(str(problem), is_final=is_final) from None
+
+
+def open_audit(settings: AuditSettings, *, clock: AlarmClock | None = None) -> Auditor | None:
+    """The auditor that is asked for; None if none is. Raises AuditPolicyError for half a wish, RemoteConfigError."""
+    if settings.policy_file is None and settings.log_path is None and settings.webhook is None:
         return None
-    if policy_file is None or log_path is None:
-        missing = "--audit-policy-file" if policy_file is None else "--audit-log-path"
-        raise AuditPolicyError(f"an audit needs a policy and a log, and {missing} is missing: give both, or neither")
-    policy = read_policy(policy_file)
-    try:
-        return Auditor(policy, AuditLog(log_path), SystemClock())
-    except OSError as problem:
-        raise AuditPolicyError(f"the audit log {log_path} cannot be written ({problem.strerror})") from None
+    if settings.policy_file is None:
+        raise AuditPolicyError("an audit needs a policy: --audit-policy-file is missing")
+    if settings.log_path is None and settings.webhook is None:
+        raise AuditPolicyError(
+            "an audit policy needs somewhere to write: --audit-log-path or --audit-webhook-config-file is missing"
+        )
+    clock = clock or SystemClock()
+    policy = read_policy(settings.policy_file)
+    backends: list[Lines] = []
+    if settings.webhook is not None:
+        backends.append(AuditWebhook(_Receiver(read_remote(settings.webhook)), clock, settings.batching))
+    if settings.log_path is not None:
+        try:
+            backends.append(AuditLog(settings.log_path, settings.rotation, clock=clock))
+        except OSError as problem:
+            raise AuditPolicyError(
+                f"the audit log {settings.log_path} cannot be written ({problem.strerror})"
+            ) from None
+    return Auditor(policy, backends, clock)

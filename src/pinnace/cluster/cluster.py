@@ -24,7 +24,7 @@ from pinnace.auth.settings import AuthSettings
 from pinnace.auth.users import MASTERS, User
 from pinnace.cluster import kubeconfig
 from pinnace.cluster.aggregation import Aggregation
-from pinnace.cluster.auditing import open_audit
+from pinnace.cluster.auditing import AuditSettings, open_audit
 from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.custom_resources import CustomResources
 from pinnace.cluster.default_roles import ensure_default_roles
@@ -45,6 +45,7 @@ from pinnace.model.resources import Registry
 from pinnace.server import flow_metrics
 from pinnace.server.api import Api
 from pinnace.server.audit_events import Auditor
+from pinnace.server.deadlines import LIMIT_SECONDS
 from pinnace.server.discovery import Discovery
 from pinnace.server.fanout import Fanout
 from pinnace.server.flow_control import FlowControl
@@ -55,7 +56,7 @@ from pinnace.server.openapi import OpenApi
 from pinnace.server.ownership import Ownerships
 from pinnace.server.pages import Pages
 from pinnace.server.pipeline import Pipeline, encoded
-from pinnace.server.reads import Reader
+from pinnace.server.reads import WATCH_SECONDS, Reader
 from pinnace.server.reservations import ServiceReservations
 from pinnace.server.reviews import Reviews
 from pinnace.server.verbs import Verbs
@@ -85,9 +86,11 @@ class Settings:
     controllers: bool = True
     """Whether namespaces are emptied, garbage is collected, and what every namespace has is made."""
     auth: AuthSettings = field(default_factory=AuthSettings)
-    audit_policy_file: Path | None = None
-    audit_log_path: Path | None = None
-    """Where requests are written down, as far as the policy says; - for standard output. Neither goes alone."""
+    audit: AuditSettings = field(default_factory=AuditSettings)
+    request_timeout: float = LIMIT_SECONDS
+    """Seconds that a request may take, unless it goes on by its nature."""
+    min_request_timeout: float = WATCH_SECONDS
+    """Seconds that a watch lasts at least whose client does not say how long."""
     encryption_key_file: Path | None = None
     """Keys to seal secrets with where they are stored, the newest first; without it they are stored as they are."""
 
@@ -184,6 +187,7 @@ async def build(
     flows = FlowControl(
         ShelfObjects(fanout, "/registry/flowcontrol.apiserver.k8s.io/flowschemas/"),
         ShelfObjects(fanout, "/registry/flowcontrol.apiserver.k8s.io/prioritylevelconfigurations/"),
+        patience=settings.request_timeout / 4,
     )
     readiness = Readiness()
     nodes = Nodes(fanout, files)
@@ -192,7 +196,7 @@ async def build(
         verbs=Verbs(
             registry=registry,
             fanout=fanout,
-            reader=Reader(fanout, store),
+            reader=Reader(fanout, store, watch_seconds=settings.min_request_timeout),
             pipeline=pipeline,
             ownerships=ownerships,
             reviews=Reviews(
@@ -229,10 +233,13 @@ async def build(
         aggregated=aggregation.api_services,
         audit=audit,
         flow_control=flows,
+        request_timeout=settings.request_timeout,
     )
     for name, about, read in flow_metrics.gauges(flows):
         metrics.gauge(name, about, read)
     metrics.add_lines(lambda: flow_metrics.waits(flows))
+    if audit is not None:
+        metrics.gauge("apiserver_audit_event_total", "Audit events.", lambda: [((), float(audit.written))])
     metrics.gauge(
         "apiserver_storage_objects",
         "Stored objects by resource.",
@@ -271,7 +278,7 @@ async def running(
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         files = ensure_certificates(directory / "pki", server_names=_names(settings.host))
         token = _token(directory)
-        audit = open_audit(settings.audit_policy_file, settings.audit_log_path)
+        audit = open_audit(settings.audit)
         state = directory / "state.db" if scratch is None else None
         store = await open_store(state, key_file=settings.encryption_key_file)
         tokens = {token: User("admin", (MASTERS,))}
@@ -312,7 +319,7 @@ async def running(
         if store is not None:
             await store.close()
         if audit is not None:
-            audit.close()
+            await audit.close()
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)
 

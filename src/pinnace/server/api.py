@@ -26,6 +26,7 @@ from pinnace.model.resources import Registry
 from pinnace.server.aggregation import Aggregated, Alone, Backend, pass_on, passed
 from pinnace.server.audit_events import Auditor
 from pinnace.server.calls import Call, action_of, requested_action, understand
+from pinnace.server.deadlines import LIMIT_SECONDS, LONG_RUNNING, Deadlines, asked_seconds, too_late
 from pinnace.server.flow_control import FlowControl
 from pinnace.server.messages import Answer, Request, Response, Stream, Takeover
 from pinnace.server.metrics import Metrics
@@ -74,9 +75,11 @@ class Api:
         audit: Auditor | None = None,
         flow_control: FlowControl | None = None,
         impersonator: Impersonator | None = None,
+        request_timeout: float = LIMIT_SECONDS,
     ) -> None:
         self._audit = audit
         self._impersonator = impersonator or Impersonator(authorizer)
+        self._deadlines = Deadlines(request_timeout)
         self._flow_control = flow_control
         self._aggregated = aggregated or Alone()
         self._registry = registry
@@ -107,6 +110,8 @@ class Api:
 
     def _answer(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
         try:
+            if "timeout=" in request.raw_query:
+                _check_timeout(request)
             if IMPERSONATE in b"\n".join(request.headers):
                 wanted = wanted_user([*request.headers.items(), *request.repeated])
                 if wanted is not None:
@@ -285,6 +290,8 @@ class Api:
 
     async def _later(self, call: Call, outcome: Awaitable[Outcome | Answer], started: float) -> Answer:
         self._metrics.in_flight += 1
+        is_limited = call.subresource not in LONG_RUNNING
+        deadline = self._deadlines.begin(asked_seconds(call.request)) if is_limited else None
         try:
             found = await outcome
             answer = self._shown(call, found) if isinstance(found, Outcome) else found
@@ -294,8 +301,14 @@ class Api:
         except stores.StoreError as problem:
             log.error("%s %s: %s", call.request.method, call.request.target, problem)
             done = self._refused(call.request, errors.InternalError(str(problem)), call.warnings)
+        except asyncio.CancelledError:
+            if deadline is None or not deadline.is_over:
+                raise
+            done = self._refused(call.request, too_late(), call.warnings)
         finally:
             self._metrics.in_flight -= 1
+            if deadline is not None:
+                self._deadlines.end(deadline)
         self._metrics.observe(call, done.status, time.perf_counter() - started)
         return done
 
@@ -361,6 +374,13 @@ class _Shown:
     def remote_headers(self) -> Sequence[tuple[bytes, bytes]]:
         given = [*self._request.headers.items(), *self._request.repeated]
         return [(name, value) for name, value in given if name.startswith(b"x-remote-")]
+
+
+def _check_timeout(request: Request) -> None:
+    """Refuse a limit that is none, unless the request has none anyway."""
+    action = requested_action(request)
+    if action.verb != "watch" and action.subresource not in LONG_RUNNING:
+        asked_seconds(request)
 
 
 def _token_of_protocols(values: list[bytes]) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -47,27 +47,37 @@ class Lines(Protocol):
     def write(self, line: bytes) -> None:
         """Keep one line."""
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Keep no more."""
 
 
 class Auditor:
     """Answers a request through somebody else and writes down both, stage by stage."""
 
-    def __init__(self, policy: Policy, lines: Lines, clock: Clock) -> None:
+    def __init__(self, policy: Policy, backends: Sequence[Lines], clock: Clock) -> None:
+        """Every one of the backends is given every event."""
         self._policy = policy
-        self._lines = lines
+        self._backends = tuple(backends)
         self._clock = clock
+        self.written = 0
+        """How many events there have been."""
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Write what is left."""
-        self._lines.close()
+        for backend in self._backends:
+            await backend.close()
+
+    def write(self, line: bytes) -> None:
+        """Have an event written everywhere."""
+        self.written += 1
+        for backend in self._backends:
+            backend.write(line)
 
     def recorded(self, request: Request, user: User, answering: Answering) -> Answer | Awaitable[Answer]:
         """The answer, with the id of its event in a header."""
         action = requested_action(request)
         verdict = self._policy.decide(user, action)
-        record = _Record(self._lines, self._clock, verdict, request, user, action)
+        record = _Record(self.write, self._clock, verdict, request, user, action)
         record.write(REQUEST_RECEIVED)
         try:
             answer = answering(request, user)
@@ -82,7 +92,7 @@ class Auditor:
         """The refusal of somebody who could not show who he is."""
         action = requested_action(request)
         verdict = self._policy.decide(_NOBODY, action)
-        record = _Record(self._lines, self._clock, verdict, request, _NOBODY, action)
+        record = _Record(self.write, self._clock, verdict, request, _NOBODY, action)
         return record.refused_unknown(answer)
 
     async def _later(self, record: _Record, pending: Awaitable[Answer]) -> Answer:
@@ -98,9 +108,15 @@ class _Record:
     """The event of one request, growing with its stages."""
 
     def __init__(
-        self, lines: Lines, clock: Clock, verdict: Verdict, request: Request, user: User, action: Action
+        self,
+        keep: Callable[[bytes], None],
+        clock: Clock,
+        verdict: Verdict,
+        request: Request,
+        user: User,
+        action: Action,
     ) -> None:
-        self._lines = lines
+        self._keep = keep
         self._clock = clock
         self._verdict = verdict
         self._request = request
@@ -143,7 +159,7 @@ class _Record:
         if stage != REQUEST_RECEIVED:
             event["stageTimestamp"] = to_rfc3339_micro(self._clock.now())
         shown = {name: value for name, value in event.items() if value is not None}
-        self._lines.write(orjson.dumps(shown, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS))
+        self._keep(orjson.dumps(shown, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS))
 
     def answered(self, answer: Answer) -> Answer:
         """The answer as it is to be sent. What goes on is written down when it starts and when it ends."""

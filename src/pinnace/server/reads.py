@@ -24,6 +24,7 @@ from pinnace.store import store as stores
 
 MAX_BUFFERED = 8 << 20
 """A watcher that lets more than this pile up is cut off; it can come back and resume."""
+WATCH_SECONDS = 1800.0
 BOOKMARK_SECONDS = 60.0
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _MATCHES = ("Exact", "NotOlderThan")
@@ -49,10 +50,19 @@ class ListOptions:
 class Reader:
     """Get, list and watch, over the shelves of a `Fanout`."""
 
-    def __init__(self, fanout: Fanout, store: stores.Store, *, bookmark_seconds: float = BOOKMARK_SECONDS) -> None:
+    def __init__(
+        self,
+        fanout: Fanout,
+        store: stores.Store,
+        *,
+        bookmark_seconds: float = BOOKMARK_SECONDS,
+        watch_seconds: float = WATCH_SECONDS,
+    ) -> None:
+        """`watch_seconds` is how long a watch lasts at least whose client does not say; at most twice as long."""
         self._fanout = fanout
         self._store = store
         self._bookmark_seconds = bookmark_seconds
+        self._watch_seconds = watch_seconds
         self._pages = RecentPages()
 
     def entry(self, call: Call) -> Entry:
@@ -99,7 +109,8 @@ class Reader:
         chosen = selection_of(call)
         shelf = self._fanout.shelf(call.resource.prefix)
         asked = call.number("timeoutSeconds") or 0
-        seconds = float(min(asked, _LONGEST_WATCH)) if asked > 0 else random.uniform(1800, 3600)
+        least = self._watch_seconds
+        seconds = float(min(asked, _LONGEST_WATCH)) if asked > 0 else random.uniform(least, 2 * least)
         watch = _Watch(self._fanout, self._store, shelf, chosen, form, plan, seconds, self._bookmark_seconds)
         return watch.start
 

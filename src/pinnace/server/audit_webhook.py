@@ -1,0 +1,153 @@
+"""Sends audit events to another server, many at a time. A request never waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from dataclasses import dataclass
+from typing import Protocol
+
+from pinnace.model.clock import Alarm, AlarmClock
+
+log = logging.getLogger(__name__)
+
+_HEAD = b'{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":['
+_AT_ONCE = 4
+_ATTEMPTS = 5
+_FACTOR, _JITTER = 1.5, 0.2
+_CLOSING_SECONDS = 5.0
+
+
+class Refused(Exception):
+    """The other server did not take what was sent."""
+
+    def __init__(self, why: str, *, is_final: bool = False) -> None:
+        """`is_final`: it would not take it the next time, either."""
+        super().__init__(why)
+        self.is_final = is_final
+
+
+class Receiver(Protocol):
+    async def send(self, document: bytes) -> None:
+        """Have a document taken. Raises Refused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batching:
+    """How many events go together, and how long they wait for each other. Times are seconds."""
+
+    most_waiting: int = 10_000
+    """What is more is lost: better events than requests."""
+    most_together: int = 400
+    longest_wait: float = 30.0
+    first_pause: float = 10.0
+    """Before a second attempt; each next pause is half as long again."""
+
+
+class AuditWebhook:
+    """Gathers lines and sends them. What cannot be sent after several attempts is lost, and that is logged."""
+
+    def __init__(self, receiver: Receiver, clock: AlarmClock, batching: Batching | None = None) -> None:
+        self._receiver = receiver
+        self._clock = clock
+        self._batching = batching or Batching()
+        self._lines: list[bytes] = []
+        self._alarm: Alarm | None = None
+        self._is_due = False
+        """What waits has waited long enough."""
+        self._sending: set[asyncio.Task[None]] = set()
+        self._closing = asyncio.Event()
+        self.lost = 0
+        """How many events never arrived."""
+
+    def write(self, line: bytes) -> None:
+        """Send a line soon."""
+        if self._closing.is_set():
+            self._lose(1, "the server has stopped")
+            return
+        if len(self._lines) >= self._batching.most_waiting:
+            self._lose(1, "too many are waiting to be sent")
+            return
+        self._lines.append(line)
+        if self._alarm is None and not self._is_due:
+            self._alarm = self._clock.call_later(self._batching.longest_wait, self._due)
+        self._send()
+
+    async def close(self) -> None:
+        """Send what is left, each batch once more, and for no longer than a few seconds."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        self._is_due = True
+        self._send()
+        async with asyncio.timeout(_CLOSING_SECONDS) as limit:
+            try:
+                while self._sending:
+                    await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                self._lose(len(self._lines), "the server stops")
+                self._lines.clear()
+                for task in self._sending:
+                    task.cancel()
+                await asyncio.gather(*self._sending, return_exceptions=True)
+                if not limit.expired():
+                    raise
+
+    def _due(self) -> None:
+        self._alarm = None
+        self._is_due = True
+        self._send()
+
+    def _send(self) -> None:
+        """Begin to send what is enough or has waited long enough, unless all hands are full."""
+        most = self._batching.most_together
+        while self._lines and (self._is_due or len(self._lines) >= most) and len(self._sending) < _AT_ONCE:
+            batch = self._lines[:most]
+            del self._lines[:most]
+            task = asyncio.get_running_loop().create_task(self._deliver(batch))
+            self._sending.add(task)
+            task.add_done_callback(self._sent)
+        if not self._lines:
+            self._is_due = self._closing.is_set()
+            if self._alarm is not None:
+                self._alarm.cancel()
+                self._alarm = None
+
+    def _sent(self, task: asyncio.Task[None]) -> None:
+        self._sending.discard(task)
+        self._send()
+
+    async def _deliver(self, batch: list[bytes]) -> None:
+        document = _HEAD + b",".join(line.rstrip(b"\n") for line in batch) + b"]}"
+        pause = self._batching.first_pause
+        for attempt in range(1, _ATTEMPTS + 1):
+            is_last = attempt == _ATTEMPTS or self._closing.is_set()
+            try:
+                await self._receiver.send(document)
+                return
+            except asyncio.CancelledError:
+                self._lose(len(batch), "the server stops")
+                raise
+            except Refused as problem:
+                if problem.is_final or is_last:
+                    self._lose(len(batch), str(problem))
+                    return
+                log.warning("audit events will be sent again: %s", problem)
+            await self._pause(pause * (1 + _JITTER * random.random()))
+            pause *= _FACTOR
+
+    async def _pause(self, seconds: float) -> None:
+        """Sleep, but not longer than until the server stops."""
+        sleeping = asyncio.ensure_future(self._clock.sleep(seconds))
+        closing = asyncio.ensure_future(self._closing.wait())
+        try:
+            await asyncio.wait((sleeping, closing), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for waiting in (sleeping, closing):
+                waiting.cancel()
+
+    def _lose(self, events: int, why: str) -> None:
+        if events:
+            self.lost += events
+            log.error("%d audit events are lost: %s", events, why)

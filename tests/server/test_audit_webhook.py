@@ -1,0 +1,180 @@
+"""Events go to another server many at a time; a request never waits for it, and what it does not take comes again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.auth.https_server import https_server
+
+from pinnace.auth.remote import RemoteConfigError
+from pinnace.cluster.auditing import AuditSettings, open_audit
+from pinnace.cluster.cluster import Settings, build, give_birth
+from pinnace.server.audit_webhook import AuditWebhook, Batching, Refused
+from pinnace.store.memory import MemoryStore
+from pinnace.testing.clock import ManualClock
+
+
+class Receiving:
+    """Takes what is sent, or refuses it as often as it is told to; may be made to wait."""
+
+    def __init__(self, *, refusals: int = 0, is_final: bool = False) -> None:
+        self.batches: list[list[int]] = []
+        self.attempts = 0
+        self.refusals = refusals
+        self.is_final = is_final
+        self.is_open = asyncio.Event()
+        self.is_open.set()
+
+    async def send(self, document: bytes) -> None:
+        self.attempts += 1
+        await self.is_open.wait()
+        if self.refusals:
+            self.refusals -= 1
+            raise Refused("it answered 503", is_final=self.is_final)
+        sent = json.loads(document)
+        assert (sent["kind"], sent["apiVersion"]) == ("EventList", "audit.k8s.io/v1")
+        self.batches.append([item["n"] for item in sent["items"]])
+
+
+def line(number: int) -> bytes:
+    return b'{"n":%d}\n' % number
+
+
+async def turn() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_events_wait_for_each_other_but_not_for_long() -> None:
+    clock, receiving = ManualClock(), Receiving()
+    webhook = AuditWebhook(receiving, clock, Batching(most_together=3, longest_wait=30))
+    for number in range(4):
+        webhook.write(line(number))
+    await turn()
+    assert receiving.batches == [[0, 1, 2]]
+    await clock.advance(29)
+    assert len(receiving.batches) == 1
+    await clock.advance(2)
+    assert receiving.batches == [[0, 1, 2], [3]]
+    await webhook.close()
+
+
+async def test_what_is_refused_comes_again_later_each_time() -> None:
+    clock, receiving = ManualClock(), Receiving(refusals=3)
+    webhook = AuditWebhook(receiving, clock, Batching(most_together=1, first_pause=10))
+    webhook.write(line(1))
+    await turn()
+    attempts = []
+    for _ in range(8):
+        attempts.append(receiving.attempts)
+        await clock.advance(12.5)
+    assert attempts == sorted(attempts) and attempts[:3] == [1, 2, 2]
+    assert (receiving.attempts, receiving.batches, webhook.lost) == (4, [[1]], 0)
+    await webhook.close()
+
+
+@pytest.mark.parametrize(("refusals", "is_final", "attempts"), [(99, False, 5), (1, True, 1)])
+async def test_in_the_end_it_is_lost_and_that_is_told(
+    refusals: int, is_final: bool, attempts: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, receiving = ManualClock(), Receiving(refusals=refusals, is_final=is_final)
+    webhook = AuditWebhook(receiving, clock, Batching(most_together=2))
+    with caplog.at_level(logging.ERROR):
+        webhook.write(line(1))
+        webhook.write(line(2))
+        await turn()
+        await clock.advance(1_000)
+    assert (receiving.attempts, webhook.lost) == (attempts, 2)
+    assert "2 audit events are lost: it answered 503" in caplog.text
+    await webhook.close()
+
+
+async def test_a_server_that_hangs_costs_events_and_no_memory() -> None:
+    clock, receiving = ManualClock(), Receiving()
+    receiving.is_open.clear()
+    webhook = AuditWebhook(receiving, clock, Batching(most_together=10, most_waiting=50))
+    for number in range(1_000):
+        webhook.write(line(number))
+        if number % 10 == 9:
+            await asyncio.sleep(0)
+    await turn()
+    assert receiving.attempts == 4  # So many are on their way at once.
+    assert webhook.lost == 1_000 - 4 * 10 - 50
+    receiving.is_open.set()
+    await turn()
+    assert sorted(number for batch in receiving.batches for number in batch) == list(range(90))
+    await webhook.close()
+
+
+async def test_stopping_sends_what_is_left_and_waits_for_no_pause() -> None:
+    clock, receiving = ManualClock(), Receiving(refusals=1)
+    webhook = AuditWebhook(receiving, clock, Batching(most_together=2))
+    for number in range(5):
+        webhook.write(line(number))
+    await turn()
+    await webhook.close()
+    assert sorted(number for batch in receiving.batches for number in batch) == list(range(5))
+    webhook.write(line(6))
+    assert webhook.lost == 1
+    await webhook.close()
+
+
+async def test_stopping_does_not_wait_for_a_server_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pinnace.server.audit_webhook._CLOSING_SECONDS", 0.01)
+    receiving = Receiving()
+    receiving.is_open.clear()
+    webhook = AuditWebhook(receiving, ManualClock(), Batching(most_together=1))
+    for number in range(6):
+        webhook.write(line(number))
+    await webhook.close()
+    assert webhook.lost == 6
+
+
+POLICY = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"
+
+
+async def test_events_arrive_over_https_and_in_the_log_alike(tmp_path: Path) -> None:
+    policy, log_path = tmp_path / "policy.yaml", tmp_path / "audit.log"
+    policy.write_text(POLICY)
+    answers = iter([503])
+
+    def answer(path: str, sent: Any) -> Any:
+        return next(answers, b"")  # Once it fails; then it says nothing, which is enough.
+
+    with https_server(tmp_path, answer) as server:
+        settings = AuditSettings(
+            policy_file=policy,
+            log_path=log_path,
+            webhook=server.kubeconfig(tmp_path / "config", at="/events?timeout=30s"),
+            batching=Batching(longest_wait=0.01, first_pause=0.01),
+        )
+        auditor = open_audit(settings)
+        assert auditor is not None
+        store = MemoryStore()
+        plane = await build(Settings(), store, audit=auditor)
+        await give_birth(plane, address="127.0.0.1", port=6443)
+        await plane.local().request("GET", "/version")
+        metrics = plane.metrics.text()
+        await auditor.close()
+        await store.close()
+        arrived = [event for path, sent in server.asked[1:] for event in sent["items"] if path.startswith("/events")]
+    logged = [json.loads(text) for text in log_path.read_bytes().splitlines()]
+    key = ["auditID", "stage", "requestURI", "verb"]
+    assert sorted([event[name] for name in key] for event in arrived) == sorted(
+        [event[name] for name in key] for event in logged
+    )
+    assert "/version" in [event["requestURI"] for event in arrived]
+    assert f"apiserver_audit_event_total {len(logged)}" in metrics
+
+
+def test_a_webhook_file_that_says_nothing_is_refused(tmp_path: Path) -> None:
+    policy, config = tmp_path / "policy.yaml", tmp_path / "config"
+    policy.write_text(POLICY)
+    config.write_text("clusters: []")
+    with pytest.raises(RemoteConfigError, match="does not say how to reach a server"):
+        open_audit(AuditSettings(policy_file=policy, webhook=config))

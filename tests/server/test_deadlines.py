@@ -1,0 +1,153 @@
+"""A request that takes too long is answered all the same, and what goes on by its nature may go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.admission.webhook_server import allowed, webhook
+from tests.server.in_process import CONFIG_MAPS, InProcess, Object, config_map, control_plane
+
+from pinnace.cluster.cluster import Settings
+from pinnace.server.deadlines import Deadlines
+from pinnace.server.local import LocalStream
+
+HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A server whose ConfigMaps wait for somebody who hangs, until he is let go."""
+
+    api: InProcess
+    asked: asyncio.Event
+    let_go: asyncio.Event
+
+
+@asynccontextmanager
+async def slow(directory: Path, settings: Settings) -> AsyncIterator[Slow]:
+    asked, let_go = asyncio.Event(), asyncio.Event()
+
+    async def hang(request: Object) -> Object:
+        asked.set()
+        await let_go.wait()
+        return allowed(request)
+
+    async with webhook(directory, hang) as hanging, control_plane(settings=settings) as api:
+        rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}
+        hook = {
+            "name": "slow.example.com",
+            "clientConfig": hanging.client_config,
+            "rules": [rule],
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+            "timeoutSeconds": 30,
+        }
+        await api.made(HOOKS, {"metadata": {"name": "slow"}, "webhooks": [hook]})
+        yield Slow(api, asked, let_go)
+        let_go.set()
+        await api.plane.gates.webhooks.close()
+
+
+@pytest.fixture
+async def hasty(tmp_path: Path) -> AsyncIterator[Slow]:
+    """One whose requests have a twentieth of a second."""
+    async with slow(tmp_path, Settings(request_timeout=0.05)) as server:
+        yield server
+
+
+async def test_what_takes_too_long_is_answered_with_504(hasty: Slow) -> None:
+    api, asked = hasty.api, hasty.asked
+    reply = await api.post(CONFIG_MAPS, config_map("late"))
+    assert asked.is_set()
+    assert reply.status == 504
+    assert {name: reply.json.get(name) for name in ("kind", "status", "reason", "code", "message")} == {
+        "kind": "Status",
+        "status": "Failure",
+        "reason": "Timeout",
+        "code": 504,
+        "message": "Timeout: request did not complete within the allotted timeout",
+    }
+    assert (await api.get(f"{CONFIG_MAPS}/late")).status == 404
+    assert 'code="504"' in api.plane.metrics.text()
+    task = asyncio.current_task()
+    assert task is not None and task.cancelling() == 0
+
+
+async def test_a_client_may_be_more_impatient_than_the_server(tmp_path: Path) -> None:
+    async with slow(tmp_path, Settings()) as server:
+        assert (await server.api.post(f"{CONFIG_MAPS}?timeout=20ms", config_map("late"))).status == 504
+        server.let_go.set()
+        # More than the server grants is cut to that; nothing or less is the server's own.
+        for number, asked in enumerate(("5h", "0", "-3s", "1m30s", "")):
+            made = await server.api.post(f"{CONFIG_MAPS}?timeout={asked}", config_map(f"c{number}"))
+            assert made.status == 201
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("abc", 'invalid duration "abc"'),
+        ("5", 'missing unit in duration "5"'),
+        ("5x", 'unknown unit "x" in duration "5x"'),
+        ("1s5", 'missing unit in duration "1s5"'),
+        ("1%22s", 'unknown unit "\\"s" in duration "1\\"s"'),
+        ("s", 'invalid duration "s"'),
+    ],
+)
+@pytest.mark.parametrize("target", [CONFIG_MAPS, "/version"])
+async def test_a_limit_that_is_none_is_refused_as_go_says(api: InProcess, target: str, given: str, why: str) -> None:
+    reply = await api.get(f"{target}?timeout={given}")
+    message = f"invalid timeout specified in the request URL - time: {why}"
+    assert (reply.status, reply.message) == (400, message)
+
+
+async def test_a_watch_goes_on(hasty: Slow) -> None:
+    api = hasty.api
+    stream = await api.plane.local().stream("/api/v1/namespaces?watch=1&timeout=abc")
+    assert isinstance(stream, LocalStream)
+    events = stream.__aiter__()
+    await anext(events)
+    await asyncio.sleep(0.1)  # Twice the limit, which must not matter here.
+    await api.made("/api/v1/namespaces", {"metadata": {"name": "late"}})
+    async with asyncio.timeout(5):
+        while b'"late"' not in await anext(events):
+            pass
+    stream.close()
+
+
+async def test_a_watch_lasts_as_long_as_the_server_wants_at_least() -> None:
+    async with control_plane(settings=Settings(min_request_timeout=0.05)) as api:
+        watch = await api.watch("/api/v1/namespaces?watch=1")
+        assert {event["type"] for event in await watch.rest()} == {"ADDED"}
+
+
+async def test_one_timer_stands_for_all() -> None:
+    deadlines = Deadlines(0.02)
+
+    async def work(seconds: float | None, needs: float) -> bool:
+        deadline = deadlines.begin(seconds)
+        try:
+            await asyncio.sleep(needs)
+        except asyncio.CancelledError:
+            assert deadline.is_over
+        finally:
+            deadlines.end(deadline)
+        await asyncio.sleep(0)  # Nothing of the cancellation is left.
+        return deadline.is_over
+
+    outcomes = await asyncio.gather(*(work(None, needs) for needs in (9, 0, 9, 0.001)), work(0.001, 9), work(99, 9))
+    assert outcomes == [True, False, True, False, True, True]
+
+
+async def test_who_is_cancelled_by_others_stays_cancelled(hasty: Slow) -> None:
+    api, asked = hasty.api, hasty.asked
+    posting = asyncio.create_task(api.post(f"{CONFIG_MAPS}?timeout=30s", config_map("left")))
+    await asked.wait()
+    posting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await posting
