@@ -9,6 +9,7 @@ from typing import Any
 from pinnace.kinds.cron_schedule import InvalidSchedule, parse_schedule, time_zone_fault
 from pinnace.kinds.field_checks import in_key_order
 from pinnace.kinds.field_faults import dns_label
+from pinnace.kinds.go_structs import pod_spec_view, template_view
 from pinnace.kinds.job_faults import FAILURE_POLICY, SUCCESS_POLICY, job_spec_faults
 from pinnace.kinds.job_status_faults import job_status_faults
 from pinnace.kinds.pod_defaults import default_template, drop_disabled
@@ -176,9 +177,9 @@ def _template_change_faults(new: Object, old: Object, faults: list[Cause]) -> No
     if is_waiting:
         allowed = _with_scheduling_of(template, before)
         if not alike(template["spec"], _with_resources_of(template["spec"], allowed["spec"])):
-            faults.append(invalid("spec.template.spec", template["spec"], IMMUTABLE))
+            faults.append(invalid("spec.template.spec", pod_spec_view(template["spec"]), IMMUTABLE))
     elif not alike(template, before):
-        faults.append(invalid("spec.template", template, IMMUTABLE))
+        faults.append(invalid("spec.template", template_view(template), IMMUTABLE))
 
 
 def _with_scheduling_of(template: Object, before: Object) -> Object:

@@ -48,7 +48,7 @@ class GoStruct:
         return None if value is None else self.view(value)
 
 
-_ZEROS = {"''": "", "false": False, "0": 0}
+_ZEROS = {"''": "", "false": False, "0": 0, "'0'": "0"}
 
 
 def _field(text: str, structs: Mapping[str, GoStruct], inline: tuple[str, ...]) -> GoField:

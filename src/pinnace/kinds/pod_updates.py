@@ -8,6 +8,7 @@ from typing import Any
 from pinnace.kinds.container_faults import image_space_faults
 from pinnace.kinds.field_checks import unified_diff
 from pinnace.kinds.field_faults import dns_subdomain_faults, ip_faults, parsed_ip, qualified_name_faults
+from pinnace.kinds.go_structs import pod_spec_view, struct
 from pinnace.kinds.go_view import GoStruct
 from pinnace.kinds.pod_faults import APP_ARMOR_PREFIX, MIRROR, pod_annotation_faults, pod_faults
 from pinnace.kinds.pod_resources import qos_class
@@ -51,7 +52,8 @@ def pod_update_faults(new: Object, old: Object) -> list[Cause]:
     if not alike(spec, before):
         remaining = _without_allowed_changes(spec, before, faults)
         if not alike(remaining, before):
-            faults.append(forbidden("spec", f"{_MAY_CHANGE}\n{unified_diff(before, remaining)}"))
+            change = unified_diff(pod_spec_view(before), pod_spec_view(remaining))
+            faults.append(forbidden("spec", f"{_MAY_CHANGE}\n{change}"))
     return faults
 
 
@@ -308,7 +310,7 @@ def ephemeral_container_update_faults(new: Object, old: Object) -> list[Cause]:
             detail = f'existing ephemeral containers "{name}" may not be removed\n'
             faults.append(forbidden("spec.ephemeralContainers", detail))
         elif not alike(by_name[name], container):
-            change = unified_diff(container, by_name[name])
+            change = unified_diff(*map(struct("EphemeralContainer").view, (container, by_name[name])))
             detail = f'existing ephemeral containers "{name}" may not be changed\n{change}'
             faults.append(forbidden("spec.ephemeralContainers", detail))
     return faults
