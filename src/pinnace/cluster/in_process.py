@@ -47,7 +47,8 @@ class _InProcessSocket:
         from pinnace.server.websocket import WebSocket  # noqa: PLC0415 - needed by few.
 
         self._socket = WebSocket(connection.duplex, is_client=True)
-        self.protocol = _header_of(connection.headers, b"Sec-WebSocket-Protocol")
+        chosen = (value for name, value in _pairs_of(connection.headers) if name == b"Sec-WebSocket-Protocol")
+        self.protocol = next(chosen, b"").decode()
 
     async def receive(self) -> bytes | None:
         try:
@@ -71,8 +72,12 @@ class _InProcessStream:
     def __init__(self, stream: LocalStream) -> None:
         self._stream = stream
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._stream.__aiter__()
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._stream:
+                yield chunk
+        except OSError as problem:
+            raise ConnectionLost(str(problem), was_sent=True) from problem
 
     async def close(self) -> None:
         self._stream.close()
@@ -85,20 +90,17 @@ def in_process_client(
     return Client(InProcessTransport(api), clock=clock, namespace=namespace, field_manager=field_manager)
 
 
-def _header_of(headers: Headers, wanted: bytes) -> str:
-    assert not isinstance(headers, bytes), "upgrades are answered with headers of their own"
-    return next((value.decode() for name, value in headers if name == wanted), "")
-
-
 def _answer_of(response: Response) -> Answer:
     body = response.body if isinstance(response.body, bytes) else b"".join(response.body)
-    if isinstance(response.headers, bytes):
-        lines = [line.partition(b": ") for line in response.headers.split(b"\r\n") if line]
-        pairs = [(name, value) for name, _, value in lines]
-    else:
-        pairs = list(response.headers)
     headers: dict[str, str] = {}
-    for raw_name, raw_value in pairs:  # A header may come more than once.
+    for raw_name, raw_value in _pairs_of(response.headers):  # A header may come more than once.
         name, value = raw_name.decode().lower(), raw_value.decode()
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return Answer(response.status, headers, body)
+
+
+def _pairs_of(headers: Headers) -> Sequence[tuple[bytes, bytes]]:
+    if not isinstance(headers, bytes):
+        return headers
+    lines = [line.partition(b": ") for line in headers.split(b"\r\n") if line]
+    return [(name, value) for name, _, value in lines]

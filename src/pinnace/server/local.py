@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Protocol, cast
@@ -10,6 +11,9 @@ from typing import Protocol, cast
 from pinnace.auth.users import User, authenticated
 from pinnace.model.byte_streams import Duplex
 from pinnace.server.messages import Answer, Peer, Request, Response, Stream, Takeover, split_target, unframe
+
+
+log = logging.getLogger(__name__)
 
 
 class Answers(Protocol):
@@ -110,16 +114,29 @@ class LocalStream:
         self._buffered = 0
         self._taken = asyncio.Event()
         self._closed = False
+        self._problem: Exception | None = None
         self._task: asyncio.Task[None] | None = None
         started = stream.start(self)
         if started is not None:
-            self._task = asyncio.ensure_future(_finished(started))
+            self._task = asyncio.ensure_future(self._finished(started))
+
+    async def _finished(self, work: Awaitable[None]) -> None:
+        """A stream that is a coroutine ends with it."""
+        try:
+            await work
+        except Exception as problem:
+            log.error("a stream failed", exc_info=problem)
+            self._problem = problem
+        self._task = None
+        self.finish()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while (chunk := await self._chunks.get()) is not None:
             self._buffered -= len(chunk)
             self._taken.set()
             yield chunk
+        if self._problem is not None:
+            raise ConnectionResetError(f"the stream broke off: {self._problem}") from self._problem
 
     # What the stream writes to.
 
@@ -162,7 +179,3 @@ class LocalStream:
             callback()
 
     close = finish
-
-
-async def _finished(work: Awaitable[None]) -> None:
-    await work
