@@ -170,6 +170,15 @@ def test_where_nothing_has_a_default_nothing_is_looked_at() -> None:
     assert obj == {"spec": {"a": None, "b": {"c": None}}}
 
 
+def test_whole_numbers_lose_their_point() -> None:
+    number, text = {"type": "number"}, {"type": "string"}
+    spec = {"n": number, "i": {"type": "integer"}, "l": {"type": "array", "items": number}, "s": text}
+    settler = Settler({"type": "object", "properties": {"spec": {"type": "object", "properties": spec}}})
+    obj = {"spec": {"n": 3.0, "i": 2.0, "l": [1.0, 1.5, 1e300], "s": 4.0}}
+    settler.settle(obj)
+    assert orjson.dumps(obj["spec"]) == b'{"n":3,"i":2,"l":[1,1.5,1e+300],"s":4.0}'
+
+
 def test_each_object_gets_a_default_of_its_own() -> None:
     settler, one, other = Settler(KIND), with_spec({}), with_spec({})
     settler.settle(one)

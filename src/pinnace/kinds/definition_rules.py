@@ -366,7 +366,6 @@ def _selectable_faults(version: Raw, path: str, schema: Raw | None, *, at_top: b
         return
     if why := unsupported(schema):
         yield invalid(f"{path}.schema.openAPIV3Schema", "", why)
-        return
     seen: set[str] = set()
     for i, field in enumerate(version["selectableFields"]):
         json_path, here = field.get("jsonPath") or "", f"{where}[{i}].jsonPath"

@@ -15,7 +15,8 @@ from pinnace.schema.shape import Raw
 
 META_FIELDS = frozenset(("apiVersion", "kind", "metadata"))
 
-_PLAIN = frozenset((str, int, float, bool))
+_PLAIN = frozenset((str, int, bool))
+_GREATEST_WHOLE = float(2**63)
 
 _Unknown = list[tuple[bool, str]] | None
 """Unknown fields: whether one is in the metadata of an object inside, and its path. Those are told last."""
@@ -127,7 +128,7 @@ class _Node:
 
     __slots__ = (
         *("_additional", "_defaulted", "_embedded", "_fills", "_is_object", "_items", "_known", "_prunes", "_raw"),
-        *("_ready", "_root", "default", "nullable"),
+        *("_ready", "_root", "default", "is_number", "nullable"),
     )
 
     def __init__(
@@ -139,6 +140,7 @@ class _Node:
         self._fills = fills
         self._root = is_root
         self._ready = False
+        self.is_number = raw is not None and raw.get("type") in ("integer", "number")
         self.nullable = raw is None or not fills or bool(raw.get("nullable"))  # Or else a default takes its place.
         self.default: Callable[[], Any] | None = None
         if fills and raw is not None and raw.get("default") is not None:
@@ -223,6 +225,8 @@ class _Node:
                         obj[key] = child.default()
                     elif self._prunes:
                         gone.append(key)
+                elif value.__class__ is float and child.is_number:
+                    obj[key] = _as_written(value)
         except _Malformed as malformed:
             malformed.path = _joined(key, malformed.path)
             raise
@@ -249,6 +253,10 @@ class _Node:
                 if not child.nullable and child.default is not None:
                     items[index] = child.default()
                 continue
+            if value.__class__ is float:
+                if child.is_number:
+                    items[index] = _as_written(value)
+                continue
             try:
                 found = child.settle(value)
             except _Malformed as malformed:
@@ -266,6 +274,11 @@ class _Kept(_Node):
 
     def settle(self, value: Any) -> _Unknown:
         return None
+
+
+def _as_written(number: float) -> int | float:
+    """A whole number is shown and stored without a point, whoever wrote 2.0: clients read integers as such."""
+    return int(number) if number.is_integer() and -_GREATEST_WHOLE < number < _GREATEST_WHOLE else number
 
 
 def _paths(unknown: _Unknown) -> list[str]:
