@@ -1,0 +1,103 @@
+"""Clients that send a byte now and then, to hold on to a server for ever: they are cut off, and others served."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Iterable
+
+import pytest
+from tests.server.test_http import Client, Served, client_context, hello, server_context, serving, until
+
+from pinnace.auth.certificates import CertificateFiles, ensure_certificates
+from pinnace.server.http import Limits
+
+EACH = 12
+"""So many of each sort."""
+BETWEEN = 0.02
+"""Seconds from byte to byte: a tenth of every limit, so that each byte would come in time for one more."""
+LIMITS = Limits(head_time=0.2, body_time=0.2, idle_time=0.2, stall_time=1.0, linger_time=0.1)
+POST = b"POST / HTTP/1.1\r\nHost: a\r\n"
+
+DRIPS: dict[str, tuple[bytes, bytes, bytes]] = {
+    "a head": (b"GET / HTTP/1.1\r\nHost: a\r\nX: ", b"a", b"HTTP/1.1 408 "),
+    "headers": (b"GET / HTTP/1.1\r\nHost: a\r\n", b"X: y\r\n", b"HTTP/1.1 408 "),
+    "a body": (POST + b"Content-Length: 1000000\r\n\r\n", b"a", b"HTTP/1.1 408 "),
+    "chunks": (POST + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\na\r\n", b"HTTP/1.1 408 "),
+    "empty lines": (b"", b"\r\n", b""),
+}
+"""How each begins, what it then sends again and again, byte by byte, and how the answer to that begins."""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
+    return ensure_certificates(tmp_path_factory.mktemp("pki"))
+
+
+async def drip(client: Client, begin: bytes, rest: Iterable[bytes]) -> tuple[int, bytes]:
+    """Send byte by byte until the server has had enough; how many bytes that took, and what it said."""
+    sent = 0
+    said = asyncio.create_task(client.reader.read(64))
+    with contextlib.suppress(ConnectionError):
+        await client.send(begin)
+        for byte in rest:
+            if said.done():
+                break
+            await client.send(byte)
+            sent += 1
+            await asyncio.sleep(BETWEEN)  # The attack itself, nothing that is waited for.
+    try:
+        return sent, await said
+    except ConnectionError:
+        return sent, b""
+
+
+async def attacked(served: Served, drips: list[tuple[bytes, bytes, bytes]]) -> None:
+    """Everybody drips at once; meanwhile somebody who has done nothing wrong is served; then all are gone."""
+    clients = [await served.connect() for _ in drips]
+    async with asyncio.timeout(20), asyncio.TaskGroup() as attack:
+        dripping = [
+            attack.create_task(drip(client, begin, (bytes([byte]) for byte in itertools.cycle(rest))))
+            for client, (begin, rest, _) in zip(clients, drips, strict=True)
+        ]
+        answered = 0
+        while not all(task.done() for task in dripping):
+            honest = await served.connect()
+            await honest.send(b"GET /honest HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            assert (await honest.reply()).body == b"hello /honest"
+            answered += 1
+    assert answered
+    for task, (_, _, expected) in zip(dripping, drips, strict=True):
+        sent, said = task.result()
+        assert sent > 1 and (said.startswith(expected) if expected else not said)
+    await until(lambda: served.server.connections == 0)
+
+
+@pytest.mark.parametrize("name", DRIPS)
+async def test_who_sends_a_byte_now_and_then_is_cut_off(name: str) -> None:
+    async with serving(hello, limits=LIMITS) as served:
+        await attacked(served, [DRIPS[name]] * EACH)
+
+
+async def test_all_of_them_at_once_over_tls(files: CertificateFiles) -> None:
+    tls = {"server_tls": server_context(files), "client_tls": client_context(files)}
+    async with serving(hello, limits=LIMITS, **tls) as served:
+        await attacked(served, list(DRIPS.values()) * 4)
+
+
+async def test_a_handshake_that_drips_is_cut_off(files: CertificateFiles) -> None:
+    async with serving(
+        hello, limits=LIMITS, server_tls=server_context(files), client_tls=client_context(files)
+    ) as served:
+        hello_record = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 500
+        dripping = []
+        for _ in range(EACH):
+            reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
+            dripping.append(drip(Client(reader, writer), b"", (bytes([one]) for one in hello_record)))
+        async with asyncio.timeout(20):
+            outcomes = await asyncio.gather(*dripping)
+        assert max(sent for sent, _ in outcomes) < len(hello_record)
+        honest = await served.connect()
+        await honest.send(b"GET /honest HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert (await honest.reply()).status == 200
