@@ -116,6 +116,20 @@ async def test_an_already_invalid_field_that_is_not_touched_is_let_pass(cluster:
     assert (await cluster.patch(f"{BOATS}/pinnace", {"spec": {"size": 8}})).status == 422
 
 
+async def test_a_rule_that_was_broken_before_is_told_and_not_held(cluster: Cluster) -> None:
+    await cluster.define(boats(version(schema=shape(size=NUMBER, name=TEXT))))
+    await cluster.made(BOATS, boat(size=9, name="a"))
+    present = (await cluster.get(f"{DEFINITIONS}/boats.example.com")).json
+    small = {"type": "integer", "x-kubernetes-validations": [{"rule": "self < 5", "message": "too large a boat"}]}
+    present["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = shape(size=small, name=TEXT)
+    assert (await cluster.put(f"{DEFINITIONS}/boats.example.com", present)).status == 200
+    reply = await cluster.patch(f"{BOATS}/pinnace", {"spec": {"name": "b"}})
+    assert reply.status == 200
+    assert reply.header("warning") == ['299 - "spec.size: Invalid value: 9: too large a boat"']
+    assert (await cluster.patch(f"{BOATS}/pinnace", {"spec": {"size": 8}})).status == 422
+    assert (await cluster.patch(f"{BOATS}/pinnace", {"spec": {"size": 4}})).header("warning") == []
+
+
 async def test_generation_grows_with_anything_but_metadata_and_status(cluster: Cluster) -> None:
     await cluster.define(boats(version(subresources={"status": {}})))
     await cluster.made(BOATS, {**boat(size=1), "status": {"afloat": True}})

@@ -184,7 +184,7 @@ def _resource(
             tracks_generation=True,
             may_update_unconditionally=False,
             takes_strategic_patches=False,
-            warnings=_warnings,
+            warnings=custom.warnings,
         ),
         stored=stored,
         list_name=names.list_kind,
@@ -270,19 +270,3 @@ def _deprecation(said: Mapping[str, Any], kind: Kind) -> str:
     if not said.get("deprecated"):
         return ""
     return str(said.get("deprecationWarning") or f"{kind.api_version} {kind.name} is deprecated")
-
-
-def _warnings(new: Object, old: Object | None) -> list[str]:
-    """A finalizer that was just added should say whose it is."""
-    known = set((old or {}).get("metadata", {}).get("finalizers") or ())
-    fresh = sorted(set(new["metadata"].get("finalizers") or ()) - known)
-    path = " including a path (/)"
-    return [
-        f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name{path if "." in name else ""} '
-        "to avoid accidental conflicts with other finalizer writers"
-        for name in fresh
-        if "/" not in name and name not in _KNOWN_FINALIZERS
-    ]
-
-
-_KNOWN_FINALIZERS = frozenset(("orphan", "foregroundDeletion", "kubernetes"))

@@ -30,6 +30,8 @@ _BLOCKING = frozenset(
         "FieldValueTypeInvalid",
     )
 )
+_KNOWN_FINALIZERS = frozenset(("orphan", "foregroundDeletion", "kubernetes"))
+_NOTHING: tuple[Object | None, list[str]] = (None, [])
 _NOT_ALL_CHECKED = (
     "some validation rules were not checked because the object was invalid; "
     "correct the existing errors to complete validation"
@@ -88,6 +90,7 @@ class CustomVersion:
         self._load_schema = load_schema
         self._metadata = metadata
         self._neighbours = neighbours
+        self._let_pass = _NOTHING
 
     @cached_property
     def raw_schema(self) -> Object:
@@ -196,8 +199,10 @@ class CustomVersion:
         if any(fault.reason in _BLOCKING for fault in plain):
             yield causes.invalid("<nil>", None, _NOT_ALL_CHECKED)
             return
-        for fault in rules.faults(new, old):
+        told: list[str] = []
+        for fault in rules.faults(new, old, warnings=told):
             yield Cause(*fault)
+        self._let_pass = (new, told)
 
     def status_faults(self, new: Object, old: Object | None) -> Iterator[Cause]:
         yield from self._type_faults(new)
@@ -209,6 +214,15 @@ class CustomVersion:
             plain += self._scale_faults(new, self.scale.status)
         yield from plain
         yield from self._rule_faults(new, old, plain)
+
+    def warnings(self, new: Object, old: Object | None) -> list[str]:
+        """What is said of an object that has no faults: rules that it broke before, and finalizers of nobody's.
+
+        To be asked right after `faults`, which knows what it let pass.
+        """
+        checked, told = self._let_pass
+        self._let_pass = _NOTHING
+        return [*(told if checked is new else ()), *_finalizer_warnings(new, old)]
 
     def _type_faults(self, obj: Object) -> Iterator[Cause]:
         if obj.get("kind") != self.kind.name:
@@ -227,6 +241,21 @@ class CustomVersion:
             yield causes.invalid(where, value, "should be a non-negative integer")
         elif value > _MAX_REPLICAS:
             yield causes.invalid(where, value, f"should be less than or equal to {_MAX_REPLICAS}")
+
+
+def _finalizer_warnings(new: Object, old: Object | None) -> list[str]:
+    """A finalizer that was just added should say whose it is."""
+    asked = new["metadata"].get("finalizers")
+    if not asked:
+        return []
+    fresh = sorted(set(asked) - set((old or {}).get("metadata", {}).get("finalizers") or ()))
+    path = " including a path (/)"
+    return [
+        f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name{path if "." in name else ""} '
+        "to avoid accidental conflicts with other finalizer writers"
+        for name in fresh
+        if "/" not in name and name not in _KNOWN_FINALIZERS
+    ]
 
 
 async def _only(objects: Awaitable[list[Object]]) -> Object:
