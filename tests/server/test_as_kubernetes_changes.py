@@ -215,3 +215,13 @@ async def test_an_applied_uid_must_be_that_of_the_object(api: InProcess) -> None
     assert (
         other.message == 'ConfigMap "settings" is invalid: metadata.uid: Invalid value: "not-there": field is immutable'
     )
+
+
+async def test_a_fault_quotes_of_a_strategic_patch_what_was_left_to_merge(api: InProcess) -> None:
+    await api.made(DEPLOYMENTS, deployment())
+    template = {
+        "spec": {"$setElementOrder/containers": [{"name": "main"}], "containers": [{"name": "main", "tty": True}]}
+    }
+    refused = await api.patch(f"{DEPLOYMENTS}/web", {"spec": {"replicas": "x", "template": template}}, STRATEGIC)
+    quoted = '"map[spec:map[replicas:x template:map[spec:map[]]]]": unrecognized type: int32'
+    assert refused.message.endswith(f"Invalid value: {quoted}")

@@ -142,6 +142,19 @@ def test_schemas_keep_what_merging_needs(openapi: OpenApi) -> None:
     ]
 
 
+def test_a_field_is_described_with_the_texts_that_it_may_have(openapi: OpenApi) -> None:
+    schemas = _read(openapi.v3("apis/apps/v1"))["components"]["schemas"]
+    strategy = schemas["io.k8s.api.apps.v1.DeploymentStrategy"]["properties"]
+    assert strategy["type"]["enum"] == ["Recreate", "RollingUpdate"]
+    assert "enum" not in strategy["rollingUpdate"]
+    pod = schemas["io.k8s.api.core.v1.PodSpec"]["properties"]
+    assert pod["dnsPolicy"]["enum"] == ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"]
+    claim = _read(openapi.v3("api/v1"))["components"]["schemas"]["io.k8s.api.core.v1.PersistentVolumeClaimSpec"]
+    assert claim["properties"]["accessModes"]["items"]["enum"][0] == "ReadOnlyMany"
+    whole = _read(openapi.v2())["definitions"]["io.k8s.api.apps.v1.DeploymentStrategy"]["properties"]
+    assert "enum" not in whole["type"], "as on a real server"
+
+
 def test_a_custom_kind_is_described_like_a_built_in_one(registry: Registry, openapi: OpenApi) -> None:
     registry.add(_boats(name={"type": "string"}))
     document = _read(openapi.v3("apis/boats.example.com/v1"))

@@ -186,6 +186,8 @@ async def test_a_revision_of_the_future_is_waited_for_and_then_given_up(
         ("resourceVersion=x", 400),
         ("resourceVersion=-1", 400),
         ("limit=x", 400),
+        ("timeoutSeconds=x", 400),
+        ("continue=e30", 400),
         ("limit=1_0", 400),
         ("limit=99999999999999999999", 400),
         ("limit=%C2%B2", 400),

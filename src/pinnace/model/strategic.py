@@ -8,7 +8,14 @@ from pinnace.model.errors import ApiError, BadRequest
 from pinnace.model.objects import Object
 from pinnace.model.patches import PatchRefused
 from pinnace.schema.shape import Schema
-from pinnace.schema.strategic import MalformedPatch, PatchFault, UnacceptablePatch, strategic_merge
+from pinnace.schema.strategic import (
+    DELETE_FROM,
+    SET_ORDER,
+    MalformedPatch,
+    PatchFault,
+    UnacceptablePatch,
+    strategic_merge,
+)
 
 _JSON_TYPES = {bool: "bool", int: "number", float: "number", str: "string", list: "array"}
 
@@ -39,3 +46,12 @@ def strategic_merge_patch(document: Object, patch: Any, schema: Schema) -> Objec
         raise PatchFailed(str(fault)) from None
     except ValueError as fault:
         raise BadRequest(str(fault)) from None
+
+
+def unmerged(patch: Any) -> Any:
+    """What is left of a patch once its ordered lists are merged: a real server quotes no more of it in faults."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = {name.partition("/")[2] for name in patch if name.startswith(f"{SET_ORDER}/")}
+    gone = {directive for name in merged for directive in (name, f"{SET_ORDER}/{name}", f"{DELETE_FROM}/{name}")}
+    return {name: unmerged(value) for name, value in patch.items() if name not in gone}

@@ -48,7 +48,7 @@ class Continuation:
             raise _invalid(str(problem)) from None
         if not isinstance(found, dict):
             raise _invalid("json: cannot unmarshal into Go value of type storage.continueToken")
-        version, revision, start = found.get("v"), found.get("rv"), found.get("start")
+        version, revision, start = found.get("v", ""), found.get("rv"), found.get("start")
         if version != _VERSION:
             raise _invalid(f"server does not recognize this encoded version {version}")
         if type(revision) is not int or revision == 0 or revision < LATEST or revision.bit_length() > 63:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import orjson
 
+from pinnace.kinds import enums
 from pinnace.model.objects import Kind, Object
 from pinnace.model.openapi_custom import Envelope, published, published_list
 from pinnace.model.openapi_paths import META, FormV2, FormV3, Paths
@@ -25,7 +26,7 @@ PROTOBUF_V2 = (
     "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
 )
 
-_EDITION = b"1"  # To be raised when documents change though what they describe has not: it is part of every hash.
+_EDITION = b"2"  # To be raised when documents change though what they describe has not: it is part of every hash.
 _FRESH = (("Cache-Control", "no-cache, private"), ("Vary", "Accept"))
 _FOREVER = (("Cache-Control", "public, immutable"), ("Vary", "Accept"))
 
@@ -271,6 +272,7 @@ def _in_v3(name: str, body: bytes) -> bytes:
         return body.replace(b'"type":"string","format":"quantity"', b'"oneOf":[{"type":"string"},{"type":"number"}]')
     if name == _INT_OR_STRING:
         return body.replace(b'"type":"string",', b'"oneOf":[{"type":"integer"},{"type":"string"}],')
+    body = enums.described(name, body)
     body = _BARE_REFERENCE.sub(rb'{"$ref":"#/components/schemas/\1"}', body)
     body = _REFERENCE.sub(rb'"allOf":[{"$ref":"#/components/schemas/\1"}]', body)
     return body.replace(_OPENNESS, b"") if name.startswith("io.k8s.api") else body

@@ -402,6 +402,7 @@ class _Watch:
 
 def list_options(call: Call) -> ListOptions:
     limit = max(0, call.number("limit") or 0)
+    call.number("timeoutSeconds")  # A list is over before any time is; but it must be one.
     token, wanted, match = call.text("continue"), call.text("resourceVersion"), call.text("resourceVersionMatch")
     faults = []
     if call.text("sendInitialEvents"):

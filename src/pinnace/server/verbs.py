@@ -16,6 +16,7 @@ from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.metadata import manager_faults
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import Column, Registry, Resource
+from pinnace.model.strategic import unmerged
 from pinnace.schema import gotext
 from pinnace.schema.decode import DecodeError, Decoder, Decoders
 from pinnace.schema.shape import Schema
@@ -490,7 +491,7 @@ class Verbs:
                     call.warnings.extend(faults)
         except DecodeError as problem:
             order = orjson.OPT_SORT_KEYS if is_custom else None
-            text = orjson.dumps(wanted, option=order).decode() if shown is None else gotext.shown(shown)
+            text = orjson.dumps(wanted, option=order).decode() if shown is None else gotext.shown(unmerged(shown))
             fault = causes.invalid("patch", text, str(problem) if shown is None else problem.conversion)
             raise errors.Invalid([fault], group="", kind="", name="") from None
         if not is_custom:  # Those are told that they may not be another kind when they are validated.
