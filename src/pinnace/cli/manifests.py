@@ -25,7 +25,7 @@ def manifests(
     image: Annotated[str, typer.Option(help="The operator's image.", show_default="NAME:latest")] = "",
     replicas: Annotated[int, typer.Option(help="How many; one works, the others stand by.", min=1)] = 1,
 ) -> None:
-    """Print the CRDs, the least permissions, the Deployment and the webhook configurations of an operator."""
+    """Print the CRDs, the least permissions, the Deployment, the webhook configurations and APIs of an operator."""
     try:
         operator = operator_in(file)
         source = file_of(file)
@@ -37,7 +37,7 @@ def manifests(
             "rbac.yaml": roles(operator, place),
             "deployment.yaml": workload(operator, place),
         }
-    except (NoOperator, NotStructural) as problem:
+    except (NoOperator, NotStructural, ValueError) as problem:
         print(f"pinnace: {problem}", file=sys.stderr)
         raise typer.Exit(1) from None
     if out is None:

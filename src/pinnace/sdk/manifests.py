@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pinnace.model.objects import Object
+from pinnace.sdk.api_registration import api_services
 from pinnace.sdk.installation import ServiceName, conversion_by, service_reference, webhook_configurations
 from pinnace.sdk.permissions import Permission
 
@@ -46,6 +47,17 @@ def roles(operator: Operator, place: Place) -> list[Object]:
         _binding("ClusterRoleBinding", "ClusterRole", metadata, account),
         _role("Role", placed, own),
         _binding("RoleBinding", "Role", placed, account),
+        *(_delegation(metadata, account) if operator.served_kinds else ()),
+    ]
+
+
+def _delegation(metadata: Object, account: Object) -> list[Object]:
+    """To ask the cluster who calls an API, what they may do, and whom to believe that."""
+    delegator = {**metadata, "name": f"{metadata['name']}-auth-delegator"}
+    reader = {**metadata, "name": f"{metadata['name']}-auth-reader", "namespace": "kube-system"}
+    return [
+        _binding("ClusterRoleBinding", "ClusterRole", delegator, account, to="system:auth-delegator"),
+        _binding("RoleBinding", "Role", reader, account, to="extension-apiserver-authentication-reader"),
     ]
 
 
@@ -59,6 +71,9 @@ def cluster_permissions(operator: Operator) -> list[Permission]:
         found.append(Permission(group, "mutatingwebhookconfigurations", change, (operator.name,)))
     if any(not gate.changes for gate in gates):
         found.append(Permission(group, "validatingwebhookconfigurations", change, (operator.name,)))
+    if operator.served_kinds:
+        names = tuple(one["metadata"]["name"] for one in api_services(operator.served_kinds, {}))
+        found.append(Permission("apiregistration.k8s.io", "apiservices", change, names))
     converted = {one.old.declared.crd_name for one in operator.declared.conversions}
     if converted:
         names = tuple(sorted(converted))
@@ -74,7 +89,7 @@ def own_permissions(operator: Operator) -> list[Permission]:
         Permission("coordination.k8s.io", "leases", ("create",)),
         Permission("coordination.k8s.io", "leases", ("get", "update"), (operator.name,)),
     ]
-    if operator.has_webhooks:
+    if operator.is_called:
         secret = f"{operator.name}-webhook-certificate"
         found.append(Permission("", "secrets", ("create",)))
         found.append(Permission("", "secrets", ("get", "update"), (secret,)))
@@ -82,12 +97,17 @@ def own_permissions(operator: Operator) -> list[Permission]:
 
 
 def workload(operator: Operator, place: Place) -> list[Object]:
-    """The Deployment, and what leads to its webhooks."""
+    """The Deployment, and what leads to its webhooks and APIs. Raises ValueError for more replicas than can be."""
+    if operator.served_kinds and place.replicas > 1:
+        raise ValueError(
+            f"{operator.name} serves an API, whose revisions are counted by one process: it cannot have "
+            f"{place.replicas} replicas"
+        )
     labels = {"app.kubernetes.io/name": operator.name}
     command = ["pinnace", "run", place.file, "--no-install", "--no-reload", "--leader-election"]
     command += [f"--metrics-port={METRICS_PORT}"]
     ports = [{"name": "metrics", "containerPort": METRICS_PORT}]
-    if operator.has_webhooks:
+    if operator.is_called:
         command += ["--webhook-host=0.0.0.0", f"--webhook-port={WEBHOOK_PORT}"]
         command += [f"--webhook-service={place.namespace}/{operator.name}"]
         ports.append({"name": "webhooks", "containerPort": WEBHOOK_PORT})
@@ -113,18 +133,21 @@ def workload(operator: Operator, place: Place) -> list[Object]:
         "volumes": [{"name": "tmp", "emptyDir": {}}],
     }
     placed = {**_metadata(operator), "namespace": place.namespace}
-    spec = {
+    spec: Object = {
         "replicas": place.replicas,
         "selector": {"matchLabels": labels},
         "template": {"metadata": {"labels": labels}, "spec": pod},
     }
+    if operator.served_kinds:
+        spec["strategy"] = {"type": "Recreate"}  # Two would tell those who watch different stories.
     found: list[Object] = [{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": placed, "spec": spec}]
-    if operator.has_webhooks:
+    if operator.is_called:
         ports = [{"name": "webhooks", "port": 443, "targetPort": WEBHOOK_PORT}]
         service = {"selector": labels, "ports": ports}
         found.append({"apiVersion": "v1", "kind": "Service", "metadata": placed, "spec": service})
         reached = {"service": service_reference(_service(operator, place))}
         found += webhook_configurations(operator, reached)
+        found += api_services(operator.served_kinds, reached["service"])
     return found
 
 
@@ -152,8 +175,9 @@ def _role(kind: str, metadata: Object, permissions: list[Permission]) -> Object:
     return {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata, "rules": rules}
 
 
-def _binding(kind: str, role: str, metadata: Object, account: Object) -> Object:
-    reference = {"apiGroup": _RBAC, "kind": role, "name": metadata["name"]}
+def _binding(kind: str, role: str, metadata: Object, account: Object, *, to: str = "") -> Object:
+    """`to`: the role, where it is not one that has the same name."""
+    reference = {"apiGroup": _RBAC, "kind": role, "name": to or metadata["name"]}
     return {
         "apiVersion": f"{_RBAC}/v1",
         "kind": kind,

@@ -86,7 +86,8 @@ async def running(
         if is_told and webhooks is not None:
             await install_gates(client, operator, webhooks.reached)
             await registration.announce(webhooks.reached)
-            await registration.available()
+            if service is None:
+                await registration.available()  # Within a cluster it waits for us: until we are ready, none leads here.
         leader = LeaderElection(client, operator.name) if leader_election else None
         manager = Manager(client, name=operator.name, leader=leader)
         for controller in controllers_of(operator, manager):

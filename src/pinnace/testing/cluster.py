@@ -141,7 +141,7 @@ async def running_cluster(*, settings: Settings | None = None) -> AsyncIterator[
         await in_process_client(plane.local(), clock=clock).create(_proxy_trust())
         if settings is None:
             _NEWBORN.update({record.key: record.value for record in (await store.list("")).records})
-    plane.aggregation.show(_proxy_certificates().front_proxy_client)
+    plane.aggregation.show(proxy_certificates().front_proxy_client)
     plane.readiness.is_reached = True
     definer = in_process_client(plane.local(), clock=clock, field_manager="kube-apiserver")
     upkeep = [asyncio.create_task(part.run(definer)) for part in (plane.custom_resources, plane.aggregation)]
@@ -158,7 +158,7 @@ async def running_cluster(*, settings: Settings | None = None) -> AsyncIterator[
 
 
 @cache
-def _proxy_certificates() -> CertificateFiles:
+def proxy_certificates() -> CertificateFiles:
     """By which servers of the test's own know the cluster; made once for all clusters of a run."""
     directory = tempfile.TemporaryDirectory(prefix="pinnace-proxy-")
     atexit.register(directory.cleanup)
@@ -166,7 +166,7 @@ def _proxy_certificates() -> CertificateFiles:
 
 
 def _proxy_trust() -> Object:
-    files = _proxy_certificates()
+    files = proxy_certificates()
     data = trust_of(files, client_ca=files.ca.certificate.read_text())
     metadata = {"name": TRUST.name, "namespace": TRUST.namespace}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}

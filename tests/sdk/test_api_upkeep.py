@@ -1,0 +1,60 @@
+"""APIs of one's own over time: deployed with no more rights than their manifests give, and with new certificates."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from tests.clients.server_process import free_port
+from tests.sdk.test_apis import KIND, kitchen, recipe
+from tests.sdk.test_webhook_upkeep import deploy, run_replica
+
+from pinnace.client.client import Client
+from pinnace.model import errors
+from pinnace.reconcile.conditions import is_true
+from pinnace.sdk.manifests import Place, workload
+from pinnace.testing.cluster import Cluster
+
+API_SERVICE = ("apiregistration.k8s.io/v1/APIService", "v1.kitchen.example.com")
+
+
+async def reached(client: Client) -> None:
+    """Return when the server has asked the API. It does so by itself, in real time."""
+    async for event in client.follow(API_SERVICE[0], fields=f"metadata.name={API_SERVICE[1]}"):
+        snapshot = getattr(event, "snapshot", None)
+        if snapshot is not None and is_true(snapshot.object, "Available"):
+            return
+
+
+async def test_in_a_cluster_the_api_is_reached_through_its_service(cluster: Cluster) -> None:
+    operator = kitchen()
+    await deploy(cluster, operator)
+    port = free_port()
+    await cluster.client.patch(*API_SERVICE, {"spec": {"service": {"port": port}}})
+    await run_replica(cluster, operator, port)
+    await reached(cluster.client)
+    await cluster.client.create(recipe(minutes=3))
+    assert (await cluster.client.get(KIND, "soup"))["spec"]["minutes"] == 3
+    with pytest.raises(errors.Forbidden):
+        await cluster.client_as("mallory").list(KIND)
+    await cluster.stop()
+    assert await cluster.client.get_or_none(*API_SERVICE) is not None  # It is the Deployment's, not that of a run.
+
+
+async def test_the_certificate_of_an_api_is_renewed_while_it_is_used(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("certificates", "webhook_server"):  # Always due: those who watch need not live through a year.
+        monkeypatch.setattr(f"pinnace.sdk.{module}.RENEW_BEFORE", timedelta(days=1000))
+    await cluster.run(kitchen())
+    await cluster.client.create(recipe())
+    before = (await cluster.client.get(*API_SERVICE))["spec"]["caBundle"]
+    while (await cluster.client.get(*API_SERVICE))["spec"]["caBundle"] == before:
+        await cluster.clock.advance(60)
+    assert await cluster.client.get(KIND, "soup")
+    assert (await cluster.client.get(*API_SERVICE))["spec"]["service"]["name"] == "kitchen-dev"
+
+
+def test_an_api_has_one_replica() -> None:
+    with pytest.raises(ValueError, match="it cannot have 2 replicas"):
+        workload(kitchen(), Place(namespace="default", image="kitchen:1", file="kitchen.py", replicas=2))
