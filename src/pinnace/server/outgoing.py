@@ -1,0 +1,105 @@
+"""What waits to be written to one client: handed over slice by slice, no faster than the client takes it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+SLICE = 128 * 1024
+"""The most that is encrypted at once: stays in the cache, and a client that stops reading is noticed after one."""
+
+
+class Outgoing:
+    """Paces writes to a transport. What waits here is neither copied nor encrypted, and shared with other clients."""
+
+    __slots__ = ("_closed", "_pieces", "_size", "_transport", "_waiters", "is_paused")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._pieces: deque[bytes | memoryview] = deque()
+        self._size = 0
+        self._waiters: list[asyncio.Future[None]] = []
+        self._closed = False
+        self.is_paused = False
+        """The socket is full."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Something was written that the transport has not been given."""
+        return bool(self._pieces)
+
+    @property
+    def is_free(self) -> bool:
+        """What is written now goes out at once."""
+        return not self._pieces and not self.is_paused
+
+    @property
+    def buffered(self) -> int:
+        """Bytes written that the socket has not taken."""
+        return 0 if self._closed else self._size + self._transport.get_write_buffer_size()
+
+    def write(self, data: bytes) -> None:
+        if self._closed:
+            return
+        if self._pieces or self.is_paused:
+            self._pieces.append(data)
+            self._size += len(data)
+        else:
+            self._transport.write(data)
+
+    def write_all(self, pieces: list[bytes | memoryview]) -> None:
+        if self._closed:
+            return
+        self._pieces.extend(pieces)
+        self._size += sum(map(len, pieces))
+        self._pump()
+
+    def resume(self) -> bool:
+        """The socket has room again: go on. True if everything is written then."""
+        self.is_paused = False
+        self._pump()
+        if self.is_free:
+            self._wake()
+            return True
+        return False
+
+    async def drained(self) -> None:
+        """Return when the socket has taken everything, or nothing more can be written."""
+        if not self.is_free and not self._closed:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    def stop(self) -> None:
+        """Take no more. What waits goes out yet, as far as the connection lasts."""
+        self._closed = True
+
+    def drop(self) -> None:
+        """The connection is lost, and all that waited with it."""
+        self._closed = True
+        self._pieces.clear()
+        self._size = 0
+        self._wake()
+
+    def _pump(self) -> None:
+        """Hand slices to the transport until it has had enough."""
+        pieces = self._pieces
+        while pieces and not self.is_paused and not self._closed:
+            batch: list[bytes | memoryview] = []
+            room = SLICE
+            while pieces and room:
+                piece = pieces.popleft()
+                if len(piece) > room:
+                    view = memoryview(piece)
+                    pieces.appendleft(view[room:])
+                    piece = view[:room]
+                batch.append(piece)
+                room -= len(piece)
+            self._size -= SLICE - room
+            self._transport.write(batch[0] if len(batch) == 1 else b"".join(batch))
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
