@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,24 @@ async def test_a_server_is_seen_in_both_versions(cluster: Cluster) -> None:
     assert (await cluster.client.get("example.com/v2/Server", "web"))["spec"] == {"host": "example.com", "port": 8080}
     await cluster.client.patch("example.com/v2/Server", "web", {"spec": {"port": 81}})
     assert (await cluster.client.get("example.com/v1/Server", "web"))["spec"] == {"hostPort": "example.com:81"}
+
+
+async def test_websites_without_a_definition_are_kept_in_a_table_of_their_own(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEBSITES_DB", str(tmp_path / "websites.db"))
+    await cluster.run(example("07-website-api/website_api.py"))
+    site = yaml.safe_load((EXAMPLES / "07-website-api/kubia.yaml").read_text())
+    await cluster.client.create(site)
+    with sqlite3.connect(tmp_path / "websites.db") as shop:
+        assert shop.execute("SELECT site, servers FROM website").fetchall() == [("kubia", 1)]
+        shop.execute("UPDATE website SET servers = 4")
+    kind = "extensions.example.com/v1alpha1/Website"
+    assert (await cluster.client.get(kind, "kubia"))["spec"]["replicas"] == 4
+    with pytest.raises(errors.Invalid, match="serve something real"):
+        await cluster.client.patch(kind, "kubia", {"spec": {"gitRepo": "https://example.com/test.git"}})
+    await cluster.client.delete(kind, "kubia")
+    assert await cluster.client.list(kind) == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.parent.name for path in FILES])

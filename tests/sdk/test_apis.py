@@ -64,6 +64,10 @@ class Recipe(
     """How a dish is made."""
 
 
+class Scaled(CustomResource[RecipeSpec, None], group="kitchen.example.com", version="v1", scale=True):
+    """Cannot be served."""
+
+
 def recipe(name: str = "soup", **spec: Any) -> Object:
     return {"apiVersion": "kitchen.example.com/v1", "kind": "Recipe", "metadata": {"name": name}, "spec": spec}
 
@@ -467,6 +471,7 @@ async def test_whoever_served_it_before_serves_it_again_afterwards(cluster: Clus
     [
         pytest.param(Recipe, object(), "object cannot serve Recipe: it has no get and no list", id="no methods"),
         pytest.param("v1/Pod", Memory(), "cannot be served", id="no class"),
+        pytest.param(Scaled, Memory(), "Scaled cannot be scaled", id="a scale"),
     ],
 )
 def test_what_cannot_be_served_is_said_where_it_is_declared(kind: Any, backend: Any, told: str) -> None:

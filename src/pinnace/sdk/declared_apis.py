@@ -58,6 +58,8 @@ def declared_api(kind: Any, backend: Any, refresh: float) -> Api:
     if missing:
         named = backend.__name__ if isinstance(backend, type) else type(backend).__name__
         raise TypeError(f"{named} cannot serve {kind.__name__}: it has no {' and no '.join(missing)}")
+    if kind.declared.scale is not None:
+        raise TypeError(f"{kind.__name__} cannot be scaled: an API of your own has no /scale; change its spec instead")
     if refresh < 0:
         raise ValueError(f"a backend cannot be looked at every {refresh} seconds")
     return Api(kind=kind, backend=backend, refresh=refresh)

@@ -1,0 +1,114 @@
+"""The API server of examples/07-website-api, in a process of its own, used through kubectl as if it were built in."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.clients.kubectl_command import Kubectl
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "07-website-api"
+SITE = (EXAMPLE / "kubia.yaml").read_text()
+KIND = "website.extensions.example.com"
+
+
+@pytest.fixture
+def table(kubectl: Kubectl, tmp_path: Path) -> Iterator[Path]:
+    """The SQLite file behind the API, while that is served."""
+    file = tmp_path / "websites.db"
+    command = [sys.executable, "-m", "pinnace.cli.main", "run", str(EXAMPLE / "website_api.py")]
+    process = subprocess.Popen(
+        [*command, "--kubeconfig", str(kubectl.kubeconfig)],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "WEBSITES_DB": str(file)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        said = ""
+        while "is at work" not in said:
+            line = process.stdout.readline()
+            assert line, said
+            said += line
+        yield file
+    finally:
+        process.terminate()
+        assert process.wait(timeout=20) == 0
+    assert KIND not in kubectl("api-resources -o name")
+
+
+@pytest.mark.usefixtures("table")
+def test_websites_are_applied_got_and_deleted(kubectl: Kubectl) -> None:
+    assert kubectl("apply -f -", stdin=SITE) == f"{KIND}/kubia created\n"
+    assert kubectl("apply -f -", stdin=SITE) == f"{KIND}/kubia unchanged\n"
+    assert kubectl("apply -f -", stdin=SITE.replace("luksa", "ann")) == f"{KIND}/kubia configured\n"
+    header, row = kubectl("get ws").splitlines()
+    assert header.split("  ")[0] == "NAME" and header.split() == ["NAME", "GIT", "REPO", "REPLICAS", "AGE"]
+    assert row.split()[:3] == ["kubia", "https://github.com/ann/kubia-website-example.git", "1"]
+    kubectl('patch ws kubia --type json -p \'[{"op": "replace", "path": "/spec/replicas", "value": 3}]\'')
+    kubectl("label ws kubia tier=front")
+    assert kubectl("get ws -l tier=front -o 'jsonpath={.items[*].spec.replicas}'") == "3"
+    assert kubectl("apply --server-side --force-conflicts -f -", stdin=SITE) == f"{KIND}/kubia serverside-applied\n"
+    assert kubectl("diff -f -", stdin=SITE) == ""
+    assert kubectl("delete ws kubia") == f'{KIND} "kubia" deleted\n'
+    assert "NotFound" in kubectl.failure("get ws kubia")
+
+
+@pytest.mark.usefixtures("table")
+def test_what_is_wrong_is_told_by_the_api_itself(kubectl: Kubectl) -> None:
+    wrong = SITE.replace("https://github.com/luksa/kubia-website-example.git", "https://example.com/test.git")
+    assert 'spec.gitRepo: Invalid value: "https://example.com/test.git": serve something real' in kubectl.failure(
+        "apply -f -", stdin=wrong
+    )
+    unknown = kubectl.failure("create -f -", stdin=f"{SITE}  colour: red\n")
+    assert "unknown field" in unknown and "colour" in unknown
+    assert 'User "ann" cannot list' in kubectl.failure("get ws --as ann")
+
+
+@pytest.mark.usefixtures("table")
+def test_kubectl_explains_the_kind_in_both_ways(kubectl: Kubectl) -> None:
+    def explained(command: str) -> bool:
+        outcome = kubectl.outcome(command)
+        return outcome.code == 0 and "What to serve." in outcome.stdout
+
+    # A real server reads OpenAPI some time after it has found the API.
+    while not explained("explain ws.spec.gitRepo"):
+        pass
+    while not explained("explain ws.spec --output plaintext-openapiv2"):
+        pass
+
+
+def test_what_others_write_into_the_table_is_seen_and_watched(kubectl: Kubectl, table: Path) -> None:
+    kubectl("apply -f -", stdin=SITE)
+    watch = kubectl.start("get ws --watch -o 'jsonpath={.metadata.name}={.spec.replicas}{\"\\n\"}'")
+    try:
+        assert watch.stdout is not None
+        assert watch.stdout.readline() == "kubia=1\n"
+        with sqlite3.connect(table) as shop:
+            shop.execute(
+                "INSERT INTO website VALUES (?, 'shop', 'https://example.com/shop.git', 2, NULL)", (kubectl.namespace,)
+            )
+        assert watch.stdout.readline() == "shop=2\n"
+        kubectl('patch ws shop --type merge -p \'{"spec":{"replicas":5}}\'')
+        assert watch.stdout.readline() == "shop=5\n"
+    finally:
+        watch.terminate()
+        watch.wait()
+    with sqlite3.connect(table) as shop:
+        assert shop.execute("SELECT servers FROM website WHERE site = 'shop'").fetchone() == (5,)
+
+
+@pytest.mark.usefixtures("table", "only_pinnace")
+def test_a_namespace_takes_its_websites_along(kubectl: Kubectl, table: Path) -> None:
+    kubectl("create namespace passing")
+    kubectl("apply --namespace passing -f -", stdin=SITE)
+    kubectl("delete namespace passing --timeout=25s")
+    with sqlite3.connect(table) as shop:
+        assert shop.execute("SELECT count(*) FROM website").fetchone() == (0,)
