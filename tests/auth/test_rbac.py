@@ -6,10 +6,13 @@ import time
 from dataclasses import dataclass, field
 
 import pytest
-from tests.auth.objects_in_memory import Kept, binding, role, rule
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.auth.objects_in_memory import Kept, Object, binding, role, rule
 
 from pinnace.auth.authorizers import Action, Decision, InOrder, Masters
 from pinnace.auth.rbac import Rbac
+from pinnace.auth.rules import Rule
 from pinnace.auth.users import User, authenticated
 
 BOB = authenticated(User("bob", ("devs",)))
@@ -160,3 +163,48 @@ def test_decisions_are_quick_with_a_thousand_bindings() -> None:
         best_known = min(best_known, (time.perf_counter() - started) / len(users))
     assert best_known < 12e-6
     assert best_fresh < 80e-6
+
+
+WORDS = st.sampled_from(["get", "list", "*"])
+PLACES = st.sampled_from(["pods", "pods/log", "*/log", "*", "secrets"])
+RULES = st.builds(
+    lambda verb, group, places, names: rule(verb, " ".join(places), groups=group, names=names),
+    WORDS,
+    st.sampled_from(["core", "apps", "*"]),
+    st.lists(PLACES, min_size=1, max_size=3),
+    st.sampled_from(["", "a", "a b"]),
+)
+PATHS = st.builds(lambda verb, url: rule(verb, urls=url), WORDS, st.sampled_from(["/metrics", "/logs/*", "*"]))
+ACTIONS = st.one_of(
+    st.builds(
+        Action,
+        st.sampled_from(["get", "list"]),
+        group=st.sampled_from(["", "apps"]),
+        resource=st.sampled_from(["pods", "secrets"]),
+        subresource=st.sampled_from(["", "log", "status"]),
+        namespace=st.sampled_from(["", "n", "m"]),
+        name=st.sampled_from(["", "a", "b", "c"]),
+    ),
+    st.builds(Action, st.sampled_from(["get", "list"]), path=st.sampled_from(["/metrics", "/logs/x", "/other"])),
+)
+
+
+@settings(max_examples=500, deadline=None)
+@example([[], [rule("get", "*/log")]], [Action("get", resource="pods", subresource="log", namespace="n")])
+@given(st.lists(st.lists(st.one_of(RULES, PATHS), max_size=3), max_size=5), st.lists(ACTIONS, max_size=8))
+def test_what_is_found_quickly_is_what_reading_every_rule_finds(
+    rules: list[list[Object]], actions: list[Action]
+) -> None:
+    """The first half of the roles is bound everywhere, the rest in one namespace."""
+    everywhere = len(rules) // 2
+    user = User("bob", ("devs",))
+    rbac = Rbac(
+        roles=Kept(),
+        cluster_roles=Kept(*(role(f"r{number}", *one) for number, one in enumerate(rules))),
+        bindings=Kept(*(binding(f"b{n}", f"r{n}", "User bob", namespace="n") for n in range(everywhere, len(rules)))),
+        cluster_bindings=Kept(*(binding(f"b{n}", f"r{n}", "Group devs") for n in range(everywhere))),
+    )
+    for action in actions:
+        reach = rules if action.namespace == "n" and action.resource else rules[:everywhere]
+        read = any(Rule.of(one).allows(action) for some in reach for one in some)
+        assert rbac.decide(user, action).is_allowed is read

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 
 from pinnace.auth.authorizers import NO_OPINION, Action, Decision
 from pinnace.auth.rules import Rule, rules_of
@@ -47,6 +49,39 @@ _Found = Decision | list[tuple[frozenset[str], Decision]]
 """The decision for an action; or where it depends on the object's name, the decisions that names open, best first."""
 
 
+class _Held:
+    """The rules that one subject holds in one place, found by the resource that they are about."""
+
+    __slots__ = ("_by_resource", "_count", "missing")
+
+    def __init__(self) -> None:
+        self._by_resource: dict[str, list[tuple[int, Grant, Rule]]] = {}
+        self._count = 0
+        self.missing: dict[str, None] = {}
+        """What is to be told of roles that are bound but not there."""
+
+    def add(self, grant: Grant, rules: tuple[Rule, ...] | None) -> None:
+        if rules is None:
+            self.missing[f'{_ROLE_KINDS[grant.role_kind]}.{_GROUP} "{grant.role}" not found'] = None
+            return
+        for rule in rules:
+            self._count += 1
+            for resource in dict.fromkeys((*rule.resources, *(("",) if rule.urls else ()))):
+                self._by_resource.setdefault(resource, []).append((self._count, grant, rule))
+
+    def about(self, action: Action) -> Iterator[tuple[Grant, Rule]]:
+        """The rules that may apply to an action, in the order in which they were bound."""
+        if not action.resource:
+            places: tuple[str, ...] = ("",)
+        elif action.subresource:
+            places = (f"{action.resource}/{action.subresource}", f"*/{action.subresource}", "*")
+        else:
+            places = (action.resource, "*")
+        found = [self._by_resource[place] for place in places if place in self._by_resource]
+        for _, grant, rule in found[0] if len(found) == 1 else sorted(itertools.chain(*found), key=itemgetter(0)):
+            yield grant, rule
+
+
 class Rbac:
     """Decides by roles. Follows every change at once; decisions are remembered until something changes."""
 
@@ -55,6 +90,7 @@ class Rbac:
         self._rules: dict[tuple[str, str], tuple[Rule, ...] | None] = {}
         self._grants: dict[_Subject, dict[str, dict[str, Grant]]] = {}  # By subject, namespace and binding.
         self._subjects: dict[tuple[str, str], list[_Subject]] = {}  # By namespace and binding.
+        self._indexed: dict[tuple[_Subject, str], _Held] = {}  # Of those that have been asked about.
         self._known: dict[tuple[str, tuple[str, ...]], dict[tuple[str, ...], _Found]] = {}
         for source in (bindings, cluster_bindings):
             for key, binding in source.items():
@@ -130,13 +166,10 @@ class Rbac:
 
     def _find(self, user: User, action: Action) -> _Found:
         by_name: list[tuple[frozenset[str], Decision]] = []
-        missing: list[str] = []
-        for grant in self.grants(user, action.namespace if action.resource else ""):
-            rules = self.rules_of_grant(grant)
-            if rules is None:
-                missing.append(f'{_ROLE_KINDS[grant.role_kind]}.{_GROUP} "{grant.role}" not found')
-                continue
-            for rule in rules:
+        missing: dict[str, None] = {}
+        for held in self._held(user, action.namespace if action.resource else ""):
+            missing |= held.missing
+            for grant, rule in held.about(action):
                 if not rule.applies_to(action):
                     continue
                 decision = Decision("allow", f"RBAC: allowed by {grant}")
@@ -148,21 +181,38 @@ class Rbac:
                     return decision
         refused = NO_OPINION
         if missing:
-            told = list(dict.fromkeys(missing))
+            told = list(missing)
             refused = Decision("no opinion", f"RBAC: {told[0] if len(told) == 1 else '[' + ', '.join(told) + ']'}")
         return [*by_name, (frozenset(), refused)] if by_name else refused
+
+    def _held(self, user: User, namespace: str) -> Iterator[_Held]:
+        """What each of a user's subjects holds, everywhere and in a namespace."""
+        subjects = (("User", user.name), *(("Group", group) for group in user.groups))
+        for where in ("", namespace) if namespace else ("",):
+            for subject in subjects:
+                places = self._grants.get(subject)
+                if places is None or where not in places:
+                    continue
+                held = self._indexed.get((subject, where))
+                if held is None:
+                    held = self._indexed[(subject, where)] = _Held()
+                    for grant in places[where].values():
+                        held.add(grant, self.rules_of_grant(grant))
+                yield held
 
     # Changes.
 
     def _role_changed(self, kind: str, key: str) -> None:
         self._rules.pop((kind, key), None)
         self._known.clear()
+        self._indexed.clear()
 
     def _bound(self, key: str, binding: Object | None) -> None:
         namespace, _, name = key.rpartition("/")
         self._known.clear()
         for subject in self._subjects.pop((namespace, name), ()):
             places = self._grants[subject]
+            self._indexed.pop((subject, namespace), None)
             del places[namespace][name]
             if not places[namespace]:
                 del places[namespace]
@@ -180,6 +230,7 @@ class Rbac:
         for subject, told in subjects.items():
             grant = Grant(name, namespace, role["kind"], role.get("name", ""), told)
             self._grants.setdefault(subject, {}).setdefault(namespace, {})[name] = grant
+            self._indexed.pop((subject, namespace), None)
         self._subjects[(namespace, name)] = list(subjects)
 
 
