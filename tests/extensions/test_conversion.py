@@ -257,9 +257,13 @@ async def test_a_slow_webhook_is_given_up_on(cluster: Cluster, webhook: Webhook)
     await cluster.define(two_versions(webhook))
     await cluster.made(V1, boat(size=3))
     webhook.answer = hang
-    reply = await cluster.get(f"{V2}/pinnace")
+    for target in (f"{V2}/pinnace", V2):
+        reply = await cluster.get(target)
+        assert reply.status == 500 and "no answer within 0.05 seconds" in reply.message
+    watch = await cluster.watch(f"{V2}?watch=true")
+    assert "no answer within 0.05 seconds" in (await watch.next())["object"]["message"]
+    assert (await cluster.get(f"{V1}/pinnace")).status == 200
     never.set()
-    assert reply.status == 500 and "no answer within 0.05 seconds" in reply.message
 
 
 async def test_a_large_answer_is_read_whole(cluster: Cluster, webhook: Webhook) -> None:

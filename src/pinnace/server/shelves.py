@@ -49,7 +49,7 @@ class Entry:
         self.body = body
         self.revision = revision
         self._labels: dict[str, str] | None = None
-        self._fields: tuple[int, dict[str, str]] | None = None
+        self._fields: tuple[object, dict[str, str]] | None = None
         self.shown: dict[str, tuple[object, bytes]] | None = None
         """By version: what an object of a custom kind looks like there, and to which resource (see presentation)."""
 
@@ -76,9 +76,9 @@ class Entry:
     def fields(self, selectable: Mapping[str, Callable[[Object], str]]) -> dict[str, str]:
         """The values of the fields that this resource can be selected by."""
         known = self._fields
-        if known is None or known[0] != id(selectable):
+        if known is None or known[0] is not selectable:
             obj = self.decode()
-            known = self._fields = (id(selectable), {name: value(obj) for name, value in selectable.items()})
+            known = self._fields = (selectable, {name: value(obj) for name, value in selectable.items()})
         return known[1]
 
 
