@@ -14,6 +14,7 @@ from tests.server.in_process import (
     APPLY,
     CONFIG_MAPS,
     DEPLOYMENTS,
+    MERGE,
     PODS,
     SERVICES,
     STRATEGIC,
@@ -225,3 +226,34 @@ async def test_a_fault_quotes_of_a_strategic_patch_what_was_left_to_merge(api: I
     refused = await api.patch(f"{DEPLOYMENTS}/web", {"spec": {"replicas": "x", "template": template}}, STRATEGIC)
     quoted = '"map[spec:map[replicas:x template:map[spec:map[]]]]": unrecognized type: int32'
     assert refused.message.endswith(f"Invalid value: {quoted}")
+
+
+TWICE_IN_YAML = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata:\n  foo: a\n  foo: b\n"
+TWICE_IN_JSON = b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"settings"},"data":{"foo":"a","foo":"b"}}'
+
+
+@pytest.mark.parametrize(("body", "line"), [(TWICE_IN_YAML, 6), (TWICE_IN_JSON, 1)], ids=["YAML", "JSON"])
+async def test_a_key_that_is_applied_twice_is_told(api: InProcess, body: bytes, line: int) -> None:
+    target, told = f"{CONFIG_MAPS}/settings?fieldManager=me", f'line {line}: key "foo" already set in map'
+    strict = await api.patch(f"{target}&fieldValidation=Strict", body, APPLY)
+    lead = "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  "
+    assert (strict.status, strict.message) == (400, lead + told)
+    warned = await api.patch(target, body, APPLY)
+    assert warned.json["data"] == {"foo": "b"}
+    assert [warning.replace("\\", "") for warning in warned.header("warning")] == [f'299 - "{told}"']
+    ignored = await api.patch(f"{target}&fieldValidation=Ignore", body, APPLY)
+    assert (ignored.status, ignored.header("warning")) == (200, [])
+
+
+@pytest.mark.parametrize("form", [MERGE, STRATEGIC])
+async def test_a_field_that_is_patched_twice_is_told(api: InProcess, form: str) -> None:
+    await api.made(CONFIG_MAPS, config_map())
+    body = b'{"data":{"a":"1","a":"2"},"bar":1}'
+    strict = await api.patch(f"{CONFIG_MAPS}/settings?fieldValidation=Strict", body, form)
+    assert strict.message.endswith('strict decoding error: duplicate field "data.a", unknown field "bar"')
+    warned = await api.patch(f"{CONFIG_MAPS}/settings", body, form)
+    assert [warning.replace("\\", "") for warning in warned.header("warning")] == [
+        '299 - "duplicate field "data.a""',
+        '299 - "unknown field "bar""',
+    ]
+    assert (await api.patch(f"{CONFIG_MAPS}/settings?fieldValidation=Ignore", body, form)).header("warning") == []

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from pinnace.model import errors
-from pinnace.server.bodies import Malformed, media_type_of, parse_json
+from pinnace.server.bodies import Malformed, media_type_of, parse_json, repeated_fields
 from pinnace.server.edits import APPLY_PATCHES, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from pinnace.server.yaml_bodies import YamlFault, read_yaml
 
@@ -31,14 +31,21 @@ def patch_type(content_type: str) -> str:
     return media_type
 
 
-def read_patch(body: bytes, media_type: str) -> Any:
-    """The patch: a list of operations for a JSON patch, an object for all others."""
+class Patch(NamedTuple):
+    document: Any
+    """A list of operations for a JSON patch, an object for all others."""
+    repeated: tuple[str, ...] = ()
+    """One sentence for each field that stands there twice, the later of which won."""
+
+
+def read_patch(body: bytes, media_type: str) -> Patch:
     if media_type in APPLY_PATCHES:
         if body[:1] == b"{":  # Most clients write their YAML as JSON, which is read in a tenth of the time.
             with suppress(Malformed):
-                return parse_json(body)
+                applied = parse_json(body)
+                return Patch(applied, read_yaml(body).repeated if repeated_fields(body, applied) else ())
         try:
-            applied = read_yaml(body).value
+            applied, repeated = read_yaml(body)
         except YamlFault as fault:
             raise errors.BadRequest(f"error decoding YAML: error converting YAML to JSON: {fault}") from None
         if applied is not None and not isinstance(applied, dict):
@@ -46,7 +53,7 @@ def read_patch(body: bytes, media_type: str) -> Any:
                 "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal "
                 f"{_GO_FORMS.get(type(applied), 'null')} into Go value of type map[string]interface {{}}"
             )
-        return applied
+        return Patch(applied, repeated)
     lead = "" if media_type == STRATEGIC_PATCH else "error decoding patch: "
     try:
         document = parse_json(body)
@@ -58,4 +65,6 @@ def read_patch(body: bytes, media_type: str) -> Any:
     if not isinstance(document, wanted):
         found = _GO_FORMS.get(type(document), "null")
         raise errors.BadRequest(f"{lead}json: cannot unmarshal {found} into Go value of type {described}")
-    return document
+    if media_type == JSON_PATCH:
+        return Patch(document)
+    return Patch(document, tuple(f'duplicate field "{path}"' for path in repeated_fields(body, document)))

@@ -214,19 +214,21 @@ class Verbs:
         content_type = patch_type(call.request.headers.get(b"content-type", b"").decode("latin-1"))
         _check_manager(call, "PatchOptions", is_apply=content_type in edits.APPLY_PATCHES)
         if content_type in edits.APPLY_PATCHES:
-            applied = read_patch(call.request.body, content_type) or {}
+            patch = read_patch(call.request.body, content_type)
+            applied = patch.document or {}
             self._check_applied(call, applied)
             self._modernize(call, applied)
-            return self._application(call, applied)
+            return self._application(call, applied, patch.repeated)
         if call.text("force"):
             fault = causes.forbidden("force", "may not be specified for non-apply patch")
             raise errors.Invalid([fault], group="meta.k8s.io", kind="PatchOptions", name="")
-        document = read_patch(call.request.body, content_type)
+        document, repeated = read_patch(call.request.body, content_type)
         if content_type == edits.STRATEGIC_PATCH and not call.resource.strategy.takes_strategic_patches:
             raise errors.UnsupportedMediaType([edits.JSON_PATCH, edits.MERGE_PATCH, edits.APPLY_YAML])
 
         def decode(wanted: Object) -> Object:
-            decoded = self._patched(call, wanted, document if content_type == edits.STRATEGIC_PATCH else None)
+            quoted = document if content_type == edits.STRATEGIC_PATCH else None
+            decoded = self._patched(call, wanted, quoted, repeated=repeated)
             metadata = _metadata_of(decoded)
             _match_name(call, metadata)
             _match_namespace(call, metadata)
@@ -234,7 +236,12 @@ class Verbs:
 
         return edits.patch(call, content_type, document, decode)
 
-    def _application(self, call: Call, applied: Object) -> edits.Application:
+    def _application(self, call: Call, applied: Object, repeated: tuple[str, ...] = ()) -> edits.Application:
+        def decode(merged: Object) -> Object:
+            if repeated:
+                _tell_of_keys(call, repeated)
+            return self._patched(call, merged, None, call.resource.kind)
+
         return edits.Application(
             call=call,
             applied=applied,
@@ -242,7 +249,7 @@ class Verbs:
             force=call.flag("force"),
             now=to_rfc3339(self._clock.now()),
             ownership=self._ownerships.of(call),
-            decode=lambda merged: self._patched(call, merged, None, call.resource.kind),
+            decode=decode,
         )
 
     def _check_applied(self, call: Call, applied: Any) -> None:
@@ -360,7 +367,7 @@ class Verbs:
             edit = actions.rescaled(call, lambda scale: wanted)
         else:
             content_type = patch_type(call.request.headers.get(b"content-type", b"").decode("latin-1"))
-            document = read_patch(call.request.body, content_type)
+            document, _ = read_patch(call.request.body, content_type)
             if content_type in edits.APPLY_PATCHES:
                 return await self._apply_scale(call, document or {})
 
@@ -389,6 +396,7 @@ class Verbs:
     async def _bind(self, call: Call, binding: Object) -> Outcome:
         if _metadata_of(binding).get("name", "") != call.name:
             raise errors.BadRequest("name in URL does not match name in Binding object")
+        _match_namespace(call, _metadata_of(binding))
         await self._pipeline.admit(call, binding)
         edit = actions.bound(call, binding, to_rfc3339(self._clock.now()))
         await self._pipeline.unguarded().write(call, edit)
@@ -473,25 +481,30 @@ class Verbs:
         call.warnings.extend(bodies.decode(body, self._decoder_of(kind), kind=kind, validation=_strictness(call)))
         return body.obj
 
-    def _patched(self, call: Call, wanted: Object, shown: Any, kind: Kind | None = None) -> Object:
+    def _patched(
+        self, call: Call, wanted: Object, shown: Any, kind: Kind | None = None, repeated: tuple[str, ...] = ()
+    ) -> Object:
         """What a patch leaves, read as its kind; `shown` is what an error quotes, if not the same."""
         kind = kind or _kind_of(call)
         is_custom = call.resource.custom is not None and kind == call.resource.kind
+        strictness = _strictness(call)
+        # Reading it drops what the error is about.
+        whole = orjson.dumps(wanted, option=orjson.OPT_SORT_KEYS) if is_custom and strictness == "Strict" else b""
         try:
             if shown is None and not is_custom:
                 self._check_still(kind, wanted)
             self._modernize(call, wanted)
             unknown = self._decoder_of(kind)(wanted)
-            if unknown:
-                strictness = _strictness(call)
-                faults = [f'unknown field "{path}"' for path in unknown]
+            if unknown or repeated:
+                faults = [*repeated, *(f'unknown field "{path}"' for path in unknown)]
                 if strictness == "Strict":
                     raise DecodeError(f"strict decoding error: {', '.join(faults)}")
                 if strictness == "Warn":
                     call.warnings.extend(faults)
         except DecodeError as problem:
             order = orjson.OPT_SORT_KEYS if is_custom else None
-            text = orjson.dumps(wanted, option=order).decode() if shown is None else gotext.shown(unmerged(shown))
+            said = whole or orjson.dumps(wanted, option=order)
+            text = said.decode() if shown is None else gotext.shown(unmerged(shown))
             fault = causes.invalid("patch", text, str(problem) if shown is None else problem.conversion)
             raise errors.Invalid([fault], group="", kind="", name="") from None
         if not is_custom:  # Those are told that they may not be another kind when they are validated.
@@ -598,6 +611,15 @@ def _strictness(call: Call) -> FieldValidation:
         fault = causes.not_supported("fieldValidation", asked, ["", "Ignore", "Strict", "Warn"])
         raise errors.Invalid([fault], group="meta.k8s.io", kind=options, name="")
     return "Warn"
+
+
+def _tell_of_keys(call: Call, repeated: tuple[str, ...]) -> None:
+    strictness = _strictness(call)
+    if strictness == "Strict":
+        faults = "\n  ".join(("yaml: unmarshal errors:", *repeated))
+        raise errors.BadRequest(f"error strict decoding YAML: error converting YAML to JSON: {faults}")
+    if strictness == "Warn":
+        call.warnings.extend(repeated)
 
 
 def _check_manager(call: Call, options: str, *, is_apply: bool = False) -> None:
