@@ -55,17 +55,19 @@ class Upgraded:
 
 @asynccontextmanager
 async def upgraded(
-    cluster: Cluster, target: str, *, protocols: Sequence[str] = (), is_spdy: bool = False, extra: str = ""
+    cluster: Cluster, target: str, *, protocols: Sequence[str] = (), is_spdy: bool = False, handshake: str = ""
 ) -> AsyncIterator[Upgraded]:
     """A request to go on as a WebSocket, or with SPDY."""
     context = ssl.create_default_context(cadata=cluster.access.ca.decode())
     reader, writer = await asyncio.open_connection("127.0.0.1", cluster.server.port, ssl=context)
-    if is_spdy:
+    if handshake:
+        kind = handshake
+    elif is_spdy:
         kind = "Upgrade: SPDY/3.1\r\n" + "".join(f"X-Stream-Protocol-Version: {one}\r\n" for one in protocols)
     else:
         kind = f"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {KEY}\r\n"
         kind += f"Sec-WebSocket-Protocol: {', '.join(protocols)}\r\n" if protocols else ""
-    head = f"{'POST' if is_spdy else 'GET'} {target} HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n{kind}{extra}"
+    head = f"{'POST' if is_spdy else 'GET'} {target} HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n{kind}"
     try:
         writer.write(f"{head}Authorization: Bearer {cluster.access.token}\r\n\r\n".encode())
         lines = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), SECONDS)).decode().split("\r\n")

@@ -154,6 +154,7 @@ _VERBS = {
     "patch": "PATCH",
     "delete": "DELETE",
     "deletecollection": "DELETECOLLECTION",
+    "": "CONNECT",
 }
 
 

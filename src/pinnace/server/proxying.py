@@ -7,13 +7,13 @@ import ipaddress
 import os
 import random
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from pinnace.model import errors
 from pinnace.model.byte_streams import Duplex
-from pinnace.model.node_connections import NodeAnswer, PodAddress
+from pinnace.model.node_connections import NodeAnswer
 from pinnace.model.objects import Object
 from pinnace.server.calls import Call
 from pinnace.server.messages import Answer, Request, Response, Sink, Stream, frame
@@ -39,7 +39,8 @@ _OF_THE_CONNECTION = frozenset(
 _OF_THE_CALLER = frozenset((b"authorization", b"expect", b"x-forwarded-for"))
 _SETTLED = (b"impersonate-", b"x-remote-")
 
-PodConnect = Callable[[PodAddress, int], Awaitable[Duplex]]
+_PLAIN = "/:@!$&'()*+,;=~"
+"""What stays as it is in a path."""
 
 
 class Place(NamedTuple):
@@ -78,7 +79,7 @@ def slash_missing(call: Call) -> Response | None:
     if tail_of(call) or call.request.method not in ("GET", "HEAD") or call.request.upgrade:
         return None
     query = f"?{call.request.raw_query}" if call.request.raw_query else ""
-    return Response(301, ((b"Location", f"{quote(call.request.path)}/{query}".encode()),))
+    return Response(301, ((b"Location", f"{quote(call.request.path, safe=_PLAIN)}/{query}".encode()),))
 
 
 async def check_reachable(host: str) -> None:
@@ -204,7 +205,7 @@ def headers_for(request: Request, host: str) -> list[tuple[bytes, bytes]]:
     before = [value.decode("latin-1") for value in request.header_values(b"x-forwarded-for")]
     if forwarded := ", ".join(filter(None, (*before, request.peer.address))):
         passed.append((b"X-Forwarded-For", forwarded.encode()))
-    passed.append((b"X-Forwarded-Uri", quote(request.path).encode()))
+    passed.append((b"X-Forwarded-Uri", quote(request.path, safe=_PLAIN).encode()))
     passed.append((b"X-Forwarded-Host", request.headers.get(b"host", b"")))
     return passed
 
@@ -242,7 +243,7 @@ def _within(location: str, prefix: str, host: str) -> str:
     if not parts.path.startswith("/") or parts.path.startswith(prefix):
         return location
     query = f"?{parts.query}" if parts.query else ""
-    return f"{quote(prefix)}{parts.path}{query}"
+    return f"{quote(prefix, safe=_PLAIN)}{parts.path}{query}"
 
 
 class _Relay:
