@@ -50,6 +50,7 @@ class Caller:
 
 
 _AUTHENTICATED, _UNAUTHENTICATED = "system:authenticated", "system:unauthenticated"
+PROXY = Caller("")
 ANONYMOUS = Caller("system:anonymous", (_UNAUTHENTICATED,))
 
 
@@ -112,18 +113,20 @@ class Trust:
             },
         )
 
-    def caller(self, certificate: x509.Certificate, headers: Sequence[tuple[str, str]]) -> Caller | None:
-        """Who it is that shows this certificate; None if nobody here vouches for it."""
+    def shown_by(self, certificate: x509.Certificate) -> Caller | None:
+        """Who it is that shows this certificate: PROXY may speak for others. None if nobody here vouches for it."""
         names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         name = str(names[0].value) if names else ""
         if _is_signed(certificate, self.proxies) and (not self.proxy_names or name in self.proxy_names):
-            return self._spoken_for(headers)
+            return PROXY
         if name and _is_signed(certificate, self.clients):
             organizations = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
             return known(Caller(name, tuple(str(one.value) for one in organizations)))
         return None
 
-    def _spoken_for(self, headers: Sequence[tuple[str, str]]) -> Caller | None:
+    def spoken_for(self, headers: Sequence[tuple[str, str]]) -> Caller | None:
+        """Whom a proxy names."""
+
         def said(what: str) -> list[str]:
             wanted = [name.lower() for name in self.headers.get(what, ())]
             return [value for name, value in headers if name.lower() in wanted]
@@ -146,6 +149,7 @@ class Callers:
         self._client = client
         self._tls = tls
         self._trust = Trust()
+        self._shown: dict[bytes, Caller | None] = {}
         self._tokens: _Remembered[Caller | None] = _Remembered(client.clock)
         self._decisions: _Remembered[tuple[bool, str]] = _Remembered(client.clock)
         tls.verify_mode = ssl.CERT_OPTIONAL
@@ -172,6 +176,7 @@ class Callers:
         except (ValueError, TypeError) as problem:
             _log.error("%s cannot be read, so whoever was trusted still is: %s", TRUST, problem)
             return
+        self._shown.clear()
         for authority in (*self._trust.proxies, *self._trust.clients):
             self._tls.load_verify_locations(cadata=authority.public_bytes(Encoding.PEM).decode())
 
@@ -180,7 +185,9 @@ class Callers:
     async def identify(self, certificate: bytes | None, headers: Sequence[tuple[str, str]]) -> Caller:
         """Who is calling. Raises Unauthorized if a token is not one."""
         if certificate is not None:
-            caller = self._trust.caller(x509.load_der_x509_certificate(certificate), headers)
+            caller = self._shown_by(certificate)
+            if caller is PROXY:
+                caller = self._trust.spoken_for(headers)
             if caller is not None:
                 return caller
         shown = next((value for name, value in headers if name.lower() == "authorization"), "")
@@ -190,6 +197,14 @@ class Callers:
         if found is None:
             raise errors.Unauthorized
         return found
+
+    def _shown_by(self, certificate: bytes) -> Caller | None:
+        """Remembered, since the same certificates are shown with every request, and a signature takes long to check."""
+        if certificate not in self._shown:
+            if len(self._shown) >= MOST_REMEMBERED:
+                self._shown.clear()
+            self._shown[certificate] = self._trust.shown_by(x509.load_der_x509_certificate(certificate))
+        return self._shown[certificate]
 
     async def _reviewed(self, token: str) -> Caller | None:
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
