@@ -5,7 +5,7 @@ from pinnace.reconcile.controller import Permanent, Result
 from pinnace.reconcile.predicates import annotations_changed, generation_changed, labels_changed
 from pinnace.sdk.api_backends import Backend, Memory, SqliteTable
 from pinnace.sdk.context import Context
-from pinnace.sdk.models import Condition, Conditions, Field, Model, Rule, rule
+from pinnace.sdk.models import Condition, Conditions, Field, Maybe, Model, Rule, raw_schema, rule
 from pinnace.sdk.operator import Operator
 from pinnace.sdk.resources import Column, CustomResource, Metadata, Scale
 from pinnace.sdk.reviews import Admission, Refused
@@ -21,6 +21,7 @@ __all__ = [
     "CustomResource",
     "Field",
     "Key",
+    "Maybe",
     "Memory",
     "Metadata",
     "Model",
@@ -36,5 +37,6 @@ __all__ = [
     "annotations_changed",
     "generation_changed",
     "labels_changed",
+    "raw_schema",
     "rule",
 ]

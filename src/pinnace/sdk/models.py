@@ -13,9 +13,11 @@ from pydantic_core import CoreSchema
 
 from pinnace.model.objects import Object
 
-__all__ = ["Condition", "Conditions", "Field", "Model", "Rule", "rule"]
+__all__ = ["Condition", "Conditions", "Field", "Maybe", "Model", "Rule", "raw_schema", "rule"]
 
 RULES = "x-kubernetes-validations"
+RAW = "x-pinnace-raw"
+"""In pydantic's schemas: what is to stand in the CRD as it is written."""
 
 AnyModel = TypeVar("AnyModel", bound="type[Model]")
 
@@ -131,6 +133,22 @@ class Condition(Model):
     last_transition_time: datetime
     observed_generation: int | None = Field(default=None, ge=0)
 
+
+Value = TypeVar("Value")
+
+
+def raw_schema(**keywords: Any) -> dict[str, Any]:
+    """Parts of a CRD's schema that Python has no word for, as they are to stand there: `oneOf`, `not`, a `format`.
+
+    `Field(json_schema_extra=raw_schema(format="duration"))` for one field,
+    `model_config = ConfigDict(json_schema_extra=raw_schema(oneOf=[...]))` for a class. The server checks them; Python
+    does not.
+    """
+    return {RAW: keywords}
+
+
+Maybe = Annotated[Value | None, Field(json_schema_extra={RAW: {"nullable": False}})]
+"""A field that may be left out, but is never null: `title: Maybe[str] = None`. With `str | None` both are allowed."""
 
 Conditions = Annotated[
     list[Condition],

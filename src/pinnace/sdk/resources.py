@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field
 
 from pinnace.client.mapping import KindName, kind_from
 from pinnace.model.objects import Key, Kind, Object
-from pinnace.sdk.models import RULES, Model, Rule
+from pinnace.sdk.models import RAW, RULES, Model, Rule
 from pinnace.sdk.schemas import NotStructural, Schema, schema_of
 
 Spec = TypeVar("Spec")
@@ -313,6 +313,8 @@ def _root_schema(resource: type[AnyResource]) -> Schema:
         properties["spec"] = schema_of(declared.spec, at=f"{name}.spec")
         if properties["spec"].get("required"):
             schema["required"] = ["spec"]
+        elif "default" in properties["spec"] and properties["spec"]["default"] is None:
+            del properties["spec"]["default"]  # Asked for with raw_schema(default=None): it may be missing.
         elif "default" not in properties["spec"]:
             # All of them: the rules of a class are asked of its default before the defaults of its fields are set.
             fields = properties["spec"].get("properties") or {}
@@ -324,7 +326,8 @@ def _root_schema(resource: type[AnyResource]) -> Schema:
             raise NotStructural(f"{name}.status.{required[0]}", "an object is born without status; give it a default")
     if resource.wire_rules:
         schema[RULES] = [rule.on_the_wire() for rule in resource.wire_rules]
-    return schema
+    extra: Any = resource.model_config.get("json_schema_extra")
+    return {**schema, **extra.get(RAW, {})} if isinstance(extra, dict) else schema
 
 
 def _part_of(resource: type[Any], part: str) -> type[Model] | None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
-from pinnace.sdk.models import RULES
+from pinnace.sdk.models import RAW, RULES
 
 Schema = dict[str, Any]
 
@@ -69,6 +69,7 @@ class _Reader:
         out |= {name: value for name, value in schema.items() if name.startswith("x-kubernetes-")}
         if schema.get("default") is not None:
             out["default"] = _without_none(schema["default"])
+        out |= schema.get(RAW, {})
         kind = schema.get("type")
         if kind is None and INT_OR_STRING not in out:
             out[KEEP_UNKNOWN] = True  # Any: whatever JSON there is.
@@ -92,7 +93,8 @@ class _Reader:
                 raise NotStructural(at, f"{name} contains itself; a schema must end. Use dict[str, Any] at some depth")
             target = self._definitions[name]
             rules = [*target.get(RULES, ()), *beside.get(RULES, ())]
-            schema = {**target, **beside, **({RULES: rules} if rules else {})}
+            raw = {**target.get(RAW, {}), **beside.get(RAW, {})}
+            schema = {**target, **beside, **({RULES: rules} if rules else {}), **({RAW: raw} if raw else {})}
             within = (*within, name)
         return schema, within
 
@@ -130,7 +132,8 @@ class _Reader:
         options = [option for option in several if option.get("type") != "null"]
         is_nullable = len(options) < len(several)
         if len(options) == 1:
-            out = self.read({**options[0], **beside}, at, within)
+            raw = {**options[0].get(RAW, {}), **beside.get(RAW, {})}
+            out = self.read({**options[0], **beside, **({RAW: raw} if raw else {})}, at, within)
         else:
             out = self._joined([self.read(option, at, within) for option in options], at)
             if beside.get("description"):
@@ -140,6 +143,9 @@ class _Reader:
             out |= {name: value for name, value in beside.items() if name.startswith("x-kubernetes-")}
         if is_nullable and "enum" not in out:
             out["nullable"] = True  # Of an enum Kubernetes never takes null, whatever is said: it can only be absent.
+        out |= beside.get(RAW, {})
+        if out.get("nullable") is False:
+            del out["nullable"]
         return out
 
     def _joined(self, options: list[Schema], at: str) -> Schema:

@@ -1,0 +1,167 @@
+"""pinnace models: classes whose CRD means what the CRD meant that they were made from."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from pinnace.cli.commands import app
+from pinnace.model.objects import Object
+from pinnace.sdk.resources import definition_of, is_resource_class
+from pinnace.testing.cluster import Cluster
+from pinnace.testing.plugin import cluster
+
+__all__ = ["cluster"]
+
+CRDS = Path(__file__).parent / "crds"
+NOTES = sorted((Path(__file__).parents[1] / "clients" / "notes").rglob("*.yaml"))
+
+
+def module_from(source: str, path: Path) -> ModuleType:
+    """The module of a source, imported as its users import it."""
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def written(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["models", *arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def definitions_in(path: Path) -> list[Object]:
+    return [obj for obj in yaml.safe_load_all(path.read_text()) if obj and obj["kind"] == "CustomResourceDefinition"]
+
+
+def made_again(module: ModuleType, definition: Object) -> Object:
+    """The CRD that the classes of a kind make of themselves."""
+    kind = definition["spec"]["names"]["kind"]
+    classes = [
+        value for value in vars(module).values() if is_resource_class(value) and value.declared.kind.name == kind
+    ]
+    return definition_of(*classes)
+
+
+def meaning(schema: Any, *, is_status: bool = False) -> Any:
+    """A schema without what makes no difference: the order of names, line breaks in texts, what follows from defaults."""
+    if isinstance(schema, list):
+        return [meaning(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    said = {name: value for name, value in schema.items() if value is not False or name != "nullable"}
+    if "description" in said:
+        said["description"] = re.sub(r"\s+", " ", said["description"]).strip()
+    properties = said.get("properties") or {}
+    required = {name for name in said.get("required") or () if "default" not in (properties.get(name) or {})}
+    said.pop("required", None)
+    if required and not is_status:
+        said["required"] = sorted(required)
+    if said.get("x-kubernetes-int-or-string"):
+        said.pop("anyOf", None)
+    if said.get("type") == "object" and said.pop("additionalProperties", None) is True:
+        said["x-kubernetes-preserve-unknown-fields"] = True
+    elif "additionalProperties" in schema and isinstance(schema["additionalProperties"], dict):
+        said["additionalProperties"] = meaning(schema["additionalProperties"])
+    if properties:
+        said["properties"] = {name: meaning(inner) for name, inner in properties.items()}
+    if not said or set(said) == {"description"}:
+        said["x-kubernetes-preserve-unknown-fields"] = True
+    if "items" in said:
+        said["items"] = meaning(said["items"])
+    if "enum" in said:
+        said.pop("nullable", None)
+    return said
+
+
+def root_meaning(version: Object) -> Any:
+    schema = dict(version["schema"]["openAPIV3Schema"])
+    properties = {name: value for name, value in schema["properties"].items() if name in ("spec", "status")}
+    found = meaning({**schema, "properties": {}})
+    parts = {name: meaning(value, is_status=name == "status") for name, value in properties.items()}
+    return {**found, "properties": parts}
+
+
+@pytest.mark.parametrize("path", sorted(CRDS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_classes_of_a_definition_mean_what_it_means(path: Path, tmp_path: Path) -> None:
+    module = module_from(written(str(path)), tmp_path / f"kinds_{path.stem}.py")
+    for definition in definitions_in(path):
+        again = made_again(module, definition)
+        assert again["spec"]["names"] == definition["spec"]["names"]
+        assert again["spec"]["scope"] == definition["spec"]["scope"]
+        for old, new in zip(definition["spec"]["versions"], again["spec"]["versions"], strict=True):
+            assert root_meaning(new) == root_meaning(old)
+            for part in ("name", "served", "storage", "deprecated", "deprecationWarning", "selectableFields"):
+                assert new.get(part) == old.get(part)
+            assert (new.get("subresources") or {}).get("scale") == (old.get("subresources") or {}).get("scale")
+            assert new.get("additionalPrinterColumns") == old.get("additionalPrinterColumns")
+
+
+@pytest.mark.parametrize("path", sorted(CRDS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_module_is_formatted_and_clean(path: Path, tmp_path: Path) -> None:
+    ruff = shutil.which("ruff") or str(Path(sys.executable).parent / "ruff")
+    module = tmp_path / "kinds.py"
+    module.write_text(written(str(path)))
+    options = ["--no-cache", "--isolated", "--line-length", "120", str(module)]
+    ran = subprocess.run([ruff, "format", "--diff", *options], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout
+    ran = subprocess.run([ruff, "check", "--select", "E,F,I,UP,B", *options], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout
+
+
+async def test_the_server_takes_what_the_classes_make_and_the_objects_they_read(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    module = module_from(written(str(CRDS / "certificates.yaml")), tmp_path / "kinds_for_server.py")
+    await cluster.client.create(made_again(module, definitions_in(CRDS / "certificates.yaml")[0]))
+    certificate = module.CertificateV1(
+        metadata={"name": "web", "namespace": "default"},
+        spec={"secretName": "web-tls", "issuerRef": {"name": "ca"}, "dnsNames": ["example.com"]},
+    )
+    await cluster.settle()
+    stored = await cluster.client.create(certificate.to_wire())
+    read = module.CertificateV1.of(stored)
+    assert (read.spec.private_key.algorithm, read.spec.private_key.size) == ("RSA", 2048)
+    assert read.spec.usages == ["signing"]
+    assert read.spec.issuer_ref.kind == "Issuer"
+    assert read.spec.is_ca is False
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in NOTES if "CustomResourceDefinition" in path.read_text()], ids=lambda path: path.stem
+)
+def test_every_definition_of_the_notes_becomes_classes(path: Path, tmp_path: Path) -> None:
+    module = module_from(written(str(path)), tmp_path / f"notes_{path.stem.replace('-', '_')}.py")
+    assert any(is_resource_class(value) for value in vars(module).values())
+
+
+def test_a_definition_with_fields_beside_spec_and_status_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "crd.yaml"
+    definition = definitions_in(CRDS / "certificates.yaml")[0]
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["data"] = {"type": "object"}
+    path.write_text(yaml.safe_dump(definition))
+    result = CliRunner().invoke(app, ["models", str(path)])
+    assert result.exit_code == 1
+    assert "has data beside spec and status" in result.output
+
+
+def test_a_file_without_a_definition_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text("{apiVersion: v1, kind: Pod, metadata: {name: x}}")
+    result = CliRunner().invoke(app, ["models", str(path)])
+    assert result.exit_code == 1
+    assert "there is no CustomResourceDefinition in" in result.output
