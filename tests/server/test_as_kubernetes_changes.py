@@ -15,6 +15,7 @@ from tests.server.in_process import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     MERGE,
+    OPERATIONS,
     PODS,
     SERVICES,
     STRATEGIC,
@@ -257,3 +258,13 @@ async def test_a_field_that_is_patched_twice_is_told(api: InProcess, form: str) 
         '299 - "unknown field "bar""',
     ]
     assert (await api.patch(f"{CONFIG_MAPS}/settings?fieldValidation=Ignore", body, form)).header("warning") == []
+
+
+async def test_an_operation_with_fields_that_none_has_is_told(api: InProcess) -> None:
+    await api.made(CONFIG_MAPS, config_map())
+    body = b'[{"op":"add","op":"add","path":"/data","value":{"a":"b"},"foo":1}]'
+    told = ['json patch duplicate field "[0].op"', 'json patch unknown field "[0].foo"']
+    strict = await api.patch(f"{CONFIG_MAPS}/settings?fieldValidation=Strict", body, OPERATIONS)
+    assert (strict.status, strict.message.endswith(f"strict decoding error: {', '.join(told)}")) == (422, True)
+    warned = await api.patch(f"{CONFIG_MAPS}/settings", body, OPERATIONS)
+    assert [warning.replace("\\", "") for warning in warned.header("warning")] == [f'299 - "{one}"' for one in told]

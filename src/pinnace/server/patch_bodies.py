@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from pinnace.model import errors
+from pinnace.model.patches import unknown_patch_fields
 from pinnace.server.bodies import Malformed, media_type_of, parse_json, repeated_fields
 from pinnace.server.edits import APPLY_PATCHES, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from pinnace.server.yaml_bodies import YamlFault, read_yaml
@@ -34,8 +35,8 @@ def patch_type(content_type: str) -> str:
 class Patch(NamedTuple):
     document: Any
     """A list of operations for a JSON patch, an object for all others."""
-    repeated: tuple[str, ...] = ()
-    """One sentence for each field that stands there twice, the later of which won."""
+    oddities: tuple[str, ...] = ()
+    """One sentence for each field that stands there twice, the later of which won, or that no operation has."""
 
 
 def read_patch(body: bytes, media_type: str) -> Patch:
@@ -65,6 +66,8 @@ def read_patch(body: bytes, media_type: str) -> Patch:
     if not isinstance(document, wanted):
         found = _GO_FORMS.get(type(document), "null")
         raise errors.BadRequest(f"{lead}json: cannot unmarshal {found} into Go value of type {described}")
-    if media_type == JSON_PATCH:
-        return Patch(document)
-    return Patch(document, tuple(f'duplicate field "{path}"' for path in repeated_fields(body, document)))
+    repeated = repeated_fields(body, document)
+    if isinstance(document, list):
+        told = (f'json patch duplicate field "{path}"' for path in repeated)
+        return Patch(document, (*told, *unknown_patch_fields(document)))
+    return Patch(document, tuple(f'duplicate field "{path}"' for path in repeated))

@@ -218,17 +218,17 @@ class Verbs:
             applied = patch.document or {}
             self._check_applied(call, applied)
             self._modernize(call, applied)
-            return self._application(call, applied, patch.repeated)
+            return self._application(call, applied, patch.oddities)
         if call.text("force"):
             fault = causes.forbidden("force", "may not be specified for non-apply patch")
             raise errors.Invalid([fault], group="meta.k8s.io", kind="PatchOptions", name="")
-        document, repeated = read_patch(call.request.body, content_type)
+        document, oddities = read_patch(call.request.body, content_type)
         if content_type == edits.STRATEGIC_PATCH and not call.resource.strategy.takes_strategic_patches:
             raise errors.UnsupportedMediaType([edits.JSON_PATCH, edits.MERGE_PATCH, edits.APPLY_YAML])
 
         def decode(wanted: Object) -> Object:
             quoted = document if content_type == edits.STRATEGIC_PATCH else None
-            decoded = self._patched(call, wanted, quoted, repeated=repeated)
+            decoded = self._patched(call, wanted, quoted, oddities=oddities)
             metadata = _metadata_of(decoded)
             _match_name(call, metadata)
             _match_namespace(call, metadata)
@@ -236,10 +236,10 @@ class Verbs:
 
         return edits.patch(call, content_type, document, decode)
 
-    def _application(self, call: Call, applied: Object, repeated: tuple[str, ...] = ()) -> edits.Application:
+    def _application(self, call: Call, applied: Object, oddities: tuple[str, ...] = ()) -> edits.Application:
         def decode(merged: Object) -> Object:
-            if repeated:
-                _tell_of_keys(call, repeated)
+            if oddities:
+                _tell_of_keys(call, oddities)
             return self._patched(call, merged, None, call.resource.kind)
 
         return edits.Application(
@@ -482,7 +482,7 @@ class Verbs:
         return body.obj
 
     def _patched(
-        self, call: Call, wanted: Object, shown: Any, kind: Kind | None = None, repeated: tuple[str, ...] = ()
+        self, call: Call, wanted: Object, shown: Any, kind: Kind | None = None, oddities: tuple[str, ...] = ()
     ) -> Object:
         """What a patch leaves, read as its kind; `shown` is what an error quotes, if not the same."""
         kind = kind or _kind_of(call)
@@ -495,8 +495,8 @@ class Verbs:
                 self._check_still(kind, wanted)
             self._modernize(call, wanted)
             unknown = self._decoder_of(kind)(wanted)
-            if unknown or repeated:
-                faults = [*repeated, *(f'unknown field "{path}"' for path in unknown)]
+            if unknown or oddities:
+                faults = [*oddities, *(f'unknown field "{path}"' for path in unknown)]
                 if strictness == "Strict":
                     raise DecodeError(f"strict decoding error: {', '.join(faults)}")
                 if strictness == "Warn":
