@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from cryptography.hazmat.primitives import serialization
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from tests.auth.intermediates import intermediate
 
 from pinnace.auth.authenticators import BearerAuthenticator, CertificateAuthenticator, FirstOf, ProxyAuthenticator
@@ -59,8 +63,35 @@ def who(authenticator: FirstOf, shown: Shown) -> User:
 
 
 def test_a_certificate_names_user_and_groups(everyone: FirstOf) -> None:
-    user = who(everyone, Shown(der(CA, "bob", "devs", "ops")))
-    assert user == User("bob", ("devs", "ops", "system:authenticated"))
+    shown = der(CA, "bob", "devs", "ops")
+    credential = {"authentication.kubernetes.io/credential-id": (f"X509SHA256={hashlib.sha256(shown).hexdigest()}",)}
+    assert who(everyone, Shown(shown)) == User("bob", ("devs", "ops", "system:authenticated"), extra=credential)
+
+
+def named(*names: tuple[x509.ObjectIdentifier, str]) -> bytes:
+    """A certificate with a subject of one's own."""
+    subject = x509.Name([x509.NameAttribute(kind, value, _validate=False) for kind, value in names])
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(CA.certificate.subject)
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = builder.public_key(key.public_key()).serial_number(1).not_valid_before(now - timedelta(hours=1))
+    signed = builder.not_valid_after(now + timedelta(hours=1)).sign(CA.key, hashes.SHA256())
+    return signed.public_bytes(serialization.Encoding.DER)
+
+
+UID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")
+
+
+def test_of_several_common_names_the_last_counts_and_a_uid_may_be_told(everyone: FirstOf) -> None:
+    shown = named((NameOID.COMMON_NAME, "admin"), (NameOID.COMMON_NAME, "bob"), (UID, "7"))
+    user = who(everyone, Shown(shown))
+    assert (user.name, user.uid) == ("bob", "7")
+
+
+@pytest.mark.parametrize("uids", [("7", "8"), ("",)])
+def test_a_uid_that_is_none_or_two_is_refused(everyone: FirstOf, uids: tuple[str, ...]) -> None:
+    with pytest.raises(errors.Unauthorized):
+        who(everyone, Shown(named((NameOID.COMMON_NAME, "bob"), *((UID, uid) for uid in uids))))
 
 
 def test_a_certificate_that_expires_while_connected_is_refused_from_then_on() -> None:

@@ -18,7 +18,7 @@ from pinnace.auth.certificate_signing import RequestSigner
 from pinnace.auth.certificates import CertificateError, CertificateFiles, load_pair
 from pinnace.auth.users import User, service_account_groups, service_account_name
 from pinnace.cluster.in_process import in_process_client
-from pinnace.controllers.certificate_signers import Asked, refusal
+from pinnace.model import errors
 from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Object
 from pinnace.testing.clock import ManualClock
@@ -202,8 +202,29 @@ async def test_nobody_gets_a_certificate_that_signs_others_or_has_two_names(worl
     assert certificate.subject.rfc4514_string() == "CN=bob"
 
 
-async def test_a_legacy_signer_asks_nothing(world: World) -> None:
-    assert refusal("kubernetes.io/legacy-unknown", Asked("", (), frozenset(), b""), ("code signing",)) == ""
+@pytest.mark.parametrize(
+    ("pem", "usages", "signer"),
+    [
+        (pem_request(), ["client auth", "code signing"], "kubernetes.io/legacy-unknown"),
+        (pem_request(*NODE), list(CLIENT_USES), KUBELET_CLIENT),
+        (pem_request(*NODE, [x509.DNSName("one")]), list(SERVER_USES), KUBELET_SERVING),
+        (pem_request(*NODE), None, "kubernetes.io/legacy-unknown"),
+    ],
+    ids=["a user's", "a node's", "a node's server's", "a node's without usages"],
+)
+async def test_an_old_request_finds_its_signer_and_the_legacy_one_asks_nothing(
+    world: World, pem: bytes, usages: list[str] | None, signer: str
+) -> None:
+    request = signing_request(pem) | {"apiVersion": "certificates.k8s.io/v1beta1"}
+    request["spec"] = {"request": request["spec"]["request"]} | ({"usages": usages} if usages else {})
+    made = await decided(world, request)
+    assert made["spec"]["signerName"] == signer
+    assert certificate_of(made)
+
+
+async def test_the_legacy_signer_is_for_old_requests_alone(world: World) -> None:
+    with pytest.raises(errors.Invalid, match="the legacy signerName is not allowed via this API version"):
+        await world.client.create(signing_request(pem_request(), signer="kubernetes.io/legacy-unknown"))
 
 
 def test_an_authority_that_has_expired_signs_nothing(files: CertificateFiles) -> None:

@@ -8,7 +8,7 @@ from typing import Protocol
 from urllib.parse import unquote
 
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import NameOID
 
 from pinnace.auth.tokens import BadToken, Bearer, Tokens
@@ -17,6 +17,9 @@ from pinnace.model import errors
 from pinnace.model.clock import Clock, SystemClock
 
 _REMEMBERED = 1024
+_CREDENTIAL = "authentication.kubernetes.io/credential-id"
+_UID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")
+"""How the uid of a user is called in the subject of his certificate."""
 _EXTRA_HEADER = b"x-remote-extra-"
 
 
@@ -84,7 +87,9 @@ class CertificateAuthenticator:
         if not name:
             raise errors.Unauthorized()
         organizations = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
-        return authenticated(User(name, tuple(str(one.value) for one in organizations)))
+        extra = {_CREDENTIAL: (f"X509SHA256={certificate.fingerprint(hashes.SHA256()).hex()}",)}
+        groups = tuple(str(one.value) for one in organizations)
+        return authenticated(User(name, groups, _uid(certificate), extra))
 
 
 class ProxyAuthenticator:
@@ -222,6 +227,13 @@ def _certificate(der: bytes) -> x509.Certificate:
         return x509.load_der_x509_certificate(der)
     except ValueError:
         raise errors.Unauthorized() from None
+
+
+def _uid(certificate: x509.Certificate) -> str:
+    uids = [str(one.value) for one in certificate.subject.get_attributes_for_oid(_UID)]
+    if len(uids) > 1 or "" in uids:
+        raise errors.Unauthorized()
+    return uids[0] if uids else ""
 
 
 def _common_name(certificate: x509.Certificate) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from pinnace.client.client import Client
-from pinnace.controllers.certificate_signers import (
+from pinnace.kinds.certificate_signers import (
     KUBELET_CLIENT,
     REQUESTS,
     Asked,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from pinnace.client.client import Client
-from pinnace.controllers.certificate_signers import REQUESTS, is_issued
 from pinnace.kinds.certificate_parsing import decoded, parse_certificate, pem_blocks
+from pinnace.kinds.certificate_signers import REQUESTS, is_issued
 from pinnace.model import errors
 from pinnace.model.objects import Key, Object
 from pinnace.reconcile.controller import Controller, Result

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from pinnace.client.client import Client
-from pinnace.controllers.certificate_signers import (
+from pinnace.kinds.certificate_signers import (
     REQUESTS,
     SIGNERS,
     asked_by,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -147,11 +148,16 @@ def _date_conditions(conditions: Sequence[Object], before: Sequence[Mapping[str,
 
 
 def _request_faults(
-    request: Object, old: Object | None, *, may_decide: bool = False, may_certify: bool = False
+    request: Object,
+    old: Object | None,
+    *,
+    may_decide: bool = False,
+    may_certify: bool = False,
+    may_be_legacy: bool = False,
 ) -> Iterator[Cause]:
     spec, status = request.get("spec", {}), request.get("status", {})
     before = (old or {}).get("status", {})
-    yield from _request_spec_faults(spec, (old or {}).get("spec"))
+    yield from _request_spec_faults(spec, (old or {}).get("spec"), may_be_legacy=may_be_legacy)
     yield from _request_condition_faults(status.get("conditions") or [], before.get("conditions") or [])
     certificate, certificate_before = status.get("certificate") or "", before.get("certificate") or ""
     is_new = old is None or certificate != certificate_before
@@ -168,7 +174,9 @@ def _request_faults(
             yield forbidden("status.certificate", "updates may not modify existing certificate content")
 
 
-def _request_spec_faults(spec: Mapping[str, Any], before: Mapping[str, Any] | None) -> Iterator[Cause]:
+def _request_spec_faults(
+    spec: Mapping[str, Any], before: Mapping[str, Any] | None, *, may_be_legacy: bool
+) -> Iterator[Cause]:
     """What `before` already held wrong stays tolerated."""
     if fault := request_fault(decoded(spec.get("request") or "")):
         yield invalid("spec.request", spec.get("request"), fault)
@@ -181,7 +189,7 @@ def _request_spec_faults(spec: Mapping[str, Any], before: Mapping[str, Any] | No
     if len(set(usages_before)) == len(usages_before):
         yield from duplicate_faults(usages, "spec.usages")
     signer = spec.get("signerName", "")
-    if signer == LEGACY_SIGNER and (before or {}).get("signerName") != LEGACY_SIGNER:
+    if signer == LEGACY_SIGNER and not may_be_legacy and (before or {}).get("signerName") != LEGACY_SIGNER:
         yield invalid("spec.signerName", signer, "the legacy signerName is not allowed via this API version")
     else:
         yield from signer_name_faults(signer, "spec.signerName")
@@ -301,4 +309,8 @@ CERTIFICATE_SIGNING_REQUEST = Strategy(
     name_rule=_any_name,
 )
 """A CertificateSigningRequest's /approval: the conditions may change there, the certificate may not."""
+OLD_CERTIFICATE_SIGNING_REQUEST = replace(
+    CERTIFICATE_SIGNING_REQUEST, validate=partial(_request_faults, may_be_legacy=True)
+)
+"""In v1beta1 the signer of all that is not about nodes was the legacy one."""
 CLUSTER_TRUST_BUNDLE = Strategy(validate=_trust_bundle_faults, name_rule=_any_name, may_update_unconditionally=False)

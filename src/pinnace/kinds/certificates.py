@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinnace.kinds import access_columns, access_rules, selectable
+from pinnace.kinds import access_columns, access_rules, certificate_rules, selectable
 from pinnace.kinds import policy_conversions as conversions
 from pinnace.kinds.rows import CHANGE, GA, STATUS, Row, old, on_request
 
@@ -25,6 +25,7 @@ ROWS = (
                 replacement="certificates.k8s.io/v1",
                 to_stored=conversions.certificate_request_to_v1,
                 reshape=conversions.old_certificate_request,
+                strategy=certificate_rules.OLD_CERTIFICATE_SIGNING_REQUEST,
             ),
         ),
         subresources=(("approval", CHANGE), STATUS),

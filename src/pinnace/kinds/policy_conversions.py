@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pinnace.kinds import reshape
+from pinnace.kinds.certificate_signers import probable_signer
 from pinnace.model.objects import Object
 from pinnace.schema.shape import Schema
 
@@ -76,7 +77,7 @@ def certificate_request_to_v1(request: Object) -> Object:
         if spec.get("usages") is None:
             spec["usages"] = ["digital signature", "key encipherment"]
         if spec.get("signerName") is None:
-            spec["signerName"] = "kubernetes.io/legacy-unknown"
+            spec["signerName"] = probable_signer(spec)
     for condition in (request.get("status") or {}).get("conditions") or ():
         condition.setdefault("status", "True")
     return request

@@ -61,6 +61,8 @@ class Version:
     """Where the version calls the selectable fields differently. They are always given the stored object."""
     subresources: tuple[str, ...] | None = None
     """Only these of the row's."""
+    strategy: Strategy | None = None
+    """Where something else is special about the kind in this version."""
 
 
 GA = Version("v1")
@@ -123,7 +125,7 @@ def resource(row: Row, version: Version, stored_version: Version, definitions: D
         columns=tuple(_documented(column, definitions.schema) for column in row.columns),
         row_order=row.row_order,
         selectable=row.selectable if version.selectable is None else version.selectable,
-        strategy=row.strategy,
+        strategy=version.strategy or row.strategy,
         stored=stored,
         empty_status=empty_status(_schema_of(stored_version, stored, stored, definitions)),
         store_group=(row.group or "core") if is_guest else "",

@@ -72,6 +72,16 @@ def refusal(signer: str, asked: Asked, usages: Sequence[str]) -> str:
     return ""  # Of legacy requests nothing was ever asked.
 
 
+def probable_signer(spec: Object) -> str:
+    """Whom a request of v1beta1 is for that does not say: the nodes' signers if it could be, else the legacy one."""
+    try:
+        asked, usages = asked_by({"spec": spec}), [str(usage) for usage in spec.get("usages") or ()]
+    except (ValueError, TypeError):
+        return LEGACY_UNKNOWN
+    fitting = (signer for signer in (KUBELET_CLIENT, KUBELET_SERVING) if not refusal(signer, asked, usages))
+    return next(fitting, LEGACY_UNKNOWN)
+
+
 def lifetime_of(spec: Object) -> timedelta:
     """How long the certificate is to live: as it asks, within bounds."""
     seconds = spec.get("expirationSeconds")
