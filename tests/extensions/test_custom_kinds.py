@@ -69,6 +69,14 @@ async def test_unknown_fields_are_told_of_and_dropped(cluster: Cluster) -> None:
     assert 'strict decoding error: unknown field "spec.colour"' in strict.message
 
 
+async def test_an_unknown_field_of_a_strict_patch_is_shown_where_it_stands(cluster: Cluster) -> None:
+    await cluster.define(boats())
+    await cluster.made(BOATS, boat(size=1))
+    reply = await cluster.patch(f"{BOATS}/pinnace?fieldValidation=Strict", {"spec": {"sails": 3}})
+    assert reply.status == 422
+    assert r'\"spec\":{\"sails\":3,\"size\":1}}": strict decoding error: unknown field "spec.sails"' in reply.message
+
+
 async def test_every_fault_of_an_object_is_told_at_once(cluster: Cluster) -> None:
     fields = shape(size={"type": "integer", "maximum": 5}, name={"type": "string", "enum": ["a", "b"]})
     await cluster.define(boats(version(schema=fields)))
