@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.admission.webhook_server import patched, webhook
 from tests.server.in_process import CONFIG_MAPS, MERGE, InProcess
 
 from pinnace.auth.authorizers import Action
@@ -346,3 +347,41 @@ async def test_deleting_many_tells_of_each_and_a_retried_write_tells_once() -> N
     notes.admission["a"] = {"gate/one": "2"}
     notes.admission["b"] = {"gate/one": "3", "gate/two": "4"}
     assert notes.annotations == {"gate/one": "2", "gate/two": "4"}
+
+
+@pytest.mark.parametrize("level", ["Metadata", "Request"])
+async def test_webhooks_are_told_of_and_what_they_changed_only_with_bodies(tmp_path: Path, level: str) -> None:
+    def answer(request: dict[str, Any]) -> Any:
+        said = patched(request, {"op": "add", "path": "/data", "value": {"word": "open sesame"}})
+        said["response"]["auditAnnotations"] = {"seen": "yes"}
+        return said
+
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+    shared = {"rules": [rule], "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore"}
+    async with webhook(tmp_path, answer) as server, audited({"level": level}) as (api, kept):
+        hooks = [
+            {"name": "word.example.com", "clientConfig": server.client_config, **shared},
+            {"name": "gone.example.com", "clientConfig": {"url": "https://127.0.0.1:1/"}, **shared},
+        ]
+        group = "/apis/admissionregistration.k8s.io/v1"
+        await api.made(f"{group}/mutatingwebhookconfigurations", {"metadata": {"name": "both"}, "webhooks": hooks})
+        await api.made(f"{group}/validatingwebhookconfigurations", {"metadata": {"name": "one"}, "webhooks": hooks[1:]})
+        await api.made(CONFIG_MAPS, {"metadata": {"name": "a"}})
+        await api.plane.gates.webhooks.close()
+    told = kept.events()[-1]["annotations"]
+    patch = told.pop("patch.webhook.admission.k8s.io/round_0_index_0", None)
+    assert told | {"authorization.k8s.io/reason": ""} == {
+        "authorization.k8s.io/decision": "allow",
+        "authorization.k8s.io/reason": "",
+        "mutation.webhook.admission.k8s.io/round_0_index_0": '{"configuration":"both","webhook":"word.example.com",'
+        '"mutated":true}',
+        "mutation.webhook.admission.k8s.io/round_0_index_1": '{"configuration":"both","webhook":"gone.example.com",'
+        '"mutated":false}',
+        "failed-open.mutation.webhook.admission.k8s.io/round_0_index_1": "gone.example.com",
+        "failed-open.validating.webhook.admission.k8s.io/round_0_index_0": "gone.example.com",
+        "word.example.com/seen": "yes",
+    }
+    if level == "Metadata":
+        assert patch is None
+    else:
+        assert patch is not None and json.loads(patch)["patch"][0]["value"] == {"word": "open sesame"}

@@ -22,6 +22,9 @@ ALL = WRITES | DELETE | frozenset(("CONNECT",))
 OPEN_SECONDS = 10.0
 """How long what was reserved for a write is held after its client has gone: by then the store has done it, or not."""
 
+PATCH_NOTE = "patch.webhook.admission.k8s.io/"
+"""So begins what is written down about what a webhook has changed: it may quote the object."""
+
 EVERYTHING: tuple[Interest, ...] = (("*", "*", ALL),)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from pinnace.admission.chain import Review
+from pinnace.admission.chain import PATCH_NOTE, Review
 from pinnace.admission.expressions import (
     Budget,
     Condition,
@@ -31,6 +31,9 @@ from pinnace.model.objects import Object, new_uid
 from pinnace.model.resources import Resource
 from pinnace.schema.decode import DecodeError
 
+MUTATION_NOTE = "mutation.webhook.admission.k8s.io/"
+VALIDATION_NOTE = "validating.webhook.admission.k8s.io/"
+"""What is written down about a request begins so."""
 _WITHOUT_SIDE_EFFECTS = frozenset(("None", "NoneOnDryRun"))
 Read = Callable[[Resource, Object], None]
 """Read an object as one of its kind, in place: unknown fields go, wrong types raise DecodeError."""
@@ -46,6 +49,9 @@ class Hook:
     """One webhook of a configuration, compiled."""
 
     name: str
+    configuration: str
+    place: int
+    """Its number among all that there are, in the order in which they are asked."""
     uid: str
     matcher: Matcher
     conditions: tuple[Condition, ...]
@@ -57,10 +63,12 @@ class Hook:
     review_version: str
 
     @classmethod
-    def read(cls, configuration: Object, said: Mapping[str, Any], index: int) -> Hook:
+    def read(cls, configuration: Object, said: Mapping[str, Any], index: int, place: int) -> Hook:
         offered = said.get("admissionReviewVersions") or ()
         return cls(
             name=said.get("name", ""),
+            configuration=configuration["metadata"]["name"],
+            place=place,
             uid=f"{configuration['metadata']['name']}/{said.get('name', '')}/{index}",
             matcher=Matcher.read(said),
             conditions=read_conditions(said.get("matchConditions")),
@@ -110,11 +118,12 @@ class HookTable:
                 yield hook, target
 
     def _read(self) -> tuple[Hook, ...]:
-        self._hooks = tuple(
-            Hook.read(configuration, said, index)
+        hooks = (
+            (configuration, said, index)
             for _, configuration in sorted(self._configurations.items())
             for index, said in enumerate(configuration.get("webhooks") or ())
         )
+        self._hooks = tuple(Hook.read(*hook, place) for place, hook in enumerate(hooks))
         return self._hooks
 
     def _forget(self, key: str) -> None:
@@ -147,8 +156,8 @@ class _Webhooks:
                 raise review.forbidden(str(fault)) from None
         return request
 
-    async def _ask(self, review: Review, hook: Hook, request: Object, *, may_patch: bool) -> Answer | None:
-        """The answer, which allows it; None where a failure is to be overlooked."""
+    async def _ask(self, review: Review, hook: Hook, request: Object, *, may_patch: bool, note: str) -> Answer | None:
+        """The answer, which allows it; None where a failure is to be overlooked, which is noted under `note`."""
         if review.is_dry_run and hook.has_side_effects:
             raise errors.BadRequest(f'admission webhook "{hook.name}" does not support dry run')
         version = hook.review_version
@@ -165,7 +174,7 @@ class _Webhooks:
         except InvalidAnswer as problem:
             if hook.fails_closed:
                 raise errors.InternalError(f'failed calling webhook "{hook.name}": {problem}') from None
-            review.audit[f"failed-open.admission.k8s.io/{hook.name}"] = hook.name
+            review.audit[f"failed-open.{note}"] = hook.name
             return None
         review.warnings.extend(answer.warnings)
         for key, value in answer.audit.items():
@@ -196,10 +205,15 @@ class MutatingWebhooks(_Webhooks):
             request = await self._question(review, hook, target)
             if request is None:
                 continue
-            answer = await self._ask(review, hook, request, may_patch=True)
-            if answer is not None and answer.patch and await self._patch(review, hook, target, request, answer.patch):
-                rounds.require_previous()
-                rounds.is_wanted = True
+            note = f"round_{int(rounds.is_second)}_index_{hook.place}"
+            _note_mutation(review, hook, note, mutated=False)
+            answer = await self._ask(review, hook, request, may_patch=True, note=f"{MUTATION_NOTE}{note}")
+            if answer is not None and answer.patch:
+                _note_patch(review, hook, note, answer.patch)
+                if await self._patch(review, hook, target, request, answer.patch):
+                    _note_mutation(review, hook, note, mutated=True)
+                    rounds.require_previous()
+                    rounds.is_wanted = True
             if hook.is_reinvoked:
                 rounds.previous.add(hook.uid)
         rounds.last_seen = _seen(review.new)
@@ -245,17 +259,28 @@ class ValidatingWebhooks(_Webhooks):
         return self._validate(review, meant) if meant else None
 
     async def _validate(self, review: Review, meant: tuple[tuple[Hook, Resource], ...]) -> None:
-        asked = []
+        asked: list[Awaitable[Answer | None]] = []
         for hook, target in meant:
             request = await self._question(review, hook, target)
             if request is not None:
-                asked.append(self._ask(review, hook, request, may_patch=False))
+                note = f"{VALIDATION_NOTE}round_0_index_{len(asked)}"
+                asked.append(self._ask(review, hook, request, may_patch=False, note=note))
         if len(asked) == 1:
             await asked[0]
             return
         for outcome in await asyncio.gather(*asked, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
+
+
+def _note_mutation(review: Review, hook: Hook, note: str, *, mutated: bool) -> None:
+    said = {"configuration": hook.configuration, "webhook": hook.name, "mutated": mutated}
+    review.audit[f"{MUTATION_NOTE}{note}"] = orjson.dumps(said).decode()
+
+
+def _note_patch(review: Review, hook: Hook, note: str, patch: Any) -> None:
+    said = {"configuration": hook.configuration, "webhook": hook.name, "patch": patch, "patchType": "JSONPatch"}
+    review.audit[f"{PATCH_NOTE}{note}"] = orjson.dumps(said).decode()
 
 
 def _seen(obj: Object | None) -> bytes:

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import orjson
 
+from pinnace.admission.chain import PATCH_NOTE
 from pinnace.auth.authorizers import Action
 from pinnace.auth.users import User
 from pinnace.kinds import field_numbers
@@ -263,7 +264,10 @@ class _Record:
             self._event["impersonatedUser"] = _user_info(notes.impersonated)
         if notes.constraint:
             self._event["authenticationMetadata"] = {"impersonationConstraint": notes.constraint}
-        self._event["annotations"] = notes.annotations or None
+        annotations = notes.annotations
+        if self._verdict.level < Level.Request:  # What quotes bodies is for those who want them.
+            annotations = {name: said for name, said in annotations.items() if not name.startswith(PATCH_NOTE)}
+        self._event["annotations"] = annotations or None
 
     def _without_managers(self, said: Any) -> Any:
         if not self._verdict.omits_managed_fields or not isinstance(said, dict):
