@@ -9,24 +9,29 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-from pinnace.kinds import empty_fields, go_fields, workload_columns
+from pinnace.kinds import workload_columns
 from pinnace.kinds.rows import scale_resource
-from pinnace.model import causes, errors, quantity
+from pinnace.model import causes, errors
 from pinnace.model.clock import Clock, to_rfc3339
-from pinnace.model.metadata import manager_faults
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import Column, Registry, Resource
-from pinnace.model.strategic import unmerged
-from pinnace.schema import gotext
-from pinnace.schema.decode import DecodeError, Decoder, Decoders
+from pinnace.schema.decode import DecodeError
 from pinnace.schema.shape import Schema
 from pinnace.server import actions, bodies, custom_scales, edits
-from pinnace.server.bodies import Body, FieldValidation
 from pinnace.server.calls import Call
 from pinnace.server.continuation import cut
 from pinnace.server.deletion import DeleteOptions
 from pinnace.server.facets import FACETS
 from pinnace.server.fanout import Fanout
+from pinnace.server.intake import (
+    Intake,
+    check_kind,
+    check_manager,
+    match_name,
+    match_namespace,
+    metadata_of,
+    tell_of_keys,
+)
 from pinnace.server.messages import Answer, Sink
 from pinnace.server.negotiation import METADATA, METADATA_LIST, OFFERED, negotiate
 from pinnace.server.negotiation import Answer as Accepted
@@ -46,7 +51,6 @@ _DELETED_AT_ONCE = 64
 _JSON = b"application/json"
 _WHOLE = (bytes, list)
 _DELETE_OPTIONS = Kind("", "v1", "DeleteOptions")
-_SCHEME = "pkg/api/legacyscheme/scheme.go:30"
 _META_SCHEME = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"
 
 
@@ -92,11 +96,8 @@ class Verbs:
         self._schema_of = schema_of
         self._clock = clock
         self._streams = streams
-        self._decoders = Decoders(
-            quantity=quantity.canonical, empty_fields=empty_fields.of_type, go_fields=go_fields.of_type
-        )
+        self._intake = Intake(registry, schema_of)
         self._scales: dict[tuple[Column, ...], Resource] = {}
-        self._compiled: dict[int, tuple[Resource, Decoder]] = {}
         self._forms: dict[tuple[int, Accepted, str, bool], tuple[Resource, Form]] = {}
         self._writers: dict[str, Callable[[Call], Awaitable[Outcome]]] = {
             "create": self._create,
@@ -168,21 +169,21 @@ class Verbs:
         review = self._reviews.of(call)
         if review is not None:
             return await self._ask(call, review)
-        _check_manager(call, "CreateOptions")
-        obj = self._object(call)
+        check_manager(call, "CreateOptions")
+        obj = self._intake.object(call)
         if call.resource.plural == "bindings" and not call.resource.group:
             return await self._bind(_on_pod(call, obj, self._registry), obj)
-        metadata = _metadata_of(obj)
-        _match_namespace(call, metadata)
+        metadata = metadata_of(obj)
+        match_namespace(call, metadata)
         if metadata.get("name"):
             call.name = metadata["name"]
             return await self._show(call, await self._pipeline.write(call, edits.creation(obj)), 201)
         prefix = metadata.get("generateName")
         for attempt in range(_GENERATE_ATTEMPTS):
             if attempt:  # The write that failed has changed the object.
-                obj = self._object(call)
-                metadata = _metadata_of(obj)
-                _match_namespace(call, metadata)
+                obj = self._intake.object(call)
+                metadata = metadata_of(obj)
+                match_namespace(call, metadata)
             if prefix:
                 call.name = metadata["name"] = generated_name(prefix)
             try:
@@ -193,17 +194,17 @@ class Verbs:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def _update(self, call: Call) -> Outcome:
-        _check_manager(call, "UpdateOptions")
+        check_manager(call, "UpdateOptions")
         ready = [self._replacing(call)]
         edit = edits.replacement(call, lambda: ready.pop() if ready else self._replacing(call))
         written = await self._pipeline.write(call, edit)
         return await self._show(call, written, 201 if written.is_created else 200)
 
     def _replacing(self, call: Call) -> Object:
-        obj = self._object(call)
-        metadata = _metadata_of(obj)
-        _match_name(call, metadata)
-        _match_namespace(call, metadata)
+        obj = self._intake.object(call)
+        metadata = metadata_of(obj)
+        match_name(call, metadata)
+        match_namespace(call, metadata)
         return obj
 
     async def _patch(self, call: Call) -> Outcome:
@@ -212,12 +213,12 @@ class Verbs:
 
     def _patch_edit(self, call: Call) -> edits.Edit:
         content_type = patch_type(call.request.headers.get(b"content-type", b"").decode("latin-1"))
-        _check_manager(call, "PatchOptions", is_apply=content_type in edits.APPLY_PATCHES)
+        check_manager(call, "PatchOptions", is_apply=content_type in edits.APPLY_PATCHES)
         if content_type in edits.APPLY_PATCHES:
             patch = read_patch(call.request.body, content_type)
             applied = patch.document or {}
             self._check_applied(call, applied)
-            self._modernize(call, applied)
+            self._intake.modernize(call, applied)
             return self._application(call, applied, patch.oddities)
         if call.text("force"):
             fault = causes.forbidden("force", "may not be specified for non-apply patch")
@@ -228,10 +229,10 @@ class Verbs:
 
         def decode(wanted: Object) -> Object:
             quoted = document if content_type == edits.STRATEGIC_PATCH else None
-            decoded = self._patched(call, wanted, quoted, oddities=oddities)
-            metadata = _metadata_of(decoded)
-            _match_name(call, metadata)
-            _match_namespace(call, metadata)
+            decoded = self._intake.patched(call, wanted, quoted, oddities=oddities)
+            metadata = metadata_of(decoded)
+            match_name(call, metadata)
+            match_namespace(call, metadata)
             return decoded
 
         return edits.patch(call, content_type, document, decode)
@@ -239,8 +240,8 @@ class Verbs:
     def _application(self, call: Call, applied: Object, oddities: tuple[str, ...] = ()) -> edits.Application:
         def decode(merged: Object) -> Object:
             if oddities:
-                _tell_of_keys(call, oddities)
-            return self._patched(call, merged, None, call.resource.kind)
+                tell_of_keys(call, oddities)
+            return self._intake.patched(call, merged, None, call.resource.kind)
 
         return edits.Application(
             call=call,
@@ -253,12 +254,12 @@ class Verbs:
         )
 
     def _check_applied(self, call: Call, applied: Any) -> None:
-        _check_kind(applied, call.resource.kind)
-        metadata = _metadata_of(applied)
+        check_kind(applied, call.resource.kind)
+        metadata = metadata_of(applied)
         if not metadata.get("name"):
             metadata["name"] = call.name
-        _match_name(call, metadata)
-        _match_namespace(call, dict(metadata))
+        match_name(call, metadata)
+        match_namespace(call, dict(metadata))
 
     async def _delete(self, call: Call) -> Outcome:
         raw, options = self._delete_options(call)
@@ -313,7 +314,7 @@ class Verbs:
                 f'no kind "{kind}" is registered for version "{version}" in scheme "{_META_SCHEME}"'
             )
         try:
-            self._decoder_of(_DELETE_OPTIONS)(options)
+            self._intake.decoder_of(_DELETE_OPTIONS)(options)
         except DecodeError as problem:
             raise errors.BadRequest(str(problem)) from None
         return options
@@ -327,7 +328,7 @@ class Verbs:
             case "scale", "update" | "patch":
                 return self._rescale(call)
             case "binding", "create":
-                return self._bind(call, self._message(call))
+                return self._bind(call, self._intake.message(call))
             case "eviction", "create":
                 return self._evict(call)
             case _, "create" if (review := self._reviews.of(call)) is not None:
@@ -339,7 +340,7 @@ class Verbs:
         accepted = self._accepted(call)
         if accepted.view:
             raise errors.NotShownSo(OFFERED)
-        return Outcome(201, orjson.dumps(await review(call, self._message(call))), wants_yaml=accepted.is_yaml)
+        return Outcome(201, orjson.dumps(await review(call, self._intake.message(call))), wants_yaml=accepted.is_yaml)
 
     async def _show_scale(self, call: Call, entry: Entry) -> Outcome:
         waiting = prepare((entry,), call.resource)
@@ -362,8 +363,8 @@ class Verbs:
 
     async def _rescale(self, call: Call) -> Outcome:
         if call.verb == "update":
-            wanted = self._message(call)
-            _match_namespace(call, dict(_metadata_of(wanted)))
+            wanted = self._intake.message(call)
+            match_namespace(call, dict(metadata_of(wanted)))
             edit = actions.rescaled(call, lambda scale: wanted)
         else:
             content_type = patch_type(call.request.headers.get(b"content-type", b"").decode("latin-1"))
@@ -372,7 +373,7 @@ class Verbs:
                 return await self._apply_scale(call, document or {})
 
             def patched(scale: Object) -> Object:
-                return self._patched(call, edits.patched(scale, content_type, document), None)
+                return self._intake.patched(call, edits.patched(scale, content_type, document), None)
 
             edit = actions.rescaled(call, patched)
         written = await self._pipeline.write(call, edit)
@@ -380,10 +381,10 @@ class Verbs:
 
     async def _apply_scale(self, call: Call, scale: Object) -> Outcome:
         """Who applies a scale has an opinion on one field of the workload."""
-        _check_manager(call, "PatchOptions", is_apply=True)
-        _check_kind(scale, _SCALE)
+        check_manager(call, "PatchOptions", is_apply=True)
+        check_kind(scale, _SCALE)
         kind, spec = call.resource.kind, scale.get("spec") or {}
-        workload = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": _metadata_of(scale)}
+        workload = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata_of(scale)}
         paths = call.resource.custom.scale if call.resource.custom is not None else None
         if paths is not None:
             workload |= custom_scales.opinion(scale, paths.spec)
@@ -394,20 +395,20 @@ class Verbs:
         return await self._show_scale(call, written.entry)
 
     async def _bind(self, call: Call, binding: Object) -> Outcome:
-        if _metadata_of(binding).get("name", "") != call.name:
+        if metadata_of(binding).get("name", "") != call.name:
             raise errors.BadRequest("name in URL does not match name in Binding object")
-        _match_namespace(call, _metadata_of(binding))
+        match_namespace(call, metadata_of(binding))
         await self._pipeline.admit(call, binding)
         edit = actions.bound(call, binding, to_rfc3339(self._clock.now()))
         await self._pipeline.unguarded().write(call, edit)
         return Outcome(201, orjson.dumps({**_success_status(), "code": 201}))
 
     async def _evict(self, call: Call) -> Outcome:
-        eviction = self._message(call)
-        metadata = _metadata_of(eviction)
+        eviction = self._intake.message(call)
+        metadata = metadata_of(eviction)
         if metadata.get("name", "") != call.name:
             raise errors.BadRequest("name in URL does not match name in Eviction object")
-        _match_namespace(call, metadata)
+        match_namespace(call, metadata)
         raw = eviction.get("deleteOptions") or {}
         options = _meant(call, raw)
         await self._pipeline.admit(call, eviction)
@@ -447,99 +448,6 @@ class Verbs:
 
         await self._pipeline.unguarded().write(one, edit)
 
-    # Bodies.
-
-    def _read(self, call: Call) -> Body:
-        content_type = call.request.headers.get(b"content-type", b"").decode("latin-1")
-        return bodies.read(
-            call.request.body,
-            content_type,
-            kind=_kind_of(call),
-            is_known=lambda kind: self._registry.of_kind(kind) is not None,
-            is_custom=call.resource.custom is not None and _kind_of(call) == call.resource.kind,
-            look_for_repeats=_strictness(call) != "Ignore",
-        )
-
-    def _object(self, call: Call) -> Object:
-        """The object that a create or update brings: wrong types are refused, unknown fields told of and dropped."""
-        body = self._read(call)
-        self._modernize(call, body.obj)
-        decoder = self._decoder(call.resource)
-        warnings = bodies.decode(body, decoder, kind=call.resource.kind, validation=_strictness(call))
-        call.warnings.extend(warnings)
-        return body.obj
-
-    def _modernize(self, call: Call, obj: Object) -> None:
-        """Read an old form of the object's version as what it means, and say so."""
-        if call.resource.modernize is not None and not call.subresource:
-            call.warnings.extend(call.resource.modernize(obj))
-
-    def _message(self, call: Call) -> Object:
-        """What travels through a subresource of its own kind, or is asked and answered without being stored."""
-        body = self._read(call)
-        kind = _kind_of(call)
-        call.warnings.extend(bodies.decode(body, self._decoder_of(kind), kind=kind, validation=_strictness(call)))
-        return body.obj
-
-    def _patched(
-        self, call: Call, wanted: Object, shown: Any, kind: Kind | None = None, oddities: tuple[str, ...] = ()
-    ) -> Object:
-        """What a patch leaves, read as its kind; `shown` is what an error quotes, if not the same."""
-        kind = kind or _kind_of(call)
-        is_custom = call.resource.custom is not None and kind == call.resource.kind
-        strictness = _strictness(call)
-        # Reading it drops what the error is about.
-        whole = orjson.dumps(wanted, option=orjson.OPT_SORT_KEYS) if is_custom and strictness == "Strict" else b""
-        try:
-            if shown is None and not is_custom:
-                self._check_still(kind, wanted)
-            self._modernize(call, wanted)
-            unknown = self._decoder_of(kind)(wanted)
-            if unknown or oddities:
-                faults = [*oddities, *(f'unknown field "{path}"' for path in unknown)]
-                if strictness == "Strict":
-                    raise DecodeError(f"strict decoding error: {', '.join(faults)}")
-                if strictness == "Warn":
-                    call.warnings.extend(faults)
-        except DecodeError as problem:
-            order = orjson.OPT_SORT_KEYS if is_custom else None
-            said = whole or orjson.dumps(wanted, option=order)
-            text = said.decode() if shown is None else gotext.shown(unmerged(shown))
-            fault = causes.invalid("patch", text, str(problem) if shown is None else problem.conversion)
-            raise errors.Invalid([fault], group="", kind="", name="") from None
-        if not is_custom:  # Those are told that they may not be another kind when they are validated.
-            wanted["kind"], wanted["apiVersion"] = kind.name, kind.api_version
-        return wanted
-
-    def _check_still(self, kind: Kind, wanted: Object) -> None:
-        """A patch may not make another kind of an object, though another version of its own is read as this one."""
-        name, api_version = wanted.get("kind"), wanted.get("apiVersion")
-        if name == kind.name and api_version == kind.api_version:
-            return
-        found = Kind.parse(str(api_version or kind.api_version), str(name or kind.name))
-        if self._schema_of(found) is None and self._registry.of_kind(found) is None:
-            raise DecodeError(f'no kind "{name}" is registered for version "{api_version}" in scheme "{_SCHEME}"')
-        if found.name != kind.name:
-            package = kind.group.partition(".")[0] or "core"
-            raise DecodeError(f"converting ({found.version}.{name}) to ({package}.{kind.name}): unknown conversion")
-
-    def _decoder_of(self, kind: Kind) -> Decoder:
-        """For a kind that is served as a resource, or that only travels."""
-        resource = self._registry.of_kind(kind)
-        if resource is not None:
-            return self._decoder(resource)
-        schema = self._schema_of(kind)
-        assert schema is not None, f"{kind} is served, so its schema is known"
-        return self._decoders.of(schema)
-
-    def _decoder(self, resource: Resource) -> Decoder:
-        known = self._compiled.get(id(resource))
-        if known is None or known[0] is not resource:
-            decoder = self._decoders.of(resource.schema) if resource.custom is None else resource.custom.decode
-            self._registry.shed(self._compiled)
-            known = self._compiled[id(resource)] = (resource, decoder)
-        return known[1]
-
     # Answers.
 
     async def _show(self, call: Call, written: Written, status: int) -> Outcome:
@@ -560,79 +468,6 @@ def _success(call: Call, entry: Entry) -> bytes:
     details["uid"] = entry.decode()["metadata"].get("uid", "")
     kept = {name: value for name, value in details.items() if value}
     return orjson.dumps({**_success_status(), "details": kept}, option=orjson.OPT_APPEND_NEWLINE)
-
-
-def _metadata_of(obj: Object) -> Object:
-    metadata = obj.get("metadata")
-    if metadata is None:
-        metadata = obj["metadata"] = {}
-    if not isinstance(metadata, dict):
-        raise errors.BadRequest("metadata must be an object")
-    return metadata
-
-
-def _check_kind(applied: Object, kind: Kind) -> None:
-    found = Kind.parse(str(applied.get("apiVersion", "")), str(applied.get("kind", "")))
-    if found != kind:
-        raise errors.BadRequest(f"invalid object type: {found.group}/{found.version}, Kind={found.name}")
-
-
-def _match_namespace(call: Call, metadata: Object) -> None:
-    if not call.resource.namespaced:
-        metadata.pop("namespace", None)
-        return
-    if not metadata.get("namespace"):
-        metadata["namespace"] = call.namespace
-    elif metadata["namespace"] != call.namespace:
-        raise errors.BadRequest("the namespace of the provided object does not match the namespace sent on the request")
-
-
-def _match_name(call: Call, metadata: Object) -> None:
-    if not metadata.get("name"):
-        raise errors.BadRequest(
-            f"the name of the object ({call.name} based on URL) was undeterminable: name must be provided"
-        )
-    if metadata["name"] != call.name:
-        raise errors.BadRequest(
-            f"the name of the object ({metadata['name']}) does not match the name on the URL ({call.name})"
-        )
-
-
-def _strictness(call: Call) -> FieldValidation:
-    if not call.request.has_query:
-        return "Warn"
-    asked = call.text("fieldValidation")
-    if asked == "Strict":
-        return "Strict"
-    if asked == "Ignore":
-        return "Ignore"
-    if asked and asked != "Warn":
-        options = {"create": "CreateOptions", "update": "UpdateOptions"}.get(call.verb, "PatchOptions")
-        fault = causes.not_supported("fieldValidation", asked, ["", "Ignore", "Strict", "Warn"])
-        raise errors.Invalid([fault], group="meta.k8s.io", kind=options, name="")
-    return "Warn"
-
-
-def _tell_of_keys(call: Call, repeated: tuple[str, ...]) -> None:
-    strictness = _strictness(call)
-    if strictness == "Strict":
-        faults = "\n  ".join(("yaml: unmarshal errors:", *repeated))
-        raise errors.BadRequest(f"error strict decoding YAML: error converting YAML to JSON: {faults}")
-    if strictness == "Warn":
-        call.warnings.extend(repeated)
-
-
-def _check_manager(call: Call, options: str, *, is_apply: bool = False) -> None:
-    if not is_apply and not call.request.has_query:
-        return
-    manager = call.text("fieldManager")
-    faults = list(manager_faults(manager, "fieldManager")) if manager else []
-    if is_apply and not manager:
-        faults.append(causes.required("fieldManager", "is required for apply patch"))
-    if faults:
-        raise errors.Invalid(faults, group="meta.k8s.io", kind=options, name="")
-    _strictness(call)
-    _ = call.is_dry_run
 
 
 def _delete_options_of_query(call: Call) -> Object:
@@ -674,15 +509,9 @@ def _check_view(call: Call, accepted: Accepted, include: str) -> None:
         raise errors.BadRequest(f"Unable to convert to Table as requested: {fault}")
 
 
-def _kind_of(call: Call) -> Kind:
-    """The kind that travels through a call's URL."""
-    sub = call.resource.subresource(call.subresource) if call.subresource else None
-    return sub.kind if sub is not None else call.resource.kind
-
-
 def _on_pod(call: Call, binding: Object, registry: Registry) -> Call:
     """The old way to bind: a Binding posted to its own collection, named after the pod."""
     pods = registry.find("", "v1", "pods")
     assert pods is not None, "every cluster serves pods"
-    name = _metadata_of(binding).get("name", "")
+    name = metadata_of(binding).get("name", "")
     return Call("create", pods, call.namespace, name, "binding", "", call.request, call.user, call.warnings)
