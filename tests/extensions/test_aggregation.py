@@ -499,6 +499,16 @@ async def test_with_its_api_service_a_group_leaves(cluster: Aggregating) -> None
     assert (await cluster.get(RECIPES)).status == 404
 
 
+async def test_a_client_need_not_wait_for_a_server_that_hangs(cluster: Aggregating) -> None:
+    await cluster.register()
+    cluster.kitchen.hangs.clear()
+    reply = await cluster.get(f"{RECIPES}?timeout=50ms")
+    assert (reply.status, reply.json["reason"]) == (504, "Timeout")
+    assert reply.message == "Timeout: request did not complete within the allotted timeout"
+    cluster.kitchen.hangs.set()
+    assert (await cluster.get(f"{RECIPES}?timeout=30s")).status == 200
+
+
 async def test_a_server_that_hangs_keeps_no_other_request_waiting(cluster: Aggregating) -> None:
     await cluster.register()
     cluster.kitchen.hangs.clear()

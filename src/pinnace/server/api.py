@@ -188,12 +188,20 @@ class Api:
     async def _elsewhere(self, request: Request, user: User, backend: Backend, action: Action) -> Answer:
         started = time.perf_counter()
         self._metrics.in_flight += 1
+        goes_on = request.upgrade or action.verb == "watch" or action.subresource in LONG_RUNNING
+        deadline = None if goes_on else self._deadlines.begin(asked_seconds(request))
         try:
             answer = await pass_on(request, user, backend, action)
         except errors.ApiError as refused:
             answer = self._refused(request, refused)
+        except asyncio.CancelledError:
+            if deadline is None or not deadline.is_over:
+                raise
+            answer = self._refused(request, too_late())
         finally:
             self._metrics.in_flight -= 1
+            if deadline is not None:
+                self._deadlines.end(deadline)
         counted = passed(action, backend)
         if counted is not None:
             self._metrics.observe(counted, answer.status, time.perf_counter() - started)
