@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import random
+import resource
 import signal
 import socket
 import ssl
@@ -282,6 +283,20 @@ async def test_a_server_that_is_told_to_stop_finishes_requests_and_ends_watches(
     async with aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.ClientConnectionError):
             await session.get(Way.of(process.kubeconfig).url, ssl=False)
+
+
+@pytest.mark.skipif(not Path("/proc/self/limits").exists(), reason="there is no /proc here")
+def test_as_many_clients_may_connect_as_the_system_grants(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, hard), hard))
+    try:
+        with server(tmp_path, "--ephemeral") as process:
+            process.await_kubeconfig()
+            limits = Path(f"/proc/{process.process.pid}/limits").read_text()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    (line,) = [line for line in limits.splitlines() if line.startswith("Max open files")]
+    assert line.split()[3] == line.split()[4]
 
 
 def test_help_teaches() -> None:

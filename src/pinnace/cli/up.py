@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -210,6 +211,7 @@ def up(
         encryption_key_file=encryption_key_file,
     )
     started = time.monotonic()
+    _allow_many_connections()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(settings, kubeconfig_path, merge=merge, started=started))
@@ -250,6 +252,17 @@ def _say_ready(url: str, paths: list[Path], *, merge: bool, seconds: float) -> N
     else:
         print("  no kubeconfig was asked for: start with --kubeconfig PATH or --merge to have one")
     print("Ctrl-C stops it.", flush=True)
+
+
+def _allow_many_connections() -> None:
+    """Each client is an open file, and the usual limit of these is for programs that have few."""
+    try:
+        import resource  # noqa: PLC0415 - not on every platform
+    except ImportError:
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # Some systems tell of more than they grant.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
