@@ -100,7 +100,10 @@ class Kubelet:
             common = {"port": str(port), "requestID": "0"}
             error = await session.open({"streamType": "error", **common})
             error.write_eof()
-            data = await session.open({"streamType": "data", **common})
+            try:
+                data = await session.open({"streamType": "data", **common})
+            except ConnectionError as refused:  # Why, is said on the other stream.
+                raise ConnectionError((await _all(error)).decode("utf-8", "replace") or str(refused)) from None
         except BaseException:
             session.close()
             raise

@@ -111,6 +111,8 @@ async def forward(port: int, pod: PodAddress, client: Duplex, connect: Connect) 
     except (OSError, errors.ApiError) as problem:
         number = problem.errno if isinstance(problem, OSError) else None
         why = f"connect: {os.strerror(number).lower()}" if number else str(problem)
+        if why.startswith("error forwarding port"):
+            return why  # A kubelet has said it already.
         return f"error forwarding port {port} to pod {pod.name}, uid {pod.uid}: {why}"
     return ""
 
