@@ -28,6 +28,7 @@ from pinnace.sdk import (
     Refused,
     SqliteTable,
 )
+from pinnace.sdk.api_collection import Collection
 from pinnace.testing.cluster import Cluster
 
 KIND = "kitchen.example.com/v1/Recipe"
@@ -454,6 +455,26 @@ async def test_when_it_stops_the_cluster_is_told(cluster: Cluster) -> None:
     assert await cluster.client.get_or_none("v1/Service", "kitchen-dev") is None
 
 
+async def test_a_watch_ends_when_its_client_leaves(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    collections: list[Collection] = []
+    made = Collection.__init__
+
+    def noted(self: Collection, *arguments: Any) -> None:
+        made(self, *arguments)
+        collections.append(self)
+
+    monkeypatch.setattr(Collection, "__init__", noted)
+    await cluster.run(kitchen())
+    await cluster.settle()
+    follower = asyncio.create_task(read(cluster.client, f"{ROOT}/recipes?watch=1"))
+    present = len(collections[0]._watchers)
+    while len(collections[0]._watchers) == present:
+        await asyncio.sleep(0)
+    follower.cancel()
+    while len(collections[0]._watchers) > present:
+        await asyncio.sleep(0)
+
+
 async def test_whoever_served_it_before_serves_it_again_afterwards(cluster: Cluster) -> None:
     service = {"namespace": "prod", "name": "kitchen", "port": 443}
     spec = {"group": "kitchen.example.com", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1}
@@ -477,3 +498,58 @@ async def test_whoever_served_it_before_serves_it_again_afterwards(cluster: Clus
 def test_what_cannot_be_served_is_said_where_it_is_declared(kind: Any, backend: Any, told: str) -> None:
     with pytest.raises(TypeError, match=told):
         Operator("kitchen").serves(kind, backend)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=-1",
+        "limit=x",
+        "limit=99999999999999999999",
+        "continue=%FF",
+        "continue=WzEsMl0",
+        "resourceVersion=abc&watch=1",
+        "timeoutSeconds=1.5&watch=1",
+        "labelSelector=a%3D%3D%3Db",
+        "labelSelector=" + "(" * 2000,
+    ],
+)
+async def test_odd_questions_are_refused(client: Client, query: str) -> None:
+    with pytest.raises(errors.ApiError) as refused:
+        await read(client, f"{ROOT}/recipes?{query}")
+    assert 400 <= refused.value.code < 500
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"metadata": {"name": "other"}},
+        {"metadata": {"namespace": "other"}},
+        {"metadata": {"labels": {"a b": "c"}}},
+        {"metadata": {"labels": 5}},
+        {"metadata": None},
+        {"apiVersion": "v1"},
+        {"kind": None},
+        {"spec": []},
+        {"spec": {"steps": [1, {}]}},
+    ],
+    ids=str,
+)
+async def test_odd_changes_are_refused_and_nothing_is_changed(client: Client, patch: Object) -> None:
+    made = await client.create(recipe())
+    with pytest.raises(errors.ApiError) as refused:
+        await client.patch(KIND, "soup", patch)
+    assert 400 <= refused.value.code < 500
+    assert await client.get(KIND, "soup") == made
+
+
+async def test_what_only_the_server_says_cannot_be_changed(client: Client) -> None:
+    made = await client.create({**recipe(), "metadata": {"name": "soup", "uid": "mine", "generation": 9}})
+    assert made["metadata"]["uid"] != "mine" and made["metadata"]["generation"] == 1
+    forged = {"creationTimestamp": "2001-01-01T00:00:00Z", "generation": 5, "deletionTimestamp": "2001-01-01T00:00:00Z"}
+    changed = await client.patch(KIND, "soup", {"metadata": {**forged, "labels": {"a": "b"}}})
+    kept = {name: value for name, value in changed["metadata"].items() if name not in ("labels", "resourceVersion")}
+    before = {name: value for name, value in made["metadata"].items() if name != "resourceVersion"}
+    assert {**kept, "managedFields": None} == {**before, "managedFields": None}
+    with pytest.raises(errors.Conflict, match="UID in precondition"):
+        await client.patch(KIND, "soup", {"metadata": {"uid": "another"}})

@@ -59,14 +59,18 @@ class Watcher:
     def __init__(self, changes: Iterable[Change]) -> None:
         self._waiting = deque(changes)
         self._woken = asyncio.Event()
-        self.is_behind = False
-        """So many changes wait here that it is cheaper for the client to list again."""
+        self.is_over = False
+        """Nothing more comes: the server stops, or so many changes wait that the client had better list again."""
 
     def tell(self, change: Change) -> None:
         if len(self._waiting) >= REMEMBERED:
-            self.is_behind = True
+            self.is_over = True
         else:
             self._waiting.append(change)
+        self._woken.set()
+
+    def end(self) -> None:
+        self.is_over = True
         self._woken.set()
 
     def wake(self) -> None:
@@ -140,6 +144,11 @@ class Collection:
             yield watcher
         finally:
             self._watchers.discard(watcher)
+
+    def end_watches(self) -> None:
+        """Tell those who watch that this server stops."""
+        for watcher in self._watchers:
+            watcher.end()
 
     @property
     def is_watched(self) -> bool:

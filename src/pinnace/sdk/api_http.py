@@ -16,7 +16,7 @@ from pinnace.model.clock import AlarmClock
 from pinnace.model.objects import Key, Object
 from pinnace.sdk.api_answers import Form, view_of
 from pinnace.sdk.api_callers import Asked, Caller, Callers
-from pinnace.sdk.api_collection import Change, Collection, Entry
+from pinnace.sdk.api_collection import Change, Collection, Entry, Watcher
 from pinnace.sdk.api_pages import DISCOVERY_VERSIONS, Pages
 from pinnace.sdk.api_requests import (
     Selection,
@@ -131,7 +131,8 @@ class ApiApplication:
             raise errors.NoSuchPath
         warnings = [resource.deprecation] if resource.deprecation else []
         if asked.verb in _WRITES:
-            return await self._write(request, asked, caller, collection, warnings)
+            # A client that leaves is no reason to leave a write half done.
+            return await asyncio.shield(self._write(request, asked, caller, collection, warnings))
         view = view_of(request.headers.get("Accept", ""))
         form = Form(resource, view, include=request.query.get("includeObject", ""), clock=self._clock)
         if asked.verb == "get":
@@ -202,6 +203,8 @@ class ApiApplication:
     ) -> web.StreamResponse:
         query = request.query
         since = number(query, "resourceVersion")
+        longest = random.randint(LONGEST_WATCH_SECONDS, 2 * LONGEST_WATCH_SECONDS)
+        seconds = number(query, "timeoutSeconds") or longest
         wants_initial = flag(query, "sendInitialEvents") if "sendInitialEvents" in query else not since
         wants_bookmarks = flag(query, "allowWatchBookmarks")
         if wants_initial:
@@ -209,40 +212,34 @@ class ApiApplication:
             since = collection.revision
         elif not since:
             since = collection.revision
-        entries = (
-            [one for one in collection.at(since, chosen.namespace) if chosen.matches(one)] if wants_initial else []
-        )
+        present = collection.at(since, chosen.namespace) if wants_initial else []
         answer = web.StreamResponse(headers={"Content-Type": _JSON, "Cache-Control": "no-cache, private"})
         _warn(answer, warnings)
         async with collection.watching(since) as watcher:
             await answer.prepare(request)
-            for entry in entries:
+            for entry in filter(chosen.matches, present):
                 await answer.write(form.event("ADDED", entry))
             if wants_initial and flag(query, "sendInitialEvents") and wants_bookmarks:
                 await answer.write(form.bookmark(since, is_initial=True))
-            seconds = number(query, "timeoutSeconds") or random.randint(
-                LONGEST_WATCH_SECONDS, 2 * LONGEST_WATCH_SECONDS
-            )
-            end = self._clock.monotonic() + seconds
-            told = since
-            while not watcher.is_behind and (left := end - self._clock.monotonic()) > 0:
-                alarm = self._clock.call_later(min(left, BOOKMARK_SECONDS), watcher.wake)
-                try:
-                    changes = await watcher.next()
-                finally:
-                    alarm.cancel()
-                lines = []
-                for change in changes:
-                    if line := _line(change, chosen, form):
-                        lines.append(line)
-                        told = change.revision
+            told, end = since, self._clock.monotonic() + seconds
+            while not watcher.is_over and (left := end - self._clock.monotonic()) > 0:
+                changes = await self._changes(watcher, min(left, BOOKMARK_SECONDS))
+                lines = [(change.revision, line) for change in changes if (line := _line(change, chosen, form))]
                 if not changes and wants_bookmarks and collection.revision > told:
-                    told = collection.revision
-                    lines.append(form.bookmark(told))
+                    lines = [(collection.revision, form.bookmark(collection.revision))]
                 if lines:
-                    await answer.write(b"".join(lines))
+                    told = lines[-1][0]
+                    await answer.write(b"".join(line for _, line in lines))
         await answer.write_eof()
         return answer
+
+    async def _changes(self, watcher: Watcher, seconds: float) -> list[Change]:
+        """What changes next; nothing if that takes longer."""
+        alarm = self._clock.call_later(seconds, watcher.wake)
+        try:
+            return await watcher.next()
+        finally:
+            alarm.cancel()
 
 
 def _line(change: Change, chosen: Selection, form: Form) -> bytes:

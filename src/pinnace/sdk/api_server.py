@@ -7,6 +7,7 @@ import logging
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from aiohttp import web
@@ -38,7 +39,7 @@ class Apis:
     """All kinds that one process serves."""
 
     def __init__(self, apis: Sequence[Api], gates: Gates, client: Client, tls: ssl.SSLContext, *, title: str) -> None:
-        definitions = Definitions.load(minors()[-1])
+        definitions = _definitions()
         self._clock = client.clock
         self._callers = Callers(client, tls)
         self._sources: list[_Source] = []
@@ -54,6 +55,11 @@ class Apis:
         """Answer what nothing else of the application answers."""
         await self._callers.begin()
         application.router.add_route("*", "/{path:.*}", self._application.answer)
+        application.on_shutdown.append(self._end_watches)
+
+    async def _end_watches(self, application: web.Application) -> None:
+        for source in self._sources:
+            source.collection.end_watches()
 
     async def follow(self) -> None:
         """Keep up with whom the cluster trusts, and with what others change, until cancelled."""
@@ -85,6 +91,12 @@ class Apis:
             await self._clock.sleep(source.refresh)
             if source.collection.is_watched:
                 await source.collection.refresh()
+
+
+@cache
+def _definitions() -> Definitions:
+    """What Kubernetes says of its own kinds, of which all others use some."""
+    return Definitions.load(minors()[-1])
 
 
 async def _iterated(watching: Any) -> Any:

@@ -121,8 +121,8 @@ async def webhooks_listening(
             await answering.begin(served)
             following = asyncio.create_task(answering.follow())
             stack.push_async_callback(_ended, following)
-        # Watches last until somebody ends them: they are not waited for.
-        runner = web.AppRunner(served, access_log=None, shutdown_timeout=0.5 if apis else 2.0)
+        # A watch lasts until its client leaves, which has to be noticed.
+        runner = web.AppRunner(served, access_log=None, shutdown_timeout=2.0, handler_cancellation=bool(apis))
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         await webhooks.listen(runner, port)
