@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from lightkube import Client, KubeConfig
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.models.meta_v1 import ObjectMeta
 from tests.clients.kubectl_command import Kubectl
+from tests.extensions.webhook import Webhook, refuse, serving
 
 NOTES = Path(__file__).parent / "notes"
 
@@ -198,6 +201,79 @@ def test_kubectl_explains_waits_and_deletes(ships: Kubectl) -> None:
     ships("wait --for=condition=Ready ship/gannet --timeout=10s")
     ships("delete ship gannet --timeout=10s")
     assert "not found" in ships.failure("get ship gannet")
+
+
+async def test_kubectl_uses_any_version_that_a_webhook_knows(kubectl: Kubectl) -> None:
+    async with serving() as webhook:
+        await asyncio.to_thread(kubectl, "apply -f -", stdin=json.dumps(two_versions(webhook)))
+        try:
+            await asyncio.to_thread(_use_both_versions, kubectl)
+            webhook.answer = refuse
+            await asyncio.to_thread(_use_the_stored_version, kubectl)
+        finally:
+            await asyncio.to_thread(kubectl, "delete crd boats.clients.example.com --timeout=20s")
+
+
+def _use_both_versions(kubectl: Kubectl) -> None:
+    first, second = "boats.v1.clients.example.com", "boats.v2.clients.example.com"
+    kubectl("apply -f -", stdin=json.dumps(boat_of("v1", "gannet", size=3)))
+    kubectl("apply -f -", stdin=json.dumps(boat_of("v2", "teal", length=4)))
+    assert kubectl(f"get {first}").split() == ["NAME", "SIZE", "gannet", "3", "teal", "4"]
+    assert kubectl(f"get {second}").split() == ["NAME", "LENGTH", "gannet", "3", "teal", "4"]
+    assert kubectl(f"get {second} --field-selector spec.length=4 -o name").split() == ["boat.clients.example.com/teal"]
+    kubectl(f"scale {second}/gannet --replicas=7")
+    assert kubectl(f"get {first} gannet -o jsonpath={{.spec}}") == '{"size":7}'
+    kubectl("apply -f -", stdin=json.dumps(boat_of("v2", "gannet", length=8)))
+    applied = kubectl("apply --server-side --force-conflicts -f -", stdin=json.dumps(boat_of("v1", "gannet", size=9)))
+    assert "serverside-applied" in applied
+    assert kubectl(f"get {second} gannet -o jsonpath={{.spec.length}}") == "9"
+
+
+def _use_the_stored_version(kubectl: Kubectl) -> None:
+    """What needs no conversion goes on without the webhook; what does fails with its reason."""
+    patch = json.dumps({"spec": {"size": 5}})
+    assert "patched" in kubectl(f"patch boats.v1.clients.example.com teal --type=merge -p '{patch}'")
+    assert "this boat has sunk" in kubectl.failure("get boats.v2.clients.example.com teal")
+    assert "this boat has sunk" in kubectl.failure("get boats.v2.clients.example.com")
+    assert "teal" in kubectl("get boats.v1.clients.example.com")
+
+
+def boat_of(version: str, name: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": f"clients.example.com/{version}",
+        "kind": "Boat",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def two_versions(webhook: Webhook) -> dict[str, Any]:
+    """Boats whose size v2 calls their length."""
+
+    def version(name: str, field: str) -> dict[str, Any]:
+        spec = {"type": "object", "properties": {field: {"type": "integer"}}}
+        return {
+            "name": name,
+            "served": True,
+            "storage": name == "v1",
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}},
+            "selectableFields": [{"jsonPath": f".spec.{field}"}],
+            "additionalPrinterColumns": [{"name": field.title(), "type": "integer", "jsonPath": f".spec.{field}"}],
+            "subresources": {"scale": {"specReplicasPath": f".spec.{field}", "statusReplicasPath": ".status.count"}},
+        }
+
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "boats.clients.example.com"},
+        "spec": {
+            "group": "clients.example.com",
+            "scope": "Namespaced",
+            "names": {"plural": "boats", "singular": "boat", "kind": "Boat"},
+            "versions": [version("v1", "size"), version("v2", "length")],
+            "conversion": webhook.conversion(),
+        },
+    }
 
 
 def test_every_fault_of_a_definition_is_told_at_once(kubectl: Kubectl) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.extensions.definitions import BOATS, DEFINITIONS, NUMBER, TEXT, Cluster, boat, boats, shape, version
-from tests.extensions.webhook import Object, Webhook, convert, serving
+from tests.extensions.webhook import Object, Webhook, convert, refuse, serving
 from tests.server.in_process import TABLE, Reply
 
 V1, V2 = BOATS, BOATS.replace("/v1/", "/v2/")
@@ -151,12 +151,6 @@ async def test_a_service_is_found_by_its_endpoints(cluster: Cluster, webhook: We
     await cluster.define(found)
     await cluster.made(V1, boat(size=3))
     assert (await cluster.get(f"{V2}/pinnace")).json["spec"] == {"length": 3}
-
-
-async def refuse(review: Object) -> Object:
-    answer = await convert(review)
-    answer["response"]["result"] = {"status": "Failed", "message": "this boat has sunk"}
-    return answer
 
 
 async def rename(review: Object) -> Object:

@@ -35,6 +35,12 @@ async def convert(review: Object) -> Object:
     return {"apiVersion": review["apiVersion"], "kind": "ConversionReview", "response": response}
 
 
+async def refuse(review: Object) -> Object:
+    answer = await convert(review)
+    answer["response"]["result"] = {"status": "Failed", "message": "this boat has sunk"}
+    return answer
+
+
 @dataclass
 class Webhook:
     """What was asked, and how it is answered."""
