@@ -20,7 +20,7 @@ from tests.server.in_process import (
     pod,
 )
 
-from pinnace.server import reads, shelves
+from pinnace.server import reads, shelves, watches
 from pinnace.server.continuation import Continuation
 from pinnace.store.memory import MemoryStore
 from pinnace.store.store import Batch
@@ -677,7 +677,7 @@ async def test_a_watch_that_begins_with_a_list_misses_nothing_of_a_storm(alone: 
 async def test_a_watcher_that_does_not_read_is_cut_off_and_hurts_nobody(
     alone: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reads, "MAX_BUFFERED", 20_000)
+    monkeypatch.setattr(watches, "MAX_BUFFERED", 20_000)
     slow = await alone.watch(f"{CONFIG_MAPS}?watch=1")
     quick = await alone.watch(f"{CONFIG_MAPS}?watch=1")
     for number in range(30):
@@ -699,7 +699,7 @@ async def test_a_watcher_that_does_not_read_is_cut_off_and_hurts_nobody(
 async def test_a_large_beginning_is_not_held_against_a_watcher(
     alone: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reads, "MAX_BUFFERED", 5_000)
+    monkeypatch.setattr(watches, "MAX_BUFFERED", 5_000)
     await fill(alone, 20, size=1000)
     watch = await alone.watch(f"{CONFIG_MAPS}?watch=1")
     await alone.made(CONFIG_MAPS, config_map("new"))

@@ -108,3 +108,15 @@ def _field_test(selector: selectors.FieldSelector, resource: Resource) -> Matche
 
 def _only_named(name: str) -> Matches:
     return lambda key, entry: key.rpartition("/")[2] == name
+
+
+def keys_named(shelf: Shelf, chosen: Selection) -> list[str]:
+    """The keys that a name can stand for: one, or one in each namespace."""
+    if chosen.namespace:
+        candidates = [f"{chosen.namespace}/{chosen.name}"]
+    elif chosen.name in shelf.entries:
+        candidates = [chosen.name]
+    else:
+        ending = f"/{chosen.name}"
+        candidates = [key for key in shelf.keys_of() if key.endswith(ending)]
+    return [key for key in candidates if key in shelf.entries]

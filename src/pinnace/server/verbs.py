@@ -39,7 +39,8 @@ from pinnace.server.ownership import Ownerships
 from pinnace.server.patch_bodies import patch_type, read_patch
 from pinnace.server.pipeline import Pipeline, Written, generated_name, manager_name
 from pinnace.server.presentation import prepare, shown_object
-from pinnace.server.reads import Reader, list_options
+from pinnace.server.read_options import list_options
+from pinnace.server.reads import Reader
 from pinnace.server.renditions import Form, MetadataOnly, Plain, Rows
 from pinnace.server.reviews import Reviews
 from pinnace.server.selection import selection_of

@@ -1,0 +1,139 @@
+"""The options of lists and watches, as they are meant; what cannot be meant is refused in Kubernetes' words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import orjson
+
+from pinnace.model import causes, errors
+from pinnace.server.calls import Call
+from pinnace.server.continuation import Continuation
+
+_MATCHES = ("Exact", "NotOlderThan")
+_MOST_DIGITS = 19
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    limit: int
+    continuation: Continuation | None
+    revision: int
+    is_exact: bool
+
+    def is_of_now(self, revision: int) -> bool:
+        """The first page of what is there, which has come to this revision."""
+        return self.continuation is None and not self.is_exact and self.revision <= revision
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
+    """Where a watch begins: with the present state or behind a revision; and what it wants told."""
+
+    since: int | None
+    """None: begin now."""
+    initial_events: bool
+    marks_end_of_initial: bool
+    bookmarks: bool
+
+
+def list_options(call: Call) -> ListOptions:
+    limit = max(0, call.number("limit") or 0)
+    call.number("timeoutSeconds")  # A list is over before any time is; but it must be one.
+    token, wanted, match = call.text("continue"), call.text("resourceVersion"), call.text("resourceVersionMatch")
+    faults = []
+    if call.text("sendInitialEvents"):
+        faults.append(causes.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    if match:
+        if token:
+            faults.append(
+                causes.forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided")
+            )
+        if not wanted:
+            faults.append(
+                causes.forbidden(
+                    "resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"
+                )
+            )
+        if match not in _MATCHES:
+            faults.append(causes.not_supported("resourceVersionMatch", match, [*_MATCHES, ""]))
+        if match == "Exact" and wanted == "0":
+            faults.append(
+                causes.forbidden(
+                    "resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+                )
+            )
+    _refuse(faults)
+    if token:
+        continuation = Continuation.decode(token)
+        if wanted and wanted != "0":
+            raise errors.BadRequest("specifying resource version is not allowed when using continue")
+        return ListOptions(limit, continuation, 0, is_exact=False)
+    revision = revision_of(wanted, BadRevision) if wanted else 0
+    is_exact = match == "Exact" or (not match and limit > 0 and revision > 0)
+    return ListOptions(limit, None, revision, is_exact=is_exact)
+
+
+def watch_options(call: Call) -> WatchOptions:
+    wanted, match, initial = (
+        call.text("resourceVersion"),
+        call.text("resourceVersionMatch"),
+        call.text("sendInitialEvents"),
+    )
+    bookmarks = call.flag("allowWatchBookmarks")
+    faults = []
+    if initial and match != "NotOlderThan":
+        faults.append(
+            causes.forbidden(
+                "resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+            )
+        )
+    if match and not initial:
+        why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        faults.append(causes.forbidden("resourceVersionMatch", why))
+    if match and match != "NotOlderThan":
+        faults.append(causes.not_supported("resourceVersionMatch", match, ["NotOlderThan"]))
+    _refuse(faults)
+    revision = revision_of(wanted, Unreadable) if wanted else 0
+    if initial:
+        told = call.flag("sendInitialEvents")
+        if told:
+            return WatchOptions(None, initial_events=True, marks_end_of_initial=bookmarks, bookmarks=bookmarks)
+        since = revision or None
+        return WatchOptions(since, initial_events=False, marks_end_of_initial=False, bookmarks=bookmarks)
+    if revision == 0:
+        return WatchOptions(None, initial_events=True, marks_end_of_initial=False, bookmarks=bookmarks)
+    return WatchOptions(revision, initial_events=False, marks_end_of_initial=False, bookmarks=bookmarks)
+
+
+def too_large_revision(wanted: int, current: int) -> errors.Timeout:
+    error = errors.Timeout(f"Too large resource version: {wanted}, current: {current}", retry_after=1)
+    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    error.details = {"causes": [cause], "retryAfterSeconds": 1}
+    return error
+
+
+def _refuse(faults: list[causes.Cause]) -> None:
+    if faults:
+        raise errors.Invalid(faults, group="meta.k8s.io", kind="ListOptions", name="")
+
+
+class BadRevision(errors.BadRequest):
+    def __init__(self, fault: str) -> None:
+        super().__init__(f"invalid resource version: {fault}")
+
+
+class Unreadable(errors.ApiError):
+    """The same outside of lists, where Kubernetes blames itself."""
+
+    code, reason = 500, ""
+
+
+def revision_of(text: str, refusal: type[BadRevision] | type[Unreadable]) -> int:
+    why = "invalid syntax" if not text.isascii() or not text.isdigit() else ""
+    if not why and len(text.lstrip("0")) > _MOST_DIGITS:
+        why = "value out of range"
+    if why:
+        shown = orjson.dumps(text).decode()
+        raise refusal(f"resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: {why}")
+    return int(text)
