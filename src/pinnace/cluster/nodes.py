@@ -11,10 +11,10 @@ from pinnace.admission.chain import AdmissionChain
 from pinnace.auth.authorizers import Authorizer
 from pinnace.auth.certificates import CertificateFiles, issue, load_pair
 from pinnace.auth.users import MASTERS
-from pinnace.model.node_connections import NodeConnection
 from pinnace.server.fanout import Fanout
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # Loaded with the first stream, not at the start.
+    from pinnace.model.node_connections import NodeConnection
     from pinnace.server.streaming import Streaming
 
 _NODES = "/registry/core/nodes/"

@@ -12,7 +12,6 @@ from pinnace.auth.users import User, authenticated
 from pinnace.model.byte_streams import Duplex
 from pinnace.server.messages import Answer, Peer, Request, Response, Stream, Takeover, split_target, unframe
 
-
 log = logging.getLogger(__name__)
 
 
