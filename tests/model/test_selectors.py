@@ -279,3 +279,17 @@ def test_a_thousand_objects_are_matched_in_well_under_a_millisecond() -> None:
         return perf_counter() - start
 
     assert min(once() for _ in range(20)) < 0.001  # Some 0.1 ms on a quiet machine; the bound is for busy ones.
+
+
+@given(
+    sign=st.sampled_from("<>"),
+    bound=st.integers(0, 3),
+    told=st.one_of(st.none(), st.integers(-4, 4).map(str), st.sampled_from(["", "x", "1.5", "0x1", str(2**63), "٣"])),
+)
+def test_numbers_are_compared_as_numbers_and_nothing_else_is(sign: str, bound: int, told: str | None) -> None:
+    labels = {} if told is None else {"n": told}
+    number = int(told) if told is not None and told.lstrip("-").isascii() and told.lstrip("-").isdigit() else None
+    if number is not None and number >= 2**63:
+        number = None  # More than Go's int64 holds.
+    expected = number is not None and (number > bound if sign == ">" else number < bound)
+    assert label_selector(f"n{sign}{bound}").matches(labels) is expected
