@@ -98,6 +98,13 @@ async def test_defaults_are_filled_in_when_written_and_when_read(cluster: Cluste
     assert (await cluster.made(BOATS, boat("new")))["spec"] == {"size": 2}
 
 
+async def test_rules_are_not_run_on_an_object_without_a_name(cluster: Cluster) -> None:
+    rule = [{"rule": "self.spec.size > 1"}]
+    await cluster.define(boats(version(schema={**shape(size=NUMBER), "x-kubernetes-validations": rule})))
+    reply = await cluster.post(BOATS, {**boat(size=1), "metadata": {}})
+    assert [cause["field"] for cause in reply.json["details"]["causes"]] == ["metadata.name", "<nil>"]
+
+
 async def test_rules_are_held_and_transitions_seen(cluster: Cluster) -> None:
     fields = shape(size=NUMBER)
     fields["properties"]["spec"]["x-kubernetes-validations"] = [

@@ -196,7 +196,7 @@ class CustomVersion:
         rules = self._rules
         if rules is None:
             return
-        if any(fault.reason in _BLOCKING for fault in plain):
+        if not new["metadata"].get("name") or any(fault.reason in _BLOCKING for fault in plain):
             yield causes.invalid("<nil>", None, _NOT_ALL_CHECKED)
             return
         told: list[str] = []

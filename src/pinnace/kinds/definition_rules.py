@@ -457,18 +457,19 @@ def _stored_version_faults(stored: Sequence[str], versions: Sequence[Raw]) -> It
     if not stored:
         yield invalid(path, None, "must have at least one stored version")
         return
-    present = [version.get("name", "") for version in versions]
+    missing = {name: i for i, name in enumerate(stored)}
     for version in versions:
-        if version.get("storage") and version.get("name") not in stored:
-            yield invalid(path, list(stored), f"must have the storage version {version.get('name')}")
-    for i, name in enumerate(stored):
-        if name not in present:
-            detail = (
-                f"missing from spec.versions; {name} was previously a storage version, and must remain in "
-                f"spec.versions until a storage migration ensures no data remains persisted in {name} and removes "
-                f"{name} from status.storedVersions"
-            )
-            yield invalid(f"{path}[{i}]", name, detail)
+        name = version.get("name", "")
+        if version.get("storage") and name not in missing:
+            yield invalid(path, list(stored), f"must have the storage version {name}")
+        missing.pop(name, None)
+    for name, i in missing.items():
+        detail = (
+            f"missing from spec.versions; {name} was previously a storage version, and must remain in "
+            f"spec.versions until a storage migration ensures no data remains persisted in {name} and removes "
+            f"{name} from status.storedVersions"
+        )
+        yield invalid(f"{path}[{i}]", name, detail)
 
 
 def approval(definition: Raw) -> tuple[str, str]:
