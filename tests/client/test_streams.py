@@ -114,6 +114,12 @@ async def test_logs_come_as_lines(pods: Pods) -> None:
     assert [line async for line in pods.client.logs("web", tail_lines=1)] == ["ee", "last"]
 
 
+async def test_a_log_can_be_read_as_any_other_page(pods: Pods) -> None:
+    pods.node.lines["main"] = [b"one\n", b"two\n"]
+    assert await pods.client.read("/api/v1/namespaces/default/pods/web/log") == b"one\ntwo\n"
+    assert await pods.client.read("/api/v1/nodes/machine/proxy/healthz") == b"GET /healthz\n"
+
+
 async def test_logs_are_followed_until_the_reader_leaves(pods: Pods) -> None:
     pods.node.lines["main"] = [b"one\n"]
     lines = pods.client.logs("web", follow=True)

@@ -102,6 +102,23 @@ async def test_a_pod_without_a_node_has_an_empty_log(api: InProcess) -> None:
     assert (reply.status, reply.body) == (204, b"")
 
 
+async def test_what_streams_is_counted_as_a_connection(api: InProcess) -> None:
+    await api.get(f"{PODS}/nobody/log")
+    await api.call("OPTIONS", f"{NODES}/machine/proxy/x")
+    counted = (await api.get("/metrics")).body.decode()
+    labels = 'scope="resource",subresource="log",verb="CONNECT",version="v1"'
+    assert (
+        f'apiserver_request_total{{code="404",component="apiserver",dry_run="",group="",resource="pods",{labels}}} 1'
+        in counted
+    )
+
+
+async def test_who_may_not_is_refused_whatever_the_method(api: InProcess) -> None:
+    nobody = InProcess(api.plane, User("nobody"))
+    for method in ("GET", "OPTIONS", "POST"):
+        assert (await nobody.call(method, f"{NODES}/machine/proxy/x")).status == 403
+
+
 async def test_the_log_of_a_container_that_is_named_is_shown(api: InProcess) -> None:
     stream = await api.plane.local().stream(f"{PODS}/two/log?container=second")
     assert getattr(stream, "status", 0) == 200

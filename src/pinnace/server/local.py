@@ -19,6 +19,12 @@ class Answers(Protocol):
     def answer(self, request: Request, user: User) -> Answer | Awaitable[Answer]: ...
 
 
+def _is_watch(target: str) -> bool:
+    """A watch has no end that could be waited for."""
+    path, _, query = target.partition("?")
+    return "/watch/" in path or any(one.startswith("watch=") for one in query.split("&"))
+
+
 class NoTransport(asyncio.BaseTransport):
     """Stands where a connection would: nobody is at the other end but this process."""
 
@@ -34,8 +40,11 @@ class LocalApi:
     async def request(
         self, method: str, target: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> Response:
-        """One request and its whole answer. A watch is for `stream`."""
+        """One request and its whole answer, a log or what is proxied too. A watch is for `stream`."""
         answer = await self._answer(method, target, body, headers)
+        if isinstance(answer, Stream) and not _is_watch(target):
+            pieces = [piece async for piece in LocalStream(answer)]
+            return Response(answer.status, answer.headers, pieces)
         if not isinstance(answer, Response):
             raise TypeError(f"{method} {target} is answered with a stream: ask for it with `stream`")
         return answer

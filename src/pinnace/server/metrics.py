@@ -155,6 +155,7 @@ _VERBS = {
     "delete": "DELETE",
     "deletecollection": "DELETECOLLECTION",
     "": "CONNECT",
+    "connect": "CONNECT",
 }
 
 

@@ -65,6 +65,7 @@ class Streaming:
 
     async def answer(self, call: Call) -> Answer:
         """Raises an ApiError if it cannot be."""
+        call.verb = "connect"  # As it is counted, whichever method it came with.
         match call.resource.plural, call.subresource:
             case "pods", "log":
                 return await self._log(call)
@@ -234,7 +235,7 @@ class Streaming:
         await self._admission.mutate(review)
         await self._admission.validate(review)
         options.update(review.changed)
-        if self._reading_creates and call.verb == "get" and call.subresource != "proxy":
+        if self._reading_creates and call.request.method == "GET" and call.subresource != "proxy":
             await self._authorize_creation(call)
 
     async def _authorize_creation(self, call: Call) -> None:
