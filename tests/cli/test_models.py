@@ -58,7 +58,7 @@ def made_again(module: ModuleType, definition: Object) -> Object:
 
 
 def meaning(schema: Any, *, is_status: bool = False) -> Any:
-    """A schema without what makes no difference: the order of names, line breaks in texts, what follows from defaults."""
+    """A schema without what makes no difference: line breaks in texts, what follows from defaults."""
     if isinstance(schema, list):
         return [meaning(one) for one in schema]
     if not isinstance(schema, dict):

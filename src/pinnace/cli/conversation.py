@@ -7,15 +7,17 @@ import contextlib
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 import typer
 
 from pinnace.client.client import Client
-from pinnace.client.connect import connect
 from pinnace.client.credentials import NoCredentials
+from pinnace.client.http import HttpTransport
 from pinnace.client.kubeconfig import Access, KubeconfigError, find_access
+from pinnace.client.retries import Retries
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.schema.gotext import quoted
@@ -85,12 +87,24 @@ def told(problem: Exception, access: Access | None = None) -> str:
                 if problem.reason
                 else (f"Error from server: {problem.message}")
             )
-        case ConnectionLost() if "refused" in str(problem) and access is not None:
+        case ConnectionLost() if access is not None and _is_refused(problem):
             host = access.server.partition("//")[2]
             return f"The connection to the server {host} was refused - did you specify the right host or port?"
         case ConnectionLost():
             return f"Unable to connect to the server: {problem}"
     return f"error: {problem}"
+
+
+def _is_refused(problem: ConnectionLost) -> bool:
+    return isinstance(getattr(problem.__cause__, "os_error", None), ConnectionRefusedError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Impatient(Retries):
+    """What the server asks to be sent again is; one that is not there is not waited for."""
+
+    def after_loss(self, loss: ConnectionLost, *, attempt: int, is_repeatable: bool) -> float | None:
+        return None
 
 
 def raise_all(problems: list[Exception]) -> None:
@@ -116,7 +130,13 @@ def progress(message: str) -> Iterator[None]:
 
 
 async def _talking(talk: Talk, access: Access, namespace: str, field_manager: str) -> int | None:
-    async with connect(access, namespace=namespace, field_manager=field_manager) as client:
+    client = Client(
+        HttpTransport(access),
+        namespace=namespace or access.namespace,
+        field_manager=field_manager,
+        retries=_Impatient(),
+    )
+    async with client:
         return await talk(client)
 
 

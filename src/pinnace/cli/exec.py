@@ -14,11 +14,12 @@ from typing import Annotated
 
 import typer
 
-from pinnace.cli.conversation import converse, failing_with
+from pinnace.cli.conversation import CommandError, converse, failing_with
 from pinnace.cli.flags import Context, Kubeconfig, Namespace
 from pinnace.cli.pods import container_for, one_pod
 from pinnace.client.client import Client
 from pinnace.client.commands import CommandSession, Output
+from pinnace.model import errors
 
 
 def exec_(
@@ -44,7 +45,11 @@ def exec_(
     """
     command = ctx.meta.get("pinnace.command_after_dashes")
     if command is None:
-        failing_with(1, "error: exec [POD] [COMMAND] is not supported anymore. Use exec [POD] -- [COMMAND] instead")
+        failing_with(
+            1,
+            "error: exec [POD] [COMMAND] is not supported anymore. Use exec [POD] -- [COMMAND] instead\n"
+            "See 'pinnace exec -h' for help and examples",
+        )
     before = words[: len(words) - len(command)]
     if not before:
         failing_with(1, "error: pod, type/name or --filename must be specified")
@@ -62,9 +67,12 @@ def exec_(
         running = client.exec(
             metadata["name"], command, namespace=metadata["namespace"], container=chosen, stdin=stdin, tty=tty
         )
-        with _raw_terminal(tty):
-            async with running as session:
-                code = await _attended(session, stdin=stdin, tty=tty)
+        try:
+            with _raw_terminal(tty):
+                async with running as session:
+                    code = await _attended(session, stdin=stdin, tty=tty)
+        except errors.ApiError as problem:
+            raise CommandError(problem.message) from None  # The node's words, not the server's.
         if code and not quiet:
             print(f"command terminated with exit code {code}", file=sys.stderr)
         return code

@@ -1,0 +1,146 @@
+"""logs, exec and port-forward do what kubectl does, with a node whose containers are processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.streaming.conftest import POD, SECONDS, Ended, Kubectl, cluster, kubectl, node, run_pod
+from tests.streaming.process_node import ProcessNode
+
+import pinnace
+from pinnace.cluster.cluster import Cluster
+
+__all__ = ["cluster", "kubectl", "node"]
+
+
+class Pinnace(Kubectl):
+    """pinnace, started as kubectl is."""
+
+    async def start(self, *arguments: str, **streams: Any) -> asyncio.subprocess.Process:
+        pipe = asyncio.subprocess.PIPE
+        environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "pinnace.cli.main",
+            *arguments,
+            **{"stdin": pipe, "stdout": pipe, "stderr": pipe, **streams},
+            env={**environment, "PYTHONPATH": str(Path(pinnace.__file__).parents[1])},
+        )
+
+
+@pytest.fixture
+def ours(kubectl: Kubectl) -> Pinnace:
+    if kubectl.is_old:
+        pytest.skip("how old kubectls speak is of no concern here")
+    return Pinnace(kubectl.binary, kubectl.kubeconfig, False)
+
+
+COMMANDS = [
+    ("exec web -- sh -c", "echo out; echo err >&2; exit 42", b""),
+    ("exec web -- true", "", b""),
+    ("exec -i web -- tr a-z A-Z", "", b"hello\n"),
+    ("exec web -c main -- echo", "hi", b""),
+    ("exec pod/web -- echo", "hi", b""),
+    ("exec web -- refuse", "", b""),
+    ("exec nope -- true", "", b""),
+    ("exec two -- echo", "which", b""),
+    ("exec two -c other -- echo", "which", b""),
+    ("exec web echo", "", b""),
+    ("logs web", "", b""),
+    ("logs web --tail=1", "", b""),
+    ("logs web -c main --tail 2", "", b""),
+    ("logs pod/web", "", b""),
+    ("logs nope", "", b""),
+    ("logs two", "", b""),
+    ("logs two --all-containers --prefix", "", b""),
+    ("logs -l app=none", "", b""),
+]
+
+
+async def test_commands_and_logs_are_the_same_as_with_kubectl(
+    ours: Pinnace, kubectl: Kubectl, node: ProcessNode, cluster: Cluster
+) -> None:
+    await run_pod(cluster.plane, "two", "main", "other")
+    node.lines["main"] = [b"one\n", b"two\n", b"three\n"]
+    node.lines["other"] = [b"four\n"]
+    for command, last, stdin in COMMANDS:
+        arguments = [*command.split(), *([last] if last else [])]
+        theirs, mine = await asyncio.gather(kubectl(*arguments, stdin=stdin), ours(*arguments, stdin=stdin))
+        assert _plain(mine) == _plain(theirs), command
+
+
+def _plain(ended: Ended) -> Ended:
+    return Ended(ended.code, ended.stdout, ended.stderr.replace(b"kubectl", b"pinnace"))
+
+
+async def test_a_command_may_end_without_reading_its_input(ours: Pinnace) -> None:
+    ended = await ours("exec", "-i", POD, "--", "head", "-c", "5", stdin=b"x" * 1_000_000)
+    assert ended == Ended(0, b"xxxxx", b"")
+
+
+async def test_a_log_is_followed_as_it_grows(ours: Pinnace, node: ProcessNode) -> None:
+    node.lines["main"] = [b"one\n"]
+    process = await ours.start("logs", "-f", POD)
+    assert process.stdout is not None
+    async with asyncio.timeout(SECONDS):
+        assert await process.stdout.readline() == b"one\n"
+        process.terminate()
+        await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def _echo_server() -> AsyncIterator[int]:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write((await reader.readline()).upper())
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(echo, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def test_a_port_of_a_pod_is_reached_through_one_of_this_machine(ours: Pinnace, node: ProcessNode) -> None:
+    async with _echo_server() as remote, asyncio.timeout(SECONDS):
+        process = await ours.start("port-forward", POD, f":{remote}")
+        assert process.stdout is not None
+        said = (await process.stdout.readline()).decode()
+        assert said.startswith("Forwarding from 127.0.0.1:")
+        assert said.endswith(f"-> {remote}\n")
+        local = int(said.split(":")[1].split()[0])
+        for _ in range(2):
+            reader, writer = await asyncio.open_connection("127.0.0.1", local)
+            writer.write(b"hello\n")
+            assert await reader.readline() == b"HELLO\n"
+            writer.close()
+        process.terminate()
+        await process.wait()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("port-forward", POD, "http"), b'error: Pod "web" does not have a named port "http"'),
+        (("port-forward", POD, "x:80"), b'error: error parsing local port "x"'),
+        (("port-forward", "nope", "80"), b'Error from server (NotFound): pods "nope" not found'),
+        (("logs", POD, "-c", "nope"), b"error: container nope is not valid for pod web"),
+        (("logs", POD, "--since", "soon"), b'error: invalid argument "soon" for "--since" flag'),
+        (("logs",), b"error: expected 'logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]'."),
+        (("exec", POD, "--"), b"error: you must specify at least one command for the container"),
+    ],
+    ids=["named port", "local port", "no pod", "no container", "duration", "nothing", "no command"],
+)
+async def test_what_makes_no_sense_is_refused_with_the_reason(
+    ours: Pinnace, arguments: tuple[str, ...], complaint: bytes
+) -> None:
+    ended = await ours(*arguments)
+    assert ended.code == 1
+    assert ended.stderr.startswith(complaint)

@@ -1,0 +1,201 @@
+"""pinnace run starts again what is saved, and pinnace why says what an operator in another process has done."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pinnace
+
+SECONDS = 40.0
+SOURCES = Path(pinnace.__file__).parents[1]
+SHAPES = "SIZE = 1\n"
+OPERATOR = '''
+import shapes
+
+from pinnace.sdk import Context, CustomResource, Field, Model, Operator
+
+
+class SiteSpec(Model):
+    replicas: int = Field(default=1, ge=0)
+
+
+class SiteStatus(Model):
+    ready: int = 0
+
+
+class Site(CustomResource[SiteSpec, SiteStatus], group="twin.example.com", version="v1", short_names=["st"]):
+    """A site."""
+
+
+operator = Operator("site-controller")
+
+
+@operator.reconcile(Site, owns=["v1/ConfigMap"])
+async def reconcile(site: Site, ctx: Context) -> None:
+    if site.spec.replicas > 5:
+        raise RuntimeError("too many")
+    data = {"size": str(site.spec.replicas * shapes.SIZE)}
+    await ctx.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": site.name}, "data": data})
+    site.status.ready = site.spec.replicas
+'''
+SITE = "{apiVersion: twin.example.com/v1, kind: Site, metadata: {name: blog}, spec: {replicas: COUNT}}"
+
+
+class Run:
+    """`pinnace run --dev` in a process of its own; what it says can be waited for."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.said: list[str] = []
+        self._lines: queue.Queue[str] = queue.Queue()
+        self.process = subprocess.Popen(
+            self._command("run", "site.py", "--dev", "--kubeconfig", "kubeconfig"),
+            cwd=directory,
+            env=self._environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def until(self, words: str) -> str:
+        """All lines up to one with these words."""
+        passed = []
+        while True:
+            try:
+                line = self._lines.get(timeout=SECONDS)
+            except queue.Empty:
+                raise AssertionError(f"it never said {words!r}:\n{''.join(self.said)}") from None
+            self.said.append(line)
+            passed.append(line)
+            if words in line:
+                return "".join(passed)
+
+    def pinnace(self, *arguments: str, stdin: str = "") -> str:
+        ran = subprocess.run(
+            self._command(*arguments),
+            cwd=self.directory,
+            env=self._environment(),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+        return ran.stdout + ran.stderr
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line)
+
+    def _command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "pinnace.cli.main", *arguments]
+
+    def _environment(self) -> dict[str, str]:
+        place = {"KUBECONFIG": str(self.directory / "kubeconfig"), "XDG_RUNTIME_DIR": str(self.directory)}
+        return {**os.environ, **place, "PYTHONPATH": str(SOURCES), "PYTHONUNBUFFERED": "1"}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    (tmp_path / "site.py").write_text(OPERATOR)
+    (tmp_path / "shapes.py").write_text(SHAPES)
+    started = Run(tmp_path)
+    try:
+        started.until("is at work")
+        yield started
+        started.process.send_signal(signal.SIGTERM)
+        assert started.process.wait(timeout=SECONDS) == 0
+    finally:
+        started.process.kill()
+
+
+def test_what_is_saved_takes_the_place_of_what_ran_and_the_cluster_stays(run: Run) -> None:
+    assert run.pinnace("apply", "-f", "-", stdin=SITE.replace("COUNT", "2")) == "site.twin.example.com/blog created\n"
+    operator = run.directory / "site.py"
+
+    operator.write_text(OPERATOR + "def broken(:\n")
+    said = run.until("goes on as it was")
+    assert "site.py was saved: it cannot be read as Python" in said
+    assert "invalid syntax" in said
+    assert "def broken(:" in said
+
+    operator.write_text(OPERATOR.replace("    replicas: int", '    title: str = "new"\n    replicas: int'))
+    said = run.until("is at work")
+    assert "site.py was saved: SiteSpec changed" in said
+    assert "+ Site v1: .spec.title" in said
+    assert run.pinnace("get", "st", "blog", "-o", "jsonpath={.spec.replicas}{.spec.title}") == "2new"
+
+    operator.write_text(OPERATOR + "undefined_name\n")
+    said = run.until("goes on as it was")
+    assert "NameError: name 'undefined_name' is not defined" in said
+
+
+def test_a_module_beside_the_file_is_loaded_again_too(run: Run) -> None:
+    run.pinnace("apply", "-f", "-", stdin=SITE.replace("COUNT", "2"))
+    watch = ["get", "cm", "blog", "-o", "jsonpath={.data.size}"]
+    (run.directory / "shapes.py").write_text("SIZE = 10\n")
+    assert "shapes.py was saved: SIZE changed" in run.until("is at work")
+    run.pinnace("apply", "-f", "-", stdin=SITE.replace("COUNT", "3"))
+    _until_ready(run, "3")
+    assert run.pinnace(*watch) == "30"
+
+
+def _until_ready(run: Run, count: str) -> None:
+    """Wait for the status: a watch that ends when the operator has written it."""
+    environment = {**os.environ, "KUBECONFIG": str(run.directory / "kubeconfig"), "PYTHONPATH": str(SOURCES)}
+    command = [sys.executable, "-u", "-m", "pinnace.cli.main", "get", "site", "blog", "-w"]
+    form = ["-o", 'jsonpath={.status.ready}{"\\n"}']
+    watching = subprocess.Popen([*command, *form], env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        assert watching.stdout is not None
+        for line in watching.stdout:
+            if line.strip() == count:
+                return
+        raise AssertionError("the watch ended")
+    finally:
+        watching.kill()
+        watching.wait()
+
+
+def test_why_says_whose_change_which_fields_and_who(run: Run) -> None:
+    run.pinnace("apply", "-f", "-", stdin=SITE.replace("COUNT", "2"))
+    _until_ready(run, "2")
+    run.pinnace("apply", "-f", "-", stdin=SITE.replace("COUNT", "3"))
+    _until_ready(run, "3")
+    said = run.pinnace("why", "site/blog")
+    assert said.startswith("site-controller (site-controller-site, process ")
+    assert "because Site default/blog was added" in said
+    assert "because Site default/blog was modified by kubectl-client-side-apply (Update): .spec.replicas" in said
+    assert "success (waited " in said
+    assert run.pinnace("why", "st", "blog").splitlines()[0] == said.splitlines()[0]
+
+    run.pinnace("apply", "-f", "-", stdin=SITE.replace("COUNT", "9"))
+    run.until("RuntimeError: too many")
+    told = json.loads(run.pinnace("why", "sites", "blog", "-o", "json"))[0]["controllers"][0]
+    failed = told["runs"][0]
+    assert (failed["outcome"], failed["error"]) == ("error", "RuntimeError: too many")
+    assert failed["again"] > 0
+    assert "blog: error (waited" in run.pinnace("why")
+
+
+def test_why_says_who_can_be_asked(run: Run) -> None:
+    assert run.pinnace("why", "pod/x") == "error: no operator here reconciles pod; they reconcile: Site\n"
+    assert "no operator answers" in run.pinnace("why", "site/x", "--operator", "other")
+    assert "  not looked at yet" in run.pinnace("why", "site/nope")
+
+
+def test_the_socket_is_for_its_user_alone(run: Run) -> None:
+    place = run.directory / "pinnace"
+    assert place.stat().st_mode & 0o777 == 0o700
+    assert [path.suffix for path in place.iterdir()] == [".sock"]
