@@ -11,7 +11,8 @@ from pinnace.client.client import Client
 from pinnace.extensions.custom_kinds import CustomKinds
 from pinnace.extensions.definitions import DEFINITION
 from pinnace.extensions.naming import Naming
-from pinnace.kinds.definition_rules import CLEANUP, approval, schema_of
+from pinnace.kinds.definition_rules import CLEANUP, approval
+from pinnace.kinds.definition_versions import schema_of
 from pinnace.model import errors
 from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Kind, Object

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pinnace.kinds import reshape
-from pinnace.kinds.definition_rules import READ_AS
+from pinnace.kinds.definition_versions import READ_AS
 from pinnace.model.objects import Object
 from pinnace.schema.shape import Schema
 
