@@ -125,6 +125,36 @@ def test_roles_are_reconciled_with_kubectl(kubectl: Kubectl, tmp_path: Path) -> 
     assert kubectl.json("get role reader")["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
 
 
+def test_one_may_act_as_another_for_some_requests_alone(kubectl: Kubectl, tmp_path: Path) -> None:
+    kubectl("create serviceaccount robot")
+    name = f"acting-{kubectl.namespace}"
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": name},
+        "rules": [
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["impersonate-on:user-info:list"]},
+            {
+                "apiGroups": ["authentication.k8s.io"],
+                "resources": ["users"],
+                "resourceNames": ["jane"],
+                "verbs": ["impersonate:user-info"],
+            },
+        ],
+    }
+    kubectl("create -f -", stdin=json.dumps(role))
+    kubectl(f"create clusterrolebinding {name} --clusterrole={name} --serviceaccount={kubectl.namespace}:robot")
+    kubectl("create rolebinding viewers --clusterrole=view --user=jane")
+    robot = with_token(kubectl, tmp_path, kubectl("create token robot").strip())
+    assert "No resources found" in robot.outcome("get pods --as jane").stderr
+    assert 'cannot impersonate-on:user-info:list resource "services"' in robot.failure("get services --as jane")
+    assert 'cannot impersonate:user-info resource "users"' in robot.failure("get pods --as admin")
+    assert "impersonating the system:masters group is not allowed" in robot.failure(
+        "get pods --as jane --as-group system:masters"
+    )
+    kubectl(f"delete clusterrole,clusterrolebinding {name}")
+
+
 # Certificates, over sockets.
 
 

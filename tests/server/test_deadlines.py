@@ -55,8 +55,8 @@ async def slow(directory: Path, settings: Settings) -> AsyncIterator[Slow]:
 
 @pytest.fixture
 async def hasty(tmp_path: Path) -> AsyncIterator[Slow]:
-    """One whose requests have a twentieth of a second."""
-    async with slow(tmp_path, Settings(request_timeout=0.05)) as server:
+    """One whose requests have a second: enough for all that do not hang, however busy the machine is."""
+    async with slow(tmp_path, Settings(request_timeout=1.0)) as server:
         yield server
 
 
@@ -112,7 +112,7 @@ async def test_a_watch_goes_on(hasty: Slow) -> None:
     assert isinstance(stream, LocalStream)
     events = stream.__aiter__()
     await anext(events)
-    await asyncio.sleep(0.1)  # Twice the limit, which must not matter here.
+    await asyncio.sleep(1.2)  # Longer than the limit, which must not matter here.
     await api.made("/api/v1/namespaces", {"metadata": {"name": "late"}})
     async with asyncio.timeout(5):
         while b'"late"' not in await anext(events):
@@ -127,7 +127,7 @@ async def test_a_watch_lasts_as_long_as_the_server_wants_at_least() -> None:
 
 
 async def test_one_timer_stands_for_all() -> None:
-    deadlines = Deadlines(0.02)
+    deadlines = Deadlines(0.05)
 
     async def work(seconds: float | None, needs: float) -> bool:
         deadline = deadlines.begin(seconds)
@@ -140,8 +140,8 @@ async def test_one_timer_stands_for_all() -> None:
         await asyncio.sleep(0)  # Nothing of the cancellation is left.
         return deadline.is_over
 
-    outcomes = await asyncio.gather(*(work(None, needs) for needs in (9, 0, 9, 0.001)), work(0.001, 9), work(99, 9))
-    assert outcomes == [True, False, True, False, True, True]
+    outcomes = await asyncio.gather(work(None, 9), work(None, 0), work(None, 9), work(0.001, 9), work(99, 9))
+    assert list(outcomes) == [True, False, True, True, True]
 
 
 async def test_who_is_cancelled_by_others_stays_cancelled(hasty: Slow) -> None:

@@ -144,7 +144,7 @@ async def test_who_waits_too_long_or_leaves_takes_no_seat_along() -> None:
 
 
 async def test_who_leaves_makes_room_in_the_queue() -> None:
-    flow, work = control(patience=0.01), Work()
+    flow, work = control(patience=0.3), Work()
     tasks = [work.start(flow, User("a")) for _ in range(5)]
     await turn()
     assert tasks[4].result().status == 429
