@@ -300,3 +300,22 @@ def test_two_functions_for_the_end_of_one_kind_are_refused() -> None:
     operator.on_delete(Website)(lambda site: None)
     with pytest.raises(ValueError, match="already"):
         operator.on_delete(WEBSITE)
+
+
+async def test_nothing_is_done_for_an_object_before_it_is_sure_that_it_will_be_cleaned_up_after(
+    cluster: Cluster,
+) -> None:
+    operator, kept = website_operator(), []
+
+    @operator.on_delete(Website)
+    async def clean_up(site: Website, ctx: Context) -> None: ...
+
+    @operator.reconcile(Website)
+    async def rent(site: Website, ctx: Context) -> None:
+        kept.append(list(site.metadata.finalizers))
+
+    await cluster.run(operator)
+    await cluster.client.create(website())
+    await cluster.settle()
+    assert kept
+    assert all(kept)

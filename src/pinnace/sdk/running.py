@@ -197,6 +197,8 @@ class _Work:
         self._handler = handler
         self._cleanup = cleanup
         self._every = every
+        # Every function waits for the finalizer, not only the one that cleans up: what it does must be cleaned up, too.
+        self._is_kept = any(kind_like(known) == kind_like(kind) for known, _ in operator.declared.cleanups)
         self._finalizer = _finalizer(operator.name, kind_like(kind))
         self._cache = manager.cache(kind_like(kind), namespace=operator.namespace, labels=labels, fields=fields)
 
@@ -220,7 +222,7 @@ class _Work:
                 latest = self._cache.get(Key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])) or obj
                 await remove_finalizer(client, latest, self._finalizer)
             return None
-        if self._cleanup is not None:
+        if self._is_kept:
             obj = await ensure_finalizer(client, obj, self._finalizer)
         if self._handler is None:
             return None
