@@ -71,10 +71,13 @@ async def test_commands_and_logs_are_the_same_as_with_kubectl(
     await run_pod(cluster.plane, "two", "main", "other")
     node.lines["main"] = [b"one\n", b"two\n", b"three\n"]
     node.lines["other"] = [b"four\n"]
+    differing = []
     for command, last, stdin in COMMANDS:
         arguments = [*command.split(), *([last] if last else [])]
         theirs, mine = await asyncio.gather(kubectl(*arguments, stdin=stdin), ours(*arguments, stdin=stdin))
-        assert _plain(mine) == _plain(theirs), command
+        if _plain(mine) != _plain(theirs):
+            differing.append(f"{command}\n  {mine}\n  {theirs}")
+    assert not differing, "\n".join(differing)
 
 
 def _plain(ended: Ended) -> Ended:

@@ -16,7 +16,9 @@ from pinnace.cli.durations import seconds_of
 from pinnace.cli.flags import Context, Kubeconfig, Labels, Namespace
 from pinnace.cli.pods import container_for, containers_of, object_named, pods_of
 from pinnace.client.client import Client
+from pinnace.model import errors
 from pinnace.model.objects import Object
+from pinnace.schema.gotext import quoted
 
 _MOST_AT_ONCE = 5
 _TAIL_OF_MANY = 10
@@ -103,7 +105,13 @@ def logs(
 async def _pods(client: Client, word: str, selector: str, *, all_pods: bool) -> list[Object]:
     if selector:
         return await client.list("v1/Pod", namespace=client.namespace, labels=selector)
-    pods = await pods_of(client, await object_named(client, word))
+    try:
+        named = await object_named(client, word)
+    except errors.NotFound as missing:
+        raise CommandError(
+            f"error from server (NotFound): {missing.message} in namespace {quoted(client.namespace)}"
+        ) from None
+    pods = await pods_of(client, named)
     if len(pods) > 1 and not all_pods:
         print(f"Found {len(pods)} pods, using pod/{pods[0]['metadata']['name']}", file=sys.stderr, flush=True)
         return pods[:1]
