@@ -16,6 +16,7 @@ from tests.streaming.raw_client import upgraded
 
 from pinnace.auth.certificates import issue, new_ca
 from pinnace.cluster.cluster import Cluster
+from pinnace.server.html_links import relinked
 from pinnace.server.http import Answer, HttpServer, Request, Response, Sink, Stream, Takeover, frame, reader_and_writer
 from pinnace.server.messages import header_block
 
@@ -24,6 +25,11 @@ SERVICES = "/api/v1/namespaces/default/services"
 ENDPOINTS = "/api/v1/namespaces/default/endpoints"
 
 pytestmark = [pytest.mark.usefixtures("node"), pytest.mark.filterwarnings("ignore:.*Endpoints.*")]
+
+
+PAGE = b"""<html><!-- <a href="/x"> --><A class=a HREF='/x?y=1#z'>x</A><a href="relative">y</a>
+<img src=/x.png alt="/no"><a href="https://example.com/x">z</a>
+<script src="/x.js">var page = '<a href="/x">';</script><p title="/x"><a href="/x"</html>"""
 
 
 class Site:
@@ -39,6 +45,8 @@ class Site:
                 return Response(302, [(b"Location", b"/elsewhere?x=1")])
             case "/away":
                 return Response(302, [(b"Location", b"https://example.com/x")])
+            case "/page":
+                return Response(200, [(b"Content-Type", b"text/html")], PAGE)
             case "/slow":
                 return Stream(200, [(b"Content-Type", b"text/plain")], self._slowly)
             case "/echo" if request.upgrade:
@@ -117,6 +125,23 @@ async def test_redirects_of_a_pod_to_itself_lead_through_the_proxy(browser: aioh
             assert answer.headers["Location"] == "https://example.com/x"
         async with browser.get(f"{prefix}?x=1", allow_redirects=False) as answer:
             assert (answer.status, answer.headers["Location"]) == (301, f"{prefix}/?x=1")
+
+
+async def test_links_of_a_pods_pages_to_itself_lead_through_the_proxy(browser: aiohttp.ClientSession) -> None:
+    async with serving(Site()) as port:
+        prefix = f"{PODS}/{POD}:{port}/proxy"
+        async with browser.get(f"{prefix}/page") as answer:
+            page = await answer.read()
+    expected = PAGE
+    for link in (b"HREF='", b"<img src=", b'<script src="'):
+        expected = expected.replace(link + b"/x", link + prefix.encode() + b"/x")
+    assert page == expected
+
+
+@pytest.mark.parametrize("junk", [b"<a href='", b"<!--", b"<script>", b"<a href=/x "], ids=repr)
+def test_a_page_of_what_never_ends_is_left_as_it_is(junk: bytes) -> None:
+    page = junk * 100_000
+    assert relinked(page, lambda link: "never") == page
 
 
 async def test_a_pod_may_be_asked_over_https(browser: aiohttp.ClientSession, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pinnace.model.byte_streams import Duplex
 from pinnace.model.node_connections import NodeAnswer
 from pinnace.model.objects import Object
 from pinnace.server.calls import Call
+from pinnace.server.html_links import LARGEST_PAGE, relinked
 from pinnace.server.messages import Answer, Request, Response, Sink, Stream, frame
 from pinnace.server.tunnel import Exchange
 
@@ -215,7 +216,10 @@ async def passed_back(answer: NodeAnswer, request: Request, *, prefix: str = "",
     if answer.status == 101 and isinstance(answer, Exchange):
         return answer.takeover()
     headers = list(_kept(answer.headers, prefix=prefix, host=host))
-    length = next((value for name, value in answer.headers if name.lower() == b"content-length"), b"")
+    length = _header(answer, b"content-length")
+    is_page = bool(prefix) and _header(answer, b"content-type").lower().startswith(b"text/html")
+    if is_page and length.isdigit() and int(length) <= LARGEST_PAGE and not _header(answer, b"content-encoding"):
+        return await _relinked(answer, headers, lambda link: _within(link, prefix, host))
     is_short = length.isdigit() and int(length) <= _GATHERED_AT_MOST
     if not is_short and request.method != "HEAD" and answer.status not in (204, 304):
         return Stream(answer.status, headers, _Relay(answer).run)
@@ -223,6 +227,19 @@ async def passed_back(answer: NodeAnswer, request: Request, *, prefix: str = "",
         return Response(answer.status, headers, b"".join([piece async for piece in answer.chunks()]))
     finally:
         answer.close()
+
+
+async def _relinked(answer: NodeAnswer, headers: list[tuple[bytes, bytes]], link: Callable[[str], str]) -> Response:
+    try:
+        page = b"".join([piece async for piece in answer.chunks()])
+    finally:
+        answer.close()
+    # Aside: a page may be long, and others are served meanwhile.
+    return Response(answer.status, headers, await asyncio.to_thread(relinked, page, link))
+
+
+def _header(answer: NodeAnswer, wanted: bytes) -> bytes:
+    return next((value for name, value in answer.headers if name.lower() == wanted), b"")
 
 
 def _kept(headers: Sequence[tuple[bytes, bytes]], *, prefix: str, host: str) -> Iterable[tuple[bytes, bytes]]:
@@ -236,14 +253,17 @@ def _kept(headers: Sequence[tuple[bytes, bytes]], *, prefix: str, host: str) -> 
 
 
 def _within(location: str, prefix: str, host: str) -> str:
-    """A redirect of the pod's to itself, as one that leads through the proxy."""
-    parts = urlsplit(location)
+    """A redirect or link of the pod's to itself, as one that leads through the proxy."""
+    try:
+        parts = urlsplit(location)
+    except ValueError:
+        return location
     if parts.netloc and parts.netloc != host:
         return location
     if not parts.path.startswith("/") or parts.path.startswith(prefix):
         return location
-    query = f"?{parts.query}" if parts.query else ""
-    return f"{quote(prefix, safe=_PLAIN)}{parts.path}{query}"
+    rest = (f"?{parts.query}" if parts.query else "") + (f"#{parts.fragment}" if parts.fragment else "")
+    return f"{quote(prefix, safe=_PLAIN)}{parts.path}{rest}"
 
 
 class _Relay:
