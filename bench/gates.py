@@ -33,7 +33,7 @@ from pinnace.store.memory import MemoryStore
 BINDINGS = 1_000
 ROUNDS = 60
 TIMES = 2_000
-CREATES = 400
+BATCHES, CREATES = 20, 40
 RBAC = "rbac.authorization.k8s.io"
 BOB = User("bob", ("devs", "system:authenticated"))
 GET = Action("get", resource="pods", namespace="team-500", name="web", version="v1")
@@ -200,7 +200,10 @@ async def measure_webhook() -> None:
 
 
 async def creates(client_config: Object) -> tuple[float, float]:
-    """Milliseconds of a create, half of them: without a webhook, and with one. One of each in turn."""
+    """Milliseconds of a create, the median: without a webhook, and with one, one of each in turn.
+
+    The least median of many batches, since a busy machine only ever adds.
+    """
     store = MemoryStore()
     plane = await build(Settings(), store)
     await give_birth(plane, address="127.0.0.1", port=6443)
@@ -224,13 +227,17 @@ async def creates(client_config: Object) -> tuple[float, float]:
         assert answer.status == 201, answer
         return (time.perf_counter() - started) * 1e3
 
-    times: dict[str, list[float]] = {"kube-public": [], "default": []}
-    for number in range(CREATES):
+    medians: dict[str, list[float]] = {"kube-public": [], "default": []}
+    for batch in range(BATCHES):
+        times: dict[str, list[float]] = {namespace: [] for namespace in medians}
+        for number in range(batch * CREATES, (batch + 1) * CREATES):
+            for namespace, measured in times.items():
+                measured.append(await one(namespace, number))
         for namespace, measured in times.items():
-            measured.append(await one(namespace, number))
+            medians[namespace].append(statistics.median(measured))
     await plane.gates.webhooks.close()
     await store.close()
-    return statistics.median(times["kube-public"]), statistics.median(times["default"])
+    return min(medians["kube-public"]), min(medians["default"])
 
 
 _JSON = {"content-type": "application/json"}
