@@ -34,20 +34,23 @@ class HttpTransport:
         self._identity: Identity | None = None
 
     async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        used = self._identity
         answer = await self._request(method, target, body, headers)
-        if answer.status == 401 and await self._is_renewed():
+        if answer.status == 401 and await self._is_renewed(used):
             answer = await self._request(method, target, body, headers)
         return answer
 
     async def stream(self, target: str, headers: Mapping[str, str], *, silence: float) -> Stream | Answer:
+        used = self._identity
         stream = await self._stream(target, headers, silence)
-        if isinstance(stream, Answer) and stream.status == 401 and await self._is_renewed():
+        if isinstance(stream, Answer) and stream.status == 401 and await self._is_renewed(used):
             stream = await self._stream(target, headers, silence)
         return stream
 
     async def open_socket(self, target: str, headers: Mapping[str, str], protocols: Sequence[str]) -> Socket | Answer:
+        used = self._identity
         opened = await self._socket(target, headers, protocols)
-        if isinstance(opened, Answer) and opened.status == 401 and await self._is_renewed():
+        if isinstance(opened, Answer) and opened.status == 401 and await self._is_renewed(used):
             opened = await self._socket(target, headers, protocols)
         return opened
 
@@ -83,11 +86,14 @@ class HttpTransport:
         with losses(http):
             return await open_socket(session, self._url(target), self._headers(headers), protocols, how)
 
-    async def _is_renewed(self) -> bool:
-        """Ask the credentials again: what proved who we are may have expired early."""
-        known = self._identity
-        await self._opened(afresh=True)
-        return self._identity != known
+    async def _is_renewed(self, used: Identity | None) -> bool:
+        """Ask the credentials again: what proved who we are may have expired early.
+
+        Of many requests that were refused together only the first asks; the others go on with what it got.
+        """
+        if used is None or self._identity == used:
+            await self._opened(afresh=True)
+        return self._identity != used
 
     async def _opened(self, *, afresh: bool = False) -> tuple[ModuleType, aiohttp.ClientSession]:
         """The session for who we are now: another certificate needs other connections."""

@@ -75,8 +75,15 @@ class Cluster:
         # A task of its own: a fixture may be taken down by another task than the one that set it up.
         task = asyncio.create_task(work(), name=name)
         self._stops.append((stop, task))
-        async with asyncio.timeout(PATIENCE):
-            manager = await ready
+        try:
+            async with asyncio.timeout(PATIENCE):
+                manager = await ready
+        except TimeoutError:
+            # It waits for something that may never come: the end of the test must not wait for it as well.
+            self._stops.remove((stop, task))
+            task.cancel()
+            await asyncio.wait([task])
+            raise TimeoutError(f"{name} is not at work after {PATIENCE:g} s; its log says what it waits for") from None
         self.managers.append(manager)
         return manager
 
@@ -154,6 +161,7 @@ async def running_cluster(*, settings: Settings | None = None) -> AsyncIterator[
         for task in upkeep:
             task.cancel()
         await asyncio.gather(*upkeep, return_exceptions=True)
+        await plane.gates.webhooks.close()
         await store.close()
 
 
