@@ -43,6 +43,8 @@ class Site:
         match request.path:
             case "/moved":
                 return Response(302, [(b"Location", b"/elsewhere?x=1")])
+            case "/absolute":
+                return Response(302, [(b"Location", b"http://" + request.headers[b"host"] + b"/elsewhere")])
             case "/away":
                 return Response(302, [(b"Location", b"https://example.com/x")])
             case "/page":
@@ -121,6 +123,9 @@ async def test_redirects_of_a_pod_to_itself_lead_through_the_proxy(browser: aioh
         prefix = f"{PODS}/{POD}:{port}/proxy"
         async with browser.get(f"{prefix}/moved", allow_redirects=False) as answer:
             assert answer.headers["Location"] == f"{prefix}/elsewhere?x=1"
+        async with browser.get(f"{prefix}/absolute", allow_redirects=False) as answer:
+            front = answer.url.authority
+            assert answer.headers["Location"] == f"http://{front}{prefix}/elsewhere"
         async with browser.get(f"{prefix}/away", allow_redirects=False) as answer:
             assert answer.headers["Location"] == "https://example.com/x"
         async with browser.get(f"{prefix}?x=1", allow_redirects=False) as answer:

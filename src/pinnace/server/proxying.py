@@ -8,6 +8,7 @@ import os
 import random
 import ssl
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
@@ -42,6 +43,9 @@ _SETTLED = (b"impersonate-", b"x-remote-")
 
 _PLAIN = "/:@!$&'()*+,;=~"
 """What stays as it is in a path."""
+
+
+Link = Callable[[str], str]
 
 
 class Place(NamedTuple):
@@ -177,7 +181,8 @@ async def pass_to_pod(call: Call, place: Place, connection: Duplex, host: str) -
         exchange.close()
         raise
     prefix = request.path[: len(request.path) - len(tail_of(call))] if tail_of(call) else request.path
-    return await passed_back(exchange, request, prefix=prefix, host=host)
+    front = request.headers.get(b"host", b"").decode("latin-1")
+    return await passed_back(exchange, request, link=partial(_within, prefix, host, front))
 
 
 async def _secured(connection: Duplex) -> Duplex:
@@ -211,15 +216,18 @@ def headers_for(request: Request, host: str) -> list[tuple[bytes, bytes]]:
     return passed
 
 
-async def passed_back(answer: NodeAnswer, request: Request, *, prefix: str = "", host: str = "") -> Answer:
-    """The answer of a pod or node as the client gets it: whole if it is short, as it comes otherwise."""
+async def passed_back(answer: NodeAnswer, request: Request, *, link: Link | None = None) -> Answer:
+    """The answer of a pod or node as the client gets it: whole if it is short, as it comes otherwise.
+
+    `link` is what becomes of the addresses in its redirects and pages.
+    """
     if answer.status == 101 and isinstance(answer, Exchange):
         return answer.takeover()
-    headers = list(_kept(answer.headers, prefix=prefix, host=host))
+    headers = list(_kept(answer.headers, link))
     length = _header(answer, b"content-length")
-    is_page = bool(prefix) and _header(answer, b"content-type").lower().startswith(b"text/html")
+    is_page = link is not None and _header(answer, b"content-type").lower().startswith(b"text/html")
     if is_page and length.isdigit() and int(length) <= LARGEST_PAGE and not _header(answer, b"content-encoding"):
-        return await _relinked(answer, headers, lambda link: _within(link, prefix, host))
+        return await _relinked(answer, headers, link or str)
     is_short = length.isdigit() and int(length) <= _GATHERED_AT_MOST
     if not is_short and request.method != "HEAD" and answer.status not in (204, 304):
         return Stream(answer.status, headers, _Relay(answer).run)
@@ -229,7 +237,7 @@ async def passed_back(answer: NodeAnswer, request: Request, *, prefix: str = "",
         answer.close()
 
 
-async def _relinked(answer: NodeAnswer, headers: list[tuple[bytes, bytes]], link: Callable[[str], str]) -> Response:
+async def _relinked(answer: NodeAnswer, headers: list[tuple[bytes, bytes]], link: Link) -> Response:
     try:
         page = b"".join([piece async for piece in answer.chunks()])
     finally:
@@ -242,28 +250,32 @@ def _header(answer: NodeAnswer, wanted: bytes) -> bytes:
     return next((value for name, value in answer.headers if name.lower() == wanted), b"")
 
 
-def _kept(headers: Sequence[tuple[bytes, bytes]], *, prefix: str, host: str) -> Iterable[tuple[bytes, bytes]]:
+def _kept(headers: Sequence[tuple[bytes, bytes]], link: Link | None) -> Iterable[tuple[bytes, bytes]]:
     for name, value in headers:
         lowered = name.lower()
         if lowered in _OF_THE_CONNECTION or lowered == b"date":
             continue
-        if lowered == b"location" and prefix:
-            value = _within(value.decode("latin-1"), prefix, host).encode("latin-1", "replace")
+        if lowered == b"location" and link is not None:
+            value = link(value.decode("latin-1")).encode("latin-1", "replace")
         yield name, value
 
 
-def _within(location: str, prefix: str, host: str) -> str:
-    """A redirect or link of the pod's to itself, as one that leads through the proxy."""
+def _within(prefix: str, host: str, front: str, location: str) -> str:
+    """A redirect or link of the pod's to itself, as one that leads through the proxy.
+
+    The pod may think that it is the `host` we have asked, or the one that the client has asked, which is in `front`.
+    """
     try:
         parts = urlsplit(location)
     except ValueError:
         return location
-    if parts.netloc and parts.netloc != host:
+    if parts.netloc and parts.netloc not in (host, front):
         return location
     if not parts.path.startswith("/") or parts.path.startswith(prefix):
         return location
     rest = (f"?{parts.query}" if parts.query else "") + (f"#{parts.fragment}" if parts.fragment else "")
-    return f"{quote(prefix, safe=_PLAIN)}{parts.path}{rest}"
+    where = f"{parts.scheme}://{front}" if parts.netloc == front != "" else ""
+    return f"{where}{quote(prefix, safe=_PLAIN)}{parts.path}{rest}"
 
 
 class _Relay:
