@@ -103,6 +103,8 @@ class Connection(asyncio.Protocol):
         self._discarding = False
         self._given_away = False
         self._write_deadline = NEVER
+        self._overdue = NEVER
+        """The reader's deadline that has been found to be over once."""
 
     # The transport's side.
 
@@ -398,7 +400,10 @@ class Connection(asyncio.Protocol):
             else:
                 self.abort()
         elif now >= self._incoming.deadline and not self._occupied and not self._closing:
-            if self._incoming.is_reading:
+            if self._overdue != self._incoming.deadline:
+                # The whole process may have stood still, with what the client sent in time still unread: look again.
+                self._overdue = self._incoming.deadline
+            elif self._incoming.is_reading:
                 self._incoming.refuse_late()
             else:
                 self._close_idle()
