@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -86,6 +85,8 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib  # noqa: PLC0415 - of use only to those who mistype
+
             near = difflib.get_close_matches(args[0], COMMANDS, n=3, cutoff=0.5)
             typer.echo(f'error: unknown command "{args[0]}" for "pinnace"', err=True)
             if near:
