@@ -9,6 +9,7 @@ from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -188,7 +189,8 @@ def legacy_token(account: Object, secret: Object, key: ec.EllipticCurvePrivateKe
 class ServiceAccountTokens:
     """Knows the tokens of this cluster's service accounts, those that older clusters kept in secrets included.
 
-    A signature is verified once; that the account and what a token is bound to are still there, at every use.
+    A signature is verified once. That the account and what a token is bound to are still there is looked up again as
+    soon as one of these changes.
     """
 
     def __init__(self, issuer: TokenIssuer, accounts: Accounts, clock: Clock) -> None:
@@ -197,9 +199,20 @@ class ServiceAccountTokens:
         self._accounts = accounts
         self._clock = clock
         self._verified: dict[bytes, jwt.Claims] = {}
+        self._good: dict[bytes, tuple[Bearer, float]] = {}
+        """By the token's hash: who it stands for in this API, and until when nothing but a change can end that."""
+        self._relying: dict[tuple[str, str], set[bytes]] = {}
+        """By what and which object: the tokens that are good only while it is as it is."""
+        for what in ("service account", "secret", "pod", "node"):
+            self._source(what).on_change(partial(self._changed, what))
 
     def find(self, token: str, audiences: Sequence[str] = ()) -> Bearer | None:
-        claims = self._claims(token)
+        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+        if not audiences and (good := self._good.get(digest)) is not None:
+            bearer, until = good
+            if self._clock.now().timestamp() <= until:
+                return bearer
+        claims = self._claims(token, digest)
         if claims is None:
             return None
         if claims["iss"] == LEGACY_ISSUER:
@@ -210,11 +223,26 @@ class ServiceAccountTokens:
         if not good_for:
             raise BadToken(f"token audiences {_listed(given)} is invalid for the target audiences {_listed(wanted)}")
         jwt.check_times(claims, self._clock.now())
-        return Bearer(self._user(claims), good_for)
+        user, relied_on = self._user(claims)
+        bearer = Bearer(user, good_for)
+        if not audiences and relied_on:
+            self._remember(digest, bearer, float(claims["exp"]), relied_on)
+        return bearer
 
-    def _claims(self, token: str) -> jwt.Claims | None:
+    def _remember(self, digest: bytes, bearer: Bearer, until: float, relied_on: list[tuple[str, str]]) -> None:
+        if len(self._good) >= _REMEMBERED:
+            self._good.clear()
+            self._relying.clear()
+        self._good[digest] = (bearer, until)
+        for place in relied_on:
+            self._relying.setdefault(place, set()).add(digest)
+
+    def _changed(self, what: str, key: str) -> None:
+        for digest in self._relying.pop((what, key), ()):
+            self._good.pop(digest, None)
+
+    def _claims(self, token: str, digest: bytes) -> jwt.Claims | None:
         """The claims of a token that we have signed; None if it is somebody else's."""
-        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
         known = self._verified.get(digest)
         if known is not None:
             return known
@@ -227,40 +255,50 @@ class ServiceAccountTokens:
         self._verified[digest] = parsed.claims
         return parsed.claims
 
-    def _user(self, claims: jwt.Claims) -> User:
+    def _user(self, claims: jwt.Claims) -> tuple[User, list[tuple[str, str]]]:
+        """Whose token it is, and the objects that say so; none of them if one is on its way out."""
         about = _part(claims, "kubernetes.io")
         namespace, account = str(about.get("namespace", "")), _part(about, "serviceaccount")
         name, uid = str(account.get("name", "")), str(account.get("uid", ""))
         if claims.get("sub") != service_account_name(namespace, name):
             raise BadToken("sub claim does not match the service account")
-        self._check_there(self._accounts.service_accounts, f"{namespace}/{name}", account, "service account")
+        bound = [("service account", f"{namespace}/{name}", account)]
         extra: dict[str, tuple[str, ...]] = {}
         if claims.get("jti"):
             extra[f"{_EXTRA}credential-id"] = (f"JTI={claims['jti']}",)
         if "secret" in about:
             secret = _part(about, "secret")
-            self._check_there(self._accounts.secrets, f"{namespace}/{secret.get('name')}", secret, "secret")
+            bound.append(("secret", f"{namespace}/{secret.get('name')}", secret))
         if "pod" in about:
             pod = _part(about, "pod")
-            self._check_there(self._accounts.pods, f"{namespace}/{pod.get('name')}", pod, "pod")
+            bound.append(("pod", f"{namespace}/{pod.get('name')}", pod))
             extra[f"{_EXTRA}pod-name"] = (str(pod["name"]),)
             extra[f"{_EXTRA}pod-uid"] = (str(pod["uid"]),)
         if "node" in about:
             node = _part(about, "node")
             if "pod" not in about:
-                self._check_there(self._accounts.nodes, str(node.get("name")), node, "node")
+                bound.append(("node", str(node.get("name")), node))
             extra[f"{_EXTRA}node-name"] = (str(node["name"]),)
             if node.get("uid"):
                 extra[f"{_EXTRA}node-uid"] = (str(node["uid"]),)
-        return authenticated(User(service_account_name(namespace, name), service_account_groups(namespace), uid, extra))
+        is_leaving = [self._check_there(what, key, claimed) for what, key, claimed in bound]
+        user = User(service_account_name(namespace, name), service_account_groups(namespace), uid, extra)
+        return authenticated(user), [] if any(is_leaving) else [(what, key) for what, key, _ in bound]
 
-    def _check_there(self, source: Objects, key: str, claimed: Mapping[str, Any], what: str) -> None:
-        found = source.get(key)
+    def _source(self, what: str) -> Objects:
+        accounts = self._accounts
+        sources = {"service account": accounts.service_accounts, "secret": accounts.secrets, "pod": accounts.pods}
+        return sources.get(what) or accounts.nodes
+
+    def _check_there(self, what: str, key: str, claimed: Mapping[str, Any]) -> bool:
+        """Raises BadToken if it is not there, or has been on its way out for too long. Whether it is on its way."""
+        found = self._source(what).get(key)
         if found is None or found["metadata"].get("uid") != claimed.get("uid"):
             raise BadToken(f"the {what} of the token is gone")
         deleted = found["metadata"].get("deletionTimestamp")
         if deleted and datetime.fromisoformat(deleted) < self._clock.now() - timedelta(seconds=jwt.LEEWAY_SECONDS):
             raise BadToken(f"the {what} of the token is being deleted")
+        return bool(deleted)
 
     def _legacy_user(self, token: str, claims: jwt.Claims) -> User:
         """A token kept in a secret has no expiry: it lives as long as the secret that holds it."""
@@ -276,7 +314,7 @@ class ServiceAccountTokens:
             raise BadToken("the secret of the token is gone")
         if LEGACY_INVALID in (secret["metadata"].get("labels") or {}):
             raise BadToken("the secret of the token has been marked as invalid")
-        self._check_there(self._accounts.service_accounts, f"{namespace}/{name}", {"uid": uid}, "service account")
+        self._check_there("service account", f"{namespace}/{name}", {"uid": uid})
         return authenticated(User(service_account_name(namespace, name), service_account_groups(namespace), uid))
 
 
