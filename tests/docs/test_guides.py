@@ -1,0 +1,61 @@
+"""What the guides show is run: the Python of each page, as one file, with the tests that it has in it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+LEFT_OUT = {
+    "write-an-operator.md": """
+from pinnace.sdk import Admission, Context, CustomResource, Field, Metadata, Model, Operator
+from pinnace.testing.cluster import Cluster
+from tests.sdk.websites import deployment_of, service_of
+""",
+}
+"""What a page does not show because it is beside its point."""
+
+
+def code_of(page: Path) -> str:
+    return LEFT_OUT.get(page.name, "") + "\n\n".join(BLOCK.findall(page.read_text()))
+
+
+GUIDES = (
+    "write-an-operator",
+    "control-built-in-kinds",
+    "refuse-and-complete-objects",
+    "change-a-kind",
+    "extend-kubectl",
+    "test-against-it",
+)
+PAGES = [DOCS / f"{name}.md" for name in GUIDES]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def test_the_code_of_a_guide_runs_and_its_tests_pass(page: Path, tmp_path: Path) -> None:
+    file = tmp_path / "test_guide.py"
+    file.write_text(code_of(page))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", str(file)]
+    fixtures = "from pinnace.testing.plugin import cluster, kubeconfig\n"
+    (tmp_path / "conftest.py").write_text(fixtures)  # Whether or not the plug-in is installed.
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert " passed" in ran.stdout or ran.stdout.startswith("."), ran.stdout
+
+
+def test_every_page_is_listed_and_every_link_leads_somewhere() -> None:
+    listed = (DOCS / "README.md").read_text()
+    missing = [page.name for page in DOCS.glob("*.md") if page.name != "README.md" and page.name not in listed]
+    assert missing == []
+    for page in DOCS.glob("*.md"):
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (DOCS / link).exists(), f"{page.name}: {link}"
