@@ -50,3 +50,16 @@ def test_the_rule_for_a_path_has_a_path() -> None:
     assert str(explain(cluster(), BOB, Action("get", path="/metrics")).rule) == (
         '{NonResourceURLs:["/metrics"], Verbs:["get"]}'
     )
+
+
+def test_a_role_for_everything_is_offered_last_even_behind_the_systems_own() -> None:
+    rbac = Rbac(
+        roles=Kept(),
+        cluster_roles=Kept(
+            role("everything", rule("*", "*", groups="*")),
+            role("system:cleaning", rule("delete get list watch", "pods")),
+        ),
+        bindings=Kept(),
+        cluster_bindings=Kept(),
+    )
+    assert [name for _, name in explain(rbac, BOB, DELETE_POD).bindable] == ["system:cleaning", "everything"]

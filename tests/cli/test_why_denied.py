@@ -64,6 +64,11 @@ def test_a_resource_that_nobody_serves_is_named(kubeconfig: Path) -> None:
     assert (code, 'no resource "podz"' in complaint) == (2, True)
 
 
+def test_a_user_without_a_name_is_no_user(kubeconfig: Path) -> None:
+    code, told, complaint = why_denied(kubeconfig, "", "get", "pods")
+    assert (code, told, "name is empty" in complaint) == (2, "", True)
+
+
 def test_no_cluster_is_told_of(tmp_path: Path) -> None:
     code, _, complaint = why_denied(tmp_path / "missing", "bob", "get", "pods")
     assert (code, complaint.startswith("pinnace: ")) == (2, True)

@@ -52,14 +52,19 @@ def _bindable(rbac: Rbac, action: Action) -> Iterator[tuple[str, str]]:
         if (namespace and namespace != action.namespace) or _is_for_a_controller(name):
             continue
         if any(rule.allows(action) for rule in rules):
-            found.append((name.startswith("system:"), _breadth(rules), kind, name))
-    for _, _, kind, name in sorted(found):
+            found.append((_is_for_everything(rules), name.startswith("system:"), _breadth(rules), kind, name))
+    for _, _, _, kind, name in sorted(found):
         yield kind, name
 
 
 def _is_for_a_controller(name: str) -> bool:
     """The system's own parts have roles cut to their measure, which are nobody else's."""
     return name.startswith(("system:controller:", "system:kube-"))
+
+
+def _is_for_everything(rules: tuple[Rule, ...]) -> bool:
+    """Whether a role leaves nothing that it does not allow: the last that one should bind."""
+    return any("*" in rule.verbs and "*" in rule.groups and "*" in rule.resources for rule in rules)
 
 
 def _breadth(rules: tuple[Rule, ...]) -> int:

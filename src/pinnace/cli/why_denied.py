@@ -116,6 +116,8 @@ def _listed(values: Iterable[str]) -> str:
 
 
 def _user(name: str, groups: list[str]) -> User:
+    if not name:
+        raise ValueError("say which user: the name is empty")
     account = split_service_account(name)
     own = service_account_groups(account[0]) if account is not None else ()
     return authenticated(User(name, (*own, *groups)))
