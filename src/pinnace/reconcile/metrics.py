@@ -12,6 +12,7 @@ _RECONCILE_SECONDS = (
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5,
     1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60,
 )  # fmt: skip
+_WEBHOOK_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _QUEUE_SECONDS = (1e-8, 1e-7, 1e-6, 9.999999999999999e-06, 9.999999999999999e-05, 0.001, 0.01, 0.1, 1, 10, 100, 1000)
 
 RECONCILES = "controller_runtime_reconcile_total"
@@ -22,7 +23,10 @@ QUEUE_ADDS = "workqueue_adds_total"
 QUEUE_RETRIES = "workqueue_retries_total"
 QUEUE_SECONDS = "workqueue_queue_duration_seconds"
 WORK_SECONDS = "workqueue_work_duration_seconds"
+WEBHOOKS = "controller_runtime_webhook_requests_total"
+WEBHOOK_SECONDS = "controller_runtime_webhook_latency_seconds"
 
+_BOUNDS = {RECONCILE_SECONDS: _RECONCILE_SECONDS, WEBHOOK_SECONDS: _WEBHOOK_SECONDS}
 _HELP = {
     RECONCILES: "Total number of reconciliations per controller",
     ERRORS: "Total number of reconciliation errors per controller",
@@ -32,6 +36,8 @@ _HELP = {
     QUEUE_RETRIES: "Total number of retries handled by workqueue",
     QUEUE_SECONDS: "How long in seconds an item stays in workqueue before being requested",
     WORK_SECONDS: "How long in seconds processing an item from workqueue takes.",
+    WEBHOOKS: "Total number of admission requests by HTTP status code.",
+    WEBHOOK_SECONDS: "Histogram of the latency of processing admission requests",
 }
 
 
@@ -63,8 +69,7 @@ class Metrics:
         histograms = self._histograms.setdefault(name, {})
         histogram = histograms.get(labels)
         if histogram is None:
-            bounds = _RECONCILE_SECONDS if name == RECONCILE_SECONDS else _QUEUE_SECONDS
-            histogram = histograms[labels] = _Histogram(bounds)
+            histogram = histograms[labels] = _Histogram(_BOUNDS.get(name, _QUEUE_SECONDS))
         histogram.observe(value)
 
     def gauge(self, name: str, help: str, read: Gauge) -> None:

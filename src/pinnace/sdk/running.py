@@ -56,6 +56,8 @@ async def running(
     webhooks within a cluster; without it they are reached at `webhook_host` itself.
     """
     async with AsyncExitStack() as stack:
+        leader = LeaderElection(client, operator.name) if leader_election else None
+        manager = Manager(client, name=operator.name, leader=leader)
         webhooks: Webhooks | None = None
         service = ServiceName.parse(webhook_service) if webhook_service else None
         is_told = install or service is not None
@@ -67,6 +69,7 @@ async def running(
                 webhooks_listening(
                     operator,
                     client,
+                    manager.metrics,
                     host=webhook_host,
                     port=webhook_port,
                     service=service,
@@ -88,8 +91,6 @@ async def running(
             await registration.announce(webhooks.reached)
             if service is None:
                 await registration.available()  # Within a cluster it waits for us: until we are ready, none leads here.
-        leader = LeaderElection(client, operator.name) if leader_election else None
-        manager = Manager(client, name=operator.name, leader=leader)
         for controller in controllers_of(operator, manager):
             manager.add(controller)
         if metrics_port is not None:

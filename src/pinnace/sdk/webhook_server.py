@@ -7,6 +7,7 @@ import base64
 import logging
 import ssl
 import tempfile
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
@@ -21,6 +22,7 @@ from pinnace.client.credentials import NoCredentials
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.objects import Object
+from pinnace.reconcile.metrics import WEBHOOK_SECONDS, WEBHOOKS, Metrics
 from pinnace.sdk.certificates import RENEW_BEFORE, ServerCertificate, new_certificate
 from pinnace.sdk.declared_apis import Gates
 from pinnace.sdk.installation import ServiceName, service_reference
@@ -37,6 +39,7 @@ _DAY_SECONDS = 86400.0
 _RETRY_SECONDS = 60.0
 _log = logging.getLogger(__name__)
 Answering = Callable[[Object], Awaitable[Object]]
+Page = Callable[[web.Request], Awaitable[web.Response]]
 
 
 class Webhooks:
@@ -101,6 +104,7 @@ class Webhooks:
 async def webhooks_listening(
     operator: Operator,
     client: Client,
+    metrics: Metrics,
     *,
     host: str,
     port: int,
@@ -108,9 +112,9 @@ async def webhooks_listening(
     also_named: Sequence[str] = (),
 ) -> AsyncIterator[Webhooks]:
     """Serve within a block, at the address itself, with a certificate made for this run, or behind a Service, with a
-    certificate that all replicas share.
+    certificate that all replicas share. What is asked of webhooks is counted in `metrics`.
     """
-    served, apis = application(operator), operator.declared.apis
+    served, apis = application(operator, metrics), operator.declared.apis
     webhooks = Webhooks(client, host, service, also_named=also_named)
     async with AsyncExitStack() as stack:
         if apis:
@@ -135,17 +139,25 @@ async def _ended(task: asyncio.Task[None]) -> None:
         await task
 
 
-def application(operator: Operator) -> web.Application:
+def application(operator: Operator, metrics: Metrics) -> web.Application:
     """A page for each gate, and one for all conversions."""
     app = web.Application(client_max_size=LARGEST)
     for gate in operator.declared.gates:
-        app.router.add_post(gate.path, _page(partial(review_admission, gate)))
+        app.router.add_post(gate.path, _page(partial(review_admission, gate), metrics))
     if operator.declared.conversions:
-        app.router.add_post("/convert", _page(partial(review_conversion, operator)))
+        app.router.add_post("/convert", _page(partial(review_conversion, operator), metrics))
     return app
 
 
-def _page(answering: Answering) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _page(answering: Answering, metrics: Metrics) -> Page:
+    async def counted(request: web.Request) -> web.Response:
+        began = time.monotonic()
+        answer = await page(request)
+        asked = (("webhook", request.path),)
+        metrics.observe(WEBHOOK_SECONDS, asked, time.monotonic() - began)
+        metrics.count(WEBHOOKS, (*asked, ("code", str(answer.status))))
+        return answer
+
     async def page(request: web.Request) -> web.Response:
         try:
             review = orjson.loads(await request.read())
@@ -161,7 +173,7 @@ def _page(answering: Answering) -> Callable[[web.Request], Awaitable[web.Respons
             return web.Response(status=500, text=f"{type(problem).__name__}: {problem}")
         return web.Response(body=orjson.dumps(answer), content_type="application/json")
 
-    return page
+    return counted
 
 
 def show(context: ssl.SSLContext, certificate: ServerCertificate) -> None:
