@@ -13,6 +13,7 @@ from pathlib import Path
 
 import orjson
 
+from pinnace.kinds.type_tables import row_of_schema
 from pinnace.model.objects import Object
 from pinnace.schema.decode import NO_EMPTY_FIELDS, EmptyFields
 from pinnace.schema.shape import Schema
@@ -23,7 +24,7 @@ TABLE = Path(__file__).with_suffix(".txt")
 @cache
 def of_type(name: str) -> EmptyFields:
     """By the name of a schema, io.k8s.api.core.v1.PodCondition. Nothing is known of types that are not in the table."""
-    line = _lines().get(".".join(name.split(".")[-3:])) if name.startswith("io.k8s.") else None
+    line = row_of_schema(TABLE, name)
     if line is None:
         return NO_EMPTY_FIELDS
     written: list[tuple[str, object]] = []
@@ -56,12 +57,3 @@ def empty_status(schema_of: Callable[[], Schema]) -> Callable[[], Object | None]
         return empty(schema.properties["status"]) if is_written else None
 
     return status
-
-
-@cache
-def _lines() -> dict[str, str]:
-    found: dict[str, str] = {}
-    for line in TABLE.read_text(encoding="ascii").splitlines():
-        name, _, fields = line.partition(" ")
-        found[name] = fields
-    return found

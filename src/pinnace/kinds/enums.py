@@ -7,17 +7,18 @@ types are called by package, version and name.
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 import orjson
+
+from pinnace.kinds.type_tables import row_of_schema
 
 TABLE = Path(__file__).with_suffix(".txt")
 
 
 def described(name: str, body: bytes) -> bytes:
     """A definition in JSON, by its name in the schemas, with the texts that its fields may have."""
-    line = _lines().get(".".join(name.split(".")[-3:])) if name.startswith("io.k8s.api.") else None
+    line = row_of_schema(TABLE, name)
     if line is None:
         return body
     definition = orjson.loads(body)
@@ -27,12 +28,3 @@ def described(name: str, body: bytes) -> bytes:
         if schema is not None:  # Older minors lack some.
             schema.get("items", schema)["enum"] = values.split("|")
     return orjson.dumps(definition)
-
-
-@cache
-def _lines() -> dict[str, str]:
-    found: dict[str, str] = {}
-    for line in TABLE.read_text(encoding="ascii").splitlines():
-        name, _, fields = line.partition("\t")
-        found[name] = fields
-    return found

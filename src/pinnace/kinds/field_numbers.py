@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+from pinnace.kinds.type_tables import rows
 from pinnace.model.objects import Kind
 from pinnace.schema.protobuf import LIST, MAP, TYPES, Field, Reader
 
@@ -52,7 +53,7 @@ def message_of(kind: Kind) -> str | None:
     """The message that a kind travels as, or None if it has none."""
     package = PACKAGES.get(kind.group)
     message = f"{package}.{kind.version}.{kind.name}"
-    return message if package is not None and message in _lines() else None
+    return message if package is not None and message in rows(TABLE) else None
 
 
 @cache
@@ -64,20 +65,11 @@ def reader() -> Reader:
 def fields_of(message: str) -> tuple[Field, ...]:
     """The fields of a message. Raises KeyError where the table has none of the name."""
     package = message.rpartition(".")[0]
-    return tuple(_field(text, package) for text in _lines()[message].split())
+    return tuple(_field(text, package) for text in rows(TABLE)[message].split())
 
 
 def messages() -> tuple[str, ...]:
-    return tuple(_lines())
-
-
-@cache
-def _lines() -> dict[str, str]:
-    found: dict[str, str] = {}
-    for line in TABLE.read_text(encoding="ascii").splitlines():
-        message, _, fields = line.partition(" ")
-        found[message] = fields
-    return found
+    return tuple(rows(TABLE))
 
 
 def _field(text: str, package: str) -> Field:

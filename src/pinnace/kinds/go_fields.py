@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from pinnace.kinds.type_tables import row_of_schema
 from pinnace.schema.decode import GoField
 
 TABLE = Path(__file__).with_suffix(".txt")
@@ -20,7 +21,7 @@ _NONE: Mapping[str, GoField] = {}
 @cache
 def of_type(name: str) -> Mapping[str, GoField]:
     """The fields by name, for the name of a schema: io.k8s.api.core.v1.PodSpec. Others are as the schema says."""
-    line = _lines().get(".".join(name.split(".")[-3:])) if name.startswith("io.k8s.") else None
+    line = row_of_schema(TABLE, name)
     if line is None:
         return _NONE
     fields: dict[str, GoField] = {}
@@ -32,12 +33,3 @@ def of_type(name: str) -> Mapping[str, GoField]:
         field, _, go_type = text.partition("=")
         fields[field] = GoField(go_type, embedded)
     return fields
-
-
-@cache
-def _lines() -> dict[str, str]:
-    found: dict[str, str] = {}
-    for line in TABLE.read_text(encoding="ascii").splitlines():
-        name, _, fields = line.partition(" ")
-        found[name] = fields
-    return found

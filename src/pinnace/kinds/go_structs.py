@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pinnace.kinds.go_view import GoStruct
+from pinnace.kinds.type_tables import rows
 from pinnace.model.objects import Object
 
 TABLE = Path(__file__).with_suffix(".txt")
@@ -23,7 +24,7 @@ _METADATA = ("name", "generateName", "namespace", "labels", "annotations", "owne
 @cache
 def struct(name: str) -> GoStruct:
     fields, structs, values = [], {}, []
-    for text in _lines()[name].split():
+    for text in rows(TABLE)[name].split():
         field, _, nested = text.partition(">")
         fields.append(field)
         if nested:
@@ -52,12 +53,3 @@ def template_view(template: Object) -> dict[str, Any]:
         if value:
             shown[field] = dict(sorted(value.items())) if isinstance(value, dict) else value
     return {**shown, "Spec": pod_spec_view(template.get("spec") or {})}
-
-
-@cache
-def _lines() -> dict[str, str]:
-    found: dict[str, str] = {}
-    for line in TABLE.read_text(encoding="ascii").splitlines():
-        name, _, fields = line.partition(" ")
-        found[name] = fields
-    return found

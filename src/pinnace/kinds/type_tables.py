@@ -1,0 +1,22 @@
+"""Reads the tables of Kubernetes' types beside these modules: a line is a type's name, and what a module says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def rows(table: Path) -> Mapping[str, str]:
+    """What the table says, by the names of the types. A table is read once, when the first asks."""
+    found: dict[str, str] = {}
+    for line in table.read_text(encoding="ascii").splitlines():
+        name, *said = line.split(maxsplit=1)
+        found[name] = said[0] if said else ""
+    return found
+
+
+def row_of_schema(table: Path, name: str) -> str | None:
+    """For the name of a schema, io.k8s.api.core.v1.PodSpec; None where the table has none, and for custom kinds."""
+    return rows(table).get(".".join(name.split(".")[-3:])) if name.startswith("io.k8s.") else None
