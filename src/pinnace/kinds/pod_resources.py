@@ -13,11 +13,7 @@ from pinnace.model.objects import Object
 from pinnace.model.quantity import ZERO, InvalidQuantity, Quantity, parse
 
 HUGE_PAGES = "hugepages-"
-_MILLI = Decimal("0.001")
-_NO_CLAIMS: frozenset[str] = frozenset()
-_CONTAINER_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
-_POD_LEVEL_RESOURCES = frozenset({"cpu", "memory"})
-_COUNTED = frozenset(
+COUNTED = frozenset(
     {
         "pods",
         "resourcequotas",
@@ -30,7 +26,13 @@ _COUNTED = frozenset(
         "services.loadbalancers",
     }
 )
-_STANDARD = _COUNTED | {
+"""Of these there are whole numbers only."""
+
+_MILLI = Decimal("0.001")
+_NO_CLAIMS: frozenset[str] = frozenset()
+_CONTAINER_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
+_POD_LEVEL_RESOURCES = frozenset({"cpu", "memory"})
+_STANDARD = COUNTED | {
     "cpu",
     "memory",
     "ephemeral-storage",
@@ -259,7 +261,7 @@ def _amount_faults(name: str, amount: Any, path: str, faults: list[Cause], *, is
         faults.append(invalid(f"{path}[{name}]", str(asked), "must be greater than or equal to 0"))
     if name in _CONTAINER_RESOURCES:
         return
-    if (name in _COUNTED or is_extended(name)) and asked.milli_value % 1000:
+    if (name in COUNTED or is_extended(name)) and asked.milli_value % 1000:
         faults.append(invalid(f"{path}[{name}]", str(asked), "must be an integer"))
     if name.startswith(HUGE_PAGES) and not _is_whole_pages(name, asked):
         detail = f"{asked} is not positive integer multiple of {name}"

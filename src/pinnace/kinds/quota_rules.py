@@ -6,26 +6,13 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pinnace.kinds.pod_resources import is_extended, is_native, may_overcommit
+from pinnace.kinds.pod_resources import COUNTED, is_extended, is_native, may_overcommit
 from pinnace.model import names, quantity
 from pinnace.model.causes import IMMUTABLE, Cause, duplicate, forbidden, invalid, required
 from pinnace.model.objects import Object
 from pinnace.model.quantity import Quantity
 from pinnace.model.resources import Strategy
 
-_COUNTED = frozenset(
-    [
-        "pods",
-        "resourcequotas",
-        "services",
-        "replicationcontrollers",
-        "secrets",
-        "configmaps",
-        "persistentvolumeclaims",
-        "services.nodeports",
-        "services.loadbalancers",
-    ]
-)
 _COMPUTED = frozenset(
     [
         "cpu",
@@ -39,7 +26,7 @@ _COMPUTED = frozenset(
         "limits.ephemeral-storage",
     ]
 )
-_QUOTA_RESOURCES = _COUNTED | _COMPUTED | {"requests.storage"}
+_QUOTA_RESOURCES = COUNTED | _COMPUTED | {"requests.storage"}
 _STANDARD_RESOURCES = _QUOTA_RESOURCES | {"storage"}
 _CONTAINER_RESOURCES = frozenset(["cpu", "memory", "ephemeral-storage"])
 
@@ -79,7 +66,7 @@ def quantity_faults(name: str, amount: Any, path: str) -> Iterator[Cause]:
     parsed = quantity.parse(amount)
     if parsed.amount < 0:
         yield invalid(path, str(parsed), "must be greater than or equal to 0")
-    if (name in _COUNTED or is_extended(name)) and parsed.milli_value % 1000:
+    if (name in COUNTED or is_extended(name)) and parsed.milli_value % 1000:
         yield invalid(path, str(parsed), "must be an integer")
 
 
