@@ -30,6 +30,17 @@ class Column:
     has_title: bool = True
     """Without one, a row has the cell and the table does not say what it is. Kubernetes has one such column."""
 
+    @property
+    def definition(self) -> Object:
+        """What a Table says of the column."""
+        return {
+            "name": self.name,
+            "type": self.type,
+            "format": self.format,
+            "description": self.description,
+            "priority": self.priority,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Subresource:

@@ -10,7 +10,7 @@ import orjson
 from pinnace.model import errors
 from pinnace.model.clock import Clock
 from pinnace.model.objects import Object
-from pinnace.model.resources import Column, Resource
+from pinnace.model.resources import Resource
 from pinnace.sdk.api_collection import Entry
 
 JSON = "application/json"
@@ -104,16 +104,6 @@ class Form:
             "kind": TABLE,
             "apiVersion": f"meta.k8s.io/{self._view.version}",
             "metadata": metadata,
-            "columnDefinitions": [_definition(one) for one in self._resource.columns] if self._has_columns else None,
+            "columnDefinitions": [one.definition for one in self._resource.columns] if self._has_columns else None,
             "rows": rows,
         }
-
-
-def _definition(column: Column) -> Object:
-    return {
-        "name": column.name,
-        "type": column.type,
-        "format": column.format,
-        "description": column.description,
-        "priority": column.priority,
-    }

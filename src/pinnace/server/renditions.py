@@ -169,7 +169,7 @@ class Rows:
 
     def _empty(self, metadata: Object) -> Object:
         columns = self._resource.columns or DEFAULT_COLUMNS
-        definitions = [_definition(column) for column in columns if column.has_title] if self._headers else None
+        definitions = [column.definition for column in columns if column.has_title] if self._headers else None
         return {
             "kind": "Table",
             "apiVersion": f"meta.k8s.io/{self._version}",
@@ -228,13 +228,3 @@ def without_version_annotations(obj: Object, strategy: Strategy) -> Object:
         if not own:
             del metadata["annotations"]
     return obj
-
-
-def _definition(column: Column) -> Object:
-    return {
-        "name": column.name,
-        "type": column.type,
-        "format": column.format,
-        "description": column.description,
-        "priority": column.priority,
-    }
