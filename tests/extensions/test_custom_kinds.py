@@ -163,6 +163,18 @@ async def test_generation_grows_with_anything_but_metadata_and_status(cluster: C
     assert (await cluster.patch(target, {"status": {"afloat": False}})).json["status"] == {"afloat": True}
 
 
+async def test_a_replacement_must_say_what_it_has_seen_of_the_object_and_of_its_status(cluster: Cluster) -> None:
+    await cluster.define(boats(version(subresources={"status": {}})))
+    await cluster.made(BOATS, boat(size=1))
+    for target in (f"{BOATS}/pinnace", f"{BOATS}/pinnace/status"):
+        reply = await cluster.put(target, {**boat(size=1), "status": {"afloat": True}})
+        assert reply.status == 422
+        assert "metadata.resourceVersion: Invalid value: 0: must be specified for an update" in reply.message
+    seen = (await cluster.get(f"{BOATS}/pinnace")).json
+    told = await cluster.put(f"{BOATS}/pinnace/status", {**seen, "status": {"afloat": True}})
+    assert (told.status, told.json["status"]) == (200, {"afloat": True})
+
+
 async def test_without_a_status_of_its_own_status_is_a_field_as_any_other(cluster: Cluster) -> None:
     await cluster.define(boats())
     made = await cluster.made(BOATS, {**boat(size=1), "status": {"afloat": True}})

@@ -69,7 +69,7 @@ def _check_revision(call: Call, metadata: Object, live: Object) -> None:
         return
     if seen not in ("", "0"):
         raise call.conflict(MODIFIED)
-    if not call.resource.strategy.may_update_unconditionally and not call.subresource:
+    if not call.resource.strategy.may_update_unconditionally:
         fault = causes.invalid("metadata.resourceVersion", 0, "must be specified for an update")
         raise errors.Invalid([fault], group=call.resource.group, kind=call.resource.plural, name=call.name)
     metadata["resourceVersion"] = current
