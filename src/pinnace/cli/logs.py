@@ -138,7 +138,7 @@ async def _print(client: Client, sources: list[_Source], options: dict[str, Any]
         async with asyncio.TaskGroup() as group:
             for source in sources:
                 group.create_task(_print_one(client, source, options))
-    except* Exception as problems:
+    except ExceptionGroup as problems:  # Not `except*`: Python 3.11.2 would leave what is raised within it in a group.
         first: BaseException = problems
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]

@@ -13,8 +13,8 @@ from urllib.parse import quote, urlencode
 import orjson
 
 from pinnace.model import errors
-from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex
-from pinnace.model.node_connections import CommandStreams, LogOptions, NodeAnswer, PodAddress
+from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex, HttpAnswer
+from pinnace.model.node_connections import CommandStreams, LogOptions, PodAddress
 from pinnace.model.objects import Object
 from pinnace.server.spdy import SpdySession, SpdyStream
 from pinnace.server.tunnel import Exchange
@@ -112,7 +112,7 @@ class Kubelet:
 
     async def ask(
         self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], body: bytes, *, upgrade: bytes = b""
-    ) -> NodeAnswer:
+    ) -> HttpAnswer:
         return await self._ask(method, target, headers, body, upgrade=upgrade)
 
     async def _command(
@@ -237,7 +237,10 @@ async def _talk(error: SpdyStream, opened: dict[str, SpdyStream], streams: Comma
                 if writer is not None:
                     outputs.create_task(_pour(opened[name], writer))
             said = outputs.create_task(_all(error))
-    except* ConnectionError as lost:
+    except ExceptionGroup as problems:  # Not `except*`: Python 3.11.2 would leave what is raised within it in a group.
+        lost, others = problems.split(ConnectionError)
+        if lost is None or others is not None:
+            raise
         raise lost.exceptions[0] from None
     finally:
         for task in inputs:
