@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from pinnace.model import errors
-from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex
-from pinnace.model.node_connections import CommandStreams, LogOptions, NodeAnswer, PodAddress, TerminalSize
+from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex, HttpAnswer
+from pinnace.model.node_connections import CommandStreams, LogOptions, PodAddress, TerminalSize
 
 PIECE = 64 * 1024
 
@@ -108,7 +108,7 @@ class ProcessNode:
 
     async def ask(
         self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], body: bytes, *, upgrade: bytes = b""
-    ) -> NodeAnswer:
+    ) -> HttpAnswer:
         return _Page(200, [(b"Content-Type", b"text/plain")], f"{method} {target}\n".encode() + body)
 
 
@@ -135,14 +135,21 @@ async def _on_pipes(command: Sequence[str], streams: CommandStreams) -> int:
         start_new_session=True,
     )
     feeding = asyncio.ensure_future(_feed(streams.stdin, process.stdin))
+    pouring = [
+        asyncio.ensure_future(_pour(process.stdout, streams.stdout)),
+        asyncio.ensure_future(_pour(process.stderr, streams.stderr)),
+    ]
     try:
-        await asyncio.gather(_pour(process.stdout, streams.stdout), _pour(process.stderr, streams.stderr))
+        await asyncio.gather(*pouring)
         return await process.wait()
     finally:
-        feeding.cancel()
+        for task in (feeding, *pouring):
+            task.cancel()
+        await asyncio.gather(*pouring, return_exceptions=True)
         if process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)  # Its children, too: they hold its streams.
-            await process.wait()
+            # Not `wait`: asyncio takes a process to be there for as long as it has written what nobody has read.
+            await process.communicate()
 
 
 async def _feed(reader: ByteReader | None, writer: asyncio.StreamWriter | None) -> None:

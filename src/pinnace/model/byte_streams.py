@@ -5,6 +5,7 @@ asyncio's StreamReader and StreamWriter are such; so are the streams of a proces
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -32,3 +33,17 @@ class Duplex(NamedTuple):
 
     reader: ByteReader
     writer: ByteWriter
+
+
+class HttpAnswer(Protocol):
+    """What another server says to a request that was passed on to it. Whoever gets one closes it."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def headers(self) -> Sequence[tuple[bytes, bytes]]: ...
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it comes. Raises OSError if the connection is lost."""
+
+    def close(self) -> None: ...

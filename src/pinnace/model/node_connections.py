@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex
+from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex, HttpAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +51,6 @@ class LogOptions:
     limit_bytes: int | None = None
 
 
-class NodeAnswer(Protocol):
-    """What a node's own web server says. Whoever gets one closes it."""
-
-    @property
-    def status(self) -> int: ...
-    @property
-    def headers(self) -> Sequence[tuple[bytes, bytes]]: ...
-
-    def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it comes. Raises OSError if the connection is lost."""
-
-    def close(self) -> None: ...
-
-
 class NodeConnection(Protocol):
     """The way to one node."""
 
@@ -92,7 +78,7 @@ class NodeConnection(Protocol):
 
     async def ask(
         self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], body: bytes, *, upgrade: bytes = b""
-    ) -> NodeAnswer:
+    ) -> HttpAnswer:
         """Pass a request to the node's own web server. Raises OSError if it cannot be reached.
 
         `upgrade` names a protocol that the client wants to go on with; a node may answer without it.

@@ -3,57 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 from urllib.parse import quote
 
 from pinnace.auth.authorizers import Action
 from pinnace.auth.users import User
 from pinnace.model import errors
-from pinnace.model.byte_streams import Duplex
+from pinnace.model.byte_streams import Duplex, HttpAnswer
 from pinnace.model.objects import Object
-from pinnace.server.messages import Answer, Request, Response, Sink, Stream, frame
+from pinnace.server.messages import Answer, Request, Response, Sink, Stream
+from pinnace.server.relaying import OF_THE_CONNECTION, forwarded_for, passed_on, relay
 from pinnace.server.tunnel import Exchange
 
 LARGEST_ANSWER = 256 << 20
 REDIRECTED = b"the backend attempted to redirect this request, which is not permitted"
 
-_BUFFERED_AT_MOST = 1 << 20
-_OF_THE_CONNECTION = frozenset(
-    (
-        b"connection",
-        b"keep-alive",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-    )
-)
-# Who is calling is settled here: what was shown for it, and what claims to be settled already, goes no further.
-_SETTLED = (b"x-remote-", b"impersonate-")
-_OF_THE_SENDER = frozenset((b"authorization", b"content-length", b"expect", b"host", b"x-forwarded-for"))
+_OF_THE_SENDER = frozenset((b"content-length", b"host"))
 _WRITTEN_HERE = frozenset((b"content-length", b"date"))
 _LONG_SUBRESOURCES = frozenset(("attach", "exec", "log", "portforward", "proxy"))
 _AGREED_SECONDS = 60.0
 _EXTRA_KEY = "!#$&'*+-.^_`|~"
-
-
-class BackendAnswer(Protocol):
-    """What the other server says. Whoever gets one closes it."""
-
-    @property
-    def status(self) -> int: ...
-    @property
-    def headers(self) -> Sequence[tuple[bytes, bytes]]: ...
-
-    def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it comes. Raises OSError if the connection is lost."""
-
-    def close(self) -> None: ...
 
 
 class Backend(Protocol):
@@ -87,7 +59,7 @@ class Backend(Protocol):
 
     async def send(
         self, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes, *, is_long: bool
-    ) -> BackendAnswer:
+    ) -> HttpAnswer:
         """Ask. Raises OSError if it cannot be reached, and TimeoutError if it says nothing for too long.
 
         Unless it `is_long`, the whole exchange has to be over in the time that every request has.
@@ -165,7 +137,7 @@ async def pass_on(request: Request, user: User, backend: Backend, action: Action
                 answer.close()
                 return Response(502, ((b"Content-Type", b"text/plain; charset=utf-8"),), REDIRECTED)
             if is_long and answer.status == 200 and request.method != "HEAD":
-                return Stream(answer.status, headers, _Relay(answer).run)
+                return Stream(answer.status, headers, partial(_relay, answer))
             body = await _gathered(answer)
         except BaseException:
             answer.close()
@@ -199,15 +171,12 @@ async def _upgraded(request: Request, target: str, user: User, backend: Backend)
 
 def headers_for(request: Request, user: User) -> list[tuple[str, str]]:
     """The caller's headers, less what concerns this connection alone, and who the caller is."""
-    named = b",".join(request.header_values(b"connection")).lower().split(b",")
-    dropped = _OF_THE_CONNECTION | _OF_THE_SENDER | {name.strip() for name in named}
     passed = [
         (name.decode("latin-1"), value.decode("utf-8", "replace"))
-        for name, value in (*request.headers.items(), *request.repeated)
-        if name not in dropped and not name.startswith(_SETTLED)
+        for name, value in passed_on(request)
+        if name not in _OF_THE_SENDER
     ]
-    before = [value.decode("latin-1") for value in request.header_values(b"x-forwarded-for")]
-    if forwarded := ", ".join(filter(None, (*before, request.peer.address))):
+    if forwarded := forwarded_for(request):
         passed.append(("X-Forwarded-For", forwarded))
     return [*passed, *remote_headers(user)]
 
@@ -224,10 +193,10 @@ def remote_headers(user: User) -> list[tuple[str, str]]:
 
 
 def _passed_back(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    return [pair for pair in headers if pair[0].lower() not in _OF_THE_CONNECTION | _WRITTEN_HERE]
+    return [pair for pair in headers if pair[0].lower() not in OF_THE_CONNECTION | _WRITTEN_HERE]
 
 
-async def _gathered(answer: BackendAnswer) -> list[bytes]:
+async def _gathered(answer: HttpAnswer) -> list[bytes]:
     pieces: list[bytes] = []
     size = 0
     async for chunk in answer.chunks():
@@ -238,22 +207,10 @@ async def _gathered(answer: BackendAnswer) -> list[bytes]:
     return pieces
 
 
-class _Relay:
-    """Chunks from the backend to the client, no faster than the client takes them, until either leaves."""
-
-    def __init__(self, answer: BackendAnswer) -> None:
-        self._answer = answer
-
-    async def run(self, sink: Sink) -> None:
-        try:
-            async for chunk in self._answer.chunks():
-                sink.write(frame(chunk))
-                if sink.buffered > _BUFFERED_AT_MOST:
-                    await sink.drained()
-                if sink.closed:
-                    return
-        except OSError:
-            pass  # A watch that is cut is a watch that ended: clients begin another.
-        finally:
-            self._answer.close()
-            sink.finish()
+async def _relay(answer: HttpAnswer, sink: Sink) -> None:
+    try:
+        await relay(answer, sink)
+    except OSError:
+        pass  # A watch that is cut is a watch that ended: clients begin another.
+    finally:
+        sink.finish()

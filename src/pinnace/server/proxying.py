@@ -13,33 +13,17 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from pinnace.model import errors
-from pinnace.model.byte_streams import Duplex
-from pinnace.model.node_connections import NodeAnswer
+from pinnace.model.byte_streams import Duplex, HttpAnswer
 from pinnace.model.objects import Object
 from pinnace.server.calls import Call
 from pinnace.server.html_links import LARGEST_PAGE, relinked
-from pinnace.server.messages import Answer, Request, Response, Sink, Stream, frame
+from pinnace.server.messages import Answer, Request, Response, Stream
+from pinnace.server.relaying import OF_THE_CONNECTION, forwarded_for, passed_on, relay
 from pinnace.server.tunnel import Exchange
 
 CONNECT_SECONDS = 30.0
 _GATHERED_AT_MOST = 1 << 20
-_OF_THE_CONNECTION = frozenset(
-    (
-        b"connection",
-        b"keep-alive",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-        b"content-length",
-    )
-)
-# Who is calling is this server's affair: neither pods nor nodes are shown what it was proved with.
-_OF_THE_CALLER = frozenset((b"authorization", b"expect", b"x-forwarded-for"))
-_SETTLED = (b"impersonate-", b"x-remote-")
+_WRITTEN_HERE = frozenset((b"content-length", b"date"))
 
 _PLAIN = "/:@!$&'()*+,;=~"
 """What stays as it is in a path."""
@@ -199,24 +183,17 @@ async def _secured(connection: Duplex) -> Duplex:
 
 def headers_for(request: Request, host: str) -> list[tuple[bytes, bytes]]:
     """The caller's headers, less what concerns this connection and the caller's identity, and where they came from."""
-    named = b",".join(request.header_values(b"connection")).lower().split(b",")
-    dropped = _OF_THE_CONNECTION | _OF_THE_CALLER | {name.strip() for name in named}
-    passed = [
-        (name, value)
-        for name, value in (*request.headers.items(), *request.repeated)
-        if name not in dropped and not name.startswith(_SETTLED)
-    ]
+    passed = [(name, value) for name, value in passed_on(request) if name != b"content-length"]
     if b"host" not in request.headers:
         passed.append((b"host", host.encode()))
-    before = [value.decode("latin-1") for value in request.header_values(b"x-forwarded-for")]
-    if forwarded := ", ".join(filter(None, (*before, request.peer.address))):
+    if forwarded := forwarded_for(request):
         passed.append((b"X-Forwarded-For", forwarded.encode()))
     passed.append((b"X-Forwarded-Uri", quote(request.path, safe=_PLAIN).encode()))
     passed.append((b"X-Forwarded-Host", request.headers.get(b"host", b"")))
     return passed
 
 
-async def passed_back(answer: NodeAnswer, request: Request, *, link: Link | None = None) -> Answer:
+async def passed_back(answer: HttpAnswer, request: Request, *, link: Link | None = None) -> Answer:
     """The answer of a pod or node as the client gets it: whole if it is short, as it comes otherwise.
 
     `link` is what becomes of the addresses in its redirects and pages.
@@ -230,14 +207,14 @@ async def passed_back(answer: NodeAnswer, request: Request, *, link: Link | None
         return await _relinked(answer, headers, link or str)
     is_short = length.isdigit() and int(length) <= _GATHERED_AT_MOST
     if not is_short and request.method != "HEAD" and answer.status not in (204, 304):
-        return Stream(answer.status, headers, _Relay(answer).run)
+        return Stream(answer.status, headers, partial(relay, answer))
     try:
         return Response(answer.status, headers, b"".join([piece async for piece in answer.chunks()]))
     finally:
         answer.close()
 
 
-async def _relinked(answer: NodeAnswer, headers: list[tuple[bytes, bytes]], link: Link) -> Response:
+async def _relinked(answer: HttpAnswer, headers: list[tuple[bytes, bytes]], link: Link) -> Response:
     try:
         page = b"".join([piece async for piece in answer.chunks()])
     finally:
@@ -246,14 +223,14 @@ async def _relinked(answer: NodeAnswer, headers: list[tuple[bytes, bytes]], link
     return Response(answer.status, headers, await asyncio.to_thread(relinked, page, link))
 
 
-def _header(answer: NodeAnswer, wanted: bytes) -> bytes:
+def _header(answer: HttpAnswer, wanted: bytes) -> bytes:
     return next((value for name, value in answer.headers if name.lower() == wanted), b"")
 
 
 def _kept(headers: Sequence[tuple[bytes, bytes]], link: Link | None) -> Iterable[tuple[bytes, bytes]]:
     for name, value in headers:
         lowered = name.lower()
-        if lowered in _OF_THE_CONNECTION or lowered == b"date":
+        if lowered in OF_THE_CONNECTION or lowered in _WRITTEN_HERE:
             continue
         if lowered == b"location" and link is not None:
             value = link(value.decode("latin-1")).encode("latin-1", "replace")
@@ -276,22 +253,3 @@ def _within(prefix: str, host: str, front: str, location: str) -> str:
     rest = (f"?{parts.query}" if parts.query else "") + (f"#{parts.fragment}" if parts.fragment else "")
     where = f"{parts.scheme}://{front}" if parts.netloc == front != "" else ""
     return f"{where}{quote(prefix, safe=_PLAIN)}{parts.path}{rest}"
-
-
-class _Relay:
-    """Chunks to the client, no faster than it takes them, until either side leaves."""
-
-    def __init__(self, answer: NodeAnswer) -> None:
-        self._answer = answer
-
-    async def run(self, sink: Sink) -> None:
-        try:
-            async for piece in self._answer.chunks():
-                sink.write(frame(piece))
-                if sink.buffered > _GATHERED_AT_MOST:
-                    await sink.drained()
-                if sink.closed:
-                    return
-        finally:
-            self._answer.close()
-        sink.finish()

@@ -18,7 +18,7 @@ LARGEST_HEAD = 1 << 20
 class Exchange:
     """One request sent over a connection, and its answer. Whoever has one closes it, or lets the takeover do so.
 
-    A `server.aggregation.BackendAnswer`, so that its answer can be passed back as any other.
+    An `HttpAnswer`, so that its answer can be passed back as any other.
     """
 
     def __init__(self, connection: Duplex) -> None:
