@@ -216,11 +216,11 @@ class Resource:
     def schema(self) -> Schema:
         return self.schema_of()
 
-    @property
+    @cached_property
     def group(self) -> str:
         return self.kind.group
 
-    @property
+    @cached_property
     def version(self) -> str:
         return self.kind.version
 

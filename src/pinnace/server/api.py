@@ -235,18 +235,14 @@ class Api:
 
     def _objects(self, call: Call) -> Answer | Awaitable[Answer]:
         started = time.perf_counter()
-        resource = call.resource
-        action = Action(
-            call.verb,
-            group=resource.group,
-            resource=resource.plural,
-            subresource=call.subresource,
-            # A namespace is in itself, so that roles bound there can be about it.
-            namespace=call.name if resource.plural == "namespaces" and not resource.group else call.namespace,
-            name=call.name or (_selected_name(call) if call.request.raw_query else ""),
-            version=resource.version,
-            fields=call.text("fieldSelector") if call.request.raw_query else "",
-        )
+        resource, group, plural, name = call.resource, call.resource.group, call.resource.plural, call.name
+        # A namespace is in itself, so that roles bound there can be about it.
+        namespace = name if plural == "namespaces" and not group else call.namespace
+        fields = ""
+        if call.request.raw_query:
+            fields = call.text("fieldSelector")
+            name = name or _selected_name(fields)
+        action = Action(call.verb, "", group, plural, call.subresource, namespace, name, resource.version, fields)
         act: Callable[[], Answer | Awaitable[Answer]] = partial(self._act, call, started)
         if self._flow_control is not None:
             act = partial(self._flow_control.passed, call.user, action, act)
@@ -403,9 +399,9 @@ def _token_of_protocols(values: list[bytes]) -> str | None:
     return None
 
 
-def _selected_name(call: Call) -> str:
+def _selected_name(fields: str) -> str:
     """The one object that a list or watch is about, if its field selector says so: roles can be about names."""
-    for part in call.text("fieldSelector").split(","):
+    for part in fields.split(","):
         field, equals, name = part.partition("=")
         if equals and field == "metadata.name":
             return name.removeprefix("=")

@@ -45,7 +45,8 @@ class Deadlines:
 
     def begin(self, seconds: float | None) -> Deadline:
         """The request that the current task answers has begun. `seconds` is what its client wants to wait."""
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
         assert task is not None, "requests are answered by tasks"
         if seconds is not None and seconds < self._limit:
             deadline = Deadline(task, 0.0)
