@@ -9,13 +9,13 @@ from pydantic import ValidationError
 
 from pinnace.kinds import cells
 from pinnace.kinds.definitions import Definitions
-from pinnace.model import causes, errors, managers, quantity
+from pinnace.model import causes, errors, quantity
 from pinnace.model.causes import Cause
 from pinnace.model.jsonpath import column, compile_path, text_of
-from pinnace.model.managers import Ownership
 from pinnace.model.metadata import metadata_faults, metadata_update_faults
 from pinnace.model.names import path_segment
 from pinnace.model.objects import Kind, Object
+from pinnace.model.ownership import Ownership, Tracked, everything_tracked, ignoring, only
 from pinnace.model.resources import Column, Resource, Subresource
 from pinnace.schema.cel_rules import rules_of
 from pinnace.schema.decode import DecodeError, Decoders
@@ -82,11 +82,11 @@ class ServedKind:
 
     def ownership(self, subresource: str) -> Ownership:
         """Who owns which fields, at one URL."""
-        tracked: managers.Tracked = managers.everything_tracked
+        tracked: Tracked = everything_tracked
         if subresource == "status":
-            tracked = managers.only("status")
+            tracked = only("status")
         elif self.resource.has_status:
-            tracked = managers.ignoring(("status",))
+            tracked = ignoring(("status",))
         return Ownership(
             schema=self.resource.schema, api_version=self.kind.api_version, subresource=subresource, tracked=tracked
         )

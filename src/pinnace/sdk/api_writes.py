@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from pinnace.model import errors, managers, patches
+from pinnace.model import errors, managers, patches, server_side_apply
 from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Key, Object, key_of, new_uid
 from pinnace.sdk.api_callers import ANONYMOUS, Caller
@@ -133,7 +133,7 @@ class Writer:
 
         def laid_over(live: Object | None) -> Object:
             manager, now = options.manager, self._now()
-            return managers.apply(live, applied, ownership, manager=manager, now=now, force=options.force)
+            return server_side_apply.apply(live, applied, ownership, manager=manager, now=now, force=options.force)
 
         if self._served.may_create and not subresource and await self._collection.get(key) is None:
             obj = laid_over(None)

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pinnace.model import causes, errors, managers, patches
+from pinnace.model import causes, errors, patches, server_side_apply
 from pinnace.model.objects import Object
+from pinnace.model.ownership import Ownership
 from pinnace.model.strategic import strategic_merge_patch
 from pinnace.server.calls import Call
 
@@ -109,7 +110,7 @@ class Application:
     manager: str
     force: bool
     now: str
-    ownership: managers.Ownership
+    ownership: Ownership
     decode: Decode
 
     def __call__(self, live: Object | None) -> Object:
@@ -126,7 +127,7 @@ class Application:
         if uid and live is not None and uid != live["metadata"]["uid"]:
             fault = causes.invalid("metadata.uid", uid, "field is immutable")
             raise errors.Invalid([fault], group=call.resource.group, kind=call.resource.kind.name, name=call.name)
-        merged = managers.apply(
+        merged = server_side_apply.apply(
             live, self.applied, self.ownership, manager=self.manager, now=self.now, force=self.force
         )
         if call.resource.namespaced:

@@ -8,9 +8,9 @@ from functools import partial
 import orjson
 
 from pinnace.kinds import empty_fields
-from pinnace.model import errors, managers
-from pinnace.model.managers import Ownership
+from pinnace.model import errors
 from pinnace.model.objects import Kind, Object
+from pinnace.model.ownership import Ownership, Tracked, everything_tracked, ignoring
 from pinnace.model.resources import Registry, Resource
 from pinnace.schema.shape import Schema
 from pinnace.server.calls import Call
@@ -99,14 +99,14 @@ def _as_told(call: Call, obj: Object, api_version: str) -> Object:
     return found
 
 
-def _tracked(resource: Resource, subresource: str) -> managers.Tracked:
+def _tracked(resource: Resource, subresource: str) -> Tracked:
     if (resource.group, resource.plural) == SIGNING_REQUESTS:
-        return managers.ignoring(*LEFT_OF_SIGNING_REQUESTS[subresource])
+        return ignoring(*LEFT_OF_SIGNING_REQUESTS[subresource])
     if subresource == "status":
-        return managers.ignoring(("spec",), *left_by_status(resource))
+        return ignoring(("spec",), *left_by_status(resource))
     if (subresource and subresource != "finalize") or not resource.has_status:
-        return managers.everything_tracked
-    return managers.ignoring(("status",))
+        return everything_tracked
+    return ignoring(("status",))
 
 
 def _copy(value: Object) -> Object:
