@@ -48,4 +48,5 @@ def _plain(text: str) -> str:
     # Where something was deleted is said by newer kubectls only. Tables are as wide as their ages: blanks are one.
     text = _PLACE.sub(r"\1", _AGE.sub("AGE", text)).replace("kubectl", "pinnace")
     text = re.sub(r"  Kube-Proxy Version:.*\n", "", text)  # Newer ones leave it out: nodes do not say it any more.
+    text = re.sub(r"Time Zone: .*\n", "", text)  # Older ones leave it out.
     return re.sub(r"AGE +", "AGE ", text)

@@ -8,9 +8,19 @@ from typing import Annotated
 
 import typer
 
-from pinnace.cli import described_cluster, described_workloads
+from pinnace.cli import (
+    described_access,
+    described_data,
+    described_jobs,
+    described_limits,
+    described_nodes,
+    described_scaling,
+    described_storage,
+    described_traffic,
+    described_workloads,
+)
 from pinnace.cli.conversation import Unsuitable, converse, raise_all
-from pinnace.cli.described import generic
+from pinnace.cli.described import Description, generic
 from pinnace.cli.described_pods import pod
 from pinnace.cli.documents import read_documents
 from pinnace.cli.flags import AllNamespaces, Context, Files, Kubeconfig, Labels, Namespace, Recursive
@@ -18,28 +28,56 @@ from pinnace.cli.reading import Read, Request, pages, requests_for
 from pinnace.cli.resource_types import ResourceTypes
 from pinnace.client.client import Client
 from pinnace.model import errors
-from pinnace.model.objects import Object, kind_of
+from pinnace.model.objects import Kind, Object, kind_of
 
 Describe = Callable[[Client, Object, list[Object] | None], Awaitable[str]]
 
 
-async def _pod(client: Client, obj: Object, events: list[Object] | None) -> str:
-    return pod(obj, events)
+def _alone(tell: Callable[[Description, Object], None], *, with_events: bool = True) -> Describe:
+    """A kind that is described by what its object says."""
+
+    async def described(client: Client, obj: Object, events: list[Object] | None) -> str:
+        page = Description()
+        tell(page, obj)
+        if with_events:
+            page.events(events)
+        return str(page)
+
+    return described
 
 
-_SPECIAL: dict[tuple[str, str], Describe] = {
-    ("", "Pod"): _pod,
-    ("", "ConfigMap"): described_cluster.config_map,
-    ("", "Secret"): described_cluster.secret,
-    ("", "Service"): described_cluster.service,
-    ("", "ServiceAccount"): described_cluster.service_account,
-    ("", "Namespace"): described_cluster.namespace,
-    ("", "Node"): described_cluster.node,
-    ("apps", "Deployment"): described_workloads.deployment,
-    ("apps", "ReplicaSet"): described_workloads.replica_set,
-    ("apps", "StatefulSet"): described_workloads.stateful_set,
-    ("apps", "DaemonSet"): described_workloads.daemon_set,
+_ROLE = _alone(described_access.role, with_events=False)
+_BINDING = _alone(described_access.binding, with_events=False)
+_SPECIAL: dict[tuple[str, str], tuple[str, Describe]] = {
+    ("", "Pod"): ("v1", _alone(pod)),
+    ("", "ConfigMap"): ("v1", _alone(described_data.config_map)),
+    ("", "Secret"): ("v1", _alone(described_data.secret, with_events=False)),
+    ("", "ServiceAccount"): ("v1", _alone(described_data.service_account)),
+    ("", "Service"): ("v1", described_traffic.service),
+    ("", "Endpoints"): ("v1", _alone(described_traffic.endpoints)),
+    ("", "Namespace"): ("v1", described_limits.namespace),
+    ("", "ResourceQuota"): ("v1", _alone(described_limits.resource_quota, with_events=False)),
+    ("", "LimitRange"): ("v1", _alone(described_limits.limit_range, with_events=False)),
+    ("", "Node"): ("v1", described_nodes.node),
+    ("", "PersistentVolume"): ("v1", _alone(described_storage.persistent_volume)),
+    ("", "PersistentVolumeClaim"): ("v1", described_storage.claim),
+    ("apps", "Deployment"): ("v1", described_workloads.deployment),
+    ("apps", "ReplicaSet"): ("v1", described_workloads.replica_set),
+    ("apps", "StatefulSet"): ("v1", described_workloads.stateful_set),
+    ("apps", "DaemonSet"): ("v1", described_workloads.daemon_set),
+    ("autoscaling", "HorizontalPodAutoscaler"): ("v2", _alone(described_scaling.autoscaler)),
+    ("batch", "Job"): ("v1", _alone(described_jobs.job)),
+    ("batch", "CronJob"): ("v1", _alone(described_jobs.cron_job)),
+    ("discovery.k8s.io", "EndpointSlice"): ("v1", _alone(described_traffic.endpoint_slice)),
+    ("networking.k8s.io", "Ingress"): ("v1", described_traffic.ingress),
+    ("policy", "PodDisruptionBudget"): ("v1", _alone(described_scaling.disruption_budget)),
+    ("rbac.authorization.k8s.io", "Role"): ("v1", _ROLE),
+    ("rbac.authorization.k8s.io", "ClusterRole"): ("v1", _ROLE),
+    ("rbac.authorization.k8s.io", "RoleBinding"): ("v1", _BINDING),
+    ("rbac.authorization.k8s.io", "ClusterRoleBinding"): ("v1", _BINDING),
+    ("storage.k8s.io", "StorageClass"): ("v1", _alone(described_storage.storage_class)),
 }
+"""The kinds that have a layout of their own, and the version that it is of."""
 
 
 def describe(
@@ -52,8 +90,13 @@ def describe(
     all_namespaces: AllNamespaces = False,
     selector: Labels = "",
     show_events: Annotated[
-        bool, typer.Option("--show-events/--no-show-events", help="Show what has happened to it.")
-    ] = True,
+        bool | None,
+        typer.Option(
+            "--show-events/--no-show-events",
+            help="Show what has happened to it.",
+            show_default="of one object, but not of several",
+        ),
+    ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
 ) -> None:
@@ -82,7 +125,7 @@ def describe(
     converse(talk, kubeconfig=kubeconfig, context=context, namespace=namespace)
 
 
-async def _describe(client: Client, read: Read, *, show_events: bool) -> None:
+async def _describe(client: Client, read: Read, *, show_events: bool | None) -> None:
     types = await ResourceTypes.learn(client)
     requests = requests_for(types, read, client.namespace)
     problems: list[Exception] = []
@@ -96,11 +139,12 @@ async def _describe(client: Client, read: Read, *, show_events: bool) -> None:
             problems += [] if begun else [problem]
         except errors.ApiError as problem:
             problems.append(problem)
-    with_events = show_events and len(found) <= 1 and not problems
+    is_one = len(found) == 1 and not problems
+    with_events = is_one if show_events is None else show_events
     for place, obj in enumerate(found):
         sys.stdout.write(("\n\n" if place else "") + await _described(client, obj, with_events=with_events))
     for obj in begun:
-        print(await _described(client, obj, with_events=False))
+        print(await _described(client, obj, with_events=bool(show_events)))
     raise_all(problems)
     if not found and not begun:
         where = f" in {client.namespace} namespace." if requests[0].namespace else ""
@@ -117,8 +161,13 @@ async def _with_prefix(client: Client, request: Request) -> list[Object]:
 async def _described(client: Client, obj: Object, *, with_events: bool) -> str:
     events = await _events(client, obj) if with_events else None
     kind = kind_of(obj)
-    special = _SPECIAL.get((kind.group, kind.name))
-    return generic(obj, events) if special is None else await special(client, obj, events)
+    if (kind.group, kind.name) not in _SPECIAL:
+        return generic(obj, events)
+    version, special = _SPECIAL[kind.group, kind.name]
+    if kind.version != version:
+        metadata, known = obj["metadata"], Kind(kind.group, version, kind.name)
+        obj = await client.get(known, metadata["name"], namespace=metadata.get("namespace", ""))
+    return await special(client, obj, events)
 
 
 async def _events(client: Client, obj: Object) -> list[Object]:

@@ -31,6 +31,22 @@ class Description:
     def pair(self, title: str, value: object, level: int = 0) -> None:
         self.line(f"{title}:\t{value}", level)
 
+    def pairs(self, *pairs: tuple[str, object], level: int = 0) -> None:
+        """Those of the pairs that have a value."""
+        for title, value in pairs:
+            if value is not None:
+                self.pair(title, value if isinstance(value, str) else shown(value), level)
+
+    def table(
+        self, titles: Iterable[str], rows: Iterable[Iterable[object]], *, level: int = 1, rule: Iterable[str] = ()
+    ) -> None:
+        """Titles that are underlined, and rows below them."""
+        titles = list(titles)
+        self.line("\t".join(titles), level)
+        self.line("\t".join(rule or ("-" * len(title) for title in titles)), level)
+        for row in rows:
+            self.line("\t".join(map(str, row)), level)
+
     def listed(self, title: str, values: Iterable[str], *, indent: str = "") -> None:
         """A title and values below each other, or <none>."""
         lines = list(values) or [NONE]
@@ -60,10 +76,9 @@ class Description:
             self.pair("Events", NONE)
             return
         self.line("Events:")
-        self.line("Type\tReason\tAge\tFrom\tMessage", 1)
-        self.line("----\t------\t----\t----\t-------", 1)
-        for event in sorted(events, key=_last_seen):
-            self.line(_event_line(event), 1)
+        rule = ("----", "------", "----", "----", "-------")  # Age has one too many, as kubectl has it.
+        rows = [_event_row(event) for event in sorted(events, key=_last_seen)]
+        self.table(("Type", "Reason", "Age", "From", "Message"), rows, rule=rule)
 
     def __str__(self) -> str:
         return aligned("".join(self._text), min_width=0, padding=2)
@@ -80,6 +95,25 @@ def heading(page: Description, obj: Object, *, namespaced: bool = True) -> None:
 def labelled(page: Description, obj: Object) -> None:
     page.labels("Labels", obj["metadata"].get("labels"))
     page.annotations("Annotations", obj["metadata"].get("annotations"))
+
+
+def timed_conditions(page: Description, conditions: list[Object], first_time: str) -> None:
+    """Conditions with two times each; `first_time` is the title of the one before the last transition."""
+    field = first_time[0].lower() + first_time[1:]
+    rows = [
+        (
+            f"{one['type']} ",
+            f"{one['status']} ",
+            f"{long_time(one.get(field))} ",
+            f"{long_time(one.get('lastTransitionTime'))} ",
+            f"{one.get('reason', '')} ",
+            one.get("message", ""),
+        )
+        for one in conditions
+    ]
+    page.line("Conditions:")
+    titles = ("Type", "Status", first_time, "LastTransitionTime", "Reason", "Message")
+    page.table(titles, rows, rule=("----", "------", "-" * 17, "-" * 18, "------", "-------"))
 
 
 def long_time(moment: str | None) -> str:
@@ -99,6 +133,12 @@ def controller_of(obj: Object) -> Object | None:
             found: Object = owner
             return found
     return None
+
+
+def controlled(page: Description, obj: Object) -> None:
+    owner = controller_of(obj)
+    if owner is not None:
+        page.pair("Controlled By", f"{owner['kind']}/{owner['name']}")
 
 
 def generic(obj: Object, events: list[Object] | None) -> str:
@@ -151,7 +191,7 @@ def title_of(field: str) -> str:
     return " ".join(parts)
 
 
-def _event_line(event: Object) -> str:
+def _event_row(event: Object) -> tuple[str, ...]:
     first = since(event.get("eventTime") or event.get("firstTimestamp"))
     series = event.get("series")
     if series:
@@ -164,7 +204,7 @@ def _event_line(event: Object) -> str:
     message = (event.get("message") or "").strip()
     at = (event.get("involvedObject") or {}).get("fieldPath")
     told = f"{at}: {message}" if at else message
-    return f"{event.get('type', '')}\t{event.get('reason', '')}\t{age}\t{source}\t{told}"
+    return event.get("type", ""), event.get("reason", ""), age, source, told
 
 
 def _last_seen(event: Object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pinnace.cli.described import NONE, UNSET, Description, controller_of, heading, labelled, long_time, since, yes
+from pinnace.cli.described import NONE, UNSET, Description, controlled, heading, labelled, long_time, since, yes
 from pinnace.cli.described_volumes import volumes
 from pinnace.kinds.cells import selector_text
 from pinnace.kinds.pod_resources import qos_class
@@ -13,8 +13,7 @@ from pinnace.model.objects import Object
 from pinnace.schema.gotext import quoted
 
 
-def pod(obj: Object, events: list[Object] | None) -> str:
-    page = Description()
+def pod(page: Description, obj: Object) -> None:
     spec, status, metadata = obj["spec"], obj.get("status") or {}, obj["metadata"]
     heading(page, obj)
     if spec.get("priority") is not None:
@@ -34,9 +33,7 @@ def pod(obj: Object, events: list[Object] | None) -> str:
     _seccomp(page, spec.get("securityContext"), 0)
     page.pair("IP", status.get("podIP", ""))
     _addresses(page, status.get("podIPs") or ())
-    owner = controller_of(obj)
-    if owner is not None:
-        page.pair("Controlled By", f"{owner['kind']}/{owner['name']}")
+    controlled(page, obj)
     _said(page, status, ("nominatedNodeName", "NominatedNodeName"))
     if spec.get("resources"):
         page.line("Resources:")
@@ -51,8 +48,6 @@ def pod(obj: Object, events: list[Object] | None) -> str:
     volumes(page, spec.get("volumes") or ())
     page.pair("QoS Class", status.get("qosClass") or qos_class(spec))
     _placement(page, spec, "")
-    page.events(events)
-    return str(page)
 
 
 def template(page: Description, obj: Object | None) -> None:

@@ -1,4 +1,4 @@
-"""Descriptions of the volumes of a pod."""
+"""Descriptions of volumes: those of a pod, and what persistent ones are made of."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ def volumes(page: Description, found: Iterable[Object], *, indent: str = "") -> 
     page.line(f"{indent}Volumes:")
     for volume in found:
         page.line(f"{' ' if indent else ''}{volume['name']}:", 1)
-        source = next((name for name in volume if name != "name"), "emptyDir")
-        content = volume.get(source) or {}
-        title, told = _KNOWN.get(source, (title_of(source).replace(" ", ""), _plainly))
-        page.pair("Type", title, 2)
-        for heading, value in told(content):
-            page.pair(heading, value, 2) if heading else page.line(str(value), 2)
+        kind = next((name for name in volume if name != "name"), "emptyDir")
+        source(page, kind, volume.get(kind) or {})
+
+
+def source(page: Description, kind: str, content: Object) -> None:
+    """Where what is in a volume comes from."""
+    title, told = _KNOWN.get(kind, (title_of(kind).replace(" ", ""), _plainly))
+    page.pair("Type", title, 2)
+    for heading, value in told(content):
+        page.pair(heading, value, 2) if heading else page.line(str(value), 2)
 
 
 def _flag(value: object) -> str:
@@ -60,12 +64,17 @@ def _csi(source: Object) -> Lines:
     lines: Lines = [
         ("Driver", source.get("driver", "")),
         ("FSType", source.get("fsType", "")),
+        *([("VolumeHandle", source["volumeHandle"])] if "volumeHandle" in source else []),
         ("ReadOnly", _flag(source.get("readOnly"))),
     ]
     attributes = source.get("volumeAttributes") or {}
     told = [f"{key}={attributes[key]}" for key in sorted(attributes)] or [NONE]
     lines.append(("VolumeAttributes", "    " + told[0] if attributes else told[0]))
     return lines + [("", f"\t    {one}") for one in told[1:]]
+
+
+def _local(source: Object) -> Lines:
+    return [("Path", source.get("path", ""))]
 
 
 def _image(source: Object) -> Lines:
@@ -111,6 +120,7 @@ _KNOWN: dict[str, tuple[str, Callable[[Object], Lines]]] = {
     ),
     "nfs": ("NFS (an NFS mount that lasts the lifetime of a pod)", _nfs),
     "csi": ("CSI (a Container Storage Interface (CSI) volume source)", _csi),
+    "local": ("LocalVolume (a persistent volume backed by local storage on a node)", _local),
     "image": ("Image (a container image or OCI artifact)", _image),
     "downwardAPI": ("DownwardAPI (a volume populated by information about the pod)", _downward),
     "projected": ("Projected (a volume that contains injected data from multiple sources)", _projected),

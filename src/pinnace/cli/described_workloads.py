@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 
-from pinnace.cli.described import NONE, Description, controller_of, heading, labelled, long_time
+from pinnace.cli.described import NONE, Description, controlled, controller_of, heading, labelled, long_time
 from pinnace.cli.described_pods import template
 from pinnace.client.client import Client
 from pinnace.kinds.cells import labels_text, selector_text
@@ -47,9 +47,7 @@ async def replica_set(client: Client, obj: Object, events: list[Object] | None) 
     heading(page, obj)
     page.pair("Selector", selector_text(spec.get("selector")))
     labelled(page, obj)
-    owner = controller_of(obj)
-    if owner is not None:
-        page.pair("Controlled By", f"{owner['kind']}/{owner['name']}")
+    controlled(page, obj)
     page.pair("Replicas", f"{status.get('replicas', 0)} current / {spec.get('replicas', 0)} desired")
     page.pair("Pods Status", await _pods_of(client, obj))
     template(page, spec.get("template"))
@@ -104,10 +102,8 @@ async def daemon_set(client: Client, obj: Object, events: list[Object] | None) -
 def _conditions(page: Description, status: Object) -> None:
     if status.get("conditions"):
         page.line("Conditions:")
-        page.line("Type\tStatus\tReason", 1)
-        page.line("----\t------\t------", 1)
-        for condition in status["conditions"]:
-            page.line(f"{condition['type']} \t{condition['status']}\t{condition.get('reason', '')}", 1)
+        rows = [(f"{one['type']} ", one["status"], one.get("reason", "")) for one in status["conditions"]]
+        page.table(("Type", "Status", "Reason"), rows)
 
 
 def _claims(page: Description, claims: list[Object]) -> None:
