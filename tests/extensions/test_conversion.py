@@ -234,10 +234,25 @@ async def test_a_webhook_that_is_down_does_not_keep_its_kind_from_being_deleted(
     await cluster.define(found)
     await cluster.made(V1, boat(size=3))
     reply = await cluster.get(f"{V2}/pinnace")
-    assert reply.status == 500 and "conversion webhook for example.com/v1, Kind=Boat failed: " in reply.message
+    assert reply.status == 500
+    assert reply.message == (
+        f'conversion webhook for example.com/v1, Kind=Boat failed: Post "https://127.0.0.1:{webhook.port}/convert": '
+        f"dial tcp 127.0.0.1:{webhook.port}: connect: connection refused"
+    )
     assert (await cluster.post(V2, boat("x", api_version="example.com/v2", length=1))).status == 500
     assert (await cluster.delete(f"{DEFINITIONS}/boats.example.com")).status == 200
     await cluster.gone(f"{DEFINITIONS}/boats.example.com")
+
+
+async def test_a_webhook_that_another_authority_vouches_for_is_not_believed(cluster: Cluster, webhook: Webhook) -> None:
+    async with serving() as stranger:
+        found = two_versions(webhook)
+        client = found["spec"]["conversion"]["webhook"]["clientConfig"]
+        client["url"] = f"https://127.0.0.1:{stranger.port}/convert"
+        await cluster.define(found)
+        await cluster.made(V1, boat(size=3))
+        reply = await cluster.get(f"{V2}/pinnace")
+    assert reply.status == 500 and "tls: failed to verify certificate: " in reply.message
 
 
 async def test_a_slow_webhook_is_given_up_on(cluster: Cluster, webhook: Webhook) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import binascii
 import hashlib
-import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import orjson
 from multidict import CIMultiDict
 from yarl import URL
 
+from pinnace.extensions.connection_faults import connection_fault
 from pinnace.model.byte_streams import Duplex
 from pinnace.model.objects import Object
 
@@ -276,7 +276,7 @@ class HttpBackend:
         except aiohttp.ConnectionTimeoutError:
             raise ConnectionError(f"{_shown(host)}:{port} took no connection in {CONNECT_SECONDS:g} seconds") from None
         except (aiohttp.ClientError, ssl.SSLError) as problem:
-            raise ConnectionError(_told(problem, f"{_shown(host)}:{port}")) from None
+            raise ConnectionError(connection_fault(problem, f"{_shown(host)}:{port}")) from None
         return HttpAnswer(response, None if is_long else until)
 
     def _address(self) -> tuple[str, int]:
@@ -303,19 +303,6 @@ def tls_of(spec: Object, identity: ProxyIdentity | None) -> ssl.SSLContext:
     if identity is not None:
         context.load_cert_chain(identity.certificate, identity.key)
     return context
-
-
-def _told(problem: Exception, where: str) -> str:
-    """What went wrong with a connection, in the words that users of Kubernetes know."""
-    import aiohttp  # noqa: PLC0415 - slow to load, and most clusters need it never.
-
-    if isinstance(problem, aiohttp.ClientConnectorCertificateError):
-        found = problem.certificate_error
-        return f"tls: failed to verify certificate: {getattr(found, 'verify_message', '') or found}"
-    if isinstance(problem, aiohttp.ClientConnectorError) and problem.os_error.errno is not None:
-        number = problem.os_error.errno
-        return f"dial tcp {where}: connect: {os.strerror(number).lower()}"
-    return str(problem) or type(problem).__name__
 
 
 def _header(answer: HttpAnswer, wanted: bytes) -> str:

@@ -7,9 +7,11 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
 
 import orjson
 
+from pinnace.extensions.connection_faults import connection_fault
 from pinnace.model import errors
 from pinnace.model.metadata import annotation_faults
 from pinnace.model.objects import Object, kind_of, new_uid
@@ -91,9 +93,9 @@ class WebhookCalls:
                     raise ValueError(f"the server answered {answer.status}: {body[:200].decode(errors='replace')}")
                 return orjson.loads(body)
         except TimeoutError:
-            raise TimeoutError(f"Post {url}: no answer within {self.seconds:g} seconds") from None
+            raise TimeoutError(f'Post "{url}": no answer within {self.seconds:g} seconds') from None
         except (aiohttp.ClientError, ssl.SSLError) as problem:
-            raise OSError(f"Post {url}: {problem}") from None
+            raise OSError(f'Post "{url}": {connection_fault(problem, urlsplit(url).netloc)}') from None
 
     async def close(self) -> None:
         if self._session is not None:
