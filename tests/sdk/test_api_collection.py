@@ -17,7 +17,7 @@ from pinnace.sdk import Memory
 from pinnace.sdk.api_collection import REMEMBERED, Collection
 from pinnace.sdk.api_kinds import ServedKind
 from pinnace.sdk.api_writes import WriteOptions, Writer
-from pinnace.sdk.declared_apis import Gates
+from pinnace.sdk.declarations import Gates
 from pinnace.testing.clock import ManualClock
 
 DEFINITIONS = Definitions.load(minors()[-1])

@@ -30,7 +30,7 @@ from pinnace.sdk.api_requests import (
     write_options,
 )
 from pinnace.sdk.api_writes import Writer
-from pinnace.sdk.declared_apis import Gates
+from pinnace.sdk.declarations import Gates
 from pinnace.sdk.reviews import Refused
 
 LARGEST_BODY = 3 * 1024 * 1024

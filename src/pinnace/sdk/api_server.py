@@ -20,7 +20,8 @@ from pinnace.sdk.api_http import ApiApplication
 from pinnace.sdk.api_kinds import ServedKind
 from pinnace.sdk.api_pages import Pages
 from pinnace.sdk.calling import called
-from pinnace.sdk.declared_apis import Api, Gates
+from pinnace.sdk.declarations import Gates
+from pinnace.sdk.declared_apis import Api
 
 _log = logging.getLogger(__name__)
 _RETRY_SECONDS = 5.0

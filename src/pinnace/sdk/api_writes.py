@@ -16,7 +16,7 @@ from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Key, Object, key_of, new_uid
 from pinnace.sdk.api_callers import ANONYMOUS, Caller
 from pinnace.sdk.api_collection import Collection, Entry
-from pinnace.sdk.declared_apis import Gates
+from pinnace.sdk.declarations import Gates
 from pinnace.sdk.reviews import review_admission
 
 MERGE = "application/merge-patch+json"

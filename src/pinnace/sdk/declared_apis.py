@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pinnace.model.objects import Kind
-from pinnace.sdk.resources import AnyResource, is_resource_class, kind_like
-
-if TYPE_CHECKING:
-    from pinnace.sdk.operator import Gate
+from pinnace.sdk.resources import AnyResource, is_resource_class
 
 METHODS = ("get", "list")
 _VERSION = re.compile("v([0-9]+)(?:(alpha|beta)([0-9]+))?")
@@ -26,20 +21,6 @@ class Api:
     """Or the class of it: then one is made when the API is served."""
     refresh: float
     """Every so many seconds the backend is looked at again, as long as somebody watches; 0 is never."""
-
-
-class Gates:
-    """The functions that change or refuse objects of the kinds that are served here: no webhook is needed for these."""
-
-    def __init__(self, gates: Sequence[Gate]) -> None:
-        self._gates = gates
-
-    def of(self, kind: Kind, operation: str, *, changes: bool) -> list[Gate]:
-        return [
-            gate
-            for gate in self._gates
-            if kind_like(gate.kind) == kind and gate.changes is changes and operation in gate.operations
-        ]
 
 
 def version_rank(version: str) -> tuple[int, int, int]:

@@ -6,108 +6,21 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pinnace.client.client import Client
-from pinnace.model.objects import Key, Kind, Object
-from pinnace.reconcile.cache import IndexFunction
+from pinnace.model.objects import Kind, Object
 from pinnace.reconcile.manager import Manager
-from pinnace.sdk.declared_apis import Api, declared_api
+from pinnace.sdk.declarations import Conversion, Declared, Gate, Index, Loop, Report, Timer, ToKeys
+from pinnace.sdk.declared_apis import declared_api
 from pinnace.sdk.permissions import MAKE, READ, Permission, merged
 from pinnace.sdk.resources import AnyResource, KindLike, definition_of, is_resource_class, kind_like, plural_of
 from pinnace.sdk.running import running
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-ToKeys = Callable[[Object], Iterable[Key]]
 
 _PLURALS = {"Endpoints": "endpoints"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loop:
-    """A function that is called for each object of a kind whenever something about it has changed."""
-
-    kind: KindLike
-    handler: Callable[..., Any]
-    owns: tuple[KindLike, ...]
-    watches: tuple[tuple[KindLike, ToKeys], ...]
-    namespace: str
-    labels: str
-    fields: str
-    workers: int
-    resync: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timer:
-    """A function that is called for each object of a kind every so many seconds."""
-
-    kind: KindLike
-    handler: Callable[..., Any]
-    seconds: float
-    labels: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """A function that is told what has become of each object of a kind."""
-
-    kind: KindLike
-    handler: Callable[..., Any]
-    labels: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
-    """A function that may change or refuse an object before it is stored."""
-
-    kind: KindLike
-    handler: Callable[..., Any]
-    operations: tuple[str, ...]
-    changes: bool
-    plural: str
-    ignore_failure: bool
-    """Whether objects pass while the operator cannot be reached."""
-
-    @property
-    def path(self) -> str:
-        kind = kind_like(self.kind)
-        verb = "mutate" if self.changes else "validate"
-        name = getattr(self.handler, "__name__", "gate").strip("_").replace("_", "-")
-        return f"/{verb}/{kind.group or 'core'}/{kind.version}/{kind.name.lower()}/{name}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conversion:
-    """A function that makes an object of one version into one of another."""
-
-    old: type[AnyResource]
-    new: type[AnyResource]
-    handler: Callable[..., Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Index:
-    kind: KindLike
-    name: str
-    function: IndexFunction
-
-
-@dataclass(slots=True)
-class _Declared:
-    loops: list[Loop] = field(default_factory=list)
-    timers: list[Timer] = field(default_factory=list)
-    reports: list[Report] = field(default_factory=list)
-    cleanups: list[tuple[KindLike, Callable[..., Any]]] = field(default_factory=list)
-    gates: list[Gate] = field(default_factory=list)
-    """Those that the server asks. Of kinds that are served here, nobody else need be asked: `own_gates`."""
-    own_gates: list[Gate] = field(default_factory=list)
-    apis: list[Api] = field(default_factory=list)
-    conversions: list[Conversion] = field(default_factory=list)
-    indexes: list[Index] = field(default_factory=list)
-    permissions: list[Permission] = field(default_factory=list)
 
 
 class Operator:
@@ -122,7 +35,7 @@ class Operator:
         self.name = name
         self.namespace = namespace
         self._kinds = list(kinds)
-        self.declared = _Declared()
+        self.declared = Declared()
 
     # Declaring
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pinnace.client.snapshots import Snapshot
 from pinnace.model.objects import Key
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.manager import Manager
 from pinnace.sdk.calling import called
+from pinnace.sdk.declarations import Report
 from pinnace.sdk.resources import kind_like
-
-if TYPE_CHECKING:
-    from pinnace.sdk.operator import Report
 
 
 def report_controller(name: str, manager: Manager, report: Report, *, namespace: str) -> Controller:

@@ -13,9 +13,10 @@ from pydantic import ValidationError
 
 from pinnace.model.objects import Object
 from pinnace.sdk.calling import called
+from pinnace.sdk.declarations import Conversion, Gate
 
 if TYPE_CHECKING:
-    from pinnace.sdk.operator import Conversion, Gate, Operator
+    from pinnace.sdk.operator import Operator
 
 REFUSED = 403
 

@@ -21,6 +21,7 @@ from pinnace.reconcile.manager import Manager
 from pinnace.sdk.api_registration import Registration
 from pinnace.sdk.calling import called
 from pinnace.sdk.context import Context
+from pinnace.sdk.declarations import Loop, Timer
 from pinnace.sdk.handing_back import hand_back, predecessors
 from pinnace.sdk.installation import ServiceName, install_definitions, install_gates
 from pinnace.sdk.permissions import Permission, missing
@@ -29,7 +30,7 @@ from pinnace.sdk.resources import KindLike, kind_like
 from pinnace.sdk.statuses import status_changes, status_of, status_said
 
 if TYPE_CHECKING:
-    from pinnace.sdk.operator import Loop, Operator, Timer
+    from pinnace.sdk.operator import Operator
     from pinnace.sdk.webhook_server import Webhooks
 
 Handler = Callable[..., Any]

@@ -24,7 +24,7 @@ from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.reconcile.metrics import WEBHOOK_SECONDS, WEBHOOKS, Metrics
 from pinnace.sdk.certificates import RENEW_BEFORE, ServerCertificate, new_certificate
-from pinnace.sdk.declared_apis import Gates
+from pinnace.sdk.declarations import Gates
 from pinnace.sdk.installation import ServiceName, service_reference
 from pinnace.sdk.reviews import review_admission, review_conversion
 from pinnace.sdk.shared_certificates import shared_certificate
