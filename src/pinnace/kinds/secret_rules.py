@@ -13,6 +13,7 @@ import orjson
 from pinnace.kinds.field_checks import immutable_faults
 from pinnace.model import names
 from pinnace.model.causes import Cause, forbidden, invalid, required, too_long
+from pinnace.model.confidential import REDACTED
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 
@@ -76,7 +77,7 @@ def _type_faults(secret: Object, data: Mapping[str, str]) -> Iterator[Cause]:
             if key not in data:
                 yield required(f"data[{key}]")
             elif fault := _json_object_fault(_decoded(data[key])):
-                yield invalid(f"data[{key}]", "<secret contents redacted>", fault)
+                yield invalid(f"data[{key}]", REDACTED, fault)
         case "kubernetes.io/basic-auth":
             if "username" not in data and "password" not in data:
                 yield required("data[username]")

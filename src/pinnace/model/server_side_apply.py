@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from pinnace.model.causes import Cause
+from pinnace.model.confidential import SECRET, without_values
 from pinnace.model.errors import ApiError, ApplyConflict, BadRequest
 from pinnace.model.last_applied import allowed_by_last_applied, sync_last_applied
 from pinnace.model.manager_entries import Managed, Manager, Owned, decode, without_entries, write
@@ -45,6 +46,7 @@ def apply(
         raise BadRequest("metadata.managedFields must be nil")
     found = faults(applied, ownership.schema)
     if found:
+        found = without_values(found) if kind_of(applied) == SECRET else found
         raise ApplyFailed(f"failed to create typed patch object ({_described(applied)}): {told(found)}")
     try:
         managed = decode((live or {}).get("metadata", {}).get("managedFields"))

@@ -9,6 +9,7 @@ import orjson
 
 from pinnace.kinds import empty_fields, go_fields
 from pinnace.model import causes, errors, quantity
+from pinnace.model.confidential import REDACTED, SECRET
 from pinnace.model.metadata import manager_faults
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import Registry, Resource
@@ -90,6 +91,8 @@ class Intake:
             order = orjson.OPT_SORT_KEYS if is_custom else None
             said = whole or orjson.dumps(wanted, option=order)
             text = said.decode() if shown is None else gotext.shown(unmerged(shown))
+            if kind == SECRET:
+                text = REDACTED
             fault = causes.invalid("patch", text, str(problem) if shown is None else problem.conversion)
             raise errors.Invalid([fault], group="", kind="", name="") from None
         if not is_custom:  # Those are told that they may not be another kind when they are validated.
