@@ -43,6 +43,20 @@ async def test_what_breaks_is_refused_where_the_definition_asks(
     assert told in text
 
 
+@pytest.mark.parametrize("edition", ["the old", "the new"])
+async def test_it_takes_a_write_of_its_own_to_open_the_gate(cluster: Cluster, edition: str) -> None:
+    await cluster.define(boats(version(schema=shape(name=TEXT)), metadata=STRICT if edition == "the old" else {}))
+    present = (await cluster.get(TARGET)).json
+    present["metadata"]["annotations"] = {} if edition == "the old" else STRICT["annotations"]
+    broken = {**present, "spec": boats(version(schema=shape(size=NUMBER)))["spec"]}
+    reply = await cluster.put(TARGET, broken)
+    assert reply.status == 422 and "v1 spec.name: is removed" in reply.message
+    if edition == "the old":
+        opened = (await cluster.put(TARGET, present)).json
+        reply = await cluster.put(TARGET, {**opened, "spec": broken["spec"]})
+        assert reply.status == 200 and "v1 spec.name: is removed" in " ".join(reply.header("warning"))
+
+
 async def test_what_only_widens_is_not_told(cluster: Cluster) -> None:
     narrow = shape(size={**NUMBER, "maximum": 3}, kind={**TEXT, "enum": ["a"]})
     await cluster.define(boats(version(schema=narrow), metadata=STRICT))

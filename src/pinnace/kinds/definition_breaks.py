@@ -33,15 +33,15 @@ class Break(NamedTuple):
 
 
 def breaks_between(old: Object, new: Object) -> Iterator[str]:
-    """Sentences for a `Warning:` header, where the definition does not ask to be refused instead."""
-    if not _is_strict(new):
+    """Sentences for a `Warning:` header, where neither edition asks for a refusal instead."""
+    if not _is_strict(old) and not _is_strict(new):
         for found in find_breaks(old, new):
             yield f"{found}; annotate the definition with {GATE}: strict to have such changes refused"
 
 
 def refusals(new: Object, old: Object) -> Iterator[Cause]:
-    """The same as faults, where the definition that is there asks for it: to loosen it takes a write of its own."""
-    if _is_strict(old) and _is_strict(new):
+    """The same as faults, where either edition asks: a file that forgets the annotation does not open the gate."""
+    if _is_strict(old) or _is_strict(new):
         for found in find_breaks(old, new):
             yield forbidden(f"spec.versions[{found.version}]", str(found))
 
