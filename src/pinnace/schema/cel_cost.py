@@ -5,21 +5,12 @@ The order of the questions matters, also where it looks odd: it decides which ru
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pinnace.schema.cel_cost_actual import (
-    BY_SHORTER,
-    CHECK_COST,
-    LIST_CREATE,
-    NOMINAL,
-    ONE_PASS,
-    PATTERN,
-    STRUCT_CREATE,
-    TRAVERSAL,
-    WHOLE_LIST,
-)
+from pinnace.schema.cel_cost_actual import BY_SHORTER, LIST_CREATE, MAP_CREATE, PATTERN, STRUCT_CREATE, TRAVERSAL
+from pinnace.schema.cel_cost_functions import cost_of_extension
+from pinnace.schema.cel_cost_ranges import ANY_SIZE, NOTHING, ONE, UNLIMITED, Range, exactly
 from pinnace.schema.cel_declarations import Declaration
 from pinnace.schema.cel_macros import ACCUMULATOR
 from pinnace.schema.cel_tree import (
@@ -33,47 +24,7 @@ from pinnace.schema.cel_tree import (
     Node,
     Select,
 )
-from pinnace.schema.cel_types import Type, is_scalar
-
-UNLIMITED = 2**64 - 1
-MAP_CREATE = 30
-_FORMAT_PATTERN = 128
-_FORMAT_SIZE = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """The least and the most something can be; sums and products stay below UNLIMITED."""
-
-    least: int
-    most: int
-
-    def __add__(self, other: Range) -> Range:
-        return Range(min(self.least + other.least, UNLIMITED), min(self.most + other.most, UNLIMITED))
-
-    def __mul__(self, other: Range) -> Range:
-        return Range(min(self.least * other.least, UNLIMITED), min(self.most * other.most, UNLIMITED))
-
-    def scaled(self, factor: float) -> Range:
-        return Range(_scaled(self.least, factor), _scaled(self.most, factor))
-
-    def union(self, other: Range) -> Range:
-        return Range(min(self.least, other.least), max(self.most, other.most))
-
-
-def _scaled(value: int, factor: float) -> int:
-    if value > 0 and factor > 0 and float(value) > UNLIMITED / factor:
-        return UNLIMITED
-    return min(math.ceil(float(value) * factor), UNLIMITED)
-
-
-def exactly(value: int) -> Range:
-    return Range(value, value)
-
-
-ANY_SIZE = Range(0, UNLIMITED)
-_NOTHING = exactly(0)
-_ONE = exactly(1)
+from pinnace.schema.cel_types import is_scalar
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +74,7 @@ class _Estimator:
             case Ident():
                 local = self._local(node.name)
                 self._paths[id(node)] = local.path if local is not None else (node.name,)
-                return _ONE
+                return ONE
             case Select():
                 return self._select(node)
             case Call():
@@ -133,10 +84,10 @@ class _Estimator:
             case MapLiteral():
                 return self._map(node)
             case MessageLiteral():
-                return sum((self.cost(each.value) for each in node.fields), _NOTHING) + exactly(STRUCT_CREATE)
+                return sum((self.cost(each.value) for each in node.fields), NOTHING) + exactly(STRUCT_CREATE)
             case Comprehension():
                 return self._binding(node) if node.is_binding else self._loop(node)
-        return _NOTHING
+        return NOTHING
 
     def _local(self, name: str) -> _Local | None:
         stack = self._locals.get(name)
@@ -162,31 +113,31 @@ class _Estimator:
     def _select(self, node: Select) -> Range:
         if node.constant is not None:
             self._paths[id(node)] = (node.field_name,)
-            return _ONE
+            return ONE
         cost = self.cost(node.operand)
         if node.is_test:
             return cost
         if node.operand.type.kind in ("map", "struct", "param"):
-            cost += _ONE
+            cost += ONE
         self._paths[id(node)] = (*self._path(node.operand), node.field_name)
         return cost
 
     def _list(self, node: ListLiteral) -> Range:
-        total = _NOTHING
+        total = NOTHING
         size = Range(UNLIMITED if node.elements else 0, 0)
         for each in node.elements:
             total += self.cost(each)
-            size = size.union(self._size(each))
-        self._entries[id(node)] = _Entries(True, _ONE, size)
+            size = size.union(self.size(each))
+        self._entries[id(node)] = _Entries(True, ONE, size)
         return total + exactly(LIST_CREATE)
 
     def _map(self, node: MapLiteral) -> Range:
-        total = _NOTHING
+        total = NOTHING
         keys = values = Range(UNLIMITED if node.entries else 0, 0)
         for each in node.entries:
             total += self.cost(each.key) + self.cost(each.value)
-            keys = keys.union(self._size(each.key))
-            values = values.union(self._size(each.value))
+            keys = keys.union(self.size(each.key))
+            values = values.union(self.size(each.value))
         self._entries[id(node)] = _Entries(False, keys, values)
         return total + exactly(MAP_CREATE)
 
@@ -201,10 +152,10 @@ class _Estimator:
             self._pop(node.second)
         total += self.cost(node.result)
         self._pop(node.accumulator)
-        count = self._size(node.range)
+        count = self.size(node.range)
         total += count * each
         if isinstance(node.initial, Literal):
-            self._set_size(node, self._computed_size(node.initial))
+            self._set_size(node, self.computed_size(node.initial))
         else:
             self._sizes[id(node)] = count
             made = self._computed_entries(node.step)
@@ -213,7 +164,7 @@ class _Estimator:
         return total
 
     def _push_value(self, name: str, node: Node) -> None:
-        self._push(name, _Local(self._path(node), self._computed_size(node), self._computed_entries(node)))
+        self._push(name, _Local(self._path(node), self.computed_size(node), self._computed_entries(node)))
 
     def _push_loop_variables(self, node: Comprehension) -> None:
         entries = self._computed_entries(node.range)
@@ -233,7 +184,7 @@ class _Estimator:
         total = self.cost(node.range) + self.cost(node.initial)
         self._push_value(node.accumulator, node.initial)
         total += self.cost(node.result)
-        size, entries = self._computed_size(node.result), self._computed_entries(node.result)
+        size, entries = self.computed_size(node.result), self._computed_entries(node.result)
         self._pop(node.accumulator)
         self._set_size(node, size)
         if entries is not None:
@@ -244,13 +195,13 @@ class _Estimator:
         if node.function == "dyn":
             argument = node.arguments[0]
             cost = self.cost(argument)
-            self._set_size(node, self._computed_size(argument))
+            self._set_size(node, self.computed_size(argument))
             entries = self._computed_entries(argument)
             if entries is not None:
                 self._entries[id(node)] = entries
-            return _ONE + cost
+            return ONE + cost
         costs = [self.cost(each) for each in node.arguments]
-        total = self.cost(node.target) if node.target is not None else _NOTHING
+        total = self.cost(node.target) if node.target is not None else NOTHING
         of_function = Range(UNLIMITED, 0)
         size: Range | None = None
         for overload in node.overloads:
@@ -264,18 +215,18 @@ class _Estimator:
                 step = "@items" if overload == "index_list" else "@values"
                 self._paths[id(node)] = (*self._path(node.arguments[0]), step)
             if size is None:
-                size = self._computed_size(node)
+                size = self.computed_size(node)
         self._set_size(node, size)
         return total + of_function
 
     def _function(self, node: Call, overload: str, costs: list[Range]) -> tuple[Range, Range | None]:
         """The cost of one overload with its arguments, and the size of what it gives."""
-        known = self._list_extension(node, overload) or self._kubernetes(node, overload)
+        known = cost_of_extension(self, node, overload)
         if known is not None:
-            return known[0] + sum(costs, _NOTHING), known[1]
-        arguments = sum(costs, _NOTHING)
-        sizes = [self._size(each) for each in node.arguments]
-        target = self._size(node.target) if node.target is not None else ANY_SIZE
+            return known[0] + sum(costs, NOTHING), known[1]
+        arguments = sum(costs, NOTHING)
+        sizes = [self.size(each) for each in node.arguments]
+        target = self.size(node.target) if node.target is not None else ANY_SIZE
         match overload:
             case "string_format":
                 return target.scaled(TRAVERSAL) + arguments, None
@@ -291,7 +242,7 @@ class _Estimator:
             case "in_list":
                 return sizes[1].scaled(1) + arguments, None
             case "matches_string":
-                return (target + _ONE).scaled(TRAVERSAL) * sizes[0].scaled(PATTERN) + arguments, None
+                return (target + ONE).scaled(TRAVERSAL) * sizes[0].scaled(PATTERN) + arguments, None
             case "contains_string":
                 return target.scaled(TRAVERSAL) * sizes[0].scaled(TRAVERSAL) + arguments, None
             case "logical_and" | "logical_or":
@@ -303,7 +254,7 @@ class _Estimator:
         if overload in BY_SHORTER:
             shorter = min(sizes[0].most, sizes[1].most)
             return Range(1 if shorter > 0 else 0, shorter).scaled(TRAVERSAL) + arguments, None
-        return _ONE + arguments, None
+        return ONE + arguments, None
 
     def _conditional(self, node: Call, costs: list[Range], sizes: list[Range]) -> tuple[Range, Range]:
         first = self._computed_entries(node.arguments[1])
@@ -318,152 +269,23 @@ class _Estimator:
         entries = first.union(self._computed_entries(node.arguments[1])) if first is not None else None
         if entries is not None:
             self._entries[id(node)] = entries
-        return (_ONE if overload == "add_list" else made.scaled(TRAVERSAL)) + arguments, made
+        return (ONE if overload == "add_list" else made.scaled(TRAVERSAL)) + arguments, made
 
-    def _list_extension(self, node: Call, overload: str) -> tuple[Range, Range | None] | None:
-        arguments = node.arguments
-        target = self._size(node.target) if node.target is not None else ANY_SIZE
-        match overload:
-            case "list_slice":
-                start = _integer(arguments[0], 0)
-                end = _integer(arguments[1], target.most)
-                return _allocating(1, exactly((end - start) % (UNLIMITED + 1)))
-            case "lists_range":
-                return _allocating(1, exactly(_integer(arguments[0], UNLIMITED)))
-            case "list_reverse":
-                return _allocating(1, target)
-            case "list_flatten" | "list_flatten_int":
-                return _allocating(float(_integer(arguments[0], UNLIMITED)) if arguments else 1.0, target)
-            case "list_distinct":
-                return _allocating(2, target * target)
-            case "list_sets_contains_list" | "list_sets_intersects_list" | "list_sets_equivalent_list":
-                factor = 2 if overload == "list_sets_equivalent_list" else 1
-                return (self._size(arguments[0]) * self._size(arguments[1])).scaled(factor) + _ONE, None
-        if overload.endswith(("_sort", "_sortByAssociatedKeys")):
-            sorted_by = target if overload.endswith("_sort") else self._size(arguments[0])
-            by_pair = 2.0 + (TRAVERSAL if overload.startswith(("list_string_", "list_bytes_")) else 0)
-            return _allocating(by_pair, sorted_by * sorted_by)
-        return None
-
-    def _kubernetes(self, node: Call, overload: str) -> tuple[Range, Range | None] | None:
-        function, target, arguments = node.function, node.target, node.arguments
-        if function == "check":
-            return exactly(CHECK_COST), None
-        if function in NOMINAL or overload == "cidr_ip":
-            return _ONE, None
-        if function in WHOLE_LIST and target is not None:
-            return self._whole_list(target), None
-        if function in ("url", "jsonpatch.escapeKey"):
-            size = self._size(arguments[0])
-            return size.scaled(TRAVERSAL), size
-        if function in ("lowerAscii", "upperAscii", "substring", "trim") and target is not None:
-            size = self._size(target)
-            return size.scaled(TRAVERSAL), size
-        if (function in ONE_PASS or overload == "string_to_ip") and arguments:
-            return self._size(arguments[0]).scaled(TRAVERSAL), None
-        match function:
-            case "fieldSelector" | "labelSelector":
-                size = self._size(arguments[0])
-                requirements = size.scaled(0.5).scaled(float(LIST_CREATE + STRUCT_CREATE))
-                return exactly(LIST_CREATE) + size.scaled(TRAVERSAL) + requirements, None
-            case "replace" if target is not None and len(arguments) >= 2:
-                return self._replace(target, arguments)
-            case "split" if target is not None:
-                size = self._size(target)
-                most = _integer(arguments[1], size.most) if len(arguments) > 1 else size.most
-                return size.scaled(2 * TRAVERSAL), Range(0, most)
-            case "join" if target is not None:
-                return self._join(target, arguments)
-            case "find" | "findAll" if target is not None:
-                size = self._size(target)
-                cost = (size + _ONE).scaled(TRAVERSAL) * self._size(arguments[0]).scaled(PATTERN)
-                return cost, Range(0, size.most)
-            case "ip.isCanonical":
-                return self._size(arguments[0]).scaled(2 * TRAVERSAL), None
-            case "containsIP" | "containsCIDR":
-                return self._containment(node, overload), None
-            case "validate":
-                return self._size(arguments[0]).scaled(TRAVERSAL).scaled(_FORMAT_PATTERN * PATTERN), None
-            case "_==_":
-                cost_of_equality = self._equality(arguments)
-                return (cost_of_equality, None) if cost_of_equality is not None else None
-        return None
-
-    def _whole_list(self, target: Node) -> Range:
-        size = self._size(target)
-        if not target.type.parameters:  # indexOf of a string.
-            return size.scaled(TRAVERSAL)
-        element = target.type.parameters[0]
-        each = _ONE
-        if element.kind in ("string", "bytes"):
-            each += self._element_size(target, element).scaled(TRAVERSAL)
-        return size * each
-
-    def _element_size(self, container: Node, _: Type) -> Range:
+    def element_size(self, container: Node) -> Range:
+        """Of what stands in a list, as far as its schema says."""
         path = self._visible_path(container)
         size = self._declared_size((*path, "@items")) if path else None
         return size if size is not None else ANY_SIZE
-
-    def _join(self, target: Node, arguments: list[Node]) -> tuple[Range, Range]:
-        count = self._size(target)
-        size = _NOTHING
-        if target.type.parameters:
-            size = count * self._element_size(target, target.type.parameters[0])
-        if arguments:
-            separators = Range(max(0, count.least - 1), max(0, count.most - 1))
-            size += self._size(arguments[0]) * separators
-        return size.scaled(TRAVERSAL), size
-
-    def _replace(self, target: Node, arguments: list[Node]) -> tuple[Range, Range]:
-        size, old, new = self._size(target), self._size(arguments[0]), self._size(arguments[1])
-        most_count = most_kept = least_count = least_kept = 0
-        if old.least == 0:
-            most_count, most_kept = min(size.most + 1, UNLIMITED), size.most
-        elif new.most <= old.least:
-            most_kept = size.most
-        else:
-            most_count = math.ceil(float(size.most) / float(old.least))
-        if old.most == 0:
-            least_count, least_kept = min(size.least + 1, UNLIMITED), size.least
-        elif old.most <= new.least:
-            least_kept = size.least
-        else:
-            least_count = math.ceil(float(size.least) / float(old.most))
-        made = Range(least_count, min(most_count, UNLIMITED)) * new + Range(least_kept, most_kept)
-        return size.scaled(2 * TRAVERSAL), made
-
-    def _containment(self, node: Call, overload: str) -> Range:
-        address = Range(4, 16)
-        cost = (address + address).scaled(TRAVERSAL)
-        if node.function == "containsCIDR":
-            cost += address.scaled(TRAVERSAL) + _ONE
-        if overload.endswith("_string"):
-            cost += self._size(node.arguments[0]).scaled(TRAVERSAL)
-        return cost
-
-    def _equality(self, arguments: list[Node]) -> Range | None:
-        left, right = arguments
-        if left.type != right.type:
-            return None
-        match left.type.name:
-            case "net.IP" | "net.CIDR" | "kubernetes.Quantity" | "kubernetes.Semver":
-                return _ONE
-            case "kubernetes.NamedFormat":
-                return Range(1, _FORMAT_SIZE).scaled(TRAVERSAL)
-            case "kubernetes.URL":
-                size = self._computed_size(right)
-                return Range(1, size.most if size is not None else 1).scaled(TRAVERSAL)
-        return _ONE if left.type.name.startswith("kubernetes.authorization.") else None
 
     def _set_size(self, node: Node, size: Range | None) -> None:
         if size is not None:
             self._sizes[id(node)] = size
 
-    def _size(self, node: Node) -> Range:
-        size = self._computed_size(node)
+    def size(self, node: Node) -> Range:
+        size = self.computed_size(node)
         return size if size is not None else ANY_SIZE
 
-    def _computed_size(self, node: Node) -> Range | None:
+    def computed_size(self, node: Node) -> Range | None:
         known = self._sizes.get(id(node))
         if known is not None:
             return known
@@ -475,7 +297,7 @@ class _Estimator:
             self._sizes[id(node)] = declared
             return declared
         if is_scalar(node.type):
-            return _ONE
+            return ONE
         if isinstance(node, Ident):
             local = self._local(node.name)
             if local is not None:
@@ -515,13 +337,3 @@ def _written_size(node: Node) -> int | None:
     if isinstance(node, ListLiteral):
         return len(node.elements)
     return len(node.entries) if isinstance(node, MapLiteral) else None
-
-
-def _integer(node: Node, otherwise: int) -> int:
-    if isinstance(node, Literal) and type(node.value) is int:
-        return max(0, node.value)
-    return otherwise
-
-
-def _allocating(factor: float, size: Range) -> tuple[Range, Range]:
-    return size.scaled(factor) + _ONE + exactly(LIST_CREATE), size

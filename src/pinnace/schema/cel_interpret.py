@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pinnace.schema import cel_values as values
-from pinnace.schema.cel_cost_actual import call_cost
+from pinnace.schema.cel_cost_actual import LIST_CREATE, MAP_CREATE, call_cost
 from pinnace.schema.cel_decoding import addition, equality, node_decoder, spelling
 from pinnace.schema.cel_environment import Environment
 from pinnace.schema.cel_errors import CelError, CostExceeded, NoSuchOverload
@@ -29,8 +29,6 @@ from pinnace.schema.cel_types import is_optional, unwrapped
 from pinnace.schema.cel_values import Optional, type_name
 
 IDENT_COST = 1
-LIST_COST = 10
-MAP_COST = 30
 
 
 class Run:
@@ -198,7 +196,7 @@ class _Builder:
                     raise CelError(f"cannot initialize optional list element from non-optional value {value}")
                 elif value.present:
                     made.append(value.content)
-            run.charge(LIST_COST)
+            run.charge(LIST_CREATE)
             return made
 
         return build
@@ -218,7 +216,7 @@ class _Builder:
                     raise CelError(f"cannot initialize optional entry '{key}' from non-optional value {value}")
                 elif value.present:
                     made[key] = value.content
-            run.charge(MAP_COST)
+            run.charge(MAP_CREATE)
             return made
 
         return build

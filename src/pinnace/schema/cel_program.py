@@ -8,7 +8,8 @@ from typing import Any
 
 from pinnace.schema.cel_check import check
 from pinnace.schema.cel_compile import compiled_function
-from pinnace.schema.cel_cost import Range, estimate
+from pinnace.schema.cel_cost import estimate
+from pinnace.schema.cel_cost_ranges import Range
 from pinnace.schema.cel_declarations import Declaration, declaration_of
 from pinnace.schema.cel_decoding import annotate
 from pinnace.schema.cel_environment import KUBERNETES, Environment

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pinnace.schema import faults
-from pinnace.schema.cel_cost import UNLIMITED
+from pinnace.schema.cel_cost_ranges import UNLIMITED
 from pinnace.schema.cel_declarations import MAXIMUM_REQUEST, Declaration, declaration_of
 from pinnace.schema.cel_rules import Rule, RuleError, is_stated
 from pinnace.schema.faults import Fault

@@ -1,0 +1,43 @@
+"""The least and the most that something can be, and how such bounds are added and multiplied."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+UNLIMITED = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The least and the most something can be; sums and products stay below UNLIMITED."""
+
+    least: int
+    most: int
+
+    def __add__(self, other: Range) -> Range:
+        return Range(min(self.least + other.least, UNLIMITED), min(self.most + other.most, UNLIMITED))
+
+    def __mul__(self, other: Range) -> Range:
+        return Range(min(self.least * other.least, UNLIMITED), min(self.most * other.most, UNLIMITED))
+
+    def scaled(self, factor: float) -> Range:
+        return Range(_scaled(self.least, factor), _scaled(self.most, factor))
+
+    def union(self, other: Range) -> Range:
+        return Range(min(self.least, other.least), max(self.most, other.most))
+
+
+def _scaled(value: int, factor: float) -> int:
+    if value > 0 and factor > 0 and float(value) > UNLIMITED / factor:
+        return UNLIMITED
+    return min(math.ceil(float(value) * factor), UNLIMITED)
+
+
+def exactly(value: int) -> Range:
+    return Range(value, value)
+
+
+ANY_SIZE = Range(0, UNLIMITED)
+NOTHING = exactly(0)
+ONE = exactly(1)
