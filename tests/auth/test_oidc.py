@@ -130,6 +130,13 @@ async def test_a_token_that_is_not_in_order_is_refused(idp: Idp, claims: dict[st
         await user_of(tokens, idp.token(**{"tenant": "ours", **claims}))
 
 
+async def test_a_token_ends_at_the_moment_that_it_says(idp: Idp) -> None:
+    tokens, now = idp.tokens(), idp.clock.moment.timestamp()
+    assert await user_of(tokens, idp.token(exp=now)) is not None
+    with pytest.raises(BadToken, match="expired"):
+        await user_of(tokens, idp.token(exp=now - 1))
+
+
 async def test_an_algorithm_that_was_not_agreed_on_is_refused(idp: Idp) -> None:
     with pytest.raises(BadToken, match="algorithm"):
         await user_of(idp.tokens(signing_algorithms=("RS256",)), idp.token())

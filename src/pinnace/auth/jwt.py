@@ -90,14 +90,14 @@ def verify(token: Token, keys: Mapping[str, PublicKey], *, algorithms: frozenset
         raise BadToken("the token's signature is not valid")
 
 
-def check_times(claims: Claims, now: datetime) -> None:
-    """Raise BadToken for one that has expired or is not valid yet. One without an expiry has expired."""
+def check_times(claims: Claims, now: datetime, *, grace_seconds: int = LEEWAY_SECONDS) -> None:
+    """Raise BadToken for one that expired `grace_seconds` ago, has no expiry, or is not valid yet."""
     seconds = now.timestamp()
     expires, begins, issued = claims.get("exp"), claims.get("nbf", 0), claims.get("iat", 0)
     if any(isinstance(moment, bool) or not isinstance(moment, int | float) for moment in (expires, begins, issued)):
         raise BadToken("the token's times are not numbers")
     assert isinstance(expires, int | float)
-    if seconds > expires + LEEWAY_SECONDS:
+    if seconds > expires + grace_seconds:
         raise BadToken("the token has expired")
     if seconds < begins - LEEWAY_SECONDS or seconds < issued - LEEWAY_SECONDS:
         raise BadToken("the token is not valid yet")
