@@ -15,7 +15,7 @@ from pinnace.cli.conversation import CommandError, converse, raise_all
 from pinnace.cli.documents import read_documents
 from pinnace.cli.flags import AllNamespaces, Context, Fields, Files, Kubeconfig, Labels, Namespace, Recursive
 from pinnace.cli.formats import Printer
-from pinnace.cli.ordering import sorted_by
+from pinnace.cli.ordering import NoSuchField, sorted_by
 from pinnace.cli.reading import Read, Request, pages, requests_for, tables
 from pinnace.cli.resource_types import ResourceTypes
 from pinnace.cli.tables import TableOptions, TablePrinter
@@ -147,6 +147,10 @@ async def show(client: Client, wanted: Wanted) -> int | None:
     types = await ResourceTypes.learn(client)
     requests = requests_for(types, wanted.read, client.namespace)
     if wanted.follows:
+        if wanted.sort_by:
+            flag = "--watch-only requested, --sort-by will be ignored"
+            also = "--watch requested, --sort-by will be ignored for watch events received"
+            print(f"warning: {flag if wanted.only_changes else also}", file=sys.stderr)
         printing = _in_full(wanted) if _is_full(wanted) else _in_rows(wanted, requests[0].served)
         await watch_requests(
             client,
@@ -187,18 +191,20 @@ def _in_rows(wanted: Wanted, served: ServedKind, *, with_kinds: bool = False) ->
 async def _show_tables(client: Client, requests: list[Request], wanted: Wanted) -> None:
     kinds = [(served, list(several)) for served, several in groupby(requests, key=lambda request: request.served)]
     problems: list[Exception] = []
-    has_printed = False
+    answered: list[tuple[ServedKind, list[Object]]] = []
     for served, several in kinds:
         found: list[Object] = []
         for request in several:
             with _noted(problems, wanted):
                 found += [table async for table in tables(client, request)]
-        printer = _in_rows(wanted, served, with_kinds=len(kinds) > 1)
+        answered.append((served, _by_order(found, wanted.sort_by, is_all=len(requests) == 1)))
+    has_printed = False
+    for served, found in answered:
         if not any(table.get("rows") or table.get("kind") != "Table" for table in found):
             continue
         if has_printed and wanted.table.headers:
             sys.stdout.write("\n")
-        printer.print(*_by_order(found, wanted.sort_by))
+        _in_rows(wanted, served, with_kinds=len(kinds) > 1).print(*found)
         has_printed = True
     raise_all(problems)
     if not has_printed and not wanted.ignore_not_found:
@@ -217,10 +223,17 @@ def _noted(problems: list[Exception], wanted: Wanted) -> Iterator[None]:
             problems.append(problem)
 
 
-def _by_order(found: list[Object], path: str) -> list[Object]:
-    if not path:
+def _by_order(found: list[Object], path: str, *, is_all: bool) -> list[Object]:
+    """The tables of one kind as one, in order."""
+    rows = [row for table in found for row in table.get("rows") or ()]
+    if not path or (is_all and len(rows) < 2) or any(table.get("kind") != "Table" for table in found):
         return found
-    return [{**table, "rows": sorted_by(table.get("rows") or [], path, lambda row: row["object"])} for table in found]
+    try:
+        return [{**table, "rows": sorted_by(rows, path, lambda row: row["object"])} for table in found[:1]]
+    except NoSuchField:
+        if is_all:
+            return []  # Of one list that has not got the field kubectl says that it is empty, and of all else why.
+        raise
 
 
 # In full
@@ -236,7 +249,7 @@ async def _show_in_full(client: Client, requests: list[Request], wanted: Wanted)
             items += [item async for page in pages(client, request) for item in page]
     if is_single and problems:
         raise problems[0]
-    if wanted.sort_by:
+    if wanted.sort_by and not is_single:
         items = sorted_by(items, wanted.sort_by, lambda obj: obj)
     if not wanted.show_managed_fields:
         for item in items:
