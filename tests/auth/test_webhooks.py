@@ -145,5 +145,21 @@ async def test_a_webhook_that_fails_allows_nothing_and_masters_need_none(tmp_pat
 def test_a_file_that_leads_nowhere_is_named(tmp_path: Path, content: str) -> None:
     path = tmp_path / "webhook.yaml"
     path.write_text(content)
-    with pytest.raises(RemoteConfigError, match=r"webhook\.yaml"):
+    with pytest.raises(
+        RemoteConfigError, match=r"webhook\.yaml does not say how to reach a server: write it as a kube"
+    ):
         read_remote(path)
+
+
+def test_a_file_that_is_missing_is_named_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(RemoteConfigError, match=r"webhook\.yaml cannot be read: No such file"):
+        read_remote(tmp_path / "webhook.yaml")
+    (tmp_path / "webhook.yaml").write_text(
+        "clusters: [{name: a, cluster: {server: 'https://a', certificate-authority: gone.crt}}]\n"
+        "contexts: [{name: a, context: {cluster: a}}]\ncurrent-context: a\n"
+    )
+    with pytest.raises(RemoteConfigError, match=r"cannot be read: No such file"):
+        read_remote(tmp_path / "webhook.yaml")
+    (tmp_path / "gone.crt").write_text("no certificate")
+    with pytest.raises(RemoteConfigError, match=r"its certificates cannot be used"):
+        read_remote(tmp_path / "webhook.yaml")

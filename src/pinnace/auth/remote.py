@@ -105,8 +105,13 @@ def read_remote(path: Path, *, timeout: float = TIMEOUT_SECONDS) -> Remote:
         if token:
             headers["Authorization"] = f"Bearer {token}"
         return Remote(url, _tls(path, cluster, user) if url.startswith("https:") else None, headers, timeout)
-    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as problem:
-        raise RemoteConfigError(f"{path} does not say how to reach a server: {problem.__class__.__name__}") from None
+    except ssl.SSLError:
+        raise RemoteConfigError(f"{path} does not say how to reach a server: its certificates cannot be used") from None
+    except OSError as problem:
+        raise RemoteConfigError(f"{problem.filename or path} cannot be read: {problem.strerror}") from None
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError):  # They may quote a token.
+        form = "write it as a kubeconfig with clusters, contexts and current-context"
+        raise RemoteConfigError(f"{path} does not say how to reach a server: {form}") from None
 
 
 def trust(ca: Path | None) -> ssl.SSLContext:

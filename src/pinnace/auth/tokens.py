@@ -103,8 +103,10 @@ def read_token_file(path: Path) -> dict[str, User]:
     users: dict[str, User] = {}
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
-        raise TokenFileError(f"the token file {path} cannot be read: {problem.__class__.__name__}") from None
+    except OSError as problem:
+        raise TokenFileError(f"the token file {path} cannot be read: {problem.strerror}") from None
+    except UnicodeDecodeError:
+        raise TokenFileError(f"the token file {path} cannot be read: it is not UTF-8") from None
     for number, row in enumerate(csv.reader(io.StringIO(text), skipinitialspace=True), start=1):
         if not row or row[0].startswith("#"):
             continue

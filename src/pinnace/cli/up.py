@@ -159,6 +159,8 @@ def up(
     if wanted and wanted not in minors():
         _fail(f"Kubernetes {wanted} cannot be served; choose one of {', '.join(minors())}")
     providers: tuple[Provider, ...] = ()
+    if oidc_client_id and not oidc_issuer_url:
+        _fail("--oidc-client-id says whom tokens must be for, but not whose: --oidc-issuer-url is missing")
     if oidc_issuer_url:
         try:
             provider = Provider(
