@@ -28,8 +28,9 @@ check: $(VENV)/.dev ## Check style, types and the rules of who may import whom.
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: $(VENV)/.dev ## Measure what requests and operators cost, beside kube-apiserver and kopf. Needs wrk and curl.
+bench: $(VENV)/.dev ## Measure what requests, custom resources and operators cost, beside kube-apiserver and kopf. Needs wrk and curl.
 	@$(BIN)/python bench/api.py
+	@$(BIN)/python -m bench.custom_resources
 	@$(BIN)/python bench/reconciling.py
 
 clean: ## Remove what the verbs have set up.
