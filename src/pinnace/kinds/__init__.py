@@ -1,1 +1,1 @@
-"""The built-in resources, one file per API group. Data, not logic."""
+"""The built-in resources, one file per API group, and what is special about each."""

@@ -1,1 +1,1 @@
-"""Revisioned keys that can be watched: memory, SQLite, etcd."""
+"""Revisioned keys that can be watched, in memory or in SQLite; encrypted if wanted."""
