@@ -92,7 +92,8 @@ def up(
     oidc_groups_claim: Annotated[str, typer.Option(help="The claim that lists groups.", show_default=False)] = "",
     oidc_groups_prefix: Annotated[str, typer.Option(help="Put before each group.", show_default=False)] = "",
     oidc_required_claim: Annotated[
-        list[str] | None, typer.Option(help="name=value that must be claimed. May be said again.", show_default=False)
+        list[str] | None,
+        typer.Option(metavar="<name=value>", help="Must be claimed. May be said again.", show_default=False),
     ] = None,
     oidc_ca_file: Annotated[
         Path | None, typer.Option(help="Who signs the issuer's certificate.", show_default="the system's")
