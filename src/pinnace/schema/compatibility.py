@@ -117,7 +117,7 @@ def _bounds(old: Raw, new: Raw) -> Iterator[str]:
         elif now == was and exclusive and new.get(exclusive) and not old.get(exclusive):
             yield f"the {word} {go_json(now)} itself is no longer allowed"
     was, now = old.get("multipleOf"), new.get("multipleOf")
-    if now is not None and (was is None or was % now):
+    if now and (was is None or was % now):
         yield f"only multiples of {go_json(now)} are allowed from now on"
     if new.get("uniqueItems") and not old.get("uniqueItems"):
         yield "items may no longer repeat"
