@@ -194,6 +194,24 @@ async def test_a_conflict_is_tried_again_without_a_word(client: Client, clock: M
         assert await client.list("v1/Event") == []
 
 
+async def test_where_it_fails_is_told_once_and_that_it_does_each_time(
+    client: Client, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen, manager = Seen(), Manager(client)
+    controller_of(seen, manager)
+    async with manager.running():
+        for luck in ("no", "no", "bad"):
+            seen.error = RuntimeError(f"{luck} luck")
+            if not seen.keys:
+                await client.create(config_map("a"))
+            else:
+                await clock.advance(1)
+            await manager.settle()
+    said = [record for record in caplog.records if "failed at default/a" in record.getMessage()]
+    assert [str(record.exc_info[1]) for record in said if record.exc_info] == ["no luck", "bad luck"]
+    assert said[1].exc_info is None and said[1].getMessage().endswith(": RuntimeError: no luck")
+
+
 async def test_a_field_that_another_manager_owns_is_told(client: Client, clock: ManualClock) -> None:
     seen, manager = Seen(), Manager(client)
     seen.error = errors.ApplyConflict('Apply failed with 1 conflict: conflict with "kubectl": .data.a', [])

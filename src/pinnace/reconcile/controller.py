@@ -275,7 +275,8 @@ class Controller:
             with span(f"reconcile {self.name}", controller=self.name, namespace=key.namespace, object=key.name):
                 result = await self._reconcile(key)
         except Exception as error:
-            outcome, failure = self._failed(key, error), f"{type(error).__name__}: {error}"
+            failure = f"{type(error).__name__}: {error}"
+            outcome = self._failed(key, error, failure)
         else:
             outcome = self._succeeded(key, result)
         seconds = clock.monotonic() - start
@@ -291,7 +292,7 @@ class Controller:
         self.enqueue(key, "requeue", after=result.requeue_after)
         return "requeue_after"
 
-    def _failed(self, key: Key, error: Exception) -> str:
+    def _failed(self, key: Key, error: Exception, failure: str) -> str:
         assert self._surroundings is not None
         metrics = self._surroundings.metrics
         metrics.count(names.ERRORS, self._labels)
@@ -307,8 +308,12 @@ class Controller:
             # Somebody else has written meanwhile. That is no fault: look again.
             _log.debug("%s met a conflict at %s, again in %.3f s: %s", self.name, key, seconds, error)
         else:
-            _log.error("%s failed at %s, again in %.3f s", self.name, key, seconds, exc_info=error)
-            self._tell(key, f"{type(error).__name__}: {error}")
+            before = next(self._history.of(key), None)
+            if before is None or before.error != failure:
+                _log.error("%s failed at %s, again in %.3f s", self.name, key, seconds, exc_info=error)
+            else:  # Where it fails has been told.
+                _log.error("%s failed at %s, again in %.3f s: %s", self.name, key, seconds, failure)
+            self._tell(key, failure)
         return "error"
 
     def _tell(self, key: Key, message: str) -> None:
