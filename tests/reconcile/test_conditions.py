@@ -9,7 +9,7 @@ from tests.server.in_process import config_map
 
 from pinnace.client.client import Client
 from pinnace.model.objects import Object
-from pinnace.reconcile.conditions import condition, is_true, remove_condition, set_condition
+from pinnace.reconcile.conditions import condition, is_true, set_condition
 from pinnace.reconcile.events import EventRecorder
 from pinnace.reconcile.finalizers import finalize
 from pinnace.reconcile.owners import set_owner
@@ -40,8 +40,6 @@ async def test_a_condition_changes_its_time_only_with_its_status(clock: ManualCl
     assert set_condition(obj, "Ready", True, reason="Up", clock=clock)
     assert first["lastTransitionTime"] == "2026-01-01T00:01:00Z"
     assert is_true(obj, "Ready")
-    assert remove_condition(obj, "Ready")
-    assert not remove_condition(obj, "Ready")
 
 
 async def test_a_finalizer_holds_an_object_until_it_is_cleaned_up(client: Client) -> None:

@@ -16,7 +16,6 @@ from pinnace.client.snapshots import Snapshot, snapshot_of
 from pinnace.model import errors
 from pinnace.model.objects import Key, Object
 from pinnace.model.selectors import label_selector
-from pinnace.reconcile.cache import owner_uids
 from pinnace.reconcile.informer import Informer, Informers, is_older
 
 KIND = "v1/ConfigMap"
@@ -120,11 +119,14 @@ async def test_indexes_find_and_follow_changes(client: Client) -> None:
     def colour(obj: Object) -> list[str]:
         return [obj["data"]["colour"]]  # Fails for those without.
 
+    def owners(obj: Object) -> list[str]:
+        return [owner["uid"] for owner in obj["metadata"].get("ownerReferences") or ()]
+
     await client.create(config_map("a", {"colour": "blue"}))
     await client.create(config_map("odd"))
     async with following(informers):
         cache.add_index("colour", colour)
-        cache.add_index("owner", owner_uids)
+        cache.add_index("owner", owners)
         cache.add_index("colour", colour)
         assert cache.keys_by_index("colour", "blue") == {Key("default", "a")}
         await client.patch(KIND, "a", {"data": {"colour": "red"}})
@@ -135,7 +137,7 @@ async def test_indexes_find_and_follow_changes(client: Client) -> None:
         await informer.catch_up()
         assert cache.by_index("colour", "red") == []
     with pytest.raises(ValueError, match="another index"):
-        cache.add_index("colour", owner_uids)
+        cache.add_index("colour", owners)
 
 
 async def test_scopes_choose_by_label_and_metadata_can_be_had_alone(client: Client) -> None:

@@ -13,7 +13,7 @@ from tests.schema.test_changes import custom_objects, members
 
 from pinnace.schema import fields
 from pinnace.schema.changes import changed, of
-from pinnace.schema.merge import extract, faults, merge, remove, told
+from pinnace.schema.merge import faults, merge, remove, told
 
 
 def names(merged: dict[str, Any]) -> list[str]:
@@ -109,12 +109,6 @@ def test_what_is_removed_is_gone_and_the_rest_stays(value: dict[str, Any], data:
     now = members(of(left, CUSTOM))
     assert path not in now
     assert now >= {other for other in owned if other[: len(path)] != path and path[: len(other)] != other}
-
-
-def test_extracting_keeps_the_keys_of_items() -> None:
-    live = pod({"name": "a", "image": "i", "command": ["c"]}, "b")
-    owned: dict[str, Any] = {"f:spec": {"f:containers": {'k:{"name":"a"}': {"f:image": {}}}}}
-    assert extract(live, owned, POD) == pod({"name": "a", "image": "i"})
 
 
 FAULTS = [

@@ -19,7 +19,6 @@ from pinnace.schema.cel_library_authorizer import (
     AUTHORIZER,
     RESOURCE_CHECK,
     Authorizer,
-    Decision,
     Oracle,
     Question,
     ResourceCheck,
@@ -180,13 +179,6 @@ def all_hold(conditions: Sequence[Condition], budget: Budget, *, fails_closed: b
     if faults and fails_closed:
         raise ConditionFailed(faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]")
     return not faults
-
-
-class NobodyMayAnything:
-    """Stands where nobody can be asked."""
-
-    def decide(self, question: Question) -> Decision:
-        return Decision(False, error="no authorizer can be asked here")
 
 
 class _Rewriting:

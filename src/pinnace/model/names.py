@@ -22,7 +22,6 @@ _qualified_part = re.compile(QUALIFIED_NAME).fullmatch
 _label_value = re.compile(LABEL_VALUE).fullmatch
 _config_key = re.compile(CONFIG_KEY).fullmatch
 _c_identifier = re.compile("[A-Za-z_][A-Za-z0-9_]*").fullmatch
-_env_name = re.compile("[-._a-zA-Z][-._a-zA-Z0-9]*").fullmatch
 _port_name = re.compile("[-a-z0-9]+").fullmatch
 _percent = re.compile(PERCENT).fullmatch
 
@@ -172,23 +171,6 @@ def config_key(value: str) -> list[str]:
     elif value.startswith(".."):
         faults.append("must not start with '..'")
     return faults
-
-
-def env_name(value: str) -> list[str]:
-    if not _env_name(value):
-        return [
-            _mismatch(
-                "a valid environment variable name must consist of alphabetic characters, digits, '_', '-', or '.', "
-                "and must not start with a digit",
-                "[-._a-zA-Z][-._a-zA-Z0-9]*",
-                "my.env-name",
-                "MY_ENV.NAME",
-                "MyEnvName1",
-            )
-        ]
-    if value in (".", ".."):
-        return [f"must not be '{value}'"]
-    return ["must not start with '..'"] if value.startswith("..") else []
 
 
 def c_identifier(value: str) -> list[str]:

@@ -116,8 +116,3 @@ class Cache:
             # One odd object must not keep the others from being known.
             _log.exception("the index %s could not be computed for %s", name, snapshot.key)
             return ()
-
-
-def owner_uids(obj: Object) -> Iterable[str]:
-    """An index by owner: the uids of all that an object belongs to."""
-    return [owner["uid"] for owner in obj["metadata"].get("ownerReferences") or () if owner.get("uid")]

@@ -50,13 +50,3 @@ def condition(obj: Object, type: str) -> Object | None:
 def is_true(obj: Object, type: str) -> bool:
     found = condition(obj, type)
     return found is not None and found.get("status") == "True"
-
-
-def remove_condition(obj: Object, type: str) -> bool:
-    """Say nothing more of a condition; true if something was said."""
-    conditions = (obj.get("status") or {}).get("conditions") or []
-    kept = [known for known in conditions if known.get("type") != type]
-    if len(kept) == len(conditions):
-        return False
-    obj["status"]["conditions"] = kept
-    return True

@@ -26,14 +26,6 @@ def annotations_changed(old: Object | None, new: Object | None) -> bool:
     return _differs(old, new, "annotations")
 
 
-def any_of(*predicates: Predicate) -> Predicate:
-    return lambda old, new: any(predicate(old, new) for predicate in predicates)
-
-
-def all_of(*predicates: Predicate) -> Predicate:
-    return lambda old, new: all(predicate(old, new) for predicate in predicates)
-
-
 def _differs(old: Object | None, new: Object | None, field: str) -> bool:
     if old is None or new is None:
         return True

@@ -139,31 +139,6 @@ def _remove(node: Node, value: Any, fields: FieldSet) -> Any:
 
 
 @refusing_depth
-def extract(value: Any, fields: FieldSet, schema: Schema) -> Any:
-    """Only the members of the set and what leads to them; items of lists keep their keys, so that they stay theirs."""
-    return _extract(structure(schema), value, fields)
-
-
-def _extract(node: Node, value: Any, fields: FieldSet) -> Any:
-    node = node.facet(value)
-    if node.shape == MAP and value.__class__ is dict:
-        return {
-            key: _extract(node.fields.get(key) or node.rest, child, fields["f:" + key])
-            for key, child in value.items()
-            if "f:" + key in fields
-        }
-    if node.shape == LIST and value.__class__ is list:
-        return [
-            {**{key: item[key] for key in node.keys if key in item}, **_extract(node.item, item, fields[element])}
-            if item.__class__ is dict
-            else item
-            for item in value
-            if (element := node.element_of(item)) in fields
-        ]
-    return value
-
-
-@refusing_depth
 def faults(value: Any, schema: Schema) -> list[str]:
     """What keeps a value from being applied: undeclared fields, wrong types, keys missing or doubled.
 

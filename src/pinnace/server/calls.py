@@ -10,7 +10,6 @@ import orjson
 from pinnace.auth.authorizers import Action
 from pinnace.auth.users import User
 from pinnace.model import causes, errors
-from pinnace.model.errors import qualified
 from pinnace.model.names import path_segment
 from pinnace.model.objects import Object
 from pinnace.model.resources import Registry, Resource
@@ -92,10 +91,6 @@ class Call:
 
     def forbidden(self, why: str) -> errors.Forbidden:
         return errors.Forbidden(why, group=self.resource.group, plural=self.resource.plural, name=self.name)
-
-    @property
-    def qualified_resource(self) -> str:
-        return qualified(self.resource.group, self.resource.plural)
 
 
 def understand(request: Request, segments: list[str], registry: Registry, user: User) -> Call | None:
