@@ -4,43 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.streaming.conftest import POD, SECONDS, Ended, Kubectl, cluster, kubectl, node, run_pod
+from tests.cli.streaming_twin import Pinnace, cluster, differences, kubectl, node, ours
+from tests.streaming.conftest import POD, SECONDS, Ended, Kubectl, run_pod
 from tests.streaming.process_node import ProcessNode
 
-import pinnace
 from pinnace.cluster.cluster import Cluster
 
-__all__ = ["cluster", "kubectl", "node"]
-
-
-class Pinnace(Kubectl):
-    """pinnace, started as kubectl is."""
-
-    async def start(self, *arguments: str, **streams: Any) -> asyncio.subprocess.Process:
-        pipe = asyncio.subprocess.PIPE
-        environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
-        return await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "pinnace.cli.main",
-            *arguments,
-            **{"stdin": pipe, "stdout": pipe, "stderr": pipe, **streams},
-            env={**environment, "PYTHONPATH": str(Path(pinnace.__file__).parents[1])},
-        )
-
-
-@pytest.fixture
-def ours(kubectl: Kubectl) -> Pinnace:
-    if kubectl.is_old:
-        pytest.skip("how old kubectls speak is of no concern here")
-    return Pinnace(kubectl.binary, kubectl.kubeconfig, False)
+__all__ = ["cluster", "kubectl", "node", "ours"]
 
 
 COMMANDS = [
@@ -53,6 +26,7 @@ COMMANDS = [
     ("exec nope -- true", "", b""),
     ("exec two -- echo", "which", b""),
     ("exec two -c other -- echo", "which", b""),
+    ("exec two -c nope -- echo", "which", b""),
     ("exec web echo", "", b""),
     ("logs web", "", b""),
     ("logs web --tail=1", "", b""),
@@ -74,14 +48,8 @@ async def test_commands_and_logs_are_the_same_as_with_kubectl(
     differing = []
     for command, last, stdin in COMMANDS:
         arguments = [*command.split(), *([last] if last else [])]
-        theirs, mine = await asyncio.gather(kubectl(*arguments, stdin=stdin), ours(*arguments, stdin=stdin))
-        if _plain(mine) != _plain(theirs):
-            differing.append(f"{command}\n  {mine}\n  {theirs}")
+        differing += await differences(kubectl, ours, *arguments, stdin=stdin)
     assert not differing, "\n".join(differing)
-
-
-def _plain(ended: Ended) -> Ended:
-    return Ended(ended.code, ended.stdout, ended.stderr.replace(b"kubectl", b"pinnace"))
 
 
 async def test_a_command_may_end_without_reading_its_input(ours: Pinnace) -> None:
@@ -134,7 +102,7 @@ async def test_a_port_of_a_pod_is_reached_through_one_of_this_machine(ours: Pinn
         (("port-forward", POD, "http"), b'error: Pod "web" does not have a named port "http"'),
         (("port-forward", POD, "x:80"), b'error: error parsing local port "x"'),
         (("port-forward", "nope", "80"), b'Error from server (NotFound): pods "nope" not found'),
-        (("logs", POD, "-c", "nope"), b"error: container nope is not valid for pod web"),
+        (("logs", POD, "-c", "nope"), b"error: container nope is not valid for pod web out of: main\n"),
         (("logs", POD, "--since", "soon"), b'error: invalid argument "soon" for "--since" flag'),
         (("logs",), b"error: expected 'logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]'."),
         (("exec", POD, "--"), b"error: you must specify at least one command for the container"),

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pinnace.cli.conversation import CommandError, Unsuitable, converse, failing_with
+from pinnace.cli.conversation import CommandError, converse, failing_with
 from pinnace.cli.durations import seconds_of
 from pinnace.cli.flags import Context, Kubeconfig, Labels, Namespace
 from pinnace.cli.pods import container_for, containers_of, object_named, pods_of
@@ -20,7 +20,6 @@ from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.schema.gotext import quoted
 
-_MOST_AT_ONCE = 5
 _TAIL_OF_MANY = 10
 
 
@@ -39,7 +38,9 @@ def logs(
     container: Annotated[str, typer.Option("-c", "--container", help="Which one of several.", show_default=False)] = "",
     all_containers: Annotated[bool, typer.Option("--all-containers", help="All of them, after each other.")] = False,
     all_pods: Annotated[bool, typer.Option("--all-pods", help="Of TYPE/NAME, all pods.")] = False,
-    tail: Annotated[int, typer.Option(help="Only the last lines; -1 for all.", show_default="all; 10 with -l")] = -1,
+    tail: Annotated[
+        int | None, typer.Option(help="Only the last lines; -1 for all.", show_default="all; 10 with -l")
+    ] = None,
     since: Annotated[str, typer.Option(help="Only what is younger: 30s, 5m, 2h.", show_default=False)] = "",
     since_time: Annotated[
         str, typer.Option(help="Only what came after: 2026-01-31T10:00:00Z.", show_default=False)
@@ -48,6 +49,7 @@ def logs(
     timestamps: Annotated[bool, typer.Option("--timestamps", help="Say when each line was written.")] = False,
     limit_bytes: Annotated[int, typer.Option(help="No more than so many bytes; 0 for all.", min=0)] = 0,
     prefix: Annotated[bool, typer.Option("--prefix", help="Say with each line where it comes from.")] = False,
+    max_log_requests: Annotated[int, typer.Option(help="How many may be followed at once.", min=1)] = 5,
     selector: Labels = "",
     namespace: Namespace = "",
     kubeconfig: Kubeconfig = None,
@@ -65,29 +67,34 @@ def logs(
       pinnace logs deploy/web               of one of its pods
       pinnace logs -l app=web --prefix --all-containers
     """
-    if bool(pod) == bool(selector):
-        failing_with(
-            1,
-            "error: expected 'logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]'.\nPOD or TYPE/NAME is a "
+    named = container or container_word
+    _refuse_nonsense(
+        (
+            not pod and not selector,
+            "expected 'logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]'.\nPOD or TYPE/NAME is a "
             "required argument for the logs command\nSee 'pinnace logs -h' for help and examples",
-        )
-    if since and since_time:
-        failing_with(1, "error: at most one of `sinceTime` or `sinceSeconds` may be specified")
-    try:
-        seconds = math.ceil(seconds_of(since)) if since else None
-    except ValueError as problem:
-        failing_with(1, f'error: invalid argument "{since}" for "--since" flag: {problem}')
-    tail = _TAIL_OF_MANY if selector and tail < 0 else tail
+        ),
+        (
+            bool(pod and selector),
+            "only a selector (-l) or a POD name is allowed\nSee 'pinnace logs -h' for help and examples",
+        ),
+        (bool(since and since_time), "at most one of `sinceTime` or `sinceSeconds` may be specified"),
+        (bool(all_containers and named), f"--all-containers=true should not be specified with container name {named}"),
+        (bool(container and container_word), "only one of -c or an inline [CONTAINER] arg is allowed"),
+        (tail is not None and tail < -1, "--tail must be greater than or equal to -1"),
+    )
+    seconds = _seconds(since) if since else None
+    if tail is None and selector:
+        tail = _TAIL_OF_MANY
     options: dict[str, Any] = {
         "follow": follow,
         "previous": previous,
         "timestamps": timestamps,
-        "tail_lines": tail if tail >= 0 else None,
+        "tail_lines": None if tail == -1 else tail,
         "since_seconds": seconds,
         "since_time": since_time,
         "limit_bytes": limit_bytes or None,
     }
-    named = container or container_word
 
     async def talk(client: Client) -> None:
         pods = await _pods(client, pod, selector, all_pods=all_pods)
@@ -95,11 +102,30 @@ def logs(
             print(f"No resources found in {client.namespace} namespace.", file=sys.stderr)
             return
         sources = [
-            source for one in pods for source in _sources(one, named, all_containers=all_containers, prefix=prefix)
+            source
+            for one in pods
+            for source in _sources(one, named, all_containers=all_containers, prefix=prefix or all_pods)
         ]
-        await _print(client, sources, options, follow=follow)
+        await _print(client, sources, options, most_at_once=max_log_requests)
 
     converse(talk, kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+def _refuse_nonsense(*checks: tuple[bool, str]) -> None:
+    for is_nonsense, complaint in checks:
+        if is_nonsense:
+            failing_with(1, f"error: {complaint}")
+
+
+def _seconds(since: str) -> int:
+    """Whole seconds, the nearest, but never none: the server takes that for a mistake."""
+    try:
+        seconds = seconds_of(since)
+    except ValueError as problem:
+        failing_with(1, f'error: invalid argument "{since}" for "--since" flag: {problem}')
+    if seconds <= 0:
+        failing_with(1, "error: --since must be greater than 0")
+    return max(1, math.floor(seconds + 0.5))
 
 
 async def _pods(client: Client, word: str, selector: str, *, all_pods: bool) -> list[Object]:
@@ -124,13 +150,13 @@ def _sources(pod: Object, container: str, *, all_containers: bool, prefix: bool)
     return [_Source(name, namespace, one, f"[pod/{name}/{one}] " if prefix else "") for one in names]
 
 
-async def _print(client: Client, sources: list[_Source], options: dict[str, Any], *, follow: bool) -> None:
-    if follow and len(sources) > _MOST_AT_ONCE:
-        raise Unsuitable(
-            f"error: you are attempting to follow {len(sources)} log streams, but maximum allowed concurrency is "
-            f"{_MOST_AT_ONCE}; choose fewer with -l or -c"
+async def _print(client: Client, sources: list[_Source], options: dict[str, Any], *, most_at_once: int) -> None:
+    if options["follow"] and len(sources) > most_at_once:
+        raise CommandError(
+            f"you are attempting to follow {len(sources)} log streams, but maximum allowed concurrency is "
+            f"{most_at_once}, use --max-log-requests to increase the limit"
         )
-    if not follow:
+    if not options["follow"]:
         for source in sources:
             await _print_one(client, source, options)
         return
@@ -147,6 +173,16 @@ async def _print(client: Client, sources: list[_Source], options: dict[str, Any]
 
 async def _print_one(client: Client, source: _Source, options: dict[str, Any]) -> None:
     lines = client.logs(source.pod, namespace=source.namespace, container=source.container, **options)
-    async with aclosing(lines) as written:
-        async for line in written:
-            print(f"{source.prefix}{line}", flush=options["follow"])
+    left = options["limit_bytes"]
+    try:
+        async with aclosing(lines) as written:
+            async for line in written:
+                text = f"{line}\n"
+                if left is not None:  # What was cut off in a line has no end, so none is printed.
+                    text = text.encode()[:left].decode("utf-8", "replace")
+                    left -= len(text.encode())
+                print(f"{source.prefix}{text}", end="", flush=options["follow"])
+    except errors.BadRequest as problem:
+        if options["since_time"] and problem.message.startswith("parsing time"):
+            raise CommandError(problem.message) from None  # kubectl finds it out itself, with the same words.
+        raise

@@ -52,21 +52,24 @@ def containers_of(pod: Object) -> list[str]:
 def container_for(pod: Object, wanted: str, *, says: bool = True) -> str:
     """The container that is meant. Of several the pod may name one; else it is the first, and that is said."""
     known = containers_of(pod)
-    name = pod["metadata"]["name"]
     if wanted:
         if wanted not in known:
-            raise CommandError(f"container {wanted} is not valid for pod {name}, it has: {', '.join(known)}")
+            name = pod["metadata"]["name"]
+            raise CommandError(f"container {wanted} is not valid for pod {name} out of: {_told(pod)}")
         return wanted
     preferred: str = (pod["metadata"].get("annotations") or {}).get(_DEFAULT, "")
     if preferred in known:
         return preferred
-    main = [container["name"] for container in pod["spec"]["containers"]]
+    first = str(pod["spec"]["containers"][0]["name"])
     if len(known) > 1 and says:
-        told = ", ".join(
-            f"{one} (init)" if one not in main else one for one in [*main, *(k for k in known if k not in main)]
-        )
-        print(f"Defaulted container {quoted(main[0])} out of: {told}", file=sys.stderr, flush=True)
-    return str(main[0])
+        print(f"Defaulted container {quoted(first)} out of: {_told(pod)}", file=sys.stderr, flush=True)
+    return first
+
+
+def _told(pod: Object) -> str:
+    """The names of all containers; those of the others say what they are."""
+    groups = (("containers", ""), ("ephemeralContainers", " (ephem)"), ("initContainers", " (init)"))
+    return ", ".join(f"{one['name']}{what}" for group, what in groups for one in pod["spec"].get(group) or ())
 
 
 def _rank(pod: Object) -> tuple[bool, bool, str]:

@@ -1,0 +1,57 @@
+"""pinnace started as kubectl is, against a cluster whose node runs processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.streaming.conftest import Ended, Kubectl, cluster, kubectl, node
+
+import pinnace
+
+__all__ = ["Pinnace", "cluster", "differences", "environment", "kubectl", "node", "ours"]
+
+
+def environment(kubeconfig: Path) -> dict[str, str]:
+    return {**os.environ, "KUBECONFIG": str(kubeconfig), "PYTHONPATH": str(Path(pinnace.__file__).parents[1])}
+
+
+class Pinnace(Kubectl):
+    async def start(self, *arguments: str, **streams: Any) -> asyncio.subprocess.Process:
+        pipe = asyncio.subprocess.PIPE
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "pinnace.cli.main",
+            *arguments,
+            **{"stdin": pipe, "stdout": pipe, "stderr": pipe, **streams},
+            env=environment(self.kubeconfig),
+        )
+
+
+@pytest.fixture
+def ours(kubectl: Kubectl) -> Pinnace:
+    if kubectl.is_old:
+        pytest.skip("how old kubectls speak is of no concern here")
+    return Pinnace(kubectl.binary, kubectl.kubeconfig, False)
+
+
+async def differences(kubectl: Kubectl, ours: Pinnace, *arguments: str, stdin: bytes = b"") -> list[str]:
+    """What kubectl and pinnace say, if it is not the same but for their names."""
+    theirs, mine = await asyncio.gather(kubectl(*arguments, stdin=stdin), ours(*arguments, stdin=stdin))
+    in_any_order = any(word.startswith("--all-containers") for word in arguments)  # kubectl's changes with each run.
+    if _plain(mine, in_any_order=in_any_order) == _plain(theirs, in_any_order=in_any_order):
+        return []
+    return [f"{' '.join(arguments)}\n  {mine}\n  {theirs}"]
+
+
+def _plain(ended: Ended, *, in_any_order: bool) -> Ended:
+    said = ended.stderr.replace(b"kubectl", b"pinnace")
+    said = re.sub(rb"(is not valid for pod \S+) out of: .*", rb"\1", said)  # Older ones do not say which there are.
+    lines = ended.stdout.splitlines(keepends=True)
+    return Ended(ended.code, b"".join(sorted(lines) if in_any_order else lines), said)
