@@ -124,3 +124,23 @@ def test_one_of_several_operators_is_named_after_a_colon(tmp_path: Path) -> None
     with pytest.raises(NoOperator, match="several"):
         operator_in(str(path))
     assert operator_in(f"{path}:b").name == "b"
+
+
+@pytest.mark.parametrize("command", [["run", "--dev"], ["manifests"], ["plugin", "install"]], ids=lambda one: one[0])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x = 1\nundefined_name\n", "broken.py:2: NameError: name 'undefined_name' is not defined"),
+        ("x = 1\ndef broken(:\n", "broken.py:2: invalid syntax"),
+        ("import no_such_module\n", "broken.py:1: ModuleNotFoundError: No module named 'no_such_module'"),
+    ],
+    ids=["name", "syntax", "import"],
+)
+def test_a_file_that_cannot_be_loaded_says_where_and_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], text: str, says: str
+) -> None:
+    (tmp_path / "broken.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    result = CliRunner().invoke(app, [*command, "broken.py"])
+    assert (result.exit_code, result.stderr.splitlines()[0]) == (1, f"pinnace: {says}")

@@ -124,6 +124,7 @@ def test_what_is_saved_takes_the_place_of_what_ran_and_the_cluster_stays(run: Ru
     assert run.pinnace("apply", "-f", "-", stdin=SITE.replace("COUNT", "2")) == "site.twin.example.com/blog created\n"
     operator = run.directory / "site.py"
 
+    (run.directory / "beside.py").write_text("it = 'has nothing to do with it'\n")
     operator.write_text(OPERATOR + "def broken(:\n")
     said = run.until("goes on as it was")
     assert "site.py was saved: it cannot be read as Python" in said
@@ -134,6 +135,7 @@ def test_what_is_saved_takes_the_place_of_what_ran_and_the_cluster_stays(run: Ru
     said = run.until("is at work")
     assert "site.py was saved: SiteSpec changed" in said
     assert "+ Site v1: .spec.title" in said
+    assert "beside.py" not in said
     assert run.pinnace("get", "st", "blog", "-o", "jsonpath={.spec.replicas}{.spec.title}") == "2new"
 
     operator.write_text(OPERATOR + "undefined_name\n")

@@ -172,3 +172,16 @@ async def test_a_plug_in_that_fails_is_quoted(tmp_path: Path) -> None:
         await FromPlugin(plugin(tmp_path, {})).identity()
     with pytest.raises(NoCredentials, match=r"cannot be run: No such file or directory\nbrew install it"):
         await FromPlugin(Plugin(command="/no/such/plug-in", install_hint="brew install it")).identity()
+
+
+async def test_a_plug_in_beside_a_kubeconfig_is_found_from_within_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = {"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "status": {"token": "t"}}
+    script = tmp_path / "give.sh"
+    script.write_text(f"#!/bin/sh\necho '{json.dumps(status)}'\n")
+    script.chmod(0o755)
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "./give.sh"}}
+    write(tmp_path / "kubeconfig", config(user=user))
+    monkeypatch.chdir(tmp_path)
+    assert (await identity_of(find_access(path=Path("kubeconfig")))).authorization == "Bearer t"

@@ -16,8 +16,6 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 LEFT_OUT = {
     "write-an-operator.md": """
-from pinnace.sdk import Admission, Context, CustomResource, Field, Metadata, Model, Operator
-from pinnace.testing.cluster import Cluster
 from tests.sdk.websites import deployment_of, service_of
 """,
 }

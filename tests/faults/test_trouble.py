@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from tests.sdk.websites import Website, website, website_operator
 
+from pinnace.client.client import Client
 from pinnace.client.connect import connect
-from pinnace.client.credentials import TokenFile
+from pinnace.client.credentials import NoCredentials, TokenFile
 from pinnace.client.kubeconfig import Access, access_of, load
+from pinnace.client.transport import Answer, ConnectionLost, Stream, Transport
+from pinnace.cluster.in_process import InProcessTransport
 from pinnace.testing.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
@@ -84,6 +89,56 @@ async def test_what_may_not_be_watched_is_told_with_the_rule_that_would_allow_it
         'add this rule to its role: {apiGroups: ["apps"], resources: ["deployments"], verbs: ["get", "list", "watch"]}'
     )
     assert rule in caplog.text
+
+
+class Late:
+    """A transport on which nothing goes through at first."""
+
+    def __init__(self, inner: Transport, problem: Exception) -> None:
+        self.inner = inner
+        self.problem: Exception | None = problem
+        self.refused = 0
+
+    async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        self._refuse()
+        return await self.inner.request(method, target, body, headers)
+
+    async def stream(self, target: str, headers: Mapping[str, str], *, silence: float) -> Stream | Answer:
+        self._refuse()
+        return await self.inner.stream(target, headers, silence=silence)
+
+    async def close(self) -> None: ...
+
+    def _refuse(self) -> None:
+        if self.problem is not None:
+            self.refused += 1
+            raise self.problem
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [ConnectionLost("nobody listens there", was_sent=False), NoCredentials("the credential plug-in failed with 1")],
+    ids=["unreachable", "unknown"],
+)
+async def test_an_operator_that_is_installed_already_waits_for_a_server_that_comes_later(
+    cluster: Cluster, problem: Exception
+) -> None:
+    await cluster.client.create(Website.crd())
+    await cluster.client.create(website("early"))
+    await cluster.settle()
+    late = Late(InProcessTransport(cluster.plane.local()), problem)
+    operator, client = website_operator(), Client(late, clock=cluster.clock)
+    starting = asyncio.create_task(cluster.run(operator, client=client, install=False))
+    async with asyncio.timeout(20):
+        while late.refused < 10 and not starting.done():  # Whoever asks only once has been refused by then.
+            await cluster.clock.advance(5)
+        assert not starting.done()
+        late.problem = None
+        while not starting.done():
+            await cluster.clock.advance(5)
+    await starting
+    await cluster.settle()
+    assert [obj["metadata"]["name"] for obj in await cluster.client.list(DEPLOYMENT)] == ["early"]
 
 
 @pytest.mark.parametrize("server", ["https://127.0.0.1:9", "https://no-such-host.invalid"], ids=["closed", "unknown"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -153,6 +154,15 @@ class Mixed(Model):
     either: Port | int = 1
 
 
+class Called(Model):
+    back: Callable[[], int]
+
+
+class Within(Model):
+    fine: int = 1
+    inner: Called
+
+
 class Demanding(Model):
     must: str
 
@@ -163,8 +173,9 @@ class Demanding(Model):
         (Recursive, r"Broken\.spec\.children\[\].*contains itself"),
         (Tuple, r"Broken\.spec\.pair: a tuple"),
         (Mixed, r"Broken\.spec\.either: integer \| object"),
+        (Within, r"Broken\.spec\.inner\.back: it cannot be written as JSON"),
     ],
-    ids=["recursive", "tuple", "union"],
+    ids=["recursive", "tuple", "union", "function"],
 )
 def test_a_class_that_cannot_be_a_schema_fails_where_it_is_defined_and_names_the_field(
     spec: type[Model], says: str

@@ -87,6 +87,7 @@ dev = ["pinnace[testing]"]
 
 [tool.pytest.ini_options]
 asyncio_mode = "auto"
+asyncio_default_fixture_loop_scope = "function"
 pythonpath = ["."]
 """
 

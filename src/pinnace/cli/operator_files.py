@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 from typing import TypeVar
 
 from pinnace.sdk.operator import Operator
+from pinnace.sdk.schemas import NotStructural
 
 Wanted = TypeVar("Wanted")
 
 
 class NoOperator(Exception):
-    """A file has no operator, or whatever is looked for, in it, or more than one. The message says what to write."""
+    """A file has no operator, or whatever is looked for, in it, or more than one, or it cannot be loaded.
+
+    The message says what to write, or where the file went wrong.
+    """
 
 
 def operator_in(target: str) -> Operator:
@@ -31,10 +36,13 @@ def only_in(target: str, wanted: type[Wanted]) -> Wanted:
         raise NoOperator(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # Before it runs: its classes look themselves up there.
-    beside = str(path.parent.resolve())
-    if beside not in sys.path:
-        sys.path.insert(0, beside)
-    spec.loader.exec_module(module)
+    beside = path.parent.resolve()
+    if str(beside) not in sys.path:
+        sys.path.insert(0, str(beside))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as problem:  # Whatever the user's own code raises.
+        raise NoOperator(_complaint(problem, beside)) from problem
     found = {known: value for known, value in vars(module).items() if isinstance(value, wanted)}
     what = wanted.__name__.lower()
     if name:
@@ -50,6 +58,16 @@ def only_in(target: str, wanted: type[Wanted]) -> Wanted:
 
 def file_of(target: str) -> Path:
     return _split(target)[0]
+
+
+def _complaint(problem: Exception, root: Path) -> str:
+    """Where it went wrong in the user's own files, and why."""
+    if isinstance(problem, SyntaxError):
+        line = f"\n    {problem.text.strip()}" if problem.text else ""
+        return f"{Path(problem.filename or '?').name}:{problem.lineno}: {problem.msg}{line}"
+    own = [frame for frame in traceback.extract_tb(problem.__traceback__) if frame.filename.startswith(str(root))]
+    where = "".join(f"{Path(frame.filename).name}:{frame.lineno}: " for frame in own[-1:])
+    return f"{where}{problem}" if isinstance(problem, NotStructural) else f"{where}{type(problem).__name__}: {problem}"
 
 
 def _split(target: str) -> tuple[Path, str]:

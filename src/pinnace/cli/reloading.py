@@ -6,7 +6,6 @@ import ast
 import asyncio
 import importlib
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,10 +13,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pinnace.cli.operator_files import file_of, operator_in
+from pinnace.cli.operator_files import NoOperator, file_of, operator_in
 from pinnace.cli.saves import Saves
 from pinnace.model.objects import Object
 from pinnace.sdk.operator import Operator
+from pinnace.sdk.schemas import NotStructural
 
 _SETTLE_SECONDS = 0.1
 """Editors save in several steps: a file is read when it has been left alone for so long."""
@@ -59,11 +59,14 @@ async def next_loaded(current: Loaded, saves: Saves) -> Loaded:
             continue
         try:
             loaded = load(current.target)
-        except Exception as problem:
-            print(complaint(problem, root), file=sys.stderr)
+            differences = list(_schema_changes(current.operator.crds(), loaded.operator.crds()))
+        except (NoOperator, NotStructural, ValueError) as problem:
+            # The mistake may be in a file that was not known before: from now on each beside it is looked at.
+            known = {**_texts(list(root.glob("*.py"))), **known}
+            print(problem, file=sys.stderr)
             print(f"{current.operator.name} goes on as it was; save again to try again.", file=sys.stderr, flush=True)
             continue
-        for line in _schema_changes(current.operator.crds(), loaded.operator.crds()):
+        for line in differences:
             print(f"  {line}", flush=True)
         return loaded
 
@@ -152,16 +155,6 @@ def _parts(text: str) -> dict[str, str] | None:
             case _:
                 parts["other code"] = parts.get("other code", "") + ast.dump(node)
     return parts
-
-
-def complaint(problem: Exception, root: Path) -> str:
-    """Where it went wrong in the user's own files, and why."""
-    if isinstance(problem, SyntaxError):
-        line = f"\n    {problem.text.strip()}" if problem.text else ""
-        return f"{Path(problem.filename or '?').name}:{problem.lineno}: {problem.msg}{line}"
-    own = [frame for frame in traceback.extract_tb(problem.__traceback__) if frame.filename.startswith(str(root))]
-    where = "".join(f"{Path(frame.filename).name}:{frame.lineno}: " for frame in own[-1:])
-    return f"{where}{type(problem).__name__}: {problem}"
 
 
 def _schema_changes(old: list[Object], new: list[Object]) -> Iterator[str]:

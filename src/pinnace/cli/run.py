@@ -13,11 +13,12 @@ from typing import Annotated, Any
 import typer
 
 from pinnace.cli.conversation import progress
-from pinnace.cli.operator_files import NoOperator, file_of
-from pinnace.cli.reloading import Loaded, complaint, load, next_loaded
+from pinnace.cli.operator_files import NoOperator
+from pinnace.cli.reloading import Loaded, load, next_loaded
 from pinnace.cli.saves import Saves
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
+from pinnace.client.credentials import NoCredentials
 from pinnace.client.kubeconfig import KubeconfigError, find_access
 from pinnace.client.transport import ConnectionLost
 from pinnace.cluster import kubeconfig as kubeconfigs
@@ -88,10 +89,16 @@ def run(
             asyncio.run(_run(loaded, kubeconfig, context, namespace, options, reload=reload))
     except errors.Forbidden as refusal:
         _fail(str(missing(refusal) or refusal))
-    except (NotEstablished, KubeconfigError, ConnectionLost, errors.ApiError) as problem:
+    except (
+        NoOperator,
+        NotStructural,
+        NotEstablished,
+        KubeconfigError,
+        NoCredentials,
+        ConnectionLost,
+        errors.ApiError,
+    ) as problem:
         _fail(str(problem))
-    except (NoOperator, NotStructural, SyntaxError) as problem:
-        _fail(complaint(problem, file_of(file)))
 
 
 async def _run(

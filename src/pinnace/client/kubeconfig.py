@@ -95,7 +95,7 @@ def load(files: list[Path], *, must_exist: bool = False) -> Object:
             known = {entry["name"] for entry in merged.setdefault(section, [])}
             for entry in config.get(section) or ():
                 if entry.get("name") not in known:
-                    content = _with_whole_paths(entry.get(inner) or {}, file.parent)
+                    content = _with_whole_paths(entry.get(inner) or {}, file.absolute().parent)
                     merged[section].append({"name": entry.get("name"), inner: content})
     return merged
 

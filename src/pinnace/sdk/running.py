@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from pinnace.client.client import Client
+from pinnace.client.credentials import NoCredentials
+from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.objects import Key, Kind, Object, kind_of
 from pinnace.reconcile.controller import Controller, Permanent, Result
@@ -302,5 +304,5 @@ async def _check_permissions(operator: Operator, client: Client, manager: Manage
                     rule = Permission(kind.group, served.plural, ("get", "list", "watch"))
                     _log.error("%s may not %s %s; add this rule to its role: %s", operator.name, verb, kind.name, rule)
                     break
-        except errors.ApiError as refusal:
-            _log.debug("the permissions for %s cannot be asked for: %s", kind.name, refusal)
+        except (errors.ApiError, ConnectionLost, NoCredentials) as problem:
+            _log.debug("the permissions for %s cannot be asked for: %s", kind.name, problem)

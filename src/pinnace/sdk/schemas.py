@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from pinnace.sdk.models import RAW, RULES
 
@@ -40,9 +40,22 @@ def schema_of(model: type[BaseModel], *, at: str) -> Schema:
     try:
         described = model.model_json_schema(by_alias=True, mode="validation")
     except Exception as problem:  # Pydantic has several, and says what it met.
-        raise NotStructural(at, f"it cannot be written as JSON: {problem}") from problem
+        raise NotStructural(_culprit(model, at), f"it cannot be written as JSON: {problem}") from problem
     definitions = described.pop("$defs", {})
     return _Reader(definitions).read(described, at, ())
+
+
+def _culprit(model: type[BaseModel], at: str) -> str:
+    """Which field pydantic cannot describe: it does not say so itself."""
+    for name, field in model.model_fields.items():
+        try:
+            TypeAdapter[Any](field.annotation or Any).json_schema()
+        except Exception:  # Pydantic has several.
+            inner, place = field.annotation, f"{at}.{field.alias or name}"
+            if isinstance(inner, type) and issubclass(inner, BaseModel) and inner is not model:
+                return _culprit(inner, place)
+            return place
+    return at
 
 
 class _Reader:
