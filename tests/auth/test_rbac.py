@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 
 import pytest
@@ -137,32 +136,6 @@ def test_masters_may_everything_without_any_role() -> None:
     order = InOrder([Masters(), Cluster().rbac()])
     decision = order.decide(User("kubernetes-admin", ("system:masters",)), LIST_ALL_PODS)
     assert decision == Decision("allow")
-
-
-def test_decisions_are_quick_with_a_thousand_bindings() -> None:
-    """The aims are 3 µs remembered and 20 µs not; four times that is still a pass on a busy machine."""
-    cluster = Cluster()
-    for number in range(1000):
-        where = f"ns-{number % 50}"
-        cluster.bindings.put(binding(f"b-{number}", "reader", f"User user-{number}", namespace=where))
-    cluster.cluster_bindings.put(binding("all", "reader", "User bob"))
-    rbac = cluster.rbac()
-    users = [authenticated(User(f"user-{number}", ("devs",))) for number in range(1000)]
-    actions = [Action("list", resource="pods", namespace=f"ns-{number % 50}") for number in range(1000)]
-    assert rbac.decide(users[0], actions[0]).is_allowed
-    best_fresh = best_known = 1.0
-    for _ in range(5):
-        cluster.cluster_roles.put(READER)
-        started = time.perf_counter()
-        for user, action in zip(users, actions, strict=True):
-            rbac.decide(user, action)
-        best_fresh = min(best_fresh, (time.perf_counter() - started) / len(users))
-        started = time.perf_counter()
-        for user, action in zip(users, actions, strict=True):
-            rbac.decide(user, action)
-        best_known = min(best_known, (time.perf_counter() - started) / len(users))
-    assert best_known < 12e-6
-    assert best_fresh < 80e-6
 
 
 WORDS = st.sampled_from(["get", "list", "*"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -88,10 +87,8 @@ async def test_the_second_start_writes_nothing() -> None:
     registry = Registry(catalog.resources(Definitions.load("1.36"), old_versions=False))
     fanout = Fanout(store)
     await fanout.load()
-    started = time.perf_counter()
     await ensure_default_roles(registry, fanout, store, NOW)
-    took, revision = time.perf_counter() - started, store.revision
+    revision = store.revision
     await ensure_default_roles(registry, fanout, store, NOW)
     assert store.revision == revision
-    assert took < 0.2
     await store.close()
