@@ -30,7 +30,12 @@ Fields = Annotated[
 ]
 Files = Annotated[
     list[str] | None,
-    typer.Option("-f", "--filename", help="A file, a directory, or - for what is piped in. May be said again."),
+    typer.Option(
+        "-f",
+        "--filename",
+        metavar="<path>",
+        help="A file, a directory, or - for what is piped in. May be said again.",
+    ),
 ]
 Recursive = Annotated[bool, typer.Option("-R", "--recursive", help="Look into the directories of -f directories, too.")]
 
@@ -39,6 +44,10 @@ class KubectlCommand(TyperCommand):
     """Takes `--wait=false`, `-o=yaml` and `--dry-run` without a value, beside all that others take."""
 
     bare: Mapping[str, str] = {}
+
+    def get_help(self, ctx: Any) -> str:
+        """Without the type of arguments that may be many: their name says so already, with dots."""
+        return super().get_help(ctx).replace(" <list[str]>", "")
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta["pinnace.command_after_dashes"] = args[args.index("--") + 1 :] if "--" in args else None

@@ -70,7 +70,8 @@ def get(
     ] = "",
     show_labels: Annotated[bool, typer.Option("--show-labels", help="Show all labels, in a last column.")] = False,
     label_columns: Annotated[
-        list[str] | None, typer.Option("-L", "--label-columns", help="A label to show in a column of its own.")
+        list[str] | None,
+        typer.Option("-L", "--label-columns", metavar="<label>", help="A label to show in a column of its own."),
     ] = None,
     show_kind: Annotated[bool, typer.Option("--show-kind", help="Show the kind with each name.")] = False,
     no_headers: Annotated[bool, typer.Option("--no-headers", help="Leave the titles out.")] = False,

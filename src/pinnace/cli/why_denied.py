@@ -35,7 +35,8 @@ def why_denied(
     ] = "",
     all_namespaces: Annotated[bool, typer.Option("-A", "--all-namespaces", help="In all namespaces.")] = False,
     group: Annotated[
-        list[str] | None, typer.Option("--group", help="A group of the user. May be said again.", show_default=False)
+        list[str] | None,
+        typer.Option("--group", metavar="<str>", help="A group of the user. May be said again.", show_default=False),
     ] = None,
     kubeconfig: Annotated[Path | None, typer.Option(help="The way to the cluster.", show_default=False)] = None,
 ) -> None:
