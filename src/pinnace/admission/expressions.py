@@ -40,6 +40,8 @@ from pinnace.schema.cel_types import DYN, Type
 
 MOST_COST = 10_000_000
 """What all expressions of one policy or webhook may cost for one write."""
+MOST_COST_OF_ONE = 1_000_000
+"""What each of them may. The server answers nobody else while it looks at one."""
 
 _REQUEST_RESOURCE = "authorizer.requestResource"
 VARIABLES: Mapping[str, Type] = {
@@ -106,15 +108,15 @@ class _Lazy(dict[str, Any]):
     def __init__(self, known: Mapping[str, Any], later: Mapping[str, Program | CompileError]) -> None:
         super().__init__(known)
         self.later = later
-        self.run: Run | None = None
+        self.budget: Budget | None = None
 
     def __missing__(self, name: str) -> Any:
         program = self.later[name]
-        assert self.run is not None, "it is looked at during a run"
+        assert self.budget is not None, "it is looked at while something is evaluated"
         try:
             if isinstance(program, CompileError):
                 raise CelError(str(program))
-            value = self[name] = program.evaluate_in(self.run)
+            value = self[name] = self.budget.evaluate(program)
         except CelError as fault:
             shown = name.partition(".")[2]
             raise CelError(f'composited variable "{shown}" fails to evaluate: {fault}') from None
@@ -132,11 +134,23 @@ class Budget:
         limit: int = MOST_COST,
     ) -> None:
         known = _Lazy(variables, later or {})
-        self.run = known.run = Run(known, limit)
+        known.budget = self
+        self._run = Run(known, limit)
+        self._limit = self._of_one = limit
+
+    @property
+    def cost(self) -> int:
+        """What has been spent."""
+        return self._run.cost
 
     def evaluate(self, program: Program) -> Any:
-        """Raises CelError."""
-        return program.evaluate_in(self.run)
+        """Raises CelError. What a variable costs that is looked at meanwhile is not counted as this program's own."""
+        run, outer, before = self._run, self._of_one, self._run.cost
+        run.limit = self._of_one = min(self._limit, before + MOST_COST_OF_ONE)
+        try:
+            return program.evaluate_in(run)
+        finally:
+            run.limit = self._of_one = min(self._limit, outer + run.cost - before)
 
 
 @dataclass(frozen=True, slots=True)
