@@ -298,6 +298,26 @@ async def test_a_node_keeps_to_its_own(api: InProcess, target: str, body: Object
     assert reply.message.endswith(said)
 
 
+async def test_a_node_gets_tokens_for_its_own_pods_alone(api: InProcess) -> None:
+    node = InProcess(api.plane, User("system:node:n1", ("system:nodes", "system:authenticated")))
+    await api.made(SERVICE_ACCOUNTS, named("ServiceAccount", "v1", "robot"))
+    here = await api.made(PODS, pod("here", nodeName="n1", serviceAccountName="robot"))
+    there = await api.made(PODS, pod("there", nodeName="n2", serviceAccountName="robot"))
+
+    async def answer(**bound: str) -> str:
+        reference = {"boundObjectRef": {"apiVersion": "v1", **bound}} if bound else {}
+        reply = await node.post(f"{SERVICE_ACCOUNTS}/robot/token", {"spec": {"audiences": [], **reference}})
+        return "" if reply.status == 201 else reply.message.partition("forbidden: ")[2]
+
+    own, other = here["metadata"]["uid"], there["metadata"]["uid"]
+    assert await answer(kind="Pod", name="here", uid=own) == ""
+    assert await answer() == "node requested token not bound to a pod"
+    assert await answer(kind="Node", name="n1", uid=own) == "node requested token not bound to a pod"
+    assert await answer(kind="Pod", name="here") == "node requested token with a pod binding without a uid"
+    assert (await answer(kind="Pod", name="here", uid=other)).startswith("the UID in the bound object reference")
+    assert (await answer(kind="Pod", name="there", uid=other)).endswith("pod scheduled on a different node")
+
+
 async def test_an_owner_is_blocked_only_by_those_who_could_keep_it(api: InProcess) -> None:
     rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "get"]}]
     role = named("ClusterRole", "rbac.authorization.k8s.io/v1", "writer", rules=rules)

@@ -40,6 +40,7 @@ class NodeRestriction:
         ("", "pods", ALL),
         ("", "nodes", ALL),
         ("", "persistentvolumeclaims", ALL),
+        ("", "serviceaccounts", ALL),
         ("coordination.k8s.io", "leases", ALL),
         ("storage.k8s.io", "csinodes", ALL),
         ("resource.k8s.io", "resourceslices", ALL),
@@ -53,6 +54,7 @@ class NodeRestriction:
             "pods": self._pod,
             "nodes": _node,
             "persistentvolumeclaims": _claim,
+            "serviceaccounts": self._token,
             "leases": _lease,
             "csinodes": _csi_node,
             "resourceslices": _slice,
@@ -92,6 +94,25 @@ class NodeRestriction:
             case subresource, _:
                 why = f"unexpected pod subresource \"{subresource}\", only 'status' and 'eviction' are allowed"
                 raise review.forbidden(why)
+
+    def _token(self, node: str, review: Review) -> None:
+        """A token of an account is for a pod that runs there, and ends with it."""
+        if (review.operation, review.subresource) != ("CREATE", "token"):
+            return
+        bound = (review.changed.get("spec") or {}).get("boundObjectRef") or {}
+        name, uid = bound.get("name", ""), bound.get("uid", "")
+        if (bound.get("apiVersion"), bound.get("kind")) != ("v1", "Pod") or not name:
+            raise review.forbidden("node requested token not bound to a pod")
+        if not uid:
+            raise review.forbidden("node requested token with a pod binding without a uid")
+        pod = self._pods.get(f"{review.namespace}/{name}")
+        if pod is None:
+            raise errors.NotFound(group="", plural="pods", name=name)
+        if uid != pod["metadata"]["uid"]:
+            other = "does not match the UID in record. The object might have been deleted and then recreated"
+            raise review.forbidden(f"the UID in the bound object reference ({uid}) {other}")
+        if _node_of(pod) != node:
+            raise review.forbidden("node requested token bound to a pod scheduled on a different node")
 
     def _mirror_pod(self, node: str, review: Review) -> None:
         pod = review.changed

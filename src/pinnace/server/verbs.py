@@ -341,7 +341,10 @@ class Verbs:
         accepted = self._accepted(call)
         if accepted.view:
             raise errors.NotShownSo(OFFERED)
-        return Outcome(201, orjson.dumps(await review(call, self._intake.message(call))), wants_yaml=accepted.is_yaml)
+        asked = self._intake.message(call)
+        if call.subresource:  # A token is given away: that is a write, whatever is stored.
+            await self._pipeline.admit(call, asked)
+        return Outcome(201, orjson.dumps(await review(call, asked)), wants_yaml=accepted.is_yaml)
 
     async def _show_scale(self, call: Call, entry: Entry) -> Outcome:
         waiting = prepare((entry,), call.resource)
