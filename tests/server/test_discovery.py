@@ -9,8 +9,9 @@ import pytest
 
 from pinnace.model.objects import Kind
 from pinnace.model.resources import Registry, Resource, Subresource
+from pinnace.model.version_order import version_rank
 from pinnace.schema.shape import Schema
-from pinnace.server.discovery import Discovery, storage_version_hash, version_rank
+from pinnace.server.discovery import Discovery, storage_version_hash
 from pinnace.server.documents import Document
 
 CHANGE = ("get", "patch", "update")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
@@ -33,6 +32,7 @@ from pinnace.kinds import (
 from pinnace.kinds.rows import Definitions, Row, Version, kind_of
 from pinnace.kinds.rows import resource as resource_of
 from pinnace.model.resources import Resource
+from pinnace.model.version_order import version_rank
 
 ROWS: tuple[Row, ...] = (
     *core.ROWS,
@@ -88,9 +88,6 @@ GROUP_ORDER = (
 )
 """As Kubernetes ranks them: clients take the first group that has a resource of the name they look for."""
 
-_VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
-_STABILITY = {"alpha": 0, "beta": 1, None: 2}
-
 
 def resources(
     definitions: Definitions, *, old_versions: bool = True, on_request: Collection[str] = ()
@@ -128,15 +125,8 @@ def _is_served(
     return version.is_on or kind_of(row, version).api_version in on_request
 
 
-def _rank(found: Resource, version: Version, definitions: Definitions) -> tuple[bool, int, tuple[int, ...], str]:
+def _rank(
+    found: Resource, version: Version, definitions: Definitions
+) -> tuple[bool, int, tuple[int, int, int, str], str]:
     is_old = version.is_old and definitions.name_of_kind(found.kind) is None
-    return is_old, GROUP_ORDER.index(found.group), _version_rank(found.version), found.plural
-
-
-def _version_rank(name: str) -> tuple[int, ...]:
-    """Sorts v2, v1, v2beta2, v2beta1, v1alpha1 in this order."""
-    parsed = _VERSION.fullmatch(name)
-    if parsed is None:
-        raise ValueError(f"{name!r} is no version")
-    major, stability, step = parsed.groups()
-    return -_STABILITY[stability], -int(major), -int(step or 0)
+    return is_old, GROUP_ORDER.index(found.group), version_rank(found.version), found.plural

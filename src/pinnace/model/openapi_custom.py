@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pinnace.model.objects import Object
+from pinnace.model.openapi_paths import META
 from pinnace.model.resources import Resource
 
 Raw = Mapping[str, Any]
 
-_META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _JUNCTORS = ("allOf", "oneOf", "anyOf", "not")
 _OPEN = "x-kubernetes-preserve-unknown-fields"
 _EMBEDDED = "x-kubernetes-embedded-resource"
@@ -27,9 +27,9 @@ class Envelope:
             for name in ("apiVersion", "kind")
         }
         told = described["metadata"].get("description", "")
-        self.metadata: Object = {"description": told, "$ref": f"#/$defs/{_META}ObjectMeta"}
+        self.metadata: Object = {"description": told, "$ref": f"#/$defs/{META}ObjectMeta"}
         told = definition("io.k8s.api.core.v1.ConfigMapList")["properties"]["metadata"].get("description", "")
-        self.list_metadata: Object = {"description": told, "$ref": f"#/$defs/{_META}ListMeta"}
+        self.list_metadata: Object = {"description": told, "$ref": f"#/$defs/{META}ListMeta"}
 
 
 def published(

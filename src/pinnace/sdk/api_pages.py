@@ -12,16 +12,14 @@ import orjson
 from pinnace.kinds.definitions import Definitions
 from pinnace.model.objects import Kind, Object
 from pinnace.model.openapi_custom import Envelope, published, published_list
-from pinnace.model.openapi_paths import META, FormV2, FormV3, Paths
+from pinnace.model.openapi_paths import FormV2, FormV3, Paths
+from pinnace.model.openapi_schemas import IN_EVERY_DOCUMENT, OPENNESS, schema_name, with_references
 from pinnace.model.resources import Resource
+from pinnace.model.version_order import version_rank
 from pinnace.sdk.api_kinds import ServedKind
-from pinnace.sdk.declared_apis import version_rank
 
 DISCOVERY_VERSIONS = ("v2", "v2beta1")
 
-_COMMON = tuple(f"{META}{name}" for name in ("APIResourceList", "DeleteOptions", "Patch", "Status", "WatchEvent"))
-_OPENNESS = b',"x-kubernetes-preserve-unknown-fields":true'  # Not said by Kubernetes of its own kinds.
-_REFERENCE = re.compile(rb'"\$ref":"#/\$defs/([^"]+)"')
 _BESIDE_OTHERS = re.compile(rb'(?<!\{)"\$ref":"#/\$defs/([^"]+)"|"\$ref":"#/\$defs/([^"]+)"(?!\})')
 
 
@@ -133,25 +131,19 @@ class Pages:
         own: dict[Kind, str] = {}
         for resource in resources:
             listed = resource.kind._replace(name=resource.list_kind)
-            own |= {resource.kind: _schema_name(resource.kind), listed: _schema_name(listed)}
+            own |= {resource.kind: schema_name(resource.kind), listed: schema_name(listed)}
         return lambda kind: own.get(kind) or self._definitions.name_of_kind(kind) or ""
 
     def _schemas(self, kinds: Iterable[ServedKind], *, is_v2: bool) -> dict[str, bytes]:
         """The schemas of these kinds, and all that they refer to."""
         found: dict[str, bytes] = {}
         for kind in kinds:
-            resource, name = kind.resource, _schema_name(kind.kind)
+            resource, name = kind.resource, schema_name(kind.kind)
             shape = published(resource, kind.raw_schema, self._envelope, keeps_unknown=False, is_v2=is_v2)
             found[name] = orjson.dumps(shape)
-            listed = _schema_name(kind.kind._replace(name=resource.list_kind))
+            listed = schema_name(kind.kind._replace(name=resource.list_kind))
             found[listed] = orjson.dumps(published_list(resource, name, self._envelope))
-        wanted = [*_COMMON, *(name for body in found.values() for name in _references(body))]
-        while wanted:
-            name = wanted.pop()
-            if name not in found and name in self._definitions:
-                found[name] = self._definitions.raw_bytes(name)
-                wanted += _references(found[name])
-        return dict(sorted(found.items()))
+        return with_references(found, IN_EVERY_DOCUMENT, self._definitions)
 
     @cached_property
     def _envelope(self) -> Envelope:
@@ -193,18 +185,9 @@ def _aggregated_row(resource: Resource) -> Object:
     return row
 
 
-def _schema_name(kind: Kind) -> str:
-    """com.example.extensions.v1.Website"""
-    return ".".join((*reversed(kind.group.split(".")), kind.version, kind.name))
-
-
-def _references(body: bytes) -> list[str]:
-    return [name.decode() for name in _REFERENCE.findall(body)]
-
-
 def _joined(schemas: dict[str, bytes], form: Callable[[bytes], bytes]) -> bytes:
     closed = {
-        name: body.replace(_OPENNESS, b"") if name.startswith("io.k8s.api") else body for name, body in schemas.items()
+        name: body.replace(OPENNESS, b"") if name.startswith("io.k8s.api") else body for name, body in schemas.items()
     }
     return b",".join(b'"%b":%b' % (name.encode(), form(body)) for name, body in closed.items())
 

@@ -14,8 +14,8 @@ from pinnace.client.following import Event
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.objects import Object
+from pinnace.model.version_order import version_rank
 from pinnace.reconcile.conditions import condition, is_true
-from pinnace.sdk.declared_apis import version_rank
 from pinnace.sdk.installation import PATIENCE, NotEstablished
 from pinnace.sdk.resources import AnyResource
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
 from pinnace.sdk.resources import AnyResource, is_resource_class
 
 METHODS = ("get", "list")
-_VERSION = re.compile("v([0-9]+)(?:(alpha|beta)([0-9]+))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,14 +19,6 @@ class Api:
     """Or the class of it: then one is made when the API is served."""
     refresh: float
     """Every so many seconds the backend is looked at again, as long as somebody watches; 0 is never."""
-
-
-def version_rank(version: str) -> tuple[int, int, int]:
-    """Sorts versions by which clients are to prefer: v2, v1, v1beta2, v1beta1, v1alpha1."""
-    found = _VERSION.fullmatch(version)
-    assert found is not None  # Classes have no others.
-    major, stage, minor = found.groups()
-    return (("", "beta", "alpha").index(stage or ""), -int(major), -int(minor or 0))
 
 
 def declared_api(kind: Any, backend: Any, refresh: float) -> Api:

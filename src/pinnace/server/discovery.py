@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Callable
 
 import orjson
 
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import Registry, Resource
+from pinnace.model.version_order import version_rank
 from pinnace.server.aggregated_discovery import Served, aggregated_version, merged
 from pinnace.server.aggregation import Aggregated, Alone
 from pinnace.server.documents import Document, content_hash
@@ -18,9 +18,6 @@ from pinnace.server.negotiation import JSON, clauses
 
 _AGGREGATED_VERSIONS = ("v2", "v2beta1")
 _SHARED = (("Cache-Control", "public"), ("Vary", "Accept"))
-
-_VERSION = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?")
-_STABILITY = {None: 0, "beta": 1, "alpha": 2}
 
 Groups = dict[str, dict[str, list[Resource]]]
 """By group and version, each in the order that clients are to prefer."""
@@ -126,15 +123,6 @@ def grouped(registry: Registry) -> Groups:
             for version in sorted(versions, key=version_rank)
         }
     return groups
-
-
-def version_rank(version: str) -> tuple[int, int, int, str]:
-    """Sorts v2, v1, v2beta2, v1beta1, v1alpha1 in this order, and names of any other form behind, by alphabet."""
-    parsed = _VERSION.fullmatch(version)
-    if parsed is None:
-        return len(_STABILITY), 0, 0, version
-    major, stability, step = parsed.groups()
-    return _STABILITY[stability], -int(major), -int(step or 0), version
 
 
 def storage_version_hash(stored: Kind) -> str:

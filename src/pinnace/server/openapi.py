@@ -13,7 +13,8 @@ import orjson
 from pinnace.kinds import enums
 from pinnace.model.objects import Kind, Object
 from pinnace.model.openapi_custom import Envelope, published, published_list
-from pinnace.model.openapi_paths import META, FormV2, FormV3, Paths
+from pinnace.model.openapi_paths import FormV2, FormV3, Paths
+from pinnace.model.openapi_schemas import IN_EVERY_DOCUMENT, OPENNESS, REFERENCE, schema_name, with_references
 from pinnace.model.resources import Registry, Resource
 from pinnace.server.discovery import Groups, grouped
 from pinnace.server.documents import Document
@@ -32,11 +33,7 @@ _FOREVER = (("Cache-Control", "public, immutable"), ("Vary", "Accept"))
 
 _QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
-_COMMON = tuple(f"{META}{name}" for name in ("APIResourceList", "DeleteOptions", "Patch", "Status", "WatchEvent"))
-
-_REFERENCE = re.compile(rb'"\$ref":"#/\$defs/([^"]+)"')
 _BARE_REFERENCE = re.compile(rb'\{"\$ref":"#/\$defs/([^"]+)"\}')
-_OPENNESS = b',"x-kubernetes-preserve-unknown-fields":true'
 
 
 class Definitions(Protocol):
@@ -221,20 +218,14 @@ class Schemas:
     def of(self, resources: Iterable[Resource], *, is_v2: bool = False) -> dict[str, bytes]:
         """Every schema that these resources refer to, directly or not, by name."""
         found: dict[str, bytes] = {}
-        wanted = [name for name in _COMMON if name in self._definitions]
+        wanted = [*IN_EVERY_DOCUMENT]
         for resource in resources:
             kinds = [resource.kind, *(below.kind for below in resource.subresources)]
             for kind in kinds:
                 wanted += filter(None, map(self.typed_name, (kind, kind._replace(name=f"{kind.name}List"))))
             if not self.is_built_in(resource.kind):
                 found |= self._custom(resource, is_v2=is_v2)
-        wanted += (name for body in found.values() for name in _references(body))
-        while wanted:
-            name = wanted.pop()
-            if name not in found and name in self._definitions:
-                found[name] = self._definitions.raw_bytes(name)
-                wanted += _references(found[name])
-        return dict(sorted(found.items()))
+        return with_references(found, wanted, self._definitions)
 
     def _custom(self, resource: Resource, *, is_v2: bool) -> dict[str, bytes]:
         name = schema_name(resource.kind)
@@ -251,17 +242,6 @@ class Schemas:
         return Envelope(lambda name: orjson.loads(self._definitions.raw_bytes(name)))
 
 
-def schema_name(kind: Kind) -> str:
-    """com.example.boats.v1.Boat for a group boats.example.com."""
-    if "." not in kind.group:
-        return f"io.k8s.api.{kind.group or 'core'}.{kind.version}.{kind.name}"
-    return ".".join((*reversed(kind.group.split(".")), kind.version, kind.name))
-
-
-def _references(body: bytes) -> list[str]:
-    return [name.decode() for name in _REFERENCE.findall(body)]
-
-
 def _joined(schemas: dict[str, bytes], form: Callable[[str, bytes], bytes]) -> bytes:
     return b",".join(b'"' + name.encode() + b'":' + form(name, body) for name, body in schemas.items())
 
@@ -274,15 +254,15 @@ def _in_v3(name: str, body: bytes) -> bytes:
         return body.replace(b'"type":"string",', b'"oneOf":[{"type":"integer"},{"type":"string"}],')
     body = enums.described(name, body)
     body = _BARE_REFERENCE.sub(rb'{"$ref":"#/components/schemas/\1"}', body)
-    body = _REFERENCE.sub(rb'"allOf":[{"$ref":"#/components/schemas/\1"}]', body)
-    return body.replace(_OPENNESS, b"") if name.startswith("io.k8s.api") else body
+    body = REFERENCE.sub(rb'"allOf":[{"$ref":"#/components/schemas/\1"}]', body)
+    return body.replace(OPENNESS, b"") if name.startswith("io.k8s.api") else body
 
 
 def _in_v2(name: str, body: bytes) -> bytes:
     if name == _QUANTITY:
         return body.replace(b',"format":"quantity"', b"")
     body = body.replace(b'"#/$defs/', b'"#/definitions/')
-    return body.replace(_OPENNESS, b"") if name.startswith("io.k8s.api") else body
+    return body.replace(OPENNESS, b"") if name.startswith("io.k8s.api") else body
 
 
 def _path(group: str, version: str) -> str:
