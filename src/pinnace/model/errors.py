@@ -17,6 +17,9 @@ from typing import Any, ClassVar
 from pinnace.model.causes import Cause
 from pinnace.model.objects import Object
 
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+"""What Conflict says of an edit of an older version."""
+
 
 def qualified(group: str, name: str) -> str:
     """deployments.apps, or plain pods: how Kubernetes names a resource or kind in a sentence."""

@@ -23,7 +23,6 @@ MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 
-_MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 _SERVERS = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds")
 """What of the metadata is nobody's to change but the server's."""
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
@@ -253,7 +252,7 @@ class Writer:
             why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {metadata['uid']}"
             raise errors.Conflict(why, **about)
         if version and version != metadata["resourceVersion"]:
-            raise errors.Conflict(_MODIFIED, **about)
+            raise errors.Conflict(errors.MODIFIED, **about)
 
     def _place(self, metadata: Object, namespace: str) -> None:
         """The namespace of the URL, which the object may leave out but not contradict."""

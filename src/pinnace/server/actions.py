@@ -62,9 +62,7 @@ def rescaled(call: Call, edit_scale: Callable[[Object], Object]) -> Edit:
             raise errors.Invalid([fault], group="autoscaling", kind="Scale", name=call.name)
         version = metadata.get("resourceVersion", "")
         if version and version != live["metadata"]["resourceVersion"]:
-            raise call.conflict(
-                "the object has been modified; please apply your changes to the latest version and try again"
-            )
+            raise call.conflict(errors.MODIFIED)
         uid = metadata.get("uid", "")
         if uid and uid != live["metadata"]["uid"]:
             raise call.conflict(

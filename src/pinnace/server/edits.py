@@ -19,8 +19,6 @@ from pinnace.server.calls import Call
 Edit = Callable[[Object | None], Object]
 """Given what is there (None: nothing), what is wanted. Raises an ApiError to refuse."""
 
-MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
-
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -69,7 +67,7 @@ def _check_revision(call: Call, metadata: Object, live: Object) -> None:
     if seen == current:
         return
     if seen not in ("", "0"):
-        raise call.conflict(MODIFIED)
+        raise call.conflict(errors.MODIFIED)
     if not call.resource.strategy.may_update_unconditionally:
         fault = causes.invalid("metadata.resourceVersion", 0, "must be specified for an update")
         raise errors.Invalid([fault], group=call.resource.group, kind=call.resource.plural, name=call.name)
@@ -119,7 +117,7 @@ class Application:
         if live is None and call.subresource:
             raise call.not_found()
         if wanted and (live is None or wanted != live["metadata"]["resourceVersion"]):
-            raise call.conflict(MODIFIED)
+            raise call.conflict(errors.MODIFIED)
         uid = self.applied["metadata"].get("uid")
         if uid and live is None:
             why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
