@@ -76,6 +76,16 @@ class TokenIssuer:
         """What others verify tokens with."""
         return {"keys": [jwt.to_jwk(self._key.public_key())]}
 
+    def complete(self, namespace: str, name: str, request: Object) -> None:
+        """Say what a TokenRequest leaves unsaid, so that whoever decides about it sees what is asked for."""
+        metadata, spec = dict(request.get("metadata") or {}), dict(request.get("spec") or {})
+        request["metadata"] = {**metadata, "name": metadata.get("name") or name}
+        request["metadata"]["namespace"] = metadata.get("namespace") or namespace
+        spec["audiences"] = spec.get("audiences") or list(self.audiences)
+        if spec.get("expirationSeconds") is None:
+            spec["expirationSeconds"] = DEFAULT_SECONDS
+        request["spec"] = spec
+
     def issue(self, namespace: str, name: str, request: Object) -> Object:
         """The TokenRequest with its token. Raises NotFound, Invalid, BadRequest or Conflict."""
         metadata = dict(request.get("metadata") or {})

@@ -343,6 +343,7 @@ class Verbs:
             raise errors.NotShownSo(OFFERED)
         asked = self._intake.message(call)
         if call.subresource:  # A token is given away: that is a write, whatever is stored.
+            self._reviews.complete(call, asked)
             await self._pipeline.admit(call, asked)
         return Outcome(201, orjson.dumps(await review(call, asked)), wants_yaml=accepted.is_yaml)
 
