@@ -62,7 +62,7 @@ def exec_(
 
     async def talk(client: Client) -> int:
         pod = await one_pod(client, before[0])
-        chosen = container or container_for(pod, "", says=not quiet)
+        chosen = container_for(pod, container, says=not quiet)
         metadata = pod["metadata"]
         running = client.exec(
             metadata["name"], command, namespace=metadata["namespace"], container=chosen, stdin=stdin, tty=tty
@@ -71,8 +71,6 @@ def exec_(
             with _raw_terminal(tty):
                 async with running as session:
                     code = await _attended(session, stdin=stdin, tty=tty)
-        except errors.BadRequest:
-            raise  # There is no such container: the server says so itself.
         except errors.ApiError as problem:
             raise CommandError(problem.message) from None  # The node's words, not the server's.
         if code and not quiet:

@@ -8,17 +8,19 @@ from typing import Annotated
 
 import typer
 
-from pinnace.cli.conversation import CommandError, converse
+from pinnace.cli.conversation import CommandError, converse, failing_with
 from pinnace.cli.flags import Context, Kubeconfig, Namespace
 from pinnace.cli.pods import object_named, pods_of
 from pinnace.client.client import Client
 from pinnace.model.objects import Object
 from pinnace.schema.gotext import quoted
 
+_HIGHEST = 65535
+
 
 def port_forward(
-    target: Annotated[str, typer.Argument(metavar="POD | TYPE/NAME")],
-    ports: Annotated[list[str], typer.Argument(metavar="[LOCAL:]REMOTE...")],
+    target: Annotated[str, typer.Argument(metavar="POD | TYPE/NAME", show_default=False)] = "",
+    ports: Annotated[list[str] | None, typer.Argument(metavar="[LOCAL:]REMOTE...", show_default=False)] = None,
     namespace: Namespace = "",
     kubeconfig: Kubeconfig = None,
     context: Context = "",
@@ -31,7 +33,14 @@ def port_forward(
       pinnace port-forward web 8080:80          localhost:8080 to its 80
       pinnace port-forward web :80              a free port of this machine, which is told
       pinnace port-forward svc/web 8080:http 9000
+      pinnace port-forward deploy/web 8080      to one of its pods
     """
+    if not target or not ports:
+        failing_with(
+            1,
+            "error: TYPE/NAME and list of ports are required for port-forward\n"
+            "See 'pinnace port-forward -h' for help and examples",
+        )
 
     async def talk(client: Client) -> None:
         obj = await object_named(client, target)
@@ -61,13 +70,15 @@ def _pair(obj: Object, pod: Object, text: str) -> tuple[int, int]:
     number = _remote(obj, pod, remote)
     if colon and not local:
         return 0, number
-    try:
-        wanted = int(local) if colon else int(remote) if remote.isdigit() else number
-    except ValueError:
-        raise CommandError(f"error parsing local port {quoted(local)}: it is not a number") from None
-    if not 0 <= wanted <= 65535:
-        raise CommandError(f"local port {wanted} is not between 0 and 65535")
-    return wanted, number
+    return _local_port(local) if colon else _local_port(remote) if remote.isdigit() else number, number
+
+
+def _local_port(text: str) -> int:
+    is_number = text.isdigit()
+    if is_number and int(text) <= _HIGHEST:
+        return int(text)
+    why = "value out of range" if is_number else "invalid syntax"
+    raise CommandError(f"error parsing local port '{text}': strconv.ParseUint: parsing {quoted(text)}: {why}")
 
 
 def _remote(obj: Object, pod: Object, text: str) -> int:
@@ -78,17 +89,20 @@ def _remote(obj: Object, pod: Object, text: str) -> int:
                 if obj["spec"].get("clusterIP") == "None":
                     target = port["port"]
                 return _of_pod(pod, str(target))
-        raise CommandError(f"Service {obj['metadata']['name']} does not have a service port {text}")
+        name = obj["metadata"]["name"]
+        if text.isdigit():
+            raise CommandError(f"Service {name} does not have a service port {text}")
+        raise CommandError(f"Service '{name}' does not have a named port '{text}'")
     return _of_pod(pod, text)
 
 
 def _of_pod(pod: Object, text: str) -> int:
     if text.isdigit():
-        if not 0 < int(text) <= 65535:
-            raise CommandError("remote port must be > 0 and at most 65535")
+        if not 0 < int(text) <= _HIGHEST:
+            raise CommandError("remote port must be > 0" + (f" and at most {_HIGHEST}" if int(text) else ""))
         return int(text)
     for container in pod["spec"]["containers"]:
         for port in container.get("ports") or ():
             if port.get("name") == text:
                 return int(port["containerPort"])
-    raise CommandError(f"Pod {quoted(pod['metadata']['name'])} does not have a named port {quoted(text)}")
+    raise CommandError(f"Pod '{pod['metadata']['name']}' does not have a named port '{text}'")

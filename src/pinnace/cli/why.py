@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import orjson
 import typer
@@ -18,7 +18,7 @@ import typer
 from pinnace.cli.conversation import converse, failing_with
 from pinnace.cli.flags import Context, Kubeconfig, Namespace
 from pinnace.cli.formats import as_json
-from pinnace.cli.pods import one_pod
+from pinnace.cli.pods import container_for, one_pod
 from pinnace.client.client import Client
 from pinnace.client.kubeconfig import KubeconfigError, find_access
 from pinnace.kinds.cells import human_duration
@@ -57,9 +57,10 @@ def why(
     if output not in ("", "json"):
         failing_with(1, f"error: -o {output}: only json is known")
     kind, name = _object(words or [])
-    if inside:
-        _ask_inside(inside, words or [], namespace, output, kubeconfig, context)
     place = namespace or _namespace(kubeconfig, context)
+    if inside:
+        options = [*(["--operator", operator] if operator else []), *(["-o", output] if output else [])]
+        _ask_inside(inside, [*(words or []), "-n", place, *options], namespace, kubeconfig, context)
     answers = asyncio.run(_ask_all({"namespace": place, "name": name}))
     if operator:
         answers = [answer for answer in answers if answer["operator"] == operator]
@@ -98,19 +99,19 @@ def _namespace(kubeconfig: Path | None, context: str) -> str:
         return "default"
 
 
-def _ask_inside(
-    inside: str, words: list[str], namespace: str, output: str, kubeconfig: Path | None, context: str
-) -> None:
+def _ask_inside(inside: str, question: list[str], namespace: str, kubeconfig: Path | None, context: str) -> NoReturn:
+    """Ask in the operator's pod. Where that is says nothing of where the object is: `question` says it."""
     where, _, target = inside.rpartition(":")
+    command = ["pinnace", "why", *question]
 
     async def talk(client: Client) -> int:
         pod = await one_pod(client, target)
-        command = ["pinnace", "why", *words, "-n", namespace or client.namespace, *(["-o", output] if output else [])]
-        done = await client.exec(pod["metadata"]["name"], command, namespace=pod["metadata"]["namespace"])
+        metadata, container = pod["metadata"], container_for(pod, "", says=False)
+        done = await client.exec(metadata["name"], command, namespace=metadata["namespace"], container=container)
         sys.stdout.write(done.stdout.decode("utf-8", "replace"))
         sys.stderr.write(done.stderr.decode("utf-8", "replace"))
         if done.code in (126, 127):
-            print(f"error: {shlex.join(command)} cannot be run in {pod['metadata']['name']}", file=sys.stderr)
+            print(f"error: {shlex.join(command)} cannot be run in {metadata['name']}", file=sys.stderr)
         return done.code
 
     converse(talk, kubeconfig=kubeconfig, context=context, namespace=where or namespace)
