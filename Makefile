@@ -31,6 +31,7 @@ check: $(VENV)/.dev ## Check style, types and the rules of who may import whom.
 bench: $(VENV)/.dev ## Measure what requests, custom resources and operators cost, beside kube-apiserver and kopf. Needs wrk and curl.
 	@$(BIN)/python bench/api.py
 	@$(BIN)/python -m bench.custom_resources
+	@$(BIN)/python bench/gates.py
 	@$(BIN)/python bench/reconciling.py
 
 clean: ## Remove what the verbs have set up.
