@@ -5,30 +5,19 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.server.in_process import config_map, control_plane, deployment, pod
+from tests.client.connecting import WAYS, connected
+from tests.server.in_process import config_map, deployment, pod
 
 from pinnace.client.client import Client
-from pinnace.client.connect import connect
-from pinnace.client.kubeconfig import access_of
 from pinnace.client.mapping import NoSuchKind, ServedKind
-from pinnace.cluster.cluster import Settings, running
-from pinnace.cluster.in_process import in_process_client
-from pinnace.cluster.kubeconfig import kubeconfig_of
 from pinnace.model import errors
 from pinnace.model.objects import Key, Kind, Object
 
 
-@pytest.fixture(params=["in process", "over http"])
+@pytest.fixture(params=WAYS)
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
-    if request.param == "in process":
-        async with control_plane() as api:
-            yield in_process_client(api.plane.local())
-    else:
-        async with (
-            running(Settings(controllers=False)) as cluster,
-            connect(access_of(kubeconfig_of(cluster.access))) as client,
-        ):
-            yield client
+    async with connected(request.param) as client:
+        yield client
 
 
 async def test_what_is_created_can_be_read(client: Client) -> None:

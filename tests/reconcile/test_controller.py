@@ -7,14 +7,10 @@ from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.server.in_process import config_map, control_plane, deployment
+from tests.client.connecting import WAYS, connected
+from tests.server.in_process import config_map, deployment
 
 from pinnace.client.client import Client
-from pinnace.client.connect import connect
-from pinnace.client.kubeconfig import access_of
-from pinnace.cluster.cluster import Settings, running
-from pinnace.cluster.in_process import in_process_client
-from pinnace.cluster.kubeconfig import kubeconfig_of
 from pinnace.model import errors
 from pinnace.model.objects import Key, Object
 from pinnace.reconcile.controller import Controller, Permanent, Result
@@ -47,17 +43,10 @@ def controller_of(seen: Seen, manager: Manager, *, workers: int = 1) -> Controll
     return controller
 
 
-@pytest.fixture(params=["in process", "over http"])
+@pytest.fixture(params=WAYS)
 async def any_client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
-    if request.param == "in process":
-        async with control_plane() as api:
-            yield in_process_client(api.plane.local())
-    else:
-        async with (
-            running(Settings(controllers=False)) as cluster,
-            connect(access_of(kubeconfig_of(cluster.access))) as client,
-        ):
-            yield client
+    async with connected(request.param) as client:
+        yield client
 
 
 async def test_it_brings_about_what_is_wanted_and_repairs_it(any_client: Client) -> None:
