@@ -17,12 +17,11 @@ from pinnace.reconcile.informer import Informer
 from pinnace.reconcile.manager import Manager
 from pinnace.reconcile.owners import set_owner
 from pinnace.sdk.models import Condition
-from pinnace.sdk.resources import CustomResource, KindLike, kind_like
+from pinnace.sdk.resources import SERVERS_OWN, CustomResource, KindLike, kind_like
 
 Resource = TypeVar("Resource", bound="CustomResource[Any, Any]")
 
 Log = logging.LoggerAdapter[logging.Logger]
-_SERVERS_OWN = ("managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink")
 
 
 class Context:
@@ -57,7 +56,7 @@ class Context:
         others have set are taken over; without `force` that raises ApplyConflict.
         """
         wire = obj.to_wire() if isinstance(obj, CustomResource) else {**obj}
-        metadata = {name: value for name, value in (wire.get("metadata") or {}).items() if name not in _SERVERS_OWN}
+        metadata = {name: value for name, value in (wire.get("metadata") or {}).items() if name not in SERVERS_OWN}
         wire["metadata"] = metadata
         if isinstance(obj, CustomResource):
             wire.pop("status", None)

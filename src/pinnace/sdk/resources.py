@@ -80,6 +80,10 @@ class OwnerReference(Model):
     block_owner_deletion: bool | None = None
 
 
+SERVERS_OWN = ("managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink")
+"""What of the metadata is the server's to write: nobody applies it."""
+
+
 class Metadata(Model):
     """What every object has: its name, its labels, and what the server keeps of it."""
 
