@@ -93,7 +93,7 @@ class Typed(Generic[Resource]):
         return self._class.of(changed)
 
     async def apply(self, obj: Resource, *, field_manager: str = "", force: bool = False) -> Resource:
-        """Server-side apply of all but the status. Raises ApplyConflict if another owns a field; `force` takes it over."""
+        """Server-side apply of all but the status. Raises ApplyConflict if another owns a field, unless `force`."""
         wire = obj.to_wire()
         wire.pop("status", None)
         wire["metadata"] = {name: value for name, value in wire["metadata"].items() if name not in SERVERS_OWN}
