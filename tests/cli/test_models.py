@@ -7,12 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
+from tests.clients.server_process import ServerProcess
 from typer.testing import CliRunner
 
 from pinnace.cli.commands import app
@@ -165,3 +167,38 @@ def test_a_file_without_a_definition_says_so(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["models", str(path)])
     assert result.exit_code == 1
     assert "there is no CustomResourceDefinition in" in result.output
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The way to a server that knows the definitions of a file."""
+    process = ServerProcess.start(tmp_path_factory.mktemp("server"), "--ephemeral", "--no-controllers")
+    try:
+        kubeconfig = process.await_kubeconfig()
+        result = CliRunner().invoke(app, ["apply", "-f", str(CRDS / "monitors.yaml"), "--kubeconfig", str(kubeconfig)])
+        assert result.exit_code == 0, result.output
+        yield kubeconfig
+    finally:
+        process.stop()
+
+
+def test_a_definition_in_a_cluster_becomes_the_same_classes_as_its_file(server: Path, tmp_path: Path) -> None:
+    names = [definition["metadata"]["name"] for definition in definitions_in(CRDS / "monitors.yaml")]
+    ours = written(*names, "--kubeconfig", str(server))
+    assert ours == written(str(CRDS / "monitors.yaml"))
+    out = tmp_path / "kinds.py"
+    assert written(*names, "-o", str(out), "--kubeconfig", str(server)) == f"{out}: the classes of {', '.join(names)}\n"
+    assert out.read_text() == ours
+
+
+def test_files_and_names_may_be_mixed(server: Path) -> None:
+    both = written(str(CRDS / "certificates.yaml"), "monitors.watching.example.com", "--kubeconfig", str(server))
+    assert "class CertificateV1(" in both
+    assert "class Monitor(" in both
+
+
+@pytest.mark.parametrize("name", ["nopes.example.com", "monitors"])
+def test_a_definition_that_the_cluster_has_not_got_is_told_of(name: str, server: Path) -> None:
+    result = CliRunner().invoke(app, ["models", name, "--kubeconfig", str(server)])
+    assert result.exit_code == 1
+    assert f'customresourcedefinitions.apiextensions.k8s.io "{name}" not found' in result.stderr
