@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from pinnace.admission.expressions import MOST_COST_OF_ONE, Budget, compiled, tried
+from pinnace.admission.expressions import (
+    MOST_COST_OF_ONE,
+    Budget,
+    ConditionFailed,
+    all_hold,
+    compiled,
+    read_conditions,
+    tried,
+)
 from pinnace.schema.cel_errors import CelError
 from pinnace.schema.cel_types import DYN
 
@@ -37,3 +45,30 @@ def test_what_a_variable_costs_is_its_own() -> None:
     program = compiled(" && ".join(names), dict.fromkeys(names, DYN))
     assert budget.evaluate(program) is True
     assert budget.cost > MOST_COST_OF_ONE
+
+
+NINE_TENTHS = " && ".join([LONG] * 12)
+"""Costs nearly as much as one expression may."""
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_conditions_have_a_smaller_budget_than_the_rest(count: int) -> None:
+    conditions = read_conditions([{"name": f"c{number}", "expression": NINE_TENTHS} for number in range(count)])
+    if count == 2:
+        assert all_hold(conditions, {}, fails_closed=True) is True
+        return
+    with pytest.raises(ConditionFailed) as failed:
+        all_hold(conditions, {}, fails_closed=True)
+    assert str(failed.value) == (
+        "validation failed due to running out of cost budget, no further validation rules will be run"
+    )
+    assert all_hold(conditions, {}, fails_closed=False) is False
+
+
+def test_one_condition_alone_is_told_that_it_costs_too_much() -> None:
+    conditions = read_conditions([{"name": "endless", "expression": ENDLESS}])
+    with pytest.raises(ConditionFailed) as failed:
+        all_hold(conditions, {}, fails_closed=True)
+    assert str(failed.value) == (
+        f"expression '{ENDLESS}' resulted in error: operation cancelled: actual cost limit exceeded"
+    )

@@ -42,6 +42,9 @@ MOST_COST = 10_000_000
 """What all expressions of one policy or webhook may cost for one write."""
 MOST_COST_OF_ONE = 1_000_000
 """What each of them may. The server answers nobody else while it looks at one."""
+MOST_COST_OF_CONDITIONS = 2_500_000
+"""What all conditions of one policy or webhook may, beside the rest of it."""
+_OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 
 _REQUEST_RESOURCE = "authorizer.requestResource"
 VARIABLES: Mapping[str, Type] = {
@@ -143,6 +146,10 @@ class Budget:
         """What has been spent."""
         return self._run.cost
 
+    @property
+    def is_spent(self) -> bool:
+        return self._run.cost > self._limit
+
     def evaluate(self, program: Program) -> Any:
         """Raises CelError. What a variable costs that is looked at meanwhile is not counted as this program's own."""
         run, outer, before = self._run, self._of_one, self._run.cost
@@ -176,12 +183,15 @@ def read_conditions(said: Sequence[Mapping[str, Any]] | None) -> tuple[Condition
     return tuple(Condition(one.get("name", ""), one["expression"], tried(one["expression"])) for one in said or ())
 
 
-def all_hold(conditions: Sequence[Condition], budget: Budget, *, fails_closed: bool) -> bool:
+def all_hold(conditions: Sequence[Condition], variables: Mapping[str, Any], *, fails_closed: bool) -> bool:
     """Whether every condition is true. One that is false decides; else errors refuse, or count as false.
 
     Raises ConditionFailed.
     """
-    faults = []
+    if not conditions:
+        return True
+    faults: list[str] = []
+    budget = Budget(variables, limit=MOST_COST_OF_CONDITIONS)
     for condition in conditions:
         try:
             if isinstance(condition.program, CompileError):
@@ -189,6 +199,9 @@ def all_hold(conditions: Sequence[Condition], budget: Budget, *, fails_closed: b
             if budget.evaluate(condition.program) is False:
                 return False
         except CelError as fault:
+            if budget.is_spent:
+                faults = [_OUT_OF_BUDGET]
+                break
             faults.append(f"expression '{condition.expression}' resulted in error: {fault}")
     if faults and fails_closed:
         raise ConditionFailed(faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]")

@@ -108,8 +108,8 @@ class MutatingPolicies:
         for param in params:
             situation = await Situation.of(review, target, self._namespaces)
             try:
-                budget = Budget(situation.variables(self._oracles, param), policy.variables)
-                if not all_hold(policy.conditions, budget, fails_closed=policy.fails_closed):
+                variables = situation.variables(self._oracles, param)
+                if not all_hold(policy.conditions, variables, fails_closed=policy.fails_closed):
                     continue
                 before = situation.request["object"]
                 for step in mutations.steps:

@@ -139,8 +139,9 @@ class ValidatingPolicies:
                 yield Refused(review, f"{who} denied request: failed to configure binding: {fault}", "Invalid")
             return
         for param in params:
-            budget = Budget(situation.variables(self._oracles, param), policy.variables)
-            for failure in _failures(policy, validations, budget):
+            variables = situation.variables(self._oracles, param)
+            budget = Budget(variables, policy.variables)
+            for failure in _failures(policy, validations, variables, budget):
                 if "Deny" in binding.actions:
                     yield Refused(review, f"{who} denied request: {failure.message}", failure.reason)
                 if "Warn" in binding.actions:
@@ -151,10 +152,10 @@ class ValidatingPolicies:
                 yield from _annotate(review, policy, annotation, budget, who)
 
 
-def _failures(policy: Policy, validations: Validations, budget: Budget) -> Iterator[Failure]:
+def _failures(policy: Policy, validations: Validations, variables: dict[str, Any], budget: Budget) -> Iterator[Failure]:
     """What does not hold, and what has no value, where that is to count."""
     try:
-        if not all_hold(policy.conditions, budget, fails_closed=policy.fails_closed):
+        if not all_hold(policy.conditions, variables, fails_closed=policy.fails_closed):
             return
     except ConditionFailed as fault:
         yield Failure(0, str(fault))

@@ -14,7 +14,6 @@ import orjson
 
 from pinnace.admission.chain import PATCH_NOTE, Review
 from pinnace.admission.expressions import (
-    Budget,
     Condition,
     ConditionFailed,
     Oracles,
@@ -149,8 +148,8 @@ class _Webhooks:
         request = request_of(review, target, new, old, uid=new_uid())
         if hook.conditions:
             try:
-                budget = Budget(bindings(review, self._oracles, request=request))
-                if not all_hold(hook.conditions, budget, fails_closed=hook.fails_closed):
+                variables = bindings(review, self._oracles, request=request)
+                if not all_hold(hook.conditions, variables, fails_closed=hook.fails_closed):
                     return None
             except ConditionFailed as fault:
                 raise review.forbidden(str(fault)) from None
