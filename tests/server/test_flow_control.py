@@ -322,3 +322,13 @@ async def test_an_answer_names_its_schema_and_level(api: InProcess, target: str)
     assert reply.header("x-kubernetes-pf-flowschema-uid") == [named.json["metadata"]["uid"]]
     named = await api.get(f"{group}/prioritylevelconfigurations/exempt")
     assert reply.header("x-kubernetes-pf-prioritylevel-uid") == [named.json["metadata"]["uid"]]
+
+
+@pytest.mark.parametrize("target", [CONFIG_MAPS, "/metrics", "/apis/example.com/v1/unknown"])
+async def test_so_does_a_refusal(api: InProcess, target: str) -> None:
+    bob = InProcess(api.plane, User("bob", ("system:authenticated",)))
+    reply = await bob.get(target)
+    assert reply.status == 403
+    named = await api.get("/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/global-default")
+    assert reply.header("x-kubernetes-pf-flowschema-uid") == [named.json["metadata"]["uid"]]
+    assert len(reply.header("x-kubernetes-pf-prioritylevel-uid")) == 1

@@ -175,9 +175,7 @@ class Api:
             return self._once_allowed(request, user, action, decision, then)
         if request.notes is not None:
             request.notes.decision = decision
-        if not decision.is_allowed:
-            raise refusal(user, action, decision.reason)
-        return then()
+        return then() if decision.is_allowed else self._forbidden(request, user, action, decision)
 
     def _settled(self, request: Request, then: Callable[[], Answer | Awaitable[Answer]]) -> Answer | Awaitable[Answer]:
         try:
@@ -253,8 +251,15 @@ class Api:
             call.request.notes.decision = decision
         if not decision.is_allowed:
             self._metrics.observe(call, 403, time.perf_counter() - started)
-            raise refusal(call.user, action, decision.reason)
+            return self._forbidden(call.request, call.user, action, decision)
         return act()
+
+    def _forbidden(
+        self, request: Request, user: User, action: Action, decision: Decision
+    ) -> Answer | Awaitable[Answer]:
+        """Who is refused is so in turn, too: asking in vain must not be the way past those who wait."""
+        refused = self._refused(request, refusal(user, action, decision.reason))
+        return refused if self._flow_control is None else self._flow_control.passed(user, action, lambda: refused)
 
     async def _once_allowed(
         self,
@@ -269,9 +274,7 @@ class Api:
             decision = await pending
             if request.notes is not None:
                 request.notes.decision = decision
-            if not decision.is_allowed:
-                raise refusal(user, action, decision.reason)
-            answer = then()
+            answer = then() if decision.is_allowed else self._forbidden(request, user, action, decision)
             return await answer if isinstance(answer, Awaitable) else answer
         except errors.ApiError as refused:
             return self._refused(request, refused)
