@@ -147,7 +147,7 @@ async def _on_pipes(command: Sequence[str], streams: CommandStreams) -> int:
             task.cancel()
         await asyncio.gather(*pouring, return_exceptions=True)
         if process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)  # Its children, too: they hold its streams.
+            _kill(process)
             # Not `wait`: asyncio takes a process to be there for as long as it has written what nobody has read.
             await process.communicate()
 
@@ -191,9 +191,14 @@ async def _on_terminal(command: Sequence[str], streams: CommandStreams) -> int:
         for task in tasks:
             task.cancel()
         if process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)  # Its children, too: they hold its streams.
+            _kill(process)
             await process.wait()
         os.close(ours)
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):  # It may have ended just now: with its input, for one.
+        os.killpg(process.pid, signal.SIGKILL)  # Its children, too: they hold its streams.
 
 
 def _resize(terminal: int, size: TerminalSize) -> None:
