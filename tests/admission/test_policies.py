@@ -294,3 +294,15 @@ async def test_a_policy_is_told_what_it_gets_wrong_about_its_kinds(api: InProces
 async def _policy(api: InProcess) -> Object:
     found: Object = (await api.get(f"{GROUP}/validatingadmissionpolicies/p")).json
     return found
+
+
+@pytest.mark.parametrize("mutating", [False, True])
+async def test_policies_are_not_asked_about_questions(api: InProcess, mutating: bool) -> None:
+    about = {"matchConstraints": rules("*", "authorization.k8s.io")}
+    if mutating:
+        await mutate(api, patching("[JSONPatch{op: 'remove', path: '/spec/user'}]"), **about)
+    else:
+        await validate(api, {"expression": "false"}, **about)
+    spec = {"user": "eve", "resourceAttributes": {"verb": "get", "resource": "pods"}}
+    reply = await api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": spec})
+    assert (reply.status, reply.json["spec"]["user"]) == (201, "eve")

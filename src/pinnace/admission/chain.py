@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from pinnace.model import errors
 from pinnace.model.objects import Object
@@ -123,6 +123,13 @@ class Validator(Protocol):
         """Refuse by raising an ApiError. None: nothing to wait for."""
 
 
+@runtime_checkable
+class Asking(Protocol):
+    """A gate that may want to see what is only asked and never stored: who am I, may I, is this token good."""
+
+    def asks_about(self, resource: Resource) -> bool: ...
+
+
 class AdmissionChain:
     """Mutators in order, then (after validation of the object) validators in order.
 
@@ -134,6 +141,13 @@ class AdmissionChain:
         self._mutators = tuple(mutators)
         self._validators = tuple(validators)
         self._interested: dict[tuple[str, str, str], tuple[tuple[Mutator, ...], tuple[Validator, ...]]] = {}
+        self._asking: tuple[Callable[[Resource], bool], ...] = tuple(
+            one.asks_about for one in (*mutators, *validators) if isinstance(one, Asking)
+        )
+
+    def asks_about(self, resource: Resource) -> bool:
+        """Whether anybody wants to see questions of this kind. They leave nothing behind: most gates do not care."""
+        return any(asks_about(resource) for asks_about in self._asking)
 
     async def mutate(self, review: Review) -> None:
         for mutator in self._gates(review)[0]:

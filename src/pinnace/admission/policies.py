@@ -15,7 +15,7 @@ from pinnace.admission.expressions import (
     read_conditions,
     tried,
 )
-from pinnace.admission.rules import Equivalents, Matcher, Scope, is_exempt, is_namespace, shown_in
+from pinnace.admission.rules import Equivalents, Matcher, Scope, is_exempt, is_namespace, is_question, shown_in
 from pinnace.admission.sources import Objects
 from pinnace.admission.webhook_reviews import request_of
 from pinnace.model.objects import Object, new_uid
@@ -174,7 +174,7 @@ class PolicyTable(Generic[Compiled]):
     def _meant(
         self, everything: list[tuple[Policy, Compiled]], scope: Scope
     ) -> Iterator[tuple[Policy, Compiled, Resource]]:
-        if is_exempt(scope.resource):
+        if is_exempt(scope.resource) or is_question(scope.resource):
             return
         for policy, program in everything:
             matcher = policy.matcher

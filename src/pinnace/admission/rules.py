@@ -24,6 +24,16 @@ _EXEMPT = frozenset(
         "mutatingadmissionpolicybindings",
     )
 )
+_QUESTIONS = frozenset(
+    (
+        ("authentication.k8s.io", "selfsubjectreviews"),
+        ("authentication.k8s.io", "tokenreviews"),
+        ("authorization.k8s.io", "localsubjectaccessreviews"),
+        ("authorization.k8s.io", "selfsubjectaccessreviews"),
+        ("authorization.k8s.io", "selfsubjectrulesreviews"),
+        ("authorization.k8s.io", "subjectaccessreviews"),
+    )
+)
 
 Equivalents = Callable[[Resource], Iterable[Resource]]
 """The other versions in which the objects of a resource are served."""
@@ -32,6 +42,11 @@ Equivalents = Callable[[Resource], Iterable[Resource]]
 def is_exempt(resource: Resource) -> bool:
     """Nobody is asked about those who are asked: a bad one could not be mended."""
     return resource.group == GROUP and resource.plural in _EXEMPT
+
+
+def is_question(resource: Resource) -> bool:
+    """Webhooks are asked about questions too; policies are not, since one of them could lock everybody out."""
+    return (resource.group, resource.plural) in _QUESTIONS
 
 
 class Scope(NamedTuple):

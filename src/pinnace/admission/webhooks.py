@@ -92,7 +92,7 @@ class HookTable:
         self._known_at = -1
         configurations.on_change(self._forget)
 
-    def of(self, review: Review) -> tuple[tuple[Hook, Resource], ...]:
+    def of(self, resource: Resource, subresource: str, operation: str) -> tuple[tuple[Hook, Resource], ...]:
         """Those whose rules mean this write, each with the version in which it wants the object."""
         hooks = self._hooks if self._hooks is not None else self._read()
         if not hooks:
@@ -100,11 +100,10 @@ class HookTable:
         if self._known_at != self._revision():  # Kinds come and go, and with them versions that are equivalent.
             self._known.clear()
             self._known_at = self._revision()
-        resource = review.resource
-        place = (resource.group, resource.version, resource.plural, review.subresource, review.operation)
+        place = (resource.group, resource.version, resource.plural, subresource, operation)
         found = self._known.get(place)
         if found is None:
-            scope = Scope(resource, review.subresource, review.operation)
+            scope = Scope(resource, subresource, operation)
             found = self._known[place] = tuple(self._meant(hooks, scope))
         return found
 
@@ -138,6 +137,10 @@ class _Webhooks:
         self._client = client
         self._namespaces = namespaces
         self._oracles = oracles
+
+    def asks_about(self, resource: Resource) -> bool:
+        """Whether a question of this kind is of interest, though nothing comes of it that is stored."""
+        return bool(self._table.of(resource, "", "CREATE"))
 
     async def _question(self, review: Review, hook: Hook, target: Resource) -> Object | None:
         """What to ask; None if this one is not to be asked."""
@@ -191,7 +194,7 @@ class MutatingWebhooks(_Webhooks):
         self._read = read
 
     def mutate(self, review: Review) -> Awaitable[None] | None:
-        meant = self._table.of(review)
+        meant = self._table.of(review.resource, review.subresource, review.operation)
         return self._mutate(review, meant) if meant else None
 
     async def _mutate(self, review: Review, meant: tuple[tuple[Hook, Resource], ...]) -> None:
@@ -254,7 +257,7 @@ class ValidatingWebhooks(_Webhooks):
     """All at once; the first in order that refuses is heard."""
 
     def validate(self, review: Review) -> Awaitable[None] | None:
-        meant = self._table.of(review)
+        meant = self._table.of(review.resource, review.subresource, review.operation)
         return self._validate(review, meant) if meant else None
 
     async def _validate(self, review: Review, meant: tuple[tuple[Hook, Resource], ...]) -> None:

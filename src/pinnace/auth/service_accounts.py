@@ -82,8 +82,6 @@ class TokenIssuer:
         request["metadata"] = {**metadata, "name": metadata.get("name") or name}
         request["metadata"]["namespace"] = metadata.get("namespace") or namespace
         spec["audiences"] = spec.get("audiences") or list(self.audiences)
-        if spec.get("expirationSeconds") is None:
-            spec["expirationSeconds"] = DEFAULT_SECONDS
         request["spec"] = spec
 
     def issue(self, namespace: str, name: str, request: Object) -> Object:
@@ -326,6 +324,13 @@ class ServiceAccountTokens:
             raise BadToken("the secret of the token has been marked as invalid")
         self._check_there("service account", f"{namespace}/{name}", {"uid": uid})
         return authenticated(User(service_account_name(namespace, name), service_account_groups(namespace), uid))
+
+
+def default_lifetime(request: Object) -> None:
+    """Say how long a token is asked for: that is part of reading a TokenRequest, as everything else is not."""
+    spec = request["spec"] = dict(request.get("spec") or {})
+    if spec.get("expirationSeconds") is None:
+        spec["expirationSeconds"] = DEFAULT_SECONDS
 
 
 def _lifetime(asked: Any) -> int:

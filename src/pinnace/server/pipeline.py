@@ -88,14 +88,21 @@ class Pipeline:
         twin._admission = AdmissionChain()
         return twin
 
-    async def admit(self, call: Call, message: Object) -> None:
-        """Have what is not stored itself, but comes to writes, looked at: a binding, an eviction."""
+    def asks_about(self, resource: Resource) -> bool:
+        """Whether questions of this kind, which are never stored, are to be admitted."""
+        return self._admission.asks_about(resource)
+
+    async def admit(self, call: Call, message: Object, *, check: Callable[[Object], None] | None = None) -> None:
+        """Have what is not stored itself looked at: a binding, an eviction, a question. `check` it as it then is."""
         below = call.resource.subresource(call.subresource)
-        assert below is not None, "only what travels through a subresource is not stored itself"
-        message["kind"], message["apiVersion"] = below.kind.name, below.kind.api_version
+        kind = below.kind if below is not None else call.resource.kind
+        message["kind"], message["apiVersion"] = kind.name, kind.api_version
+        message["metadata"] = message.get("metadata") or {}
         review = _review(call, message, None, None)
         try:
             await self._admission.mutate(review)
+            if check is not None:
+                check(message)
             await self._admission.validate(review)
         finally:
             review.end()

@@ -54,9 +54,14 @@ class Reviews:
             return None
         return self._by_kind.get(call.resource.kind.name)
 
-    def complete(self, call: Call, asked: Object) -> None:
-        """Fill in a request for a token, as admission is to see it."""
-        self._issuer.complete(call.namespace, call.name, asked)
+    def check(self, call: Call, asked: Object) -> None:
+        """Fill in what is left unsaid, and refuse what has no answer."""
+        if call.subresource:
+            self._issuer.complete(call.namespace, call.name, asked)
+            return
+        check = _CHECKS.get(call.resource.kind.name)
+        if check is not None:
+            check(call, asked)
 
     async def _give_token(self, call: Call, asked: Object) -> Object:
         return self._issuer.issue(call.namespace, call.name, asked)
@@ -65,36 +70,16 @@ class Reviews:
         return self._answered(call, asked, {"userInfo": user_info(call.user)})
 
     async def _may_i(self, call: Call, asked: Object) -> Object:
-        spec = asked.get("spec") or {}
-        _refuse([*_attribute_faults(spec), *_metadata_faults(asked)])
-        return self._answered(call, asked, await self._decision(call.user, spec))
+        return self._answered(call, asked, await self._decision(call.user, asked.get("spec") or {}))
 
     async def _may_they(self, call: Call, asked: Object) -> Object:
         spec = asked.get("spec") or {}
-        faults = _attribute_faults(spec)
-        if not spec.get("user") and not spec.get("groups"):
-            why = "at least one of user or group must be specified"
-            faults.append(causes.invalid("spec.user", spec.get("user", ""), why))
-        if call.resource.namespaced:
-            given = (asked.get("metadata") or {}).get("namespace", "")
-            if given not in ("", call.namespace):
-                raise errors.BadRequest(
-                    "the namespace of the provided object does not match the namespace sent on the request"
-                )
-            asked = asked | {"metadata": {**(asked.get("metadata") or {}), "namespace": call.namespace}}
-            faults += _locality_faults(spec, call.namespace)
-        else:
-            faults += _metadata_faults(asked)
-        _refuse(faults)
         extra = {name: tuple(values) for name, values in (spec.get("extra") or {}).items()}
         user = User(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""), extra)
         return self._answered(call, asked, await self._decision(user, spec))
 
     async def _what_may_i(self, call: Call, asked: Object) -> Object:
-        namespace = (asked.get("spec") or {}).get("namespace", "")
-        if not namespace:
-            raise errors.BadRequest("no namespace on request")
-        rules = self._rules.rules_for(call.user, namespace)
+        rules = self._rules.rules_for(call.user, asked["spec"]["namespace"])
         shown = [rule.on_the_wire for rule in rules]
         unknown = self._rules.unknown_for(call.user)
         status: Object = {
@@ -109,8 +94,6 @@ class Reviews:
     async def _whose_token(self, call: Call, asked: Object) -> Object:
         spec = asked.get("spec") or {}
         token, audiences = spec.get("token", ""), tuple(spec.get("audiences") or ())
-        if not token:
-            raise errors.BadRequest("token is required for TokenReview in authentication")
         why = "invalid bearer token"
         try:
             found = self._tokens.find(token, audiences)
@@ -145,6 +128,42 @@ class Reviews:
             answer["spec"] = asked.get("spec") or {}
         answer["status"] = status
         return answer
+
+
+def _check_own_access(call: Call, asked: Object) -> None:
+    _refuse([*_attribute_faults(asked.get("spec") or {}), *_metadata_faults(asked)])
+
+
+def _check_access(call: Call, asked: Object) -> None:
+    spec = asked.get("spec") or {}
+    faults = _attribute_faults(spec)
+    if not spec.get("user") and not spec.get("groups"):
+        why = "at least one of user or group must be specified"
+        faults.append(causes.invalid("spec.user", spec.get("user", ""), why))
+    if call.resource.namespaced:
+        faults += _locality_faults(spec, call.namespace)
+    else:
+        faults += _metadata_faults(asked)
+    _refuse(faults)
+
+
+def _check_rules(call: Call, asked: Object) -> None:
+    if not (asked.get("spec") or {}).get("namespace"):
+        raise errors.BadRequest("no namespace on request")
+
+
+def _check_token(call: Call, asked: Object) -> None:
+    if not (asked.get("spec") or {}).get("token"):
+        raise errors.BadRequest("token is required for TokenReview in authentication")
+
+
+_CHECKS: dict[str, Callable[[Call, Object], None]] = {
+    "SelfSubjectAccessReview": _check_own_access,
+    "SubjectAccessReview": _check_access,
+    "LocalSubjectAccessReview": _check_access,
+    "SelfSubjectRulesReview": _check_rules,
+    "TokenReview": _check_token,
+}
 
 
 def _refuse(faults: list[Cause]) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import orjson
 
+from pinnace.auth.service_accounts import default_lifetime
 from pinnace.kinds import workload_columns
 from pinnace.kinds.rows import scale_resource
 from pinnace.model import causes, errors
@@ -342,9 +344,16 @@ class Verbs:
         if accepted.view:
             raise errors.NotShownSo(OFFERED)
         asked = self._intake.message(call)
-        if call.subresource:  # A token is given away: that is a write, whatever is stored.
-            self._reviews.complete(call, asked)
-            await self._pipeline.admit(call, asked)
+        if call.resource.namespaced:
+            match_namespace(call, metadata_of(asked))
+        if call.subresource:
+            default_lifetime(asked)
+        check = partial(self._reviews.check, call)
+        # A token is given away: that is a write, whatever is stored.
+        if call.subresource or self._pipeline.asks_about(call.resource):
+            await self._pipeline.admit(call, asked, check=check)
+        else:
+            check(asked)
         return Outcome(201, orjson.dumps(await review(call, asked)), wants_yaml=accepted.is_yaml)
 
     async def _show_scale(self, call: Call, entry: Entry) -> Outcome:
