@@ -301,7 +301,8 @@ async def test_a_node_keeps_to_its_own(api: InProcess, target: str, body: Object
 async def test_a_node_gets_tokens_for_its_own_pods_alone(api: InProcess) -> None:
     node = InProcess(api.plane, User("system:node:n1", ("system:nodes", "system:authenticated")))
     await api.made(SERVICE_ACCOUNTS, named("ServiceAccount", "v1", "robot"))
-    here = await api.made(PODS, pod("here", nodeName="n1", serviceAccountName="robot"))
+    volumes = [{"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}]
+    here = await api.made(PODS, pod("here", nodeName="n1", serviceAccountName="robot", volumes=volumes))
     there = await api.made(PODS, pod("there", nodeName="n2", serviceAccountName="robot"))
 
     async def answer(**bound: str) -> str:
@@ -316,6 +317,66 @@ async def test_a_node_gets_tokens_for_its_own_pods_alone(api: InProcess) -> None
     assert await answer(kind="Pod", name="here") == "node requested token with a pod binding without a uid"
     assert (await answer(kind="Pod", name="here", uid=other)).startswith("the UID in the bound object reference")
     assert (await answer(kind="Pod", name="there", uid=other)).endswith("pod scheduled on a different node")
+
+
+async def test_a_node_gets_tokens_only_for_those_whom_the_pods_volumes_name(api: InProcess) -> None:
+    node = InProcess(api.plane, User("system:node:n1", ("system:nodes", "system:authenticated")))
+    await api.made(SERVICE_ACCOUNTS, named("ServiceAccount", "v1", "robot"))
+    for audience in ("inline", "claimed", "ephemeral"):
+        driver = named(
+            "CSIDriver", "storage.k8s.io/v1", f"{audience}.csi", spec={"tokenRequests": [{"audience": audience}]}
+        )
+        await api.made("/apis/storage.k8s.io/v1/csidrivers", driver)
+        source = {"csi": {"driver": f"{audience}.csi", "volumeHandle": "h"}}
+        size = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
+        await api.made("/api/v1/persistentvolumes", named("PersistentVolume", "v1", audience, spec={**size, **source}))
+    template = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    for claim, volume in (("data", "claimed"), ("here-own", "ephemeral")):
+        body = named("PersistentVolumeClaim", "v1", claim, spec={**template, "volumeName": volume})
+        await api.made("/api/v1/namespaces/default/persistentvolumeclaims", body)
+    projected = [{"serviceAccountToken": {"path": "a"}}, {"serviceAccountToken": {"path": "b", "audience": "vault"}}]
+    volumes: list[Object] = [
+        {"name": "tokens", "projected": {"sources": projected}},
+        {"name": "inline", "csi": {"driver": "inline.csi"}},
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "own", "ephemeral": {"volumeClaimTemplate": {"spec": template}}},
+    ]
+    uids = {}
+    missing = {"name": "gone", "persistentVolumeClaim": {"claimName": "gone"}}
+    for name, mounted in (("here", volumes), ("bare", []), ("broken", [missing, *volumes[:1]])):
+        made = await api.made(PODS, pod(name, nodeName="n1", serviceAccountName="robot", volumes=mounted))
+        uids[name] = made["metadata"]["uid"]
+
+    async def answer(name: str, *audiences: str) -> str:
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uids[name]}
+        spec = {"audiences": list(audiences), "boundObjectRef": bound}
+        reply = await node.post(f"{SERVICE_ACCOUNTS}/robot/token", {"spec": spec})
+        return "" if reply.status == 201 else reply.message.partition("forbidden: ")[2]
+
+    for audiences in ([], ["vault"], ["inline"], ["claimed"], ["ephemeral"]):
+        assert await answer("here", *audiences) == "", audiences
+    refused = 'audience "{}" not found in pod spec volume, '
+    refused += "system:node:n1 is not authorized to request tokens for this audience"
+    assert await answer("here", "bank") == refused.format("bank")
+    assert await answer("bare", "vault") == refused.format("vault")
+    assert await answer("bare") == refused.format("")
+    assert await answer("here", "vault", "inline") == "node may only request 0 or 1 audiences"
+    assert await answer("broken", "vault") == ""
+    assert await answer("broken", "x") == 'error validating audience "x": persistentvolumeclaim "gone" not found'
+
+    rule = {"apiGroups": [""], "resources": ["bank"], "verbs": ["request-serviceaccounts-token-audience"]}
+    rbac = "rbac.authorization.k8s.io"
+    await api.made(f"/apis/{rbac}/v1/clusterroles", named("ClusterRole", f"{rbac}/v1", "bankers", rules=[rule]))
+    binding = named(
+        "ClusterRoleBinding",
+        f"{rbac}/v1",
+        "bankers",
+        roleRef={"apiGroup": rbac, "kind": "ClusterRole", "name": "bankers"},
+        subjects=[{"kind": "Group", "apiGroup": rbac, "name": "system:nodes"}],
+    )
+    await api.made(f"/apis/{rbac}/v1/clusterrolebindings", binding)
+    assert await answer("here", "bank") == ""
+    assert await answer("here", "post") == refused.format("post")
 
 
 async def test_an_owner_is_blocked_only_by_those_who_could_keep_it(api: InProcess) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pinnace.admission.certificates import COMMON_NAME, subject_of
 from pinnace.admission.chain import ALL, Review
 from pinnace.admission.pod_references import MIRROR, is_mirror, reference_of
 from pinnace.admission.sources import Objects
+from pinnace.admission.token_audiences import TokenAudiences
 from pinnace.model import errors
 from pinnace.model.objects import Object
 
@@ -47,10 +48,12 @@ class NodeRestriction:
         ("certificates.k8s.io", "certificatesigningrequests", ALL),
     )
 
-    def __init__(self, nodes: Objects, pods: Objects) -> None:
+    def __init__(self, nodes: Objects, pods: Objects, audiences: TokenAudiences | None) -> None:
+        """Without `audiences`, as before 1.33, a node may have tokens made for anyone."""
         self._nodes = nodes
         self._pods = pods
-        self._rules: dict[str, Callable[[str, Review], None]] = {
+        self._audiences = audiences
+        self._rules: dict[str, Callable[[str, Review], Awaitable[None] | None]] = {
             "pods": self._pod,
             "nodes": _node,
             "persistentvolumeclaims": _claim,
@@ -61,13 +64,13 @@ class NodeRestriction:
             "certificatesigningrequests": _certificate,
         }
 
-    def mutate(self, review: Review) -> None:
+    def mutate(self, review: Review) -> Awaitable[None] | None:
         if NODES not in review.user.groups or not review.user.name.startswith(_USER):
-            return
+            return None
         node = review.user.name[len(_USER) :]
         if not node:
             raise review.forbidden(f'could not determine node from user "{review.user.name}"')
-        self._rules[review.resource.plural](node, review)
+        return self._rules[review.resource.plural](node, review)
 
     def _pod(self, node: str, review: Review) -> None:
         match review.subresource, review.operation:
@@ -95,10 +98,10 @@ class NodeRestriction:
                 why = f"unexpected pod subresource \"{subresource}\", only 'status' and 'eviction' are allowed"
                 raise review.forbidden(why)
 
-    def _token(self, node: str, review: Review) -> None:
+    def _token(self, node: str, review: Review) -> Awaitable[None] | None:
         """A token of an account is for a pod that runs there, and ends with it."""
         if (review.operation, review.subresource) != ("CREATE", "token"):
-            return
+            return None
         bound = (review.changed.get("spec") or {}).get("boundObjectRef") or {}
         name, uid = bound.get("name", ""), bound.get("uid", "")
         if (bound.get("apiVersion"), bound.get("kind")) != ("v1", "Pod") or not name:
@@ -113,6 +116,7 @@ class NodeRestriction:
             raise review.forbidden(f"the UID in the bound object reference ({uid}) {other}")
         if _node_of(pod) != node:
             raise review.forbidden("node requested token bound to a pod scheduled on a different node")
+        return self._audiences.check(review, pod) if self._audiences is not None else None
 
     def _mirror_pod(self, node: str, review: Review) -> None:
         pod = review.changed

@@ -174,7 +174,15 @@ async def build(
     reservations = ServiceReservations()
     for entry in fanout.shelf("/registry/core/services/").entries.values():
         reservations.adopt(entry.decode())
-    gates = build_admission(registry, fanout, store, clock, security, needs_service_accounts=needs_service_accounts)
+    gates = build_admission(
+        registry,
+        fanout,
+        store,
+        clock,
+        security,
+        needs_service_accounts=needs_service_accounts,
+        limits_audiences=_minor(definitions.minor) >= (1, 33),
+    )
     pipeline = Pipeline(
         fanout=fanout,
         store=store,

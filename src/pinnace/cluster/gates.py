@@ -30,6 +30,7 @@ from pinnace.admission.rules import GROUP as ADMISSION
 from pinnace.admission.runtime_classes import RuntimeClass
 from pinnace.admission.service_accounts import ServiceAccount
 from pinnace.admission.storage_protection import PersistentVolumeClaimResize, StorageObjectInUseProtection
+from pinnace.admission.token_audiences import TokenAudiences
 from pinnace.admission.validating_policies import ValidatingPolicies, compile_validations
 from pinnace.admission.webhook_client import WebhookClient
 from pinnace.admission.webhook_warnings import SelfBlockingWebhooks
@@ -165,9 +166,19 @@ class Gates:
 
 
 def build_admission(
-    registry: Registry, fanout: Fanout, store: Store, clock: Clock, security: Security, *, needs_service_accounts: bool
+    registry: Registry,
+    fanout: Fanout,
+    store: Store,
+    clock: Clock,
+    security: Security,
+    *,
+    needs_service_accounts: bool,
+    limits_audiences: bool,
 ) -> Gates:
-    """`needs_service_accounts`: pods are held to accounts that somebody has to make in every namespace."""
+    """`needs_service_accounts`: pods are held to accounts that somebody has to make in every namespace.
+
+    `limits_audiences`: nodes get tokens only for those whom their pods' volumes name.
+    """
     namespaces = fanout.shelf("/registry/core/namespaces/")
 
     def phase_of(namespace: str) -> str | None:
@@ -227,6 +238,12 @@ def build_admission(
         bodies.read,
     )
     permissions = AuthorizerPermissions(security.authorizer)
+    audiences = TokenAudiences(
+        claims=objects("", "persistentvolumeclaims"),
+        volumes=objects("", "persistentvolumes"),
+        drivers=objects("storage.k8s.io", "csidrivers"),
+        permissions=permissions,
+    )
     limits = LimitRanger(objects("", "limitranges"))
     accounts = [ServiceAccount(objects("", "serviceaccounts"))] if needs_service_accounts else []
     priority = Priority(objects("scheduling.k8s.io", "priorityclasses"))
@@ -251,7 +268,7 @@ def build_admission(
         CertificateRequester(),
         limits,
         *accounts,
-        NodeRestriction(objects("", "nodes"), objects("", "pods")),
+        NodeRestriction(objects("", "nodes"), objects("", "pods"), audiences if limits_audiences else None),
         TaintNodesByCondition(),
         priority,
         DefaultTolerationSeconds(),

@@ -1,0 +1,107 @@
+"""For whom a node may have tokens made: those whom the pod's volumes name, and those whom a role opens to the node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pinnace.admission.chain import Review
+from pinnace.admission.sources import Objects, Permissions
+from pinnace.model.objects import Object
+
+VERB = "request-serviceaccounts-token-audience"
+_DRIVERS = {
+    "awsElasticBlockStore": "ebs.csi.aws.com",
+    "azureDisk": "disk.csi.azure.com",
+    "azureFile": "file.csi.azure.com",
+    "cinder": "cinder.csi.openstack.org",
+    "gcePersistentDisk": "pd.csi.storage.gke.io",
+    "portworxVolume": "pxd.portworx.com",
+    "vsphereVolume": "csi.vsphere.vmware.com",
+}
+"""Volumes from before there were drivers, and the drivers that serve them now."""
+
+
+class _Missing(Exception):
+    """Something that a volume refers to is not there, so that nobody can say for whom its tokens are."""
+
+
+class TokenAudiences:
+    def __init__(self, *, claims: Objects, volumes: Objects, drivers: Objects, permissions: Permissions) -> None:
+        self._claims = claims
+        self._volumes = volumes
+        self._drivers = drivers
+        self._permissions = permissions
+
+    async def check(self, review: Review, pod: Object) -> None:
+        """Refuse a token of the pod's account that is for others. Raises Forbidden."""
+        audiences = (review.changed.get("spec") or {}).get("audiences") or [""]
+        if len(audiences) > 1:
+            raise review.forbidden("node may only request 0 or 1 audiences")
+        audience = audiences[0]
+        try:
+            if self._is_named(pod, audience):
+                return
+        except _Missing as fault:
+            raise review.forbidden(f'error validating audience "{audience}": {fault}') from None
+        is_open = await self._permissions.allows(
+            review.user,
+            VERB,
+            group="",
+            resource=audience or "-",  # A question about no resource is not one about a path.
+            namespace=review.namespace,
+            name=review.name,
+        )
+        if not is_open:
+            why = f"{review.user.name} is not authorized to request tokens for this audience"
+            raise review.forbidden(f'audience "{audience}" not found in pod spec volume, {why}')
+
+    def _is_named(self, pod: Object, audience: str) -> bool:
+        faults = []
+        for volume in (pod.get("spec") or {}).get("volumes") or ():
+            if audience in _projected(volume):
+                return True
+            try:
+                driver = self._driver_of(pod, volume)
+                if driver and audience in self._requested_by(driver):
+                    return True
+            except _Missing as fault:
+                faults.append(str(fault))
+        if faults:
+            faults = list(dict.fromkeys(faults))
+            raise _Missing(faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]")
+        return False
+
+    def _driver_of(self, pod: Object, volume: Object) -> str:
+        if (volume.get("ephemeral") or {}).get("volumeClaimTemplate") is not None:
+            return self._driver_of_claim(pod, f"{pod['metadata']['name']}-{volume['name']}")
+        if (claim := volume.get("persistentVolumeClaim")) is not None:
+            return self._driver_of_claim(pod, claim.get("claimName", ""))
+        return _driver_in(volume)
+
+    def _driver_of_claim(self, pod: Object, name: str) -> str:
+        claim = self._claims.get(f"{pod['metadata']['namespace']}/{name}")
+        if claim is None:
+            raise _Missing(f'persistentvolumeclaim "{name}" not found')
+        bound = (claim.get("spec") or {}).get("volumeName", "")
+        found = self._volumes.get(bound)
+        if found is None:
+            raise _Missing(f'persistentvolume "{bound}" not found')
+        return _driver_in(found.get("spec") or {})
+
+    def _requested_by(self, driver: str) -> Iterator[str]:
+        found = self._drivers.get(driver)
+        if found is None:
+            raise _Missing(f'csidriver.storage.k8s.io "{driver}" not found')
+        return (one.get("audience", "") for one in (found.get("spec") or {}).get("tokenRequests") or ())
+
+
+def _projected(volume: Object) -> Iterator[str]:
+    for source in (volume.get("projected") or {}).get("sources") or ():
+        if (token := source.get("serviceAccountToken")) is not None:
+            yield token.get("audience", "")
+
+
+def _driver_in(volume: Object) -> str:
+    if (csi := volume.get("csi")) is not None:
+        return str(csi.get("driver", ""))
+    return next((driver for field, driver in _DRIVERS.items() if volume.get(field) is not None), "")
