@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.server.in_process import CONFIG_MAPS, PODS, InProcess, Object, pod
+from tests.server.in_process import CONFIG_MAPS, PODS, InProcess, Object, control_plane, pod
 
 from pinnace.auth.users import User
 from pinnace.cluster.cluster import Settings, build, give_birth
@@ -377,6 +377,16 @@ async def test_a_node_gets_tokens_only_for_those_whom_the_pods_volumes_name(api:
     await api.made(f"/apis/{rbac}/v1/clusterrolebindings", binding)
     assert await answer("here", "bank") == ""
     assert await answer("here", "post") == refused.format("post")
+
+
+async def test_an_older_kubernetes_gives_a_node_tokens_for_anyone() -> None:
+    async with control_plane(settings=Settings(kubernetes_version="1.32")) as api:
+        node = InProcess(api.plane, User("system:node:n1", ("system:nodes", "system:authenticated")))
+        await api.made(SERVICE_ACCOUNTS, named("ServiceAccount", "v1", "robot"))
+        made = await api.made(PODS, pod("here", nodeName="n1", serviceAccountName="robot"))
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": "here", "uid": made["metadata"]["uid"]}
+        spec = {"audiences": ["bank", "vault"], "boundObjectRef": bound}
+        assert (await node.post(f"{SERVICE_ACCOUNTS}/robot/token", {"spec": spec})).status == 201
 
 
 async def test_an_owner_is_blocked_only_by_those_who_could_keep_it(api: InProcess) -> None:

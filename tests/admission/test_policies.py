@@ -303,6 +303,16 @@ async def test_policies_are_not_asked_about_questions(api: InProcess, mutating: 
         await mutate(api, patching("[JSONPatch{op: 'remove', path: '/spec/user'}]"), **about)
     else:
         await validate(api, {"expression": "false"}, **about)
+    hook = {
+        "name": "never.example.com",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "rules": about["matchConstraints"]["resourceRules"],
+        "matchConditions": [{"name": "never", "expression": "false"}],
+    }
+    body = {"metadata": {"name": "never"}, "webhooks": [hook]}  # For its sake the question is looked at.
+    await api.made(f"{GROUP}/validatingwebhookconfigurations", body)
     spec = {"user": "eve", "resourceAttributes": {"verb": "get", "resource": "pods"}}
     reply = await api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": spec})
     assert (reply.status, reply.json["spec"]["user"]) == (201, "eve")
