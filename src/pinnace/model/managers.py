@@ -67,6 +67,11 @@ def updated(
     mine = fields.difference(fields.union(changes.modified, changes.added), OF_NOBODY)
     if mine:
         me = Manager(manager or "unknown", "Update", ownership.api_version, ownership.subresource)
+        held = managed.get(me)
+        if held is not None and held.wire and not changes.removed and not fields.difference(mine, held.owned):
+            # Most who write again write what is theirs already: all but the time stays as it stands there.
+            left[me] = Owned(held.owned, ownership.api_version, now, {**held.wire, "time": now})
+            return capped(left)
         if me in left:
             mine = fields.union(mine, left[me].owned)
         left[me] = Owned(mine, ownership.api_version, now)

@@ -35,10 +35,12 @@ def metadata_faults(
     name_rule: NameRule = names.dns_subdomain,
     path: str = "metadata",
     qualified_finalizers: bool = True,
+    has_contents_checked: bool = False,
 ) -> Iterator[Cause]:
     """Every fault of the metadata by itself: what is asked of an object when it is created.
 
-    An update is asked the same, with `names.path_segment` as the rule: what was let in once keeps its name.
+    An update is asked the same, with `names.path_segment` as the rule: what was let in once keeps its name. Labels,
+    annotations, owners and managers `metadata_update_faults` has checked.
     Custom kinds may use finalizers without a domain: not `qualified_finalizers`.
     """
     metadata: Object = obj.get("metadata") or {}
@@ -63,7 +65,8 @@ def metadata_faults(
         yield causes.forbidden(f"{path}.namespace", "not allowed on this type")
     if metadata.get("generation", 0) < 0:
         yield causes.invalid(f"{path}.generation", metadata["generation"], "must be greater than or equal to 0")
-    yield from _contents_faults(metadata, path)
+    if not has_contents_checked:
+        yield from _contents_faults(metadata, path)
     if finalizers := metadata.get("finalizers"):
         yield from finalizer_faults(finalizers, f"{path}.finalizers")
         if qualified_finalizers:

@@ -290,6 +290,7 @@ class Pipeline:
                 namespaced=resource.namespaced,
                 qualified_finalizers=strategy.qualified_finalizers,
                 name_rule=strategy.name_rule if old is None else names.path_segment,
+                has_contents_checked=old is not None,
             )
         )
         if old is None:
