@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import platform
 import secrets
@@ -64,12 +63,7 @@ from pinnace.store.store import Store
 
 SYSTEM = User("system:apiserver", (MASTERS,))
 STOP_SECONDS = 5.0
-SWITCH_INTERVAL = 0.0005
-"""With Python's own interval a busy event loop keeps the store's writer thread waiting: a third of the writes."""
-
 _BIRTH = "poststarthook/start-cluster"
-COLLECT_AFTER = (20_000, 20, 50)
-"""Stored objects live long and form no cycles: looking through them at Python's own pace costs a write 7 % more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,8 +266,6 @@ async def running(
 
     `before_ready` is told how to reach it: what that does is done when /readyz says ok.
     """
-    sys.setswitchinterval(SWITCH_INTERVAL)
-    gc.set_threshold(*COLLECT_AFTER)
     scratch = Path(tempfile.mkdtemp(prefix="pinnace-")) if settings.data_dir is None else None
     directory = settings.data_dir or scratch
     assert directory is not None
@@ -313,7 +305,6 @@ async def running(
         access = _access(settings, files, token, server.port)
         before_ready(access)
         plane.readiness.is_reached = True
-        gc.freeze()
         if settings.controllers:
             upkeep.append(asyncio.create_task(controllers_of(plane, files).run()))
         yield Cluster(plane, access, server)

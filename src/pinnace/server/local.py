@@ -90,9 +90,8 @@ class LocalConnection:
         ours, theirs = socket.socketpair()
         reader, writer = await _opened(ours)
         _, their_writer = await _opened(theirs)
-        transport = cast(asyncio.Transport, their_writer.transport)
-        transport.pause_reading()
-        return cls(takeover, Duplex(reader, writer), asyncio.ensure_future(_run(takeover, transport)))
+        cast(asyncio.Transport, their_writer.transport).pause_reading()
+        return cls(takeover, Duplex(reader, writer), asyncio.ensure_future(_run(takeover, their_writer)))
 
     async def close(self) -> None:
         self.duplex.writer.close()
@@ -105,11 +104,12 @@ async def _opened(end: socket.socket) -> tuple[asyncio.StreamReader, asyncio.Str
     return await (asyncio.open_unix_connection(sock=end) if is_unix else asyncio.open_connection(sock=end))
 
 
-async def _run(takeover: Takeover, transport: asyncio.Transport) -> None:
+async def _run(takeover: Takeover, writer: asyncio.StreamWriter) -> None:
+    """The writer is held on to: since Python 3.11.5 one that nobody holds closes its transport."""
     try:
-        await takeover.run(transport, b"")
+        await takeover.run(cast(asyncio.Transport, writer.transport), b"")
     finally:
-        transport.close()
+        writer.close()
 
 
 class LocalStream:
