@@ -27,6 +27,8 @@ class Schema:
         self.raw = raw
         self.resolve = resolve
         self.name = name  # The definition's full name, e.g. io.k8s.api.core.v1.Pod; empty for anonymous nodes.
+        self.structure: object = None
+        """What `structure.structure` has made of it. Kept here, so that both go together."""
 
     def __repr__(self) -> str:
         return f"Schema({self.name or self.type or 'any'})"

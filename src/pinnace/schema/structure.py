@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from functools import cached_property
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import orjson
 
@@ -281,12 +280,10 @@ DEDUCED = Node(Schema({}))
 ANYTHING_ATOMIC = Node(Schema({"x-kubernetes-map-type": "atomic"}))
 """Nothing is known, and nothing is taken apart."""
 
-_roots: WeakKeyDictionary[Schema, Node] = WeakKeyDictionary()
-
 
 def structure(schema: Schema) -> Node:
     """The merge structure of a schema; made once for each."""
-    node = _roots.get(schema)
-    if node is None:
-        node = _roots[schema] = Node(schema)
+    node = schema.structure
+    if not isinstance(node, Node):
+        node = schema.structure = Node(schema)
     return node
