@@ -83,7 +83,9 @@ async def started(ours: Pinnace, terminal: Terminal, *arguments: str) -> asyncio
 
 
 async def test_a_shell_can_be_talked_to(ours: Pinnace, terminal: Terminal, node: ProcessNode) -> None:
-    process = await started(ours, terminal, "exec", "-it", POD, "--", "sh", "-c", "stty size; exec cat")
+    # The command may begin before it is told the size: it waits for that.
+    script = "until test \"$(stty size)\" = '17 91'; do sleep 0.05; done; stty size; exec cat"
+    process = await started(ours, terminal, "exec", "-it", POD, "--", "sh", "-c", script)
     await terminal.until(b"17 91\r\n")
     assert terminal.is_raw
     terminal.type(b"hello\r")
@@ -95,7 +97,9 @@ async def test_a_shell_can_be_talked_to(ours: Pinnace, terminal: Terminal, node:
 
 
 async def test_a_new_size_gets_to_the_command(ours: Pinnace, terminal: Terminal, node: ProcessNode) -> None:
-    script = "trap 'stty size; kill $!; exit 3' WINCH; echo ready; sleep 1000 & wait"
+    # Being told the first size is a change, too.
+    trap = 'test "$(stty size)" = "40 120" && { stty size; kill $!; exit 3; }'
+    script = f"trap '{trap}' WINCH; echo ready; sleep 1000 & while :; do wait; done"
     process = await started(ours, terminal, "exec", "-it", POD, "--", "bash", "-c", script)
     await terminal.until(b"ready\r\n")
     terminal.resize(120, 40)
