@@ -78,7 +78,7 @@ async def started(ours: Pinnace, terminal: Terminal, *arguments: str) -> asyncio
         stdout=terminal.theirs,
         stderr=terminal.theirs,
         start_new_session=True,
-        env=environment(ours.kubeconfig),
+        env={**environment(ours.kubeconfig), "COLUMNS": "7", "LINES": "7"},  # Which are not the terminal's.
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -86,8 +85,7 @@ async def _attended(session: CommandSession, *, stdin: bool, tty: bool) -> int:
     carried = [asyncio.ensure_future(_shown(session.stdout, 1)), asyncio.ensure_future(_shown(session.stderr, 2))]
     typed = asyncio.ensure_future(_typed(session)) if stdin else None
     if tty:
-        size = shutil.get_terminal_size()
-        await session.resize(size.columns, size.lines)
+        await _resized(session)
         with contextlib.suppress(NotImplementedError):
             loop.add_signal_handler(signal.SIGWINCH, lambda: asyncio.ensure_future(_resized(session)))
     try:
@@ -99,8 +97,11 @@ async def _attended(session: CommandSession, *, stdin: bool, tty: bool) -> int:
 
 
 async def _resized(session: CommandSession) -> None:
-    size = shutil.get_terminal_size()
-    await session.resize(size.columns, size.lines)
+    """Tell the size that the terminal has, whatever COLUMNS and LINES say to those who print for people."""
+    columns, lines = 80, 24
+    with contextlib.suppress(OSError):
+        columns, lines = os.get_terminal_size(sys.stdin.fileno())
+    await session.resize(columns, lines)
 
 
 async def _shown(output: Output, descriptor: int) -> None:
