@@ -194,7 +194,7 @@ async def test_where_it_fails_is_told_once_and_that_it_does_each_time(
             if not seen.keys:
                 await client.create(config_map("a"))
             else:
-                await clock.advance(1)
+                await clock.advance(10)  # More than any wait between the first few tries, which chance makes longer.
             await manager.settle()
     said = [record for record in caplog.records if "failed at default/a" in record.getMessage()]
     assert [str(record.exc_info[1]) for record in said if record.exc_info] == ["no luck", "bad luck"]
