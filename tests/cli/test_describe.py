@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from tests.cli.kubectl_twin import Twin
-from tests.clients.kubectl_command import Kubectl
+from tests.clients.kubectl_command import Kubectl, kubectl_binary
 from tests.clients.server_process import ServerProcess
 
 OBJECTS = Path(__file__).parent / "described_objects.yaml"
@@ -19,9 +18,7 @@ OBJECTS = Path(__file__).parent / "described_objects.yaml"
 @pytest.fixture(scope="module")
 def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
     """A cluster in which nothing happens by itself, with an object or more of each kind."""
-    binary = shutil.which("kubectl")
-    if binary is None:
-        pytest.skip("kubectl is not on this machine: install it")
+    binary = kubectl_binary()
     directory = tmp_path_factory.mktemp("described")
     server = ServerProcess.start(directory, "--ephemeral", "--no-controllers")
     try:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from kubernetes import config
 from kubernetes.client import ApiClient, CoreV1Api, V1Namespace, V1ObjectMeta
-from tests.clients.kubectl_command import Kubectl
+from tests.clients.kubectl_command import Kubectl, kubectl_binary
 from tests.clients.server_process import ServerProcess
 
 ANOTHER_CLUSTER = "PINNACE_CLIENTS_KUBECONFIG"
 """Names a kubeconfig: the tests then run against that cluster, which shows whether they expect what Kubernetes does."""
-REQUIRE_KUBECTL = "PINNACE_REQUIRE_KUBECTL"
 
 
 @pytest.fixture(scope="session")
@@ -67,10 +65,4 @@ def kubectl_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def kubectl(kubeconfig: Path, kubectl_cache: Path, namespace: str) -> Kubectl:
     """kubectl in the test's own namespace."""
-    binary = shutil.which("kubectl")
-    if binary is None:
-        reason = "kubectl is not on this machine, so nothing shows that it works against pinnace"
-        if os.environ.get(REQUIRE_KUBECTL):
-            pytest.fail(f"{reason}, and {REQUIRE_KUBECTL} asks for it")
-        pytest.skip(f"{reason}: install it")
-    return Kubectl(binary, kubeconfig, kubectl_cache, namespace)
+    return Kubectl(kubectl_binary(), kubeconfig, kubectl_cache, namespace)

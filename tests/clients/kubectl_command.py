@@ -5,12 +5,27 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 TIMEOUT_SECONDS = 30.0
+REQUIRE_KUBECTL = "PINNACE_REQUIRE_KUBECTL"
+
+
+def kubectl_binary() -> str:
+    """Where the machine's kubectl is. Without one the test is skipped, and fails where it is asked for, as in CI."""
+    binary = shutil.which("kubectl")
+    if binary is None:
+        reason = "kubectl is not on this machine, so nothing shows that it works against pinnace"
+        if os.environ.get(REQUIRE_KUBECTL):
+            pytest.fail(f"{reason}, and {REQUIRE_KUBECTL} asks for it")
+        pytest.skip(f"{reason}: install it")
+    return binary
 
 
 @dataclass(frozen=True, slots=True)

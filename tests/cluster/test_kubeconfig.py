@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import shutil
 import stat
 import subprocess
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.clients.kubectl_command import kubectl_binary
 
 from pinnace.cluster.kubeconfig import Access, KubeconfigError, kubeconfig_of, merge, user_kubeconfig, write
 
@@ -229,10 +229,9 @@ def test_a_link_stays_a_link(tmp_path: Path, path: Path) -> None:
     assert len(read(target)["clusters"]) == 2
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 def test_kubectl_reads_what_was_merged(path: Path) -> None:
     path.write_text(OTHERS)
     merge(path, ACCESS, use=True)
-    command = ["kubectl", "config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"]
+    command = [kubectl_binary(), "config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"]
     printed = subprocess.run(command, env={"KUBECONFIG": str(path)}, check=True, capture_output=True, text=True).stdout
     assert printed == ACCESS.server

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from tests.clients.kubectl_command import kubectl_binary
 
 from pinnace.cli.operator_files import only_in, operator_in
 from pinnace.sdk.plugins import Plugin
@@ -18,7 +18,11 @@ from pinnace.testing.cluster import Cluster
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 FILE = EXAMPLES / "08-kubectl-plugin" / "websites.py"
-needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl here")
+
+
+@pytest.fixture
+def needs_kubectl() -> None:
+    kubectl_binary()
 
 
 async def with_websites(cluster: Cluster) -> None:
@@ -68,7 +72,7 @@ class RealKubectl:
         return process.returncode or 0, said.decode() or complained.decode()
 
 
-@needs_kubectl
+@pytest.mark.usefixtures("needs_kubectl")
 async def test_kubectl_finds_runs_and_completes_it(cluster: Cluster, kubeconfig: Path, tmp_path: Path) -> None:
     await with_websites(cluster)
     kubectl = RealKubectl(tmp_path / "bin", kubeconfig)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.client.connecting import WAYS, connected
 from tests.server.in_process import config_map
 
 from pinnace.client.client import Client
@@ -19,6 +20,12 @@ from pinnace.model.selectors import label_selector
 from pinnace.reconcile.informer import Informer, Informers, is_older
 
 KIND = "v1/ConfigMap"
+
+
+@pytest.fixture(params=WAYS)
+async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
+    async with connected(request.param) as client:
+        yield client
 
 
 @asynccontextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.clients.kubectl_command import kubectl_binary
 from tests.streaming.process_node import ProcessNode
 
 from pinnace.cluster import kubeconfig
@@ -105,9 +105,7 @@ async def node(cluster: Cluster) -> ProcessNode:
 
 @pytest.fixture(params=[False, True], ids=["websocket", "spdy"])
 def kubectl(request: pytest.FixtureRequest, cluster: Cluster, node: ProcessNode, tmp_path: Path) -> Kubectl:
-    binary = shutil.which("kubectl")
-    if binary is None:
-        pytest.skip("kubectl is not on this machine: install it")
+    binary = kubectl_binary()
     path = tmp_path / "kubeconfig"
     kubeconfig.write(path, cluster.access)
     return Kubectl(binary, path, request.param)

@@ -21,6 +21,7 @@ from pinnace.auth.oidc import Provider
 from pinnace.auth.remote import RemoteConfigError
 from pinnace.auth.settings import AuthSettings
 from pinnace.auth.tokens import TokenFileError
+from pinnace.cli import STARTED
 from pinnace.cluster import kubeconfig
 from pinnace.cluster.auditing import AuditSettings
 from pinnace.cluster.cluster import Settings, running
@@ -219,16 +220,15 @@ def up(
         min_request_timeout=min_request_timeout,
         encryption_key_file=encryption_key_file,
     )
-    started = time.monotonic()
     _allow_many_connections()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(settings, kubeconfig_path, merge=merge, started=started))
+            runner.run(_serve(settings, kubeconfig_path, merge=merge))
     except (StoreError, *_UNUSABLE, KubeconfigError, NoDefinitions, OSError) as problem:
         _fail(str(problem))
 
 
-async def _serve(settings: Settings, kubeconfig_path: Path | None, *, merge: bool, started: float) -> None:
+async def _serve(settings: Settings, kubeconfig_path: Path | None, *, merge: bool) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -250,7 +250,7 @@ async def _serve(settings: Settings, kubeconfig_path: Path | None, *, merge: boo
             kubeconfig.write(path, access)
 
     async with running(settings, before_ready=tell) as cluster:
-        _say_ready(cluster.url, paths, merge=merge, seconds=time.monotonic() - started)
+        _say_ready(cluster.url, paths, merge=merge, seconds=time.monotonic() - STARTED)
         await stop.wait()
         print("stopping: requests in flight finish, watches end", file=sys.stderr, flush=True)
 

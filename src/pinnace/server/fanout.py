@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import NotRequired, Protocol, TypedDict, Unpack
 
 from pinnace.server.messages import frame
 from pinnace.server.shelves import Entry, Event, Shelf, stamp
@@ -28,28 +28,29 @@ def _nothing() -> None:
     """Nobody to tell."""
 
 
+class WatcherOptions(TypedDict):
+    namespace: str
+    matches: Callable[[str, Entry], bool] | None
+    rendition: Rendition
+    deliver: Callable[[bytes], None]
+    later: NotRequired[Rendition | None]
+    """The form of all events but the first, where they differ."""
+    finish: NotRequired[Callable[[], None]]
+    """Ends the client's watch."""
+
+
 class Watcher:
     """One client's watch: which objects, in which form, and where frames go."""
 
     __slots__ = ("cancelled", "deliver", "finish", "later", "matches", "namespace", "queued", "rendition")
 
-    def __init__(
-        self,
-        *,
-        namespace: str,
-        matches: Callable[[str, Entry], bool] | None,
-        rendition: Rendition,
-        deliver: Callable[[bytes], None],
-        later: Rendition | None = None,
-        finish: Callable[[], None] = _nothing,
-    ) -> None:
-        """`later` is the form of all events but the first, where they differ; `finish` ends the client's watch."""
-        self.namespace = namespace
-        self.matches = matches
-        self.rendition = rendition
-        self.deliver = deliver
-        self.later = later
-        self.finish = finish
+    def __init__(self, **options: Unpack[WatcherOptions]) -> None:
+        self.namespace = options["namespace"]
+        self.matches = options["matches"]
+        self.rendition = options["rendition"]
+        self.deliver = options["deliver"]
+        self.later = options.get("later")
+        self.finish = options.get("finish", _nothing)
         self.queued: list[bytes] = []
         self.cancelled = False
 
@@ -93,19 +94,8 @@ class LateWatcher(Watcher):
 
     __slots__ = ("_arrived", "_waiting", "is_busy")
 
-    def __init__(
-        self,
-        *,
-        namespace: str,
-        matches: Callable[[str, Entry], bool] | None,
-        rendition: Rendition,
-        deliver: Callable[[bytes], None],
-        later: Rendition | None = None,
-        finish: Callable[[], None] = _nothing,
-    ) -> None:
-        super().__init__(
-            namespace=namespace, matches=matches, rendition=rendition, deliver=deliver, later=later, finish=finish
-        )
+    def __init__(self, **options: Unpack[WatcherOptions]) -> None:
+        super().__init__(**options)
         self._waiting: list[Event] = []
         self._arrived = asyncio.Event()
         self.is_busy = True
