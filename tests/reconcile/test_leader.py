@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from tests.client.connecting import WAYS, connected
 
 from pinnace.client.client import Client
 from pinnace.reconcile.leader import LeaderElection, Terms
@@ -105,3 +106,28 @@ async def test_work_that_fails_gives_the_lease_back_and_says_why(client: Client)
 def test_terms_that_cannot_work_are_refused() -> None:
     with pytest.raises(ValueError, match="longer"):
         Terms(lease_seconds=5, renew_seconds=10)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_over_any_way_to_the_server_the_next_one_leads_when_the_first_has_released(way: str) -> None:
+    async with connected(way) as client, asyncio.timeout(20):
+        quick = Terms(lease_seconds=3.0, renew_seconds=2.0, retry_seconds=0.05)
+        leads = {name: asyncio.Event() for name in ("one", "two")}
+
+        async def work(name: str) -> None:
+            leads[name].set()
+            await asyncio.get_running_loop().create_future()
+
+        def candidate(name: str) -> asyncio.Task[None]:
+            election = LeaderElection(client, "lock", identity=name, terms=quick)
+            return asyncio.create_task(election.lead(lambda: work(name)))
+
+        one = candidate("one")
+        await leads["one"].wait()
+        two = candidate("two")
+        one.cancel()
+        await leads["two"].wait()
+        assert await holder(client) == "two"
+        two.cancel()
+        await asyncio.wait([one, two])
+        assert await holder(client) == ""
