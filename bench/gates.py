@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from aiohttp import web
 from pinnace.auth.authorizers import Action
 from pinnace.auth.certificates import issue, new_ca
 from pinnace.auth.rbac import Rbac
+from pinnace.auth.sources import FixedObjects
 from pinnace.auth.users import User
 from pinnace.cluster.cluster import Settings, build, give_birth
 from pinnace.server.deadlines import Deadlines
@@ -39,27 +40,6 @@ BOB = User("bob", ("devs", "system:authenticated"))
 GET = Action("get", resource="pods", namespace="team-500", name="web", version="v1")
 
 Object = dict[str, Any]
-
-
-class Held:
-    """Objects of one kind that never change."""
-
-    def __init__(self, *objects: Object) -> None:
-        self._objects = {_key(obj): obj for obj in objects}
-
-    def get(self, key: str) -> Object | None:
-        return self._objects.get(key)
-
-    def items(self) -> Iterable[tuple[str, Object]]:
-        return self._objects.items()
-
-    def on_change(self, changed: Callable[[str], None]) -> None:
-        """Nothing ever does."""
-
-
-def _key(obj: Object) -> str:
-    metadata = obj["metadata"]
-    return f"{metadata['namespace']}/{metadata['name']}" if "namespace" in metadata else str(metadata["name"])
 
 
 def told(name: str, figure: float, unit: str, bound: float | None = None) -> None:
@@ -95,14 +75,14 @@ def _binding(name: str, role: str, subject: Object, namespace: str = "") -> Obje
 def measure_rbac() -> None:
     devs = {"kind": "Group", "name": "devs"}
     numbers = range(BINDINGS)
-    one_role = Held(_role("reader", "pods"))
-    many_roles = Held(*(_role(f"role-{number}", f"things{number}") for number in numbers))
-    in_namespaces = Held(*(_binding("readers", "reader", devs, f"team-{number}") for number in numbers))
-    of_others = Held(
+    one_role = FixedObjects(_role("reader", "pods"))
+    many_roles = FixedObjects(*(_role(f"role-{number}", f"things{number}") for number in numbers))
+    in_namespaces = FixedObjects(*(_binding("readers", "reader", devs, f"team-{number}") for number in numbers))
+    of_others = FixedObjects(
         *(_binding("readers", "reader", {"kind": "User", "name": f"u{number}"}, f"team-{number}") for number in numbers)
     )
-    everywhere = Held(*(_binding(f"all-{number}", f"role-{number}", devs) for number in numbers))
-    nothing = Held()
+    everywhere = FixedObjects(*(_binding(f"all-{number}", f"role-{number}", devs) for number in numbers))
+    nothing = FixedObjects()
     cases = {
         "his, in a namespace each": (one_role, in_namespaces, nothing),
         "of others": (one_role, of_others, nothing),
@@ -133,8 +113,8 @@ def flow_control() -> FlowControl:
         "rules": [rule],
     }
     limited = {"nominalConcurrencyShares": 10, "limitResponse": {"type": "Queue", "queuing": {}}}
-    levels = Held({"metadata": {"name": "all", "uid": "a"}, "spec": {"type": "Limited", "limited": limited}})
-    return FlowControl(Held({"metadata": {"name": "all", "uid": "b"}, "spec": spec}), levels)
+    levels = FixedObjects({"metadata": {"name": "all", "uid": "a"}, "spec": {"type": "Limited", "limited": limited}})
+    return FlowControl(FixedObjects({"metadata": {"name": "all", "uid": "b"}, "spec": spec}), levels)
 
 
 async def measure_turns() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -14,12 +14,12 @@ import typer
 from pinnace.auth.authorizers import Action
 from pinnace.auth.explanation import Explanation, explain
 from pinnace.auth.rbac import Rbac
+from pinnace.auth.sources import FixedObjects
 from pinnace.auth.users import User, authenticated, service_account_groups, split_service_account
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
 from pinnace.client.kubeconfig import KubeconfigError
 from pinnace.model import errors
-from pinnace.model.objects import Object
 
 RBAC = "rbac.authorization.k8s.io/v1"
 DENIED = 1
@@ -138,31 +138,10 @@ async def _action(client: Client, verb: str, resource: str, name: str, namespace
     raise ValueError(f'the server serves no resource "{resource}"; kubectl api-resources lists what it serves')
 
 
-class _Listed:
-    """The objects of one kind as they were when they were listed."""
-
-    def __init__(self, objects: list[Object]) -> None:
-        self._objects = {_key(obj): obj for obj in objects}
-
-    def get(self, key: str) -> Object | None:
-        return self._objects.get(key)
-
-    def items(self) -> Iterable[tuple[str, Object]]:
-        return self._objects.items()
-
-    def on_change(self, changed: Callable[[str], None]) -> None:
-        """Nothing changes here any more."""
-
-
-def _key(obj: Object) -> str:
-    metadata = obj["metadata"]
-    return f"{metadata['namespace']}/{metadata['name']}" if metadata.get("namespace") else str(metadata["name"])
-
-
 async def _roles(client: Client) -> Rbac:
     return Rbac(
-        roles=_Listed(await client.list(f"{RBAC}/Role")),
-        cluster_roles=_Listed(await client.list(f"{RBAC}/ClusterRole")),
-        bindings=_Listed(await client.list(f"{RBAC}/RoleBinding")),
-        cluster_bindings=_Listed(await client.list(f"{RBAC}/ClusterRoleBinding")),
+        roles=FixedObjects(*await client.list(f"{RBAC}/Role")),
+        cluster_roles=FixedObjects(*await client.list(f"{RBAC}/ClusterRole")),
+        bindings=FixedObjects(*await client.list(f"{RBAC}/RoleBinding")),
+        cluster_bindings=FixedObjects(*await client.list(f"{RBAC}/ClusterRoleBinding")),
     )
