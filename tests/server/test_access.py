@@ -6,6 +6,7 @@ import asyncio
 import logging
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -69,11 +70,11 @@ async def bob(api: InProcess) -> AsyncIterator[InProcess]:
     yield as_user(api, BOB)
 
 
-async def from_the_wire(api: InProcess, target: str, *, upgrade: bool = False, **headers: str) -> Reply:
+async def from_the_wire(api: InProcess, target: str, *, is_upgrade: bool = False, **headers: str) -> Reply:
     """A request as it comes from a socket: whoever sends it has yet to show who he is."""
     path, query = split_target(target)
     named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
-    answer = api.plane.api(Request("GET", target, path, query, named, b"", Peer(NoTransport()), upgrade=upgrade))
+    answer = api.plane.api(Request("GET", target, path, query, named, b"", Peer(NoTransport()), upgrade=is_upgrade))
     done = await answer if isinstance(answer, Awaitable) else answer
     assert isinstance(done, Response)
     return reply_of(done)
@@ -437,10 +438,14 @@ async def test_a_websocket_names_its_token_as_a_protocol(api: InProcess) -> None
     token = (await api.made(f"{ACCOUNTS}/robot/token", request))["status"]["token"]
     encoded = b64encode(token.encode()).decode().rstrip("=").replace("+", "-").replace("/", "_")
     protocols = f"v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.{encoded}"
-    reply = await from_the_wire(api, CONFIG_MAPS, upgrade=True, sec_websocket_protocol=protocols)
+    asking = partial(from_the_wire, api, CONFIG_MAPS, is_upgrade=True, upgrade="websocket")
+    reply = await asking(sec_websocket_protocol=protocols)
     assert 'User "system:serviceaccount:default:robot"' in reply.message
     plain = await from_the_wire(api, CONFIG_MAPS, sec_websocket_protocol=protocols)
     assert 'User "system:anonymous"' in plain.message
+    alone = protocols.removeprefix("v4.channel.k8s.io, ")
+    for bad in (alone, f"{protocols}, {alone}", f"{protocols}*", protocols.replace(encoded, "_w")):
+        assert (await asking(sec_websocket_protocol=bad)).status == 401
 
 
 async def test_headers_of_proxies_mean_nothing_from_others(api: InProcess) -> None:

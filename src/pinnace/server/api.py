@@ -8,7 +8,6 @@ import logging
 import secrets
 import time
 import zlib
-from base64 import urlsafe_b64decode
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Protocol
@@ -31,6 +30,8 @@ from pinnace.server.flow_control import FlowControl
 from pinnace.server.messages import Answer, Request, Response, Stream, Takeover
 from pinnace.server.metrics import Metrics
 from pinnace.server.verbs import Outcome, Verbs
+from pinnace.server.watch_sockets import watch_over_websocket
+from pinnace.server.websocket import is_websocket, token_of_protocols
 from pinnace.store import store as stores
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,6 @@ _PLAIN_TEXT = b"text/plain; charset=utf-8"
 _NO_CACHE_AND_TYPE = b"\r\nCache-Control: no-cache, private\r\nContent-Type: "
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
-_TOKEN_PROTOCOL = b"base64url.bearer.authorization.k8s.io."
 _ANSWERS = (Response, Stream, Takeover)
 _BROWSERS = (b"curl", b"Wget", b"Mozilla/5.0")
 
@@ -321,9 +321,11 @@ class Api:
 
     # Answers.
 
-    def _shown(self, call: Call, outcome: Outcome) -> Response | Stream | Awaitable[Response]:
+    def _shown(self, call: Call, outcome: Outcome) -> Answer | Awaitable[Response]:
         request = call.request
         if outcome.stream is not None:
+            if request.upgrade and is_websocket(request):
+                return watch_over_websocket(request, outcome.stream)
             return Stream(outcome.status, self._head(outcome.content_type, call.warnings), outcome.stream)
         body, content_type = outcome.body, outcome.content_type
         if outcome.wants_yaml:
@@ -371,8 +373,11 @@ class _Shown:
     @property
     def token(self) -> str | None:
         given = self._request.headers.get(b"authorization")
-        if given is None and self._request.upgrade:
-            return _token_of_protocols(self._request.header_values(b"sec-websocket-protocol"))
+        if given is None and self._request.upgrade and is_websocket(self._request):
+            try:
+                return token_of_protocols(self._request)
+            except ValueError:
+                raise errors.Unauthorized() from None
         if given is None or given[:7].lower() != b"bearer ":
             return None
         return given[7:].decode("latin-1").strip() or None
@@ -388,18 +393,6 @@ def _check_timeout(request: Request) -> None:
     action = requested_action(request)
     if action.verb != "watch" and action.subresource not in LONG_RUNNING:
         asked_seconds(request)
-
-
-def _token_of_protocols(values: list[bytes]) -> str | None:
-    """Browsers cannot set headers on a WebSocket: they name their token as a protocol, encoded."""
-    for protocol in b",".join(values).split(b","):
-        encoded = protocol.strip().removeprefix(_TOKEN_PROTOCOL)
-        if encoded != protocol.strip():
-            try:
-                return urlsafe_b64decode(encoded + b"=" * (-len(encoded) % 4)).decode() or None
-            except ValueError:
-                return None
-    return None
 
 
 def _selected_name(fields: str) -> str:

@@ -17,6 +17,9 @@ LARGEST_MESSAGE = 32 << 20
 
 NORMAL, GOING_AWAY, PROTOCOL_ERROR, TOO_LARGE = 1000, 1001, 1002, 1009
 
+TOKEN_PROTOCOL = "base64url.bearer.authorization.k8s.io."
+"""Browsers cannot set headers on a WebSocket: they name their token as a protocol, encoded, beside a real one."""
+
 _MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _PIECE = 64 * 1024
 _CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0, 1, 2, 8, 9, 10
@@ -42,7 +45,22 @@ def is_websocket(request: Request) -> bool:
 
 
 def protocols_of(request: Request) -> list[str]:
-    """The subprotocols that the client offers, in its order."""
+    """The subprotocols that the client offers, in its order. A token is none: it is never said back."""
+    return [one for one in _offered(request) if not one.startswith(TOKEN_PROTOCOL)]
+
+
+def token_of_protocols(request: Request) -> str | None:
+    """The token that is named as a protocol; None if there is none. Raises ValueError for what cannot be one."""
+    named = [one for one in _offered(request) if one.startswith(TOKEN_PROTOCOL)]
+    if not named:
+        return None
+    if len(named) > 1 or not protocols_of(request):
+        raise ValueError("one protocol may be a token, and another must be beside it")
+    encoded = named[0].removeprefix(TOKEN_PROTOCOL)
+    return base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True).decode() or None
+
+
+def _offered(request: Request) -> list[str]:
     offered = b",".join(request.header_values(b"sec-websocket-protocol")).decode("latin-1")
     return [one.strip() for one in offered.split(",") if one.strip()]
 

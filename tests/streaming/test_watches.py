@@ -1,0 +1,132 @@
+"""Watches over WebSocket: one event, one message, and an end that is told."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import struct
+
+import orjson
+import pytest
+from tests.streaming.conftest import made
+from tests.streaming.raw_client import KEY, SECONDS, Upgraded, upgraded
+
+from pinnace.cluster.cluster import Cluster
+from pinnace.model.objects import Object
+from pinnace.server import shelves, watch_sockets, watches
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+WATCH = f"{CONFIG_MAPS}?watch=1&labelSelector=mine"
+HANDSHAKE = f"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {KEY}\r\n"
+ORIGIN = "Origin: http://page.example\r\n"
+NORMAL_END = bytes((0x88, 2)) + struct.pack(">H", 1000)
+TEXT = 0x81
+
+
+def labelled(name: str, **data: str) -> Object:
+    metadata = {"name": name, "labels": {"mine": ""}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+async def event(client: Upgraded) -> tuple[str, str]:
+    """What has happened to which object. Read byte by byte, so that the frame is seen."""
+    async with asyncio.timeout(SECONDS):
+        opcode, size = await client.reader.readexactly(2)
+        if size == 126:
+            (size,) = struct.unpack(">H", await client.reader.readexactly(2))
+        assert (opcode, size < 126 or opcode == TEXT) == (TEXT, True)
+        message = await client.reader.readexactly(size)
+    assert message.endswith(b"\n")
+    told = orjson.loads(message)
+    return told["type"], told["object"]["metadata"].get("name", told["object"].get("reason", ""))
+
+
+async def test_each_event_of_a_watch_is_a_message(cluster: Cluster) -> None:
+    await made(cluster.plane, CONFIG_MAPS, labelled("one"))
+    await made(cluster.plane, CONFIG_MAPS, labelled("two"))
+    async with upgraded(cluster, WATCH, handshake=HANDSHAKE + ORIGIN) as watch:
+        assert (watch.status, "sec-websocket-protocol" in watch.headers) == (101, False)
+        assert [await event(watch), await event(watch)] == [("ADDED", "one"), ("ADDED", "two")]
+        await asyncio.gather(*(made(cluster.plane, CONFIG_MAPS, labelled(f"many-{number}")) for number in range(5)))
+        assert {await event(watch) for _ in range(5)} == {("ADDED", f"many-{number}") for number in range(5)}
+        await cluster.plane.local().request("DELETE", f"{CONFIG_MAPS}/one")
+        assert await event(watch) == ("DELETED", "one")
+
+
+async def test_a_watch_that_is_over_says_so(cluster: Cluster) -> None:
+    async with upgraded(cluster, f"{WATCH}&timeoutSeconds=1", handshake=HANDSHAKE + ORIGIN) as watch:
+        assert await watch.rest() == NORMAL_END
+
+
+async def test_a_watch_from_a_time_that_is_forgotten_is_told_so_and_ended(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shelves, "RECENT_EVENTS", 1)
+    for name in ("one", "two", "three"):
+        await made(cluster.plane, CONFIG_MAPS, labelled(name))
+    await cluster.plane.store.compact(cluster.plane.store.revision)
+    async with upgraded(cluster, f"{WATCH}&resourceVersion=1", handshake=HANDSHAKE + ORIGIN) as watch:
+        assert await event(watch) == ("ERROR", "Expired")
+        assert await watch.rest() == NORMAL_END
+
+
+async def test_any_protocol_will_do_and_a_token_among_them_is_not_said_back(cluster: Cluster) -> None:
+    token = base64.urlsafe_b64encode(cluster.access.token.encode()).decode().rstrip("=")
+    said = f"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.{token}, my.own\r\n"
+    async with upgraded(cluster, WATCH, handshake=HANDSHAKE + ORIGIN + said) as watch:
+        assert (watch.status, watch.headers["sec-websocket-protocol"]) == (101, "my.own")
+
+
+@pytest.mark.parametrize(
+    ("handshake", "code"),
+    [
+        (HANDSHAKE, 403),
+        (HANDSHAKE + "Origin: null\r\n", 403),
+        (HANDSHAKE + ORIGIN + "Sec-WebSocket-Protocol: one, two\r\n", 400),
+        (HANDSHAKE.replace("13", "12") + ORIGIN, 400),
+        (HANDSHAKE.replace(KEY, "") + ORIGIN, 400),
+    ],
+    ids=["no origin", "a null origin", "two protocols", "an old version", "no key"],
+)
+async def test_a_handshake_is_refused_as_kubernetes_refuses_it(cluster: Cluster, handshake: str, code: int) -> None:
+    async with upgraded(cluster, WATCH, handshake=handshake) as watch:
+        assert watch.status == code
+
+
+async def test_an_upgrade_of_what_is_no_watch_is_answered_as_if_it_were_none(cluster: Cluster) -> None:
+    async with upgraded(cluster, CONFIG_MAPS, handshake=HANDSHAKE + ORIGIN) as listing:
+        assert (listing.status, listing.headers["content-type"]) == (200, "application/json")
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [bytes((0x88, 0x80, 0, 0, 0, 0)), bytes((0x82, 1, 0)), bytes((0x82, 0xFF)) + struct.pack(">Q", 1 << 40) + b"mask"],
+    ids=["a close", "no mask", "a terabyte"],
+)
+async def test_who_leaves_or_breaks_the_rules_is_watching_no_more(cluster: Cluster, frame: bytes) -> None:
+    before = len(cluster.plane.fanout.watchers())
+    async with upgraded(cluster, WATCH, handshake=HANDSHAKE + ORIGIN) as watch:
+        await until_watching(cluster, before + 1)
+        watch.writer.write(b"\x81\x81maskx" + frame)  # What it says before that is not listened to.
+        assert await watch.rest() == NORMAL_END
+        await until_watching(cluster, before)
+
+
+async def test_who_does_not_read_is_cut_off_and_forgotten(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watches, "MAX_BUFFERED", 256 * 1024)
+    monkeypatch.setattr(watch_sockets, "LINGER_SECONDS", 0.1)
+    before = len(cluster.plane.fanout.watchers())
+    async with upgraded(cluster, WATCH, handshake=HANDSHAKE + ORIGIN) as watch:
+        await until_watching(cluster, before + 1)
+        watch.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        for number in range(40):
+            await made(cluster.plane, CONFIG_MAPS, labelled(f"large-{number}", text="x" * 500_000))
+            if len(cluster.plane.fanout.watchers()) == before:
+                break
+        await until_watching(cluster, before)
+
+
+async def until_watching(cluster: Cluster, count: int) -> None:
+    async with asyncio.timeout(SECONDS):
+        while len(cluster.plane.fanout.watchers()) != count:
+            await asyncio.sleep(0)
