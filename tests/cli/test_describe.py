@@ -12,7 +12,10 @@ from tests.cli.kubectl_twin import Twin
 from tests.clients.kubectl_command import Kubectl, kubectl_binary
 from tests.clients.server_process import ServerProcess
 
+from pinnace.cli.described import long_time
+
 OBJECTS = Path(__file__).parent / "described_objects.yaml"
+VOLUMES = Path(__file__).parent / "described_volumes.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +26,7 @@ def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
     server = ServerProcess.start(directory, "--ephemeral", "--no-controllers")
     try:
         kubectl = Kubectl(binary, server.await_kubeconfig(), directory, "default")
-        kubectl(f"apply -f {OBJECTS}")
+        kubectl(f"apply --server-side -f {OBJECTS} -f {VOLUMES}")
         for document in yaml.safe_load_all(OBJECTS.read_text()):
             if "status" in document:
                 named = f"{document['kind']}.{_version_and_group(document)} {document['metadata']['name']}"
@@ -62,6 +65,13 @@ KINDS = [
     "event",
     "crd gadgets.twin.example.com",
     "namespace default",
+    "replicationcontroller",
+    "priorityclass",
+    "ingressclass",
+    "networkpolicy",
+    "csinode",
+    "certificatesigningrequest",
+    "pod volumes",
 ]
 
 
@@ -81,6 +91,48 @@ def test_a_schedule_is_told_with_its_time_zone(twin: Twin) -> None:
     """Which older kubectls do not tell."""
     assert "\nTime Zone:                     Europe/Berlin\n" in twin("describe cronjob nightly").stdout
     assert "\nTime Zone:                     <unset>\n" in twin("describe cronjob bare").stdout
+
+
+NEWER = {
+    "servicecidr second": f"""\
+Name:         second
+Labels:       a=b
+Annotations:  <none>
+CIDRs:        10.99.0.0/24, 2001:db8::/64
+Status:
+Conditions:
+  Type   Status  LastTransitionTime               Reason  Message
+  ----   ------  ------------------               ------  -------
+  Ready  True    {long_time("2026-01-01T10:00:00Z")}  Fine    it is ready
+Events:  <none>
+""",
+    "ipaddress 10.99.0.8": """\
+Name:         10.99.0.8
+Labels:       <none>
+Annotations:  <none>
+Parent Reference:
+  Group:      example.com
+  Resource:   gates
+  Namespace:  \n  Name:       gate
+Events:       <none>
+""",
+    "volumeattributesclass gold": """\
+Name:         gold
+Annotations:  <none>
+DriverName:   disk.example.com
+Parameters:   iops=1000,throughput=50
+Events:       <none>
+""",
+}
+
+
+@pytest.mark.parametrize("named", NEWER)
+def test_what_older_kubectls_cannot_describe_is_described_as_newer_ones_do(named: str, twin: Twin) -> None:
+    """Older ones ask for beta versions, which are not served any more."""
+    theirs = twin.kubectl.outcome(f"describe {named}")
+    told = twin(f"describe {named}").stdout
+    assert told == NEWER[named]
+    assert theirs.code != 0 or theirs.stdout == told
 
 
 @pytest.mark.parametrize(

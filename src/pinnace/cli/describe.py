@@ -10,10 +10,12 @@ import typer
 
 from pinnace.cli import (
     described_access,
+    described_certificates,
     described_data,
     described_jobs,
     described_limits,
     described_nodes,
+    described_policies,
     described_scaling,
     described_storage,
     described_traffic,
@@ -58,6 +60,7 @@ _SPECIAL: dict[tuple[str, str], tuple[str, Describe]] = {
     ("", "Namespace"): ("v1", described_limits.namespace),
     ("", "ResourceQuota"): ("v1", _alone(described_limits.resource_quota, with_events=False)),
     ("", "LimitRange"): ("v1", _alone(described_limits.limit_range, with_events=False)),
+    ("", "ReplicationController"): ("v1", described_workloads.replication_controller),
     ("", "Node"): ("v1", described_nodes.node),
     ("", "PersistentVolume"): ("v1", _alone(described_storage.persistent_volume)),
     ("", "PersistentVolumeClaim"): ("v1", described_storage.claim),
@@ -68,16 +71,24 @@ _SPECIAL: dict[tuple[str, str], tuple[str, Describe]] = {
     ("autoscaling", "HorizontalPodAutoscaler"): ("v2", _alone(described_scaling.autoscaler)),
     ("batch", "Job"): ("v1", _alone(described_jobs.job)),
     ("batch", "CronJob"): ("v1", _alone(described_jobs.cron_job)),
+    ("certificates.k8s.io", "CertificateSigningRequest"): ("v1", _alone(described_certificates.signing_request)),
     ("discovery.k8s.io", "EndpointSlice"): ("v1", _alone(described_traffic.endpoint_slice)),
     ("networking.k8s.io", "Ingress"): ("v1", described_traffic.ingress),
+    ("networking.k8s.io", "IngressClass"): ("v1", _alone(described_traffic.ingress_class)),
+    ("networking.k8s.io", "IPAddress"): ("", _alone(described_traffic.address)),
+    ("networking.k8s.io", "NetworkPolicy"): ("v1", _alone(described_policies.network_policy, with_events=False)),
+    ("networking.k8s.io", "ServiceCIDR"): ("", _alone(described_traffic.service_range)),
     ("policy", "PodDisruptionBudget"): ("v1", _alone(described_scaling.disruption_budget)),
     ("rbac.authorization.k8s.io", "Role"): ("v1", _ROLE),
     ("rbac.authorization.k8s.io", "ClusterRole"): ("v1", _ROLE),
     ("rbac.authorization.k8s.io", "RoleBinding"): ("v1", _BINDING),
     ("rbac.authorization.k8s.io", "ClusterRoleBinding"): ("v1", _BINDING),
+    ("scheduling.k8s.io", "PriorityClass"): ("v1", _alone(described_scaling.priority_class)),
+    ("storage.k8s.io", "CSINode"): ("v1", _alone(described_storage.node_drivers)),
     ("storage.k8s.io", "StorageClass"): ("v1", _alone(described_storage.storage_class)),
+    ("storage.k8s.io", "VolumeAttributesClass"): ("", _alone(described_storage.attributes_class)),
 }
-"""The kinds that have a layout of their own, and the version that it is of."""
+"""The kinds that have a layout of their own, and the version that it is of: none if all versions are laid out alike."""
 
 
 def describe(
@@ -164,7 +175,7 @@ async def _described(client: Client, obj: Object, *, with_events: bool) -> str:
     if (kind.group, kind.name) not in _SPECIAL:
         return generic(obj, events)
     version, special = _SPECIAL[kind.group, kind.name]
-    if kind.version != version:
+    if version and kind.version != version:
         metadata, known = obj["metadata"], Kind(kind.group, version, kind.name)
         obj = await client.get(known, metadata["name"], namespace=metadata.get("namespace", ""))
     return await special(client, obj, events)

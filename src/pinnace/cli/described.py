@@ -122,6 +122,12 @@ def long_time(moment: str | None) -> str:
     return at.astimezone().strftime("%a, %d %b %Y %H:%M:%S %z") if at is not None else "Mon, 01 Jan 0001 00:00:00 +0000"
 
 
+def created(obj: Object) -> str:
+    """When it was made, as Go prints a moment: 2006-01-02 15:04:05 +0000 UTC."""
+    at = _moment(obj["metadata"].get("creationTimestamp"))
+    return at.astimezone().strftime("%Y-%m-%d %H:%M:%S %z %Z") if at is not None else "<nil>"
+
+
 def since(moment: str | None) -> str:
     at = _moment(moment)
     return human_duration((datetime.now(UTC) - at).total_seconds()) if at is not None else "<unknown>"

@@ -71,6 +71,7 @@ def template(page: Description, obj: Object | None) -> None:
         page.pair("Priority Class Name", spec["priorityClassName"], 1)
     page.labels("Node-Selectors", spec.get("nodeSelector"), indent="  ")
     _tolerations(page, spec, "  ")
+    _group(page, spec, "  ")
 
 
 def _said(page: Description, where: Object, *fields: tuple[str, str]) -> None:
@@ -107,6 +108,7 @@ def _placement(page: Description, spec: Object, indent: str) -> None:
     page.labels("Node-Selectors", spec.get("nodeSelector"), indent=indent)
     _tolerations(page, spec, indent)
     _spread(page, spec, indent)
+    _group(page, spec, indent)
 
 
 def _tolerations(page: Description, spec: Object, indent: str) -> None:
@@ -121,6 +123,13 @@ def _toleration(one: Object) -> str:
         text += " op=Exists" if key or effect else "op=Exists"
     seconds = one.get("tolerationSeconds")
     return text if seconds is None else f"{text} for {seconds}s"
+
+
+def _group(page: Description, spec: Object, indent: str) -> None:
+    group = spec.get("schedulingGroup")
+    if group:
+        page.line(f"{indent}SchedulingGroup:")
+        page.pair("PodGroupName", group.get("podGroupName", ""), 1)
 
 
 def _spread(page: Description, spec: Object, indent: str) -> None:

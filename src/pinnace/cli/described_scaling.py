@@ -1,11 +1,11 @@
-"""Descriptions of what decides how many pods there are: autoscalers and disruption budgets."""
+"""Descriptions of what decides how many pods there are, and which come first: autoscalers, budgets, priorities."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from pinnace.cli.described import NONE, UNSET, Description, heading, labelled, long_time
-from pinnace.kinds.cells import selector_text
+from pinnace.kinds.cells import labels_text, selector_text
 from pinnace.model.objects import Object
 from pinnace.schema.gotext import quoted
 
@@ -107,4 +107,15 @@ def disruption_budget(page: Description, obj: Object) -> None:
         ("Desired", status.get("desiredHealthy", 0)),
         ("Total", status.get("expectedPods", 0)),
         level=2,
+    )
+
+
+def priority_class(page: Description, obj: Object) -> None:
+    heading(page, obj, namespaced=False)
+    page.pairs(
+        ("Value", obj.get("value", 0)),
+        ("GlobalDefault", obj.get("globalDefault", False)),
+        ("PreemptionPolicy", obj.get("preemptionPolicy", "")),
+        ("Description", obj.get("description", "")),
+        ("Annotations", labels_text(obj["metadata"].get("annotations"))),
     )

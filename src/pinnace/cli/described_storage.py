@@ -1,4 +1,4 @@
-"""Descriptions of volumes that outlive pods, of the claims to them, and of the classes that they are made by."""
+"""Descriptions of volumes that outlive pods: the claims to them, the classes they are made by, the nodes' drivers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from pinnace.cli.described import (
     Description,
     heading,
     labelled,
+    long_time,
     since,
     timed_conditions,
     yes,
 )
-from pinnace.cli.described_volumes import source
+from pinnace.cli.described_volumes import origin, source
+from pinnace.cli.formats import shown
 from pinnace.client.client import Client
 from pinnace.kinds.cells import labels_text
 from pinnace.model.objects import Object
@@ -56,7 +58,7 @@ def persistent_volume(page: Description, obj: Object) -> None:
     page.pair("Message", status.get("message", ""))
     page.line("Source:")
     kind = next((field for field in spec if field not in _NOT_SOURCES), "")
-    source(page, kind, spec[kind]) if kind else page.line("<unknown>", 1)
+    source(page, kind, spec.get(kind) or {}, is_persistent=True)
 
 
 async def claim(client: Client, obj: Object, events: list[Object] | None) -> str:
@@ -72,10 +74,8 @@ async def claim(client: Client, obj: Object, events: list[Object] | None) -> str
         ("Access Modes", _modes(status) if is_bound else ""),
         ("VolumeMode", spec.get("volumeMode")),
     )
-    origin = spec.get("dataSource")
-    if origin:
-        page.line("DataSource:")
-        page.pairs(("APIGroup", origin.get("apiGroup")), ("Kind", origin["kind"]), ("Name", origin["name"]), level=1)
+    for line in origin(spec):
+        page.line(line)
     pods = await client.list("v1/Pod", namespace=metadata["namespace"])
     page.listed("Used By", sorted(pod["metadata"]["name"] for pod in pods if _uses(pod, obj)))
     if status.get("conditions"):
@@ -103,6 +103,35 @@ def storage_class(page: Description, obj: Object) -> None:
     if obj.get("allowedTopologies"):
         page.pair("AllowedTopologies", "")
         _terms(page, (term.get("matchLabelExpressions") or () for term in obj["allowedTopologies"]), indent="  ")
+
+
+def attributes_class(page: Description, obj: Object) -> None:
+    heading(page, obj, namespaced=False)
+    page.pairs(
+        ("Annotations", labels_text(obj["metadata"].get("annotations"))),
+        ("DriverName", obj.get("driverName", "")),
+        ("Parameters", labels_text(obj.get("parameters"))),
+    )
+
+
+def node_drivers(page: Description, obj: Object) -> None:
+    """What a node can attach: a CSINode."""
+    heading(page, obj, namespaced=False)
+    labelled(page, obj)
+    page.pair("CreationTimestamp", long_time(obj["metadata"].get("creationTimestamp")))
+    page.line("Spec:")
+    drivers = obj["spec"].get("drivers")
+    if drivers is not None:
+        page.line("Drivers:", 1)
+    for driver in drivers or ():
+        page.line(f"{driver['name']}:", 2)
+        page.pair("Node ID", driver.get("nodeID", ""), 3)
+        count = (driver.get("allocatable") or {}).get("count")
+        if count is not None:
+            page.line("Allocatables:", 3)
+            page.pair("Count", count, 4)
+        if driver.get("topologyKeys") is not None:
+            page.pair("Topology Keys", shown(driver["topologyKeys"]), 3)
 
 
 def _affinity(page: Description, required: Object | None) -> None:

@@ -1,10 +1,10 @@
-"""Descriptions of the ways to pods: services, their endpoints, and ingresses."""
+"""Descriptions of the ways to pods: services with their addresses and endpoints, and ingresses with their classes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pinnace.cli.described import NONE, UNSET, Description, heading, labelled
+from pinnace.cli.described import NONE, UNSET, Description, heading, labelled, long_time
 from pinnace.cli.formats import shown
 from pinnace.client.client import Client
 from pinnace.kinds.cells import labels_text
@@ -170,6 +170,44 @@ async def ingress(client: Client, obj: Object, events: list[Object] | None) -> s
     page.annotations("Annotations", metadata.get("annotations"))
     page.events(events)
     return str(page)
+
+
+def ingress_class(page: Description, obj: Object) -> None:
+    spec = obj["spec"]
+    heading(page, obj, namespaced=False)
+    labelled(page, obj)
+    page.pair("Controller", spec.get("controller", ""))
+    chosen = spec.get("parameters")
+    if chosen:
+        page.line("Parameters:")
+        page.pairs(("APIGroup", chosen.get("apiGroup")), ("Kind", chosen["kind"]), ("Name", chosen["name"]), level=1)
+
+
+def service_range(page: Description, obj: Object) -> None:
+    """Where the addresses of services come from: a ServiceCIDR."""
+    heading(page, obj, namespaced=False)
+    labelled(page, obj)
+    page.pair("CIDRs", ", ".join(obj["spec"].get("cidrs") or ()))
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    if conditions:
+        page.line("Status:")
+        page.line("Conditions:")
+        rows = [
+            (one["type"], one["status"], long_time(one.get("lastTransitionTime")), one["reason"], one["message"])
+            for one in conditions
+        ]
+        page.table(("Type", "Status", "LastTransitionTime", "Reason", "Message"), rows)
+
+
+def address(page: Description, obj: Object) -> None:
+    """An IPAddress, and what it was given to."""
+    heading(page, obj, namespaced=False)
+    labelled(page, obj)
+    parent = obj["spec"].get("parentRef")
+    if parent is not None:
+        page.line("Parent Reference:")
+        for field in ("group", "resource", "namespace", "name"):
+            page.pair(field.title(), parent.get(field, ""), 1)
 
 
 async def _backend(client: Client, namespace: str, backend: Object) -> str:

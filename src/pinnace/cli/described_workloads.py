@@ -1,4 +1,4 @@
-"""Descriptions of what makes pods: deployments, replica sets, stateful sets and daemon sets."""
+"""Descriptions of what makes pods: deployments, replica sets and what came before them, stateful and daemon sets."""
 
 from __future__ import annotations
 
@@ -43,11 +43,26 @@ async def deployment(client: Client, obj: Object, events: list[Object] | None) -
 
 async def replica_set(client: Client, obj: Object, events: list[Object] | None) -> str:
     page = Description()
-    spec, status = obj["spec"], obj.get("status") or {}
     heading(page, obj)
-    page.pair("Selector", selector_text(spec.get("selector")))
+    page.pair("Selector", selector_text(obj["spec"].get("selector")))
     labelled(page, obj)
     controlled(page, obj)
+    return await _copies(page, client, obj, events)
+
+
+async def replication_controller(client: Client, obj: Object, events: list[Object] | None) -> str:
+    page = Description()
+    heading(page, obj)
+    selected = obj["spec"].get("selector")
+    page.pair("Selector", labels_text(selected))
+    labelled(page, obj)
+    obj = {**obj, "spec": {**obj["spec"], "selector": {"matchLabels": selected}}}
+    return await _copies(page, client, obj, events)
+
+
+async def _copies(page: Description, client: Client, obj: Object, events: list[Object] | None) -> str:
+    """What is told of pods that are all the same, after the lines that say whose they are."""
+    spec, status = obj["spec"], obj.get("status") or {}
     page.pair("Replicas", f"{status.get('replicas', 0)} current / {spec.get('replicas', 0)} desired")
     page.pair("Pods Status", await _pods_of(client, obj))
     template(page, spec.get("template"))

@@ -50,7 +50,8 @@ def _requested_duration(request: Object, now: datetime) -> str:
     return NONE if seconds is None else human_duration(seconds)
 
 
-def _request_state(request: Object, now: datetime) -> str:
+def request_state(request: Object, now: datetime | None = None) -> str:
+    """What has come of a request for a certificate."""
     found = {condition.get("type") for condition in reach(request, "status", "conditions") or ()}
     state = "Denied" if "Denied" in found else "Approved" if "Approved" in found else "Pending"
     if "Failed" in found:
@@ -65,7 +66,7 @@ CERTIFICATE_SIGNING_REQUEST = (
     string("SignerName", f"{_REQUEST}Spec.signerName", nonempty_at("spec.signerName", NONE)),
     string("Requestor", "Base64-encoded PKCS#10 CSR data", at("spec.username")),
     string("RequestedDuration", f"{_REQUEST}Spec.expirationSeconds", _requested_duration),
-    string("Condition", "Conditions applied to the request, such as approval or denial.", _request_state),
+    string("Condition", "Conditions applied to the request, such as approval or denial.", request_state),
 )
 CLUSTER_TRUST_BUNDLE = (
     NAME,
