@@ -12,10 +12,10 @@ from cryptography.x509.oid import NameOID
 from pinnace.auth.certificates import KeyPair
 
 
-def intermediate(ca: KeyPair, name: str = "between") -> KeyPair:
+def intermediate(ca: KeyPair, name: str = "between", *, now: datetime | None = None) -> KeyPair:
     """An authority of its own, vouched for by another."""
     key = ec.generate_private_key(ec.SECP256R1())
-    now = datetime.now(UTC)
+    now = now or datetime.now(UTC)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
@@ -23,7 +23,7 @@ def intermediate(ca: KeyPair, name: str = "between") -> KeyPair:
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(minutes=5))
-        .not_valid_after(now + timedelta(days=1))
+        .not_valid_after(now + timedelta(hours=12))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(ca.key, hashes.SHA256())
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Protocol
 from urllib.parse import unquote
 
@@ -20,6 +20,7 @@ _REMEMBERED = 1024
 _CREDENTIAL = "authentication.kubernetes.io/credential-id"
 _UID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")
 """How the uid of a user is called in the subject of his certificate."""
+_NO_TIME = (datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC))
 _EXTRA_HEADER = b"x-remote-extra-"
 
 
@@ -28,7 +29,7 @@ class Credentials(Protocol):
 
     @property
     def certificate(self) -> bytes | None:
-        """The client certificate that TLS has verified, as DER."""
+        """The client certificate that TLS has verified, as DER: all of it but the time, which is for us to look at."""
 
     @property
     def chain(self) -> Sequence[bytes]:
@@ -55,13 +56,13 @@ class CertificateAuthenticator:
     """The common name is the user, each organisation a group.
 
     TLS has checked the chain, but it trusts proxies' certificates, too: only those that `ca` (PEM) signed, or
-    somebody whom it signed for that, are users here. Without a `ca` all are.
+    somebody whom it signed for that, are users here. Without a `ca` all are. A certificate without a name is nobody's.
     """
 
     def __init__(self, ca: bytes | None = None, *, clock: Clock | None = None) -> None:
         self._issuers = x509.load_pem_x509_certificates(ca) if ca is not None else None
         self._clock = clock or SystemClock()
-        self._known: dict[bytes, tuple[User | None, datetime]] = {}
+        self._known: dict[bytes, tuple[User | None, datetime, datetime]] = {}
 
     def authenticate(self, credentials: Credentials) -> User | None:
         der = credentials.certificate
@@ -71,21 +72,23 @@ class CertificateAuthenticator:
         if known is None:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
-            certificate = _certificate(der)
-            user = self._user(certificate, credentials)
-            known = self._known[der] = (user, certificate.not_valid_after_utc)
-        user, until = known
-        # TLS looks once, when a connection begins, and connections live long.
-        if user is not None and self._clock.now() > until:
+            known = self._known[der] = self._learn(_certificate(der), credentials)
+        user, since, until = known
+        # Looked at for each request, since connections live long.
+        if not since <= self._clock.now() <= until:
             raise errors.Unauthorized()
         return user
 
-    def _user(self, certificate: x509.Certificate, credentials: Credentials) -> User | None:
+    def _learn(self, certificate: x509.Certificate, credentials: Credentials) -> tuple[User | None, datetime, datetime]:
+        """Whose it is, and from when until when."""
         if self._issuers is not None and not _is_vouched_for(certificate, credentials, self._issuers):
-            return None
+            return None, *_NO_TIME
+        return self._user(certificate), *_valid_times(certificate, credentials)
+
+    def _user(self, certificate: x509.Certificate) -> User | None:
         name = _common_name(certificate)
         if not name:
-            raise errors.Unauthorized()
+            return None
         organizations = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
         extra = {_CREDENTIAL: (f"X509SHA256={certificate.fingerprint(hashes.SHA256()).hex()}",)}
         groups = tuple(str(one.value) for one in organizations)
@@ -102,7 +105,7 @@ class ProxyAuthenticator:
         self._issuers = x509.load_pem_x509_certificates(ca)
         self._allowed = frozenset(allowed_names)
         self._clock = clock or SystemClock()
-        self._known: dict[bytes, tuple[bool, datetime]] = {}
+        self._known: dict[bytes, tuple[bool, datetime, datetime]] = {}
 
     def authenticate(self, credentials: Credentials) -> User | None:
         der = credentials.certificate
@@ -114,9 +117,9 @@ class ProxyAuthenticator:
                 self._known.clear()
             certificate = _certificate(der)
             is_proxy = self._is_proxy(certificate, credentials)
-            known = self._known[der] = (is_proxy, certificate.not_valid_after_utc)
-        is_proxy, until = known
-        if not is_proxy or self._clock.now() > until:
+            known = self._known[der] = (is_proxy, *_valid_times(certificate, credentials))
+        is_proxy, since, until = known
+        if not is_proxy or not since <= self._clock.now() <= until:
             return None
         return _remote_user(credentials.remote_headers)
 
@@ -148,28 +151,49 @@ class BearerAuthenticator:
 
 
 class FirstOf:
-    """Asks each in turn; who shows nothing is anonymous."""
+    """Asks each in turn; who shows nothing is anonymous.
+
+    Who shows something that is good is known by it, whatever is wrong with the rest that he shows.
+    """
 
     def __init__(self, authenticators: Sequence[Authenticator]) -> None:
         self._authenticators = tuple(authenticators)
 
     def authenticate(self, credentials: Credentials) -> User | Awaitable[User]:
+        refused: errors.Unauthorized | None = None
         for index, authenticator in enumerate(self._authenticators):
-            user = authenticator.authenticate(credentials)
+            try:
+                user = authenticator.authenticate(credentials)
+            except errors.Unauthorized as problem:
+                refused = problem
+                continue
             if isinstance(user, User):
                 return user
             if user is not None:
-                return self._rest(credentials, user, index)
+                return self._rest(credentials, user, index, refused)
+        if refused is not None:
+            raise refused
         return ANONYMOUS
 
-    async def _rest(self, credentials: Credentials, pending: Awaitable[User | None], index: int) -> User:
-        user = await pending
-        for authenticator in self._authenticators[index + 1 :]:
-            if user is not None:
-                return user
-            found = authenticator.authenticate(credentials)
-            user = found if found is None or isinstance(found, User) else await found
-        return user or ANONYMOUS
+    async def _rest(
+        self,
+        credentials: Credentials,
+        pending: Awaitable[User | None],
+        index: int,
+        refused: errors.Unauthorized | None,
+    ) -> User:
+        found: User | Awaitable[User | None] | None = pending
+        for authenticator in (*self._authenticators[index + 1 :], None):
+            try:
+                user = found if found is None or isinstance(found, User) else await found
+                if user is not None:
+                    return user
+                found = authenticator.authenticate(credentials) if authenticator is not None else None
+            except errors.Unauthorized as problem:
+                refused, found = problem, None
+        if refused is not None:
+            raise refused
+        return ANONYMOUS
 
 
 def _is_vouched_for(
@@ -182,6 +206,12 @@ def _is_vouched_for(
     if not chain:
         return False
     return chain[-1] in [issuer.public_bytes(serialization.Encoding.DER) for issuer in issuers]
+
+
+def _valid_times(certificate: x509.Certificate, credentials: Credentials) -> tuple[datetime, datetime]:
+    """From when until when the certificate and all who stand behind it are valid."""
+    chain = [certificate, *map(_certificate, credentials.chain)]
+    return max(one.not_valid_before_utc for one in chain), min(one.not_valid_after_utc for one in chain)
 
 
 def _is_issued_by(certificate: x509.Certificate, issuers: Sequence[x509.Certificate]) -> bool:

@@ -40,7 +40,10 @@ class Peer:
 
     @property
     def certificate(self) -> bytes | None:
-        """The client's verified certificate as DER, the same object for every request; None if it sent none."""
+        """The client's certificate as DER, the same object for every request; None if it sent none.
+
+        It is verified, but for the time: it may not be valid yet, or no more.
+        """
         if self._transport is not None:
             tls = self._transport.get_extra_info("ssl_object")
             self._certificate = tls.getpeercert(binary_form=True) if tls is not None else None
