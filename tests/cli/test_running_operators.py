@@ -91,7 +91,7 @@ class Run:
             text=True,
             timeout=SECONDS,
         )
-        return ran.stdout + ran.stderr
+        return ran.stdout or ran.stderr  # What is answered: on a slow machine the other tells of progress.
 
     def _read(self) -> None:
         assert self.process.stdout is not None
