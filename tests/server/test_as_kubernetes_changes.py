@@ -78,6 +78,14 @@ async def test_of_two_handlers_the_first_is_looked_at_and_the_second_is_one_too_
     assert [cause["field"].rpartition("Probe.")[2] for cause in causes] == ["exec.command", "httpGet"]
 
 
+async def test_a_fault_found_twice_is_told_once_in_words_and_twice_among_the_causes(api: InProcess) -> None:
+    nodes = "/api/v1/nodes"
+    await api.made(nodes, {"metadata": {"name": "one"}})
+    refused = (await api.patch(f"{nodes}/one", {"spec": {"taints": [{"key": "a", "effect": "Never"}]}})).json
+    assert [cause["field"] for cause in refused["details"]["causes"]] == ["metadata.taints[0].effect"] * 2
+    assert refused["message"].count("metadata.taints[0].effect") == 1
+
+
 async def test_who_finalizes_a_namespace_does_not_own_its_status(api: InProcess) -> None:
     await api.made("/api/v1/namespaces", {"metadata": {"name": "team", "finalizers": ["example.com/wait"]}})
     await api.delete("/api/v1/namespaces/team")

@@ -298,7 +298,6 @@ class Pipeline:
         else:
             faults.extend(_update_faults(strategy, call.subresource)(new, old))
         if faults:
-            faults = list(dict.fromkeys(faults))
             kind = resource.kind.name if resource.custom is None else str(new.get("kind") or resource.kind.name)
             raise errors.Invalid(faults, group=resource.stored.group, kind=kind, name=call.name)
         if call.subresource in ("", "scale"):

@@ -185,8 +185,9 @@ class Watch:
     def _schedule_bookmark(self) -> None:
         loop = asyncio.get_running_loop()
         left = self._deadline - loop.time()
-        delay = min(self._bookmark_seconds, left - 2) if left > 2 else min(self._bookmark_seconds, left / 2)
-        if delay > 0.05 or self._bookmark_seconds < left:
+        # The last one comes two seconds before the end, once: a watch that has less left gets no more of them.
+        delay = min(self._bookmark_seconds, left - 2) if left > 2 else self._bookmark_seconds
+        if delay < left:
             self._timers = [timer for timer in self._timers if not timer.cancelled()][:1]
             self._timers.append(loop.call_later(delay, self._send_bookmark))
 
@@ -197,7 +198,7 @@ class Watch:
     def _bookmark_line(self, more: Object) -> bytes:
         is_behind = isinstance(self._watcher, LateWatcher) and self._watcher.is_busy
         revision = self._seen if is_behind else self._fanout.revision
-        metadata = {"resourceVersion": str(revision), "creationTimestamp": None, **more}
+        metadata = {"resourceVersion": str(revision), **more}
         return event_line("BOOKMARK", self._form.bookmark(metadata))
 
     def _end(self) -> None:
