@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.streaming.conftest import Ended, Kubectl, cluster, kubectl, node
+from tests.streaming.conftest import Ended, Kubectl, cluster, kubectl_for, node
+from tests.streaming.process_node import ProcessNode
 
 import pinnace
+from pinnace.cluster.cluster import Cluster
 
 __all__ = ["Pinnace", "cluster", "differences", "environment", "kubectl", "node", "ours"]
 
@@ -35,9 +37,13 @@ class Pinnace(Kubectl):
 
 
 @pytest.fixture
+def kubectl(cluster: Cluster, node: ProcessNode, tmp_path: Path) -> Kubectl:
+    """As it speaks today: how it once spoke is of no concern to who is compared with it."""
+    return kubectl_for(cluster, tmp_path)
+
+
+@pytest.fixture
 def ours(kubectl: Kubectl) -> Pinnace:
-    if kubectl.is_old:
-        pytest.skip("how old kubectls speak is of no concern here")
     return Pinnace(kubectl.binary, kubectl.kubeconfig, False)
 
 

@@ -7,6 +7,7 @@ import itertools
 from typing import Any
 
 import pytest
+from cel_expr_python import cel  # type: ignore[import-untyped]
 
 from pinnace.schema.cel_environment import Environment
 from pinnace.schema.cel_errors import CelError, CompileError, InstantiationError
@@ -15,8 +16,6 @@ from pinnace.schema.cel_library_standard import STANDARD
 from pinnace.schema.cel_program import compile_cel
 from pinnace.schema.cel_types import DYN
 from pinnace.schema.cel_values import NANOS, Duration, Timestamp, TypeValue
-
-cel = pytest.importorskip("cel_expr_python.cel")
 
 STANDARD_ONLY = Environment((STANDARD, OPTIONALS))
 OPERANDS = [

@@ -105,7 +105,11 @@ async def node(cluster: Cluster) -> ProcessNode:
 
 @pytest.fixture(params=[False, True], ids=["websocket", "spdy"])
 def kubectl(request: pytest.FixtureRequest, cluster: Cluster, node: ProcessNode, tmp_path: Path) -> Kubectl:
+    return kubectl_for(cluster, tmp_path, is_old=request.param)
+
+
+def kubectl_for(cluster: Cluster, directory: Path, *, is_old: bool = False) -> Kubectl:
     binary = kubectl_binary()
-    path = tmp_path / "kubeconfig"
+    path = directory / "kubeconfig"
     kubeconfig.write(path, cluster.access)
-    return Kubectl(binary, path, request.param)
+    return Kubectl(binary, path, is_old)
