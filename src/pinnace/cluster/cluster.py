@@ -123,6 +123,8 @@ class ControlPlane:
     gates: Gates
     nodes: Nodes
     """Where nodes of this process are registered, for exec and logs and the like."""
+    minor: str
+    """Which Kubernetes this is, as 1.36."""
 
     def local(self, user: User = SYSTEM) -> LocalApi:
         """The API for callers in this process."""
@@ -163,7 +165,16 @@ async def build(
     await fanout.load()
     custom_resources = CustomResources(registry, fanout, definitions, clock=clock)
     aggregation = Aggregation(fanout, files.front_proxy_client if files is not None else None)
-    security = build_security(registry, fanout, store, clock, tokens=tokens or {}, settings=settings.auth, files=files)
+    security = build_security(
+        registry,
+        fanout,
+        store,
+        clock,
+        tokens=tokens or {},
+        settings=settings.auth,
+        minor=definitions.minor,
+        files=files,
+    )
     ownerships = Ownerships(registry)
     reservations = ServiceReservations()
     for entry in fanout.shelf("/registry/core/services/").entries.values():
@@ -206,6 +217,7 @@ async def build(
                 rules=security.rules,
                 tokens=security.tokens,
                 issuer=security.issuer,
+                schema_of=definitions.of_kind,
                 clock=clock,
             ),
             schema_of=definitions.of_kind,
@@ -254,7 +266,18 @@ async def build(
     )
     aggregation.measured_by(metrics)
     return ControlPlane(
-        api, registry, fanout, store, clock, metrics, readiness, custom_resources, aggregation, gates, nodes
+        api,
+        registry,
+        fanout,
+        store,
+        clock,
+        metrics,
+        readiness,
+        custom_resources,
+        aggregation,
+        gates,
+        nodes,
+        definitions.minor,
     )
 
 
@@ -328,7 +351,7 @@ async def give_birth(plane: ControlPlane, *, address: str, port: int) -> None:
     local = plane.local()
     for obj in newborn_objects(plane.registry, address=address, port=port, now=plane.clock.now()):
         await _ensure(plane, local, obj)
-    await ensure_default_roles(plane.registry, plane.fanout, plane.store, plane.clock.now())
+    await ensure_default_roles(plane.registry, plane.fanout, plane.store, plane.clock.now(), minor=plane.minor)
     for obj in api_endpoints(address, port):
         await _point(plane, obj)
 

@@ -107,7 +107,7 @@ def label_selector_faults(selector: Object | None, path: str) -> Iterator[Cause]
         return
     yield from label_faults(selector.get("matchLabels"), f"{path}.matchLabels")
     for index, expression in enumerate(selector.get("matchExpressions") or ()):
-        yield from _expression_faults(expression, f"{path}.matchExpressions[{index}]")
+        yield from requirement_faults(expression, f"{path}.matchExpressions[{index}]")
 
 
 def label_faults(labels: Labels | None, path: str) -> Iterator[Cause]:
@@ -119,7 +119,8 @@ def label_faults(labels: Labels | None, path: str) -> Iterator[Cause]:
             yield causes.invalid(path, value, fault)
 
 
-def _expression_faults(expression: Object, path: str) -> Iterator[Cause]:
+def requirement_faults(expression: Object, path: str) -> Iterator[Cause]:
+    """What is wrong with one of a LabelSelector's `matchExpressions`."""
     values = expression.get("values") or ()
     match expression.get("operator", ""):
         case "In" | "NotIn":

@@ -18,6 +18,7 @@ from pinnace.server.messages import Request
 _VERB_OF_METHOD = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 _NAMESPACE_SUBRESOURCES = frozenset(("status", "finalize"))
 _FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
+_OF_ONE = frozenset(("get", "update", "patch", "delete"))
 _NO_NAMES = frozenset((".", ".."))
 _NUMBER = re.compile("[+-]?[0-9]{1,40}", re.ASCII)
 
@@ -132,6 +133,8 @@ def understand(request: Request, segments: list[str], registry: Registry, user: 
         if call.verb and call.verb not in known.verbs:
             raise errors.BadMethod()
     elif call.verb not in resource.verbs:
+        if name and _OF_ONE.isdisjoint(resource.verbs):
+            return None  # What can only be asked has no objects, and so no paths to them.
         raise errors.BadMethod()
     if resource.namespaced and not namespace:
         if name:

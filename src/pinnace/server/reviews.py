@@ -10,11 +10,19 @@ from pinnace.auth.rules import Rule
 from pinnace.auth.service_accounts import TokenIssuer
 from pinnace.auth.tokens import BadToken, Bearer, Tokens
 from pinnace.auth.users import User
-from pinnace.model import causes, errors
+from pinnace.kinds import empty_fields
+from pinnace.model import causes, errors, managers
 from pinnace.model.causes import Cause
 from pinnace.model.clock import Clock, to_rfc3339
-from pinnace.model.objects import Object
+from pinnace.model.objects import Kind, Object
+from pinnace.model.ownership import Ownership
+from pinnace.schema.shape import Schema
 from pinnace.server.calls import Call
+from pinnace.server.intake import kind_of
+from pinnace.server.review_selectors import Understood, selector_faults, understood
+
+_WITHOUT_METADATA = frozenset(("SelfSubjectReview", "SelfSubjectRulesReview"))
+"""What these are asked with is not said back."""
 
 Review = Callable[[Call, Object], Awaitable[Object]]
 
@@ -31,13 +39,22 @@ class Reviews:
     """Answers the kinds that are never stored."""
 
     def __init__(
-        self, *, authorizer: Authorizer, rules: RuleSource, tokens: Tokens, issuer: TokenIssuer, clock: Clock
+        self,
+        *,
+        authorizer: Authorizer,
+        rules: RuleSource,
+        tokens: Tokens,
+        issuer: TokenIssuer,
+        schema_of: Callable[[Kind], Schema | None],
+        clock: Clock,
     ) -> None:
         self._authorizer = authorizer
         self._rules = rules
         self._tokens = tokens
         self._issuer = issuer
+        self._schema_of = schema_of
         self._clock = clock
+        self._ownerships: dict[Kind, Ownership] = {}
         self._by_kind: dict[str, Review] = {
             "SelfSubjectReview": self._who_am_i,
             "SelfSubjectAccessReview": self._may_i,
@@ -53,6 +70,21 @@ class Reviews:
         if call.subresource or call.resource.group not in ("authentication.k8s.io", "authorization.k8s.io"):
             return None
         return self._by_kind.get(call.resource.kind.name)
+
+    def own(self, call: Call, asked: Object, *, manager: str) -> None:
+        """Write down whose question it is. Kubernetes does, though nobody can ever take a field over."""
+        kind = kind_of(call)
+        if kind.name in _WITHOUT_METADATA:
+            return
+        ownership = self._ownerships.get(kind)
+        if ownership is None and (schema := self._schema_of(kind)) is not None:
+            blank = empty_fields.empty(schema) or None
+            ownership = self._ownerships[kind] = Ownership(
+                schema=schema, api_version=kind.api_version, subresource=call.subresource, blank=blank
+            )
+        if ownership is not None:
+            asked["metadata"] = asked.get("metadata") or {}
+            managers.after_update(None, asked, ownership, manager=manager, now=to_rfc3339(self._clock.now()))
 
     def check(self, call: Call, asked: Object) -> None:
         """Fill in what is left unsaid, and refuse what has no answer."""
@@ -107,18 +139,21 @@ class Reviews:
 
     async def _decision(self, user: User, spec: Object) -> Object:
         about, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-        found = self._authorizer.decide(user, _action(about, path))
+        selected = understood(about) if about is not None else Understood("", ())
+        found = self._authorizer.decide(user, _action(about, path, selected.fields))
         decision = found if isinstance(found, Decision) else await found
         status: Object = {"allowed": decision.is_allowed}
         if decision.verdict == "deny":
             status["denied"] = True
         if decision.reason:
             status["reason"] = decision.reason
+        if selected.ignored:
+            status["evaluationError"] = "; ".join(selected.ignored)
         return status
 
     def _answered(self, call: Call, asked: Object, status: dict[str, Any]) -> Object:
         kind = call.resource.kind
-        metadata = dict(asked.get("metadata") or {})
+        metadata = dict(asked.get("metadata") or {}) if kind.name not in _WITHOUT_METADATA else {}
         if not call.resource.namespaced:
             metadata.pop("namespace", None)
         if kind.name == "SelfSubjectReview":
@@ -131,7 +166,10 @@ class Reviews:
 
 
 def _check_own_access(call: Call, asked: Object) -> None:
-    _refuse([*_attribute_faults(asked.get("spec") or {}), *_metadata_faults(asked)])
+    spec = asked.get("spec") or {}
+    _refuse(
+        [*_attribute_faults(spec), *selector_faults(spec.get("resourceAttributes") or {}), *_metadata_faults(asked)]
+    )
 
 
 def _check_access(call: Call, asked: Object) -> None:
@@ -140,7 +178,9 @@ def _check_access(call: Call, asked: Object) -> None:
     if not spec.get("user") and not spec.get("groups"):
         why = "at least one of user or group must be specified"
         faults.append(causes.invalid("spec.user", spec.get("user", ""), why))
+    faults += selector_faults(spec.get("resourceAttributes") or {})
     if call.resource.namespaced:
+        faults += _metadata_faults(asked, "must be empty except for namespace")
         faults += _locality_faults(spec, call.namespace)
     else:
         faults += _metadata_faults(asked)
@@ -195,9 +235,9 @@ def _locality_faults(spec: Object, namespace: str) -> list[Cause]:
     return []
 
 
-def _metadata_faults(asked: Object) -> list[Cause]:
-    said = {name: value for name, value in (asked.get("metadata") or {}).items() if value and name != "managedFields"}
-    return [causes.invalid("metadata", said, "must be empty")] if said.keys() - {"namespace"} else []
+def _metadata_faults(asked: Object, detail: str = "must be empty") -> list[Cause]:
+    said = {name: value for name, value in (asked.get("metadata") or {}).items() if value}
+    return [causes.invalid("metadata", said, detail)] if said.keys() - {"namespace", "managedFields"} else []
 
 
 def _in_go(path: Object) -> Object:
@@ -205,15 +245,16 @@ def _in_go(path: Object) -> Object:
 
 
 def user_info(user: User) -> Object:
-    shown: Object = {"username": user.name, "groups": list(user.groups)}
+    shown: Object = {"username": user.name}
     if user.uid:
         shown["uid"] = user.uid
+    shown["groups"] = list(user.groups)
     if user.extra:
         shown["extra"] = {name: list(values) for name, values in user.extra.items()}
     return shown
 
 
-def _action(about: Object | None, path: Object | None) -> Action:
+def _action(about: Object | None, path: Object | None, fields: str) -> Action:
     if about is None:
         asked = path or {}
         return Action(asked.get("verb", ""), path=asked.get("path", ""))
@@ -226,4 +267,5 @@ def _action(about: Object | None, path: Object | None) -> Action:
         namespace=about.get("namespace", ""),
         name=about.get("name", ""),
         version=about.get("version", ""),
+        fields=fields,
     )

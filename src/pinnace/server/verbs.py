@@ -43,7 +43,7 @@ from pinnace.server.pipeline import Pipeline, Written, generated_name, manager_n
 from pinnace.server.presentation import prepare, shown_object
 from pinnace.server.read_options import list_options
 from pinnace.server.reads import Reader
-from pinnace.server.renditions import Form, MetadataOnly, Plain, Rows
+from pinnace.server.renditions import Form, MetadataOnly, Plain, Rows, partial_metadata
 from pinnace.server.reviews import Reviews
 from pinnace.server.selection import selection_of
 from pinnace.server.shelves import Entry
@@ -340,21 +340,26 @@ class Verbs:
                 return self._streams().answer(call)
 
     async def _ask(self, call: Call, review: Callable[[Call, Object], Awaitable[Object]]) -> Outcome:
+        check_manager(call, "CreateOptions")
         accepted = self._accepted(call)
-        if accepted.view:
+        if accepted.view == "Table":
             raise errors.NotShownSo(OFFERED)
         asked = self._intake.message(call)
         if call.resource.namespaced:
             match_namespace(call, metadata_of(asked))
         if call.subresource:
             default_lifetime(asked)
+        self._reviews.own(call, asked, manager=manager_name(call))
         check = partial(self._reviews.check, call)
         # A token is given away: that is a write, whatever is stored.
         if call.subresource or self._pipeline.asks_about(call.resource):
             await self._pipeline.admit(call, asked, check=check)
         else:
             check(asked)
-        return Outcome(201, orjson.dumps(await review(call, asked)), wants_yaml=accepted.is_yaml)
+        answer = await review(call, asked)
+        if accepted.view:
+            answer = partial_metadata(answer, accepted.version)
+        return Outcome(201, orjson.dumps(answer, option=orjson.OPT_APPEND_NEWLINE), wants_yaml=accepted.is_yaml)
 
     async def _show_scale(self, call: Call, entry: Entry) -> Outcome:
         waiting = prepare((entry,), call.resource)
