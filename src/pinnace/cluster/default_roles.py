@@ -7,6 +7,7 @@ rbac.authorization.kubernetes.io/autoupdate says "false" is left alone.
 from __future__ import annotations
 
 import asyncio
+import re
 import uuid
 from collections.abc import Iterator
 from datetime import datetime
@@ -37,10 +38,10 @@ _WRITE = ("create", "delete", "deletecollection", "patch", "update")
 _VERBS = {"@read": _READ, "@write": _WRITE, "@all": tuple(sorted((*_READ, *_WRITE)))}
 
 
-async def ensure_default_roles(registry: Registry, fanout: Fanout, store: Store, now: datetime) -> None:
-    """Make what is missing and complete what is there, all in one batch of writes."""
+async def ensure_default_roles(registry: Registry, fanout: Fanout, store: Store, now: datetime, *, minor: str) -> None:
+    """Make what a minor of Kubernetes has and is missing, and complete what is there, all in one batch of writes."""
     writes = []
-    for wanted in default_roles():
+    for wanted in default_roles(minor):
         resource = registry.find(GROUP, "v1", _PLURALS[wanted["kind"]])
         assert resource is not None, "every minor has roles"
         metadata = wanted["metadata"]
@@ -78,31 +79,34 @@ def completion(present: Object, wanted: Object) -> Object | None:
     return new if new != present else None
 
 
-def default_role(name: str) -> Object:
-    """One of the cluster roles, as it is made."""
+def default_role(name: str, minor: str) -> Object:
+    """One of the cluster roles, as it is made. Raises StopIteration for one that this minor does not have."""
     text = TABLE.read_text()
-    block = next(block for block in text.split("\n\n") if block.startswith(f"ClusterRole {name}\n"))
-    return next(obj for obj in _read(f"\n\n{block}") if obj["kind"] == "ClusterRole")
+    block = next(block for block in text.split("\n\n") if re.match(rf"ClusterRole {re.escape(name)}(?: \[|\n)", block))
+    return next(obj for obj in _read(f"\n\n{block}", minor) if obj["kind"] == "ClusterRole")
 
 
-def default_roles() -> list[Object]:
-    """All of them, new; those that gather rules have gathered them."""
-    objects = list(_read(TABLE.read_text()))
+def default_roles(minor: str) -> list[Object]:
+    """All that a minor of Kubernetes has, new; those that gather rules have gathered them."""
+    objects = list(_read(TABLE.read_text(), minor))
     roles = {obj["metadata"]["name"]: obj for obj in objects if obj["kind"] == "ClusterRole"}
     for name in ("view", "edit", "admin"):  # Each gathers the one before it, too.
         roles[name]["rules"] = gathered_rules(roles[name], roles.values())
     return objects
 
 
-def _read(text: str) -> Iterator[Object]:
+def _read(text: str, minor: str) -> Iterator[Object]:
+    number = int(minor.removeprefix("1."))
     for block in text.split("\n\n")[1:]:
-        first, *lines = block.strip().splitlines()
+        first, *lines = (_in_minor(line, number) for line in block.strip().splitlines())
+        if not first:
+            continue
         kind, full_name = first.split()
         namespace, _, name = full_name.rpartition("/")
         obj = _object(kind, namespace, name)
         if kind != "RoleBinding":
             obj["rules"] = []
-        for line in lines:
+        for line in filter(None, lines):
             words = line.split()
             match words:
                 case ["gathers", group]:
@@ -122,6 +126,23 @@ def _read(text: str) -> Iterator[Object]:
                 case _:
                     obj["rules"].append(_rule(line))
         yield obj
+
+
+def _in_minor(line: str, number: int) -> str:
+    """The line without its mark; empty if this minor does not have it."""
+    if not line.endswith("]"):
+        return line
+    line, _, mark = line[:-1].partition(" [")
+    match mark.replace("1.", "").split():
+        case ["since", first]:
+            is_there = number >= int(first)
+        case ["until", last]:
+            is_there = number <= int(last)
+        case [first, "to", last]:
+            is_there = int(first) <= number <= int(last)
+        case _:
+            raise ValueError(f"the table of default roles has a mark that means nothing: [{mark}]")
+    return line if is_there else ""
 
 
 def _object(kind: str, namespace: str, name: str) -> Object:

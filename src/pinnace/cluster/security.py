@@ -61,6 +61,7 @@ def build_security(
     *,
     tokens: Mapping[str, User],
     settings: AuthSettings,
+    minor: str,
     files: CertificateFiles | None = None,
 ) -> Security:
     """Over what is loaded. Without certificate files, tokens are signed with a key that nobody keeps.
@@ -103,7 +104,9 @@ def build_security(
     client_ca = files.ca.certificate.read_bytes() if files is not None else None
     authenticators += [CertificateAuthenticator(client_ca, clock=clock), BearerAuthenticator(known_tokens)]
     nodes = NodeAuthorizer(
-        rules=rules_of(default_role("system:node")), pods=accounts.pods, claims=objects("", "persistentvolumeclaims")
+        rules=rules_of(default_role("system:node", minor)),
+        pods=accounts.pods,
+        claims=objects("", "persistentvolumeclaims"),
     )
     authorizers: list[Authorizer] = [Masters(), nodes, rbac]
     if settings.authorization_webhook is not None:
