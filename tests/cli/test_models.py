@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +19,9 @@ from tests.clients.server_process import ServerProcess
 from typer.testing import CliRunner
 
 from pinnace.cli.commands import app
+from pinnace.model import errors
 from pinnace.model.objects import Object
+from pinnace.sdk import Operator
 from pinnace.sdk.resources import definition_of, is_resource_class
 from pinnace.testing.cluster import Cluster
 from pinnace.testing.plugin import cluster
@@ -52,11 +55,8 @@ def definitions_in(path: Path) -> list[Object]:
 
 def made_again(module: ModuleType, definition: Object) -> Object:
     """The CRD that the classes of a kind make of themselves."""
-    kind = definition["spec"]["names"]["kind"]
-    classes = [
-        value for value in vars(module).values() if is_resource_class(value) and value.declared.kind.name == kind
-    ]
-    return definition_of(*classes)
+    resources = [value for value in vars(module).values() if is_resource_class(value)]
+    return definition_of(*(one for one in resources if one.declared.crd_name == definition["metadata"]["name"]))
 
 
 def meaning(schema: Any, *, is_status: bool = False) -> Any:
@@ -92,7 +92,8 @@ def meaning(schema: Any, *, is_status: bool = False) -> Any:
 
 def root_meaning(version: Object) -> Any:
     schema = dict(version["schema"]["openAPIV3Schema"])
-    properties = {name: value for name, value in schema["properties"].items() if name in ("spec", "status")}
+    of_all = ("apiVersion", "kind", "metadata")
+    properties = {name: value for name, value in schema["properties"].items() if name not in of_all}
     found = meaning({**schema, "properties": {}})
     parts = {name: meaning(value, is_status=name == "status") for name, value in properties.items()}
     return {**found, "properties": parts}
@@ -151,14 +152,37 @@ def test_every_definition_of_the_notes_becomes_classes(path: Path, tmp_path: Pat
     assert any(is_resource_class(value) for value in vars(module).values())
 
 
-def test_a_definition_with_fields_beside_spec_and_status_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "crd.yaml"
-    definition = definitions_in(CRDS / "certificates.yaml")[0]
-    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["data"] = {"type": "object"}
-    path.write_text(yaml.safe_dump(definition))
-    result = CliRunner().invoke(app, ["models", str(path)])
-    assert result.exit_code == 1
-    assert "has data beside spec and status" in result.output
+def test_names_that_are_taken_are_changed_and_found_on_the_wire(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # Pydantic warns of names that it keeps for itself.
+        module = module_from(written(str(CRDS / "oddities.yaml")), tmp_path / "kinds_odd.py")
+    wire = {"$ref": "r", "class": "a", "from": ["x"], "fooBar": "1", "foo_bar": "2", "FooBar": "3", "schema": {"a": 1}}
+    read = module.OddModel.of({"metadata": {"name": "x"}, "spec": wire})
+    assert read.to_wire()["spec"] == {**wire, "replicas": 1}
+    assert (read.spec.from_, read.spec.foo_bar) == (["x"], "2")
+
+
+async def test_fields_beside_spec_and_status_are_fields_of_the_class(cluster: Cluster, tmp_path: Path) -> None:
+    module = module_from(written(str(CRDS / "oddities.yaml")), tmp_path / "kinds_beside.py")
+    definition = module.SnapshotClass.crd()
+    definition["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved"}
+    await cluster.client.create(definition)
+    await cluster.settle()
+    fast = module.SnapshotClass(metadata={"name": "fast"}, driver="disks", deletion_policy="Delete", of_={"one": 1})
+    stored = await cluster.client.create(fast.to_wire())
+    assert (stored["driver"], stored["deletionPolicy"], stored["of"]) == ("disks", "Delete", {"one": 1})
+    read = module.SnapshotClass.of(stored)
+    assert (read.name, read.driver, read.of_.one) == ("fast", "disks", 1)
+    with pytest.raises(errors.Invalid, match="deletionPolicy"):
+        await cluster.client.create({**stored, "metadata": {"name": "odd"}, "deletionPolicy": "Keep"})
+
+
+def test_an_operator_that_uses_the_kinds_of_others_does_not_install_them(tmp_path: Path) -> None:
+    module = module_from(written(str(CRDS / "certificates.yaml")), tmp_path / "kinds_of_others.py")
+    operator = Operator("user")
+    operator.reconcile("v1/ConfigMap", owns=[module.CertificateV1])(lambda obj, ctx: None)
+    assert operator.crds() == []
+    assert ("trust.example.com", "certificates") in {(one.group, one.resource) for one in operator.permissions()}
 
 
 def test_a_file_without_a_definition_says_so(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-from pinnace.cli.class_names import class_name, field_name, needs_alias, one_of
+from pinnace.cli.class_names import class_name, field_names, needs_alias, one_of
 from pinnace.cli.layout import Code, call, keyword, laid_out, literal, subscript
 from pinnace.model.objects import Object
 
@@ -30,6 +30,11 @@ _RULE_WORDS = {
 }
 INTEGERS = {"int32": "Int32", "int64": "Int64"}
 """Names for the two kinds of integers that CRDs tell apart."""
+IMPORTED = ("Annotated", "Any", "Literal")
+"""What a module may have from typing."""
+FROM_SDK = ("Column", "CustomResource", "Field", "Maybe", "Model", "Rule", "Scale", "raw_schema")
+TAKEN = frozenset((*IMPORTED, *FROM_SDK, *INTEGERS.values(), "ConfigDict", "None", "True", "False"))
+"""What no class of the module may be called."""
 _ALIKE = frozenset(("date", "date-time", "email", "hostname", "ipv4", "ipv6", "uri", "uuid", "byte", "password"))
 _JUNCTORS = ("allOf", "anyOf", "oneOf", "not")
 
@@ -42,11 +47,11 @@ class Writer:
         """What the module imports."""
         self.classes: list[list[str]] = []
         self._known: dict[bytes, str] = {}
-        self._names: set[str] = set()
+        self._names: set[str] = set(TAKEN)
 
     def reserve(self, name: str) -> None:
-        """Keep a name for somebody else."""
-        self._names.add(name)
+        """Keep a name for a kind, and those of its parts."""
+        self._names |= {name, f"{name}Spec", f"{name}Status"}
 
     # Types
 
@@ -174,7 +179,6 @@ class Writer:
         content = {key: value for key, value in schema.items() if key not in _NOT_CONTENT}
         if optional:
             content.pop("required", None)
-        self._names.add(name)
         self._write(name, content, raw)
 
     def _free(self, name: str, within: str) -> str:
@@ -195,14 +199,20 @@ class Writer:
         lines += [*described, *([""] if described and (fields or config) else [])]
         lines += [*config, *([""] if config and fields else [])]
         required = set(schema.get("required") or ())
-        for wire, inner in fields.items():
-            lines += self._property(wire, inner, name, is_required=wire in required)
+        lines += self.fields(field_names(fields), fields, name, required)
         unheard = sorted(required - set(fields))
         if unheard:
             lines.append(f"    # The CRD also requires what it does not describe: {', '.join(unheard)}.")
         if len(lines) == 1:
             lines.append("    pass")
         self.classes.append(lines)
+
+    def fields(
+        self, names: dict[str, str], fields: dict[str, Schema], within: str, required: set[str]
+    ) -> Iterator[str]:
+        """The lines of the fields of a class, `names` by their names on the wire."""
+        for wire, inner in fields.items():
+            yield from self._property(names[wire], wire, inner, within, is_required=wire in required)
 
     def _config(self, schema: Schema, raw: Object) -> list[str]:
         extra = {name: value for name, value in schema.items() if name.startswith("x-kubernetes-")}
@@ -218,7 +228,7 @@ class Writer:
         self.needs.add("ConfigDict")
         return laid_out("model_config = ", call("ConfigDict", *options), indent=4)
 
-    def _property(self, wire: str, schema: Schema, within: str, *, is_required: bool) -> Iterator[str]:
+    def _property(self, name: str, wire: str, schema: Schema, within: str, *, is_required: bool) -> Iterator[str]:
         kind, arguments, extra = self._type(schema, wire, within)
         rules = self.rules(schema) if not _is_model(schema) else []
         if rules:
@@ -238,10 +248,10 @@ class Writer:
             kind = self._maybe(kind, extra)
         if not has_default and not is_required:
             first.append(keyword("default", Code("None")))
-        if needs_alias(wire):
+        if needs_alias(wire, name):
             first.append(keyword("alias", literal(wire)))
         arguments = [*first, *arguments, *self._extra(extra)]
-        yield from self._assigned(f"{field_name(wire)}: ", kind, arguments)
+        yield from self._assigned(f"{name}: ", kind, arguments)
         yield from docstring(schema.get("description", "") if not _is_model(schema) else "", indent=4)
 
     def _maybe(self, kind: Code, extra: Object) -> Code:

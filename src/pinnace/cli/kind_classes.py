@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pinnace.cli.class_names import class_name
-from pinnace.cli.class_writing import INTEGERS, OPEN, Writer, docstring, keywords
-from pinnace.cli.conversation import CommandError
+from pinnace.cli.class_names import class_name, field_names
+from pinnace.cli.class_writing import FROM_SDK, IMPORTED, INTEGERS, OPEN, TAKEN, Writer, docstring, keywords
 from pinnace.cli.layout import Code, call, keyword, laid_out, literal, subscript
 from pinnace.model.objects import Object
 from pinnace.sdk.resources import plural_of
@@ -15,39 +14,42 @@ from pinnace.sdk.resources import plural_of
 Schema = dict[str, Any]
 
 _KNOWN = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
-_FROM_TYPING = ("Annotated", "Any", "Literal")
-_FROM_SDK = ("Column", "CustomResource", "Field", "Maybe", "Model", "Rule", "Scale", "raw_schema")
 
 
 def module_of(definitions: list[Object], *, source: str) -> str:
-    """The source of a module with the classes of these definitions. Raises CommandError for what has no class."""
+    """The source of a module with the classes of these definitions."""
     writer = Writer()
-    for definition in definitions:
-        for version in definition["spec"]["versions"]:
-            writer.reserve(_name_of(definition, version))
+    kinds = [class_name(definition["spec"]["names"]["kind"]) for definition in definitions]
+    named = [
+        (_name_of(definition, version, is_double=kinds.count(kind) > 1), definition, version)
+        for definition, kind in zip(definitions, kinds, strict=True)
+        for version in definition["spec"]["versions"]
+    ]
+    for name, _, _ in named:
+        writer.reserve(name)
     written: list[list[str]] = []
-    for definition in definitions:
-        for version in definition["spec"]["versions"]:
-            before = len(writer.classes)
-            resource = _Resource(writer, definition, version).lines()
-            written += [*writer.classes[before:], resource]
+    for name, definition, version in named:
+        before = len(writer.classes)
+        resource = _Resource(writer, name, definition, version).lines()
+        written += [*writer.classes[before:], resource]
     body = "\n\n\n".join("\n".join(lines) for lines in written)
     return f"{_head(writer, source)}\n\n\n{body}\n"
 
 
 def _head(writer: Writer, source: str) -> str:
     needs = writer.needs | {"CustomResource"}
-    lines = [f'"""The kinds of {source}, made by `pinnace models`."""', "", "from __future__ import annotations", ""]
+    lines = docstring(f"The kinds of {source}, made by `pinnace models`.", indent=0)
+    lines += ["", "from __future__ import annotations", ""]
     if "datetime" in needs:
         lines.append("from datetime import datetime")
-    typing = [name for name in _FROM_TYPING if name in needs]
+    typing = [name for name in IMPORTED if name in needs]
     if typing:
         lines.append(f"from typing import {', '.join(typing)}")
     if lines[-1]:
         lines.append("")
     if "ConfigDict" in needs:
         lines += ["from pydantic import ConfigDict", ""]
-    lines.append(f"from pinnace.sdk import {', '.join(name for name in _FROM_SDK if name in needs)}")
+    lines.append(f"from pinnace.sdk import {', '.join(name for name in FROM_SDK if name in needs)}")
     for form, alias in INTEGERS.items():
         if alias in needs:
             lines += [
@@ -57,27 +59,27 @@ def _head(writer: Writer, source: str) -> str:
     return "\n".join(lines)
 
 
-def _name_of(definition: Object, version: Object) -> str:
-    kind = class_name(definition["spec"]["names"]["kind"])
-    return kind if len(definition["spec"]["versions"]) == 1 else f"{kind}{class_name(version['name'])}"
+def _name_of(definition: Object, version: Object, *, is_double: bool) -> str:
+    """Website; WebsiteV1 of several versions; ExampleWebsite of example.com if another group has Websites, too."""
+    spec = definition["spec"]
+    name = class_name(spec["names"]["kind"])
+    if is_double:
+        name = f"{class_name(spec['group'].partition('.')[0])}{name}"
+    if len(spec["versions"]) > 1:
+        name += class_name(version["name"])
+    return f"{name}Resource" if name in TAKEN else name
 
 
 class _Resource:
     """One version of one kind."""
 
-    def __init__(self, writer: Writer, definition: Object, version: Object) -> None:
+    def __init__(self, writer: Writer, name: str, definition: Object, version: Object) -> None:
         self._writer = writer
         self._definition = definition
         self._version = version
-        self._name = _name_of(definition, version)
+        self._name = name
         self._schema: Schema = (version.get("schema") or {}).get("openAPIV3Schema") or {"type": "object", OPEN: True}
         self._comments: list[str] = []
-        extra = sorted(set(self._schema.get("properties") or {}) - _KNOWN)
-        if extra:
-            raise CommandError(
-                f"{definition['metadata']['name']} {version['name']} has {', '.join(extra)} beside spec and status; "
-                "the SDK's classes have only these two"
-            )
 
     def lines(self) -> list[str]:
         """The class, when the classes of its parts are written."""
@@ -88,12 +90,29 @@ class _Resource:
         if self._comments:
             body += [*([""] if body else []), *(f"    # {comment}" for comment in self._comments)]
         raw = self._raw_root()
-        if raw:
-            self._writer.needs |= {"ConfigDict", "raw_schema"}
-            config = call("ConfigDict", keyword("json_schema_extra", call("raw_schema", *keywords(raw))))
-            body += [*([""] if body else []), *laid_out("model_config = ", config, indent=4)]
-        is_code = raw or (body and not self._comments)
+        beside = self._fields_beside()
+        config = self._config(raw, has_docstrings=any(line.startswith('    """') for line in beside))
+        for part in (config, beside):
+            body += [*([""] if body and part else []), *part]
+        is_code = config or beside or (body and not self._comments)
         return [*lines, *body, *([] if is_code else [*([""] if body else []), "    pass"])]
+
+    def _config(self, raw: Object, *, has_docstrings: bool) -> list[str]:
+        options = [keyword("use_attribute_docstrings", Code("True"))] if has_docstrings else []
+        if raw:
+            self._writer.needs.add("raw_schema")
+            options.append(keyword("json_schema_extra", call("raw_schema", *keywords(raw))))
+        if not options:
+            return []
+        self._writer.needs.add("ConfigDict")
+        return laid_out("model_config = ", call("ConfigDict", *options), indent=4)
+
+    def _fields_beside(self) -> list[str]:
+        """What stands beside spec and status."""
+        properties = self._schema.get("properties") or {}
+        fields = {name: inner for name, inner in properties.items() if name not in _KNOWN}
+        names = field_names(fields, in_resource=True)
+        return list(self._writer.fields(names, fields, self._name, set(self._schema.get("required") or ())))
 
     def _part(self, name: str) -> Schema | None:
         found: Schema | None = (self._schema.get("properties") or {}).get(name)
@@ -129,12 +148,13 @@ class _Resource:
 
     def _raw_root(self) -> Object:
         raw: Object = {}
-        required = [name for name in self._schema.get("required") or () if name == "spec"]
-        in_spec = ((self._schema.get("properties") or {}).get("spec") or {}).get("required")
-        if required and not in_spec:
+        properties = self._schema.get("properties") or {}
+        required = [name for name in self._schema.get("required") or () if name == "spec" or name not in _KNOWN]
+        by_itself = [name for name in required if name not in _KNOWN and "default" not in properties.get(name, {})]
+        if (properties.get("spec") or {}).get("required"):
+            by_itself.append("spec")
+        if set(required) != set(by_itself):
             raw["required"] = required
-        if in_spec and not required:
-            raw["required"] = []
         for name in ("allOf", "anyOf", "oneOf", "not"):
             if name in self._schema:
                 raw[name] = self._schema[name]
@@ -165,6 +185,7 @@ class _Resource:
         if version.get("deprecated"):
             told = f"{spec['group']}/{version['name']} {names['kind']} is deprecated"
             yield keyword("deprecated", literal(version.get("deprecationWarning") or told))
+        yield keyword("external", Code("True"))
         yield from self._looks()
         rules = self._writer.rules(self._schema)
         if rules:

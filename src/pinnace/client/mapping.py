@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 from pinnace.model import errors
@@ -11,6 +12,9 @@ from pinnace.model.objects import Kind, Object
 
 KindName = Kind | str | tuple[str, str, str]
 """A Kind, its parts in order, or the way people write it: "apps/v1/Deployment", "v1/Pod"."""
+
+KindLike = KindName | type[Any]
+"""A name, or a class: one of the SDK's custom resources, or one of lightkube.resources."""
 
 Fetch = Callable[[str], Awaitable[Object]]
 """GETs a page."""
@@ -48,16 +52,37 @@ class ServedKind:
         return f"{group}/{self.kind.version}{where}/{self.plural}{which}{below}"
 
 
-def kind_from(name: KindName) -> Kind:
-    """The kind that a name stands for."""
+def kind_from(name: KindLike) -> Kind:
+    """The kind that a name or a class stands for. Raises TypeError and ValueError for what stands for none."""
     if isinstance(name, Kind):
         return name
     if isinstance(name, tuple):
         return Kind(*name)
+    if isinstance(name, type):
+        return _kind_of_class(name)
+    if not isinstance(name, str):
+        raise TypeError(f'{name!r} does not name a kind; write "apps/v1/Deployment", or a class')
     api_version, slash, kind = name.rpartition("/")
     if not slash or api_version.count("/") > 1 or not kind:
         raise ValueError(f'{name!r} does not name a kind; write group, version and kind, as in "apps/v1/Deployment"')
     return Kind.parse(api_version, kind)
+
+
+def _kind_of_class(kind: type[Any]) -> Kind:
+    declared = getattr(kind, "declared", None)  # As the SDK says it; the next is how lightkube does.
+    if declared is not None:
+        return Kind(*declared.kind)
+    info = getattr(kind, "_api_info", None)
+    if info is None:
+        raise TypeError(
+            f"{kind.__name__} is no class of a kind: it needs a group and a version, "
+            'as in class Website(CustomResource[Spec, Status], group="example.com", version="v1")'
+        )
+    if info.action:
+        raise TypeError(
+            f"{kind.__name__} is what is below a {info.parent.kind}: name that, and subresource={info.action!r}"
+        )
+    return Kind(*info.resource)
 
 
 class KindMapping:
@@ -67,7 +92,7 @@ class KindMapping:
         self._fetch = fetch
         self._known: dict[Kind, ServedKind] = {}
 
-    async def find(self, name: KindName) -> ServedKind:
+    async def find(self, name: KindLike) -> ServedKind:
         """Where a kind is served. Raises NoSuchKind; a kind that was missing is looked for again each time."""
         kind = kind_from(name)
         found = self._known.get(kind)

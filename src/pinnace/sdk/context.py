@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, TypeVar, cast, overload
+from typing import Any, cast, overload
 
 from pinnace.client.client import Client
-from pinnace.client.mapping import KindName
+from pinnace.client.mapping import KindLike, KindName, kind_from
+from pinnace.client.typed import SERVERS_OWN, Resource, applied_of, typed, wire_of
 from pinnace.model import errors
 from pinnace.model.objects import Key, Kind, Object, kind_of
 from pinnace.model.selectors import label_selector
@@ -17,9 +18,7 @@ from pinnace.reconcile.informer import Informer
 from pinnace.reconcile.manager import Manager
 from pinnace.reconcile.owners import set_owner
 from pinnace.sdk.models import Condition
-from pinnace.sdk.resources import SERVERS_OWN, CustomResource, KindLike, kind_like
-
-Resource = TypeVar("Resource", bound="CustomResource[Any, Any]")
+from pinnace.sdk.resources import CustomResource
 
 Log = logging.LoggerAdapter[logging.Logger]
 
@@ -55,11 +54,9 @@ class Context:
         that it goes when that goes; `own=False` for one that is to stay, or that is in another namespace. Fields that
         others have set are taken over; without `force` that raises ApplyConflict.
         """
-        wire = obj.to_wire() if isinstance(obj, CustomResource) else {**obj}
+        wire = {**applied_of(obj)}
         metadata = {name: value for name, value in (wire.get("metadata") or {}).items() if name not in SERVERS_OWN}
         wire["metadata"] = metadata
-        if isinstance(obj, CustomResource):
-            wire.pop("status", None)
         served = await self.client.kinds.find(kind_of(wire))
         if served.namespaced:
             metadata.setdefault("namespace", self.key.namespace or self.client.namespace)
@@ -70,13 +67,13 @@ class Context:
             except ValueError as problem:
                 raise ValueError(f"{problem}; apply it with own=False, and delete it in on_delete") from None
         answer = await self.client.apply(wire, field_manager=self._operator, force=force)
-        return type(obj).of(answer) if isinstance(obj, CustomResource) else answer
+        return typed(obj, answer)
 
     async def delete(self, kind: KindLike, name: str, *, namespace: str | None = None) -> None:
         """Delete an object and all that belongs to it. One that is gone already is no error."""
         where = self.key.namespace if namespace is None else namespace
         try:
-            await self.client.delete(kind_like(kind), name, namespace=where, propagation="Background")
+            await self.client.delete(kind_from(kind), name, namespace=where, propagation="Background")
         except errors.NotFound:
             return
 
@@ -89,13 +86,13 @@ class Context:
     async def get(self, kind: Any, name: str, *, namespace: str | None = None) -> Any:
         """One object, or None. Of kinds that the operator watches no request is made; what comes is yours to change."""
         where = self.key.namespace if namespace is None else namespace
-        informer = self._informer(kind_like(kind))
+        informer = self._informer(kind_from(kind))
         if informer is not None:
             key = Key(where if informer.namespaced else "", name)
             found = informer.cache.get(key)
         else:
-            found = await self.client.get_or_none(kind_like(kind), name, namespace=where)
-        return found if found is None else _typed(kind, found)
+            found = await self.client.get_or_none(kind_from(kind), name, namespace=where)
+        return found if found is None else typed(kind, found)
 
     @overload
     def indexed(self, kind: type[Resource], index: str, value: str) -> list[Resource]: ...
@@ -103,8 +100,8 @@ class Context:
     def indexed(self, kind: KindName, index: str, value: str) -> list[Object]: ...
     def indexed(self, kind: Any, index: str, value: str) -> list[Any]:
         """The objects that a function under `@operator.index` puts under a value, of all namespaces."""
-        found = self._manager.cache(kind_like(kind)).by_index(index, value)
-        return [_typed(kind, obj) for obj in found]
+        found = self._manager.cache(kind_from(kind)).by_index(index, value)
+        return [typed(kind, obj) for obj in found]
 
     @overload
     async def list(self, kind: type[Resource], *, namespace: str | None = None, labels: str = "") -> list[Resource]: ...
@@ -113,13 +110,13 @@ class Context:
     async def list(self, kind: Any, *, namespace: str | None = None, labels: str = "") -> list[Any]:
         """The objects beside the handled one, of the namespace given, or with `namespace=""` of all."""
         where = self.key.namespace if namespace is None else namespace
-        informer = self._informer(kind_like(kind))
+        informer = self._informer(kind_from(kind))
         if informer is not None:
             chosen = label_selector(labels) if labels else None
             found = informer.cache.list(namespace=where if informer.namespaced else "", labels=chosen)
         else:
-            found = await self.client.list(kind_like(kind), namespace=where, labels=labels)
-        return [_typed(kind, obj) for obj in found]
+            found = await self.client.list(kind_from(kind), namespace=where, labels=labels)
+        return [typed(kind, obj) for obj in found]
 
     # Telling
 
@@ -135,7 +132,10 @@ class Context:
         said = "Unknown" if status is None else str(status)
         clock = self.client.clock
         if not isinstance(self._typed, CustomResource):
-            set_condition(self._obj, type, cast(Any, said), reason=reason, message=message, clock=clock)
+            wire = wire_of(self._typed)
+            set_condition(wire, type, cast(Any, said), reason=reason, message=message, clock=clock)
+            if not isinstance(self._typed, dict):
+                self._typed.status = typed(self._typed, wire).status
             return
         known: list[Condition] = self._typed.status.conditions
         about: Object = {
@@ -155,7 +155,3 @@ class Context:
             if informer.scope == (kind, "", "", "", False) and informer.is_synced and informer.trouble is None:
                 return informer
         return None
-
-
-def _typed(kind: KindLike, obj: Object) -> Any:
-    return kind.of(obj) if isinstance(kind, type) else obj

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pinnace.client.mapping import KindLike, kind_from
 from pinnace.model.objects import Key, Kind, Object
 from pinnace.reconcile.cache import IndexFunction
 from pinnace.sdk.declared_apis import Api
 from pinnace.sdk.permissions import Permission
-from pinnace.sdk.resources import AnyResource, KindLike, kind_like
+from pinnace.sdk.resources import AnyResource
 
 ToKeys = Callable[[Object], Iterable[Key]]
 
@@ -63,7 +64,7 @@ class Gate:
 
     @property
     def path(self) -> str:
-        kind = kind_like(self.kind)
+        kind = kind_from(self.kind)
         verb = "mutate" if self.changes else "validate"
         name = getattr(self.handler, "__name__", "gate").strip("_").replace("_", "-")
         return f"/{verb}/{kind.group or 'core'}/{kind.version}/{kind.name.lower()}/{name}"
@@ -114,5 +115,5 @@ class Gates:
         return [
             gate
             for gate in self._gates
-            if kind_like(gate.kind) == kind and gate.changes is changes and operation in gate.operations
+            if kind_from(gate.kind) == kind and gate.changes is changes and operation in gate.operations
         ]

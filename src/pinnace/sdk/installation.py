@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pinnace.client.client import Client
 from pinnace.client.following import Event
+from pinnace.client.mapping import kind_from
 from pinnace.model.objects import Object, kind_of
 from pinnace.reconcile.conditions import condition, is_true
-from pinnace.sdk.resources import kind_like
 
 if TYPE_CHECKING:
     from pinnace.sdk.operator import Operator
@@ -109,7 +109,7 @@ def webhook_configurations(operator: Operator, reached: Object) -> list[Object]:
     for changes, kind in ((True, "MutatingWebhookConfiguration"), (False, "ValidatingWebhookConfiguration")):
         webhooks = []
         for number, gate in enumerate(gate for gate in operator.declared.gates if gate.changes is changes):
-            named = kind_like(gate.kind)
+            named = kind_from(gate.kind)
             rule = {
                 "apiGroups": [named.group],
                 "apiVersions": [named.version],

@@ -118,11 +118,10 @@ def rule(
 
 
 class Condition(Model):
-    """One of the conditions in a status, as every Kubernetes tool reads them (`kubectl wait --for=condition=Ready`).
+    """Whether something is so, and since when."""
 
-    Write `conditions: Conditions = Field(default_factory=list)` in a status, and in a handler
-    `ctx.condition("Ready", True, reason="AllUp")`.
-    """
+    # Write `conditions: Conditions = Field(default_factory=list)` in a status, and in a handler
+    # `ctx.condition("Ready", True, reason="AllUp")`. The docstring stands in users' CRDs, for `kubectl explain`.
 
     model_config = ConfigDict(use_attribute_docstrings=False)
 

@@ -7,15 +7,25 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pinnace.client.client import Client
+from pinnace.client.mapping import KindLike, kind_from
+from pinnace.client.typed import typed
 from pinnace.model.objects import Kind, Object
 from pinnace.reconcile.manager import Manager
 from pinnace.sdk.declarations import Conversion, Declared, Gate, Index, Loop, Report, Timer, ToKeys
 from pinnace.sdk.declared_apis import declared_api
+from pinnace.sdk.declaring import (
+    check_handler,
+    check_kind,
+    check_kinds,
+    check_operations,
+    check_operator_name,
+    check_watches,
+)
 from pinnace.sdk.permissions import MAKE, READ, Permission, merged
-from pinnace.sdk.resources import AnyResource, KindLike, definition_of, is_resource_class, kind_like, plural_of
+from pinnace.sdk.resources import AnyResource, definition_of, is_resource_class, plural_of
 from pinnace.sdk.running import running
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -32,6 +42,7 @@ class Operator:
 
     def __init__(self, name: str, *, kinds: Sequence[type[AnyResource]] = (), namespace: str = "") -> None:
         """`kinds` are custom resources to install beside those that handlers name. `namespace` is where to look."""
+        check_operator_name(name)
         self.name = name
         self.namespace = namespace
         self._kinds = list(kinds)
@@ -56,8 +67,12 @@ class Operator:
         kind to a function that says whom a change concerns. Never called twice at once for one object, and not for
         those that are being deleted. `resync` calls it for all objects every so many seconds.
         """
+        check_kind(kind, "reconcile")
+        check_kinds(owns, "reconcile", "owns")
+        check_watches(watches, "reconcile")
 
         def declare(handler: Function) -> Function:
+            check_handler(handler, "reconcile", "obj", "ctx")
             loop = Loop(
                 kind=kind,
                 handler=handler,
@@ -79,13 +94,14 @@ class Operator:
 
         It may be called again if it fails, or its success cannot be recorded: it must not mind what is gone already.
         """
-
-        if any(kind_like(known) == kind_like(kind) for known, _ in self.declared.cleanups):
+        check_kind(kind, "on_delete")
+        if any(kind_from(known) == kind_from(kind) for known, _ in self.declared.cleanups):
             raise ValueError(
-                f"{self.name} has a function for the end of {kind_like(kind).name} already; do both in one"
+                f"{self.name} has a function for the end of {kind_from(kind).name} already; do both in one"
             )
 
         def declare(handler: Function) -> Function:
+            check_handler(handler, "on_delete", "obj", "ctx")
             self.declared.cleanups.append((kind, handler))
             return handler
 
@@ -93,10 +109,12 @@ class Operator:
 
     def timer(self, kind: KindLike, *, seconds: float, labels: str = "") -> Callable[[Function], Function]:
         """`async def look(obj, ctx)`: called for each object when it appears, and then every so many seconds."""
+        check_kind(kind, "timer")
         if seconds <= 0:
             raise ValueError(f"a timer cannot ring every {seconds} seconds")
 
         def declare(handler: Function) -> Function:
+            check_handler(handler, "timer", "obj", "ctx")
             self.declared.timers.append(Timer(kind=kind, handler=handler, seconds=seconds, labels=labels))
             return handler
 
@@ -108,8 +126,10 @@ class Operator:
         For those who only look on: nothing is written to the object, and nothing waits for it. What was there at the
         start is not told. Changes in quick succession may be told as one; one that was told in vain is told again.
         """
+        check_kind(kind, "on_change")
 
         def declare(handler: Function) -> Function:
+            check_handler(handler, "on_change", "old", "new")
             self.declared.reports.append(Report(kind=kind, handler=handler, labels=labels))
             return handler
 
@@ -143,7 +163,12 @@ class Operator:
     def _gate(
         self, kind: KindLike, operations: Sequence[str], plural: str, *, changes: bool, ignore_failure: bool
     ) -> Callable[[Function], Function]:
+        decorator = "mutate" if changes else "validate"
+        check_kind(kind, decorator)
+        check_operations(operations, decorator)
+
         def declare(handler: Function) -> Function:
+            check_handler(handler, decorator, "obj", "admission")
             gate = Gate(
                 kind=kind,
                 handler=handler,
@@ -163,10 +188,14 @@ class Operator:
 
         Name, labels and the like are kept. Declare both directions; steps are joined where there is no direct one.
         """
-        if _family(old) != _family(new):
-            raise ValueError(f"{old.__name__} and {new.__name__} are not versions of one kind")
+        for kind in (old, new):
+            if not is_resource_class(kind):
+                raise TypeError(f"operator.convert: {kind!r} is no version of a kind: give CustomResource classes")
+        if old is new or _family(old) != _family(new):
+            raise ValueError(f"{old.__name__} and {new.__name__} are not two versions of one kind")
 
         def declare(handler: Function) -> Function:
+            check_handler(handler, "convert", "old")
             self.declared.conversions.append(Conversion(old=old, new=new, handler=handler))
             return handler
 
@@ -197,18 +226,16 @@ class Operator:
 
     def index(self, kind: KindLike, *, name: str = "") -> Callable[[Function], Function]:
         """`def by_image(obj) -> Iterable[str]`: keep a kind findable by these values, with `ctx.indexed`."""
+        check_kind(kind, "index")
 
         def declare(function: Function) -> Function:
-            indexed = function
-            if isinstance(kind, type):
+            check_handler(function, "index", "obj")
 
-                def typed(obj: Object) -> Iterable[str]:
-                    values: Iterable[str] = function(kind.of(obj))
-                    return values
+            def indexed(obj: Object) -> Iterable[str]:
+                values: Iterable[str] = function(typed(kind, obj))
+                return values
 
-                self.declared.indexes.append(Index(kind=kind, name=name or function.__name__, function=typed))
-            else:
-                self.declared.indexes.append(Index(kind=kind, name=name or function.__name__, function=indexed))
+            self.declared.indexes.append(Index(kind=kind, name=name or function.__name__, function=indexed))
             return function
 
         return declare
@@ -216,7 +243,7 @@ class Operator:
     def needs(self, kind: KindLike, *verbs: str, subresource: str = "") -> None:
         """Declare what handlers do beyond their own kinds and those they own, for `pinnace manifests` to allow it."""
         resource = plural_like(kind) + (f"/{subresource}" if subresource else "")
-        self.declared.permissions.append(Permission(kind_like(kind).group, resource, verbs or READ))
+        self.declared.permissions.append(Permission(kind_from(kind).group, resource, verbs or READ))
 
     # What follows from it
 
@@ -235,10 +262,10 @@ class Operator:
         return list(dict.fromkeys(kind for kind in named if is_resource_class(kind)))
 
     def crds(self, *, conversion: Object | None = None) -> list[Object]:
-        """The CustomResourceDefinitions of its kinds. `conversion` says how to reach who converts, where one does."""
+        """The CustomResourceDefinitions of its own kinds. `conversion` says how to reach who converts, if one does."""
         families: dict[tuple[str, str], list[type[AnyResource]]] = {}
         for kind in self.kinds:
-            if kind not in self.served_kinds:
+            if kind not in self.served_kinds and not kind.declared.external:
                 families.setdefault(_family(kind), []).append(kind)
         converted = {_family(one.old) for one in self.declared.conversions}
         return [
@@ -263,25 +290,25 @@ class Operator:
     def permissions(self) -> list[Permission]:
         """The least that it needs, as far as it is declared: for its roles."""
         found = list(self.declared.permissions)
-        with_status = {kind_like(kind) for kind in self.kinds if kind.declared.status is not None}
-        cleaned = {kind_like(kind) for kind, _ in self.declared.cleanups}
+        with_status = {kind_from(kind) for kind in self.kinds if kind.declared.status is not None}
+        cleaned = {kind_from(kind) for kind, _ in self.declared.cleanups}
         own: list[KindLike] = [loop.kind for loop in self.declared.loops]
         own += [timer.kind for timer in self.declared.timers] + [kind for kind, _ in self.declared.cleanups]
         for kind in own:
-            group, plural = kind_like(kind).group, plural_like(kind)
+            group, plural = kind_from(kind).group, plural_like(kind)
             found.append(Permission(group, plural, READ))
-            if kind_like(kind) in with_status:
+            if kind_from(kind) in with_status:
                 found.append(Permission(group, f"{plural}/status", ("get", "patch")))
-            if kind_like(kind) in cleaned:
+            if kind_from(kind) in cleaned:
                 found.append(Permission(group, plural, ("patch",)))
             if any(loop.kind == kind and loop.owns for loop in self.declared.loops):
                 # To own with blockOwnerDeletion one must be allowed to set the owner's finalizers.
                 found.append(Permission(group, f"{plural}/finalizers", ("update",)))
         for loop in self.declared.loops:
-            found += [Permission(kind_like(kind).group, plural_like(kind), MAKE) for kind in loop.owns]
-            found += [Permission(kind_like(kind).group, plural_like(kind), READ) for kind, _ in loop.watches]
+            found += [Permission(kind_from(kind).group, plural_like(kind), MAKE) for kind in loop.owns]
+            found += [Permission(kind_from(kind).group, plural_like(kind), READ) for kind, _ in loop.watches]
         looked_at = [one.kind for one in self.declared.indexes] + [one.kind for one in self.declared.reports]
-        found += [Permission(kind_like(kind).group, plural_like(kind), READ) for kind in looked_at]
+        found += [Permission(kind_from(kind).group, plural_like(kind), READ) for kind in looked_at]
         found.append(Permission("", "events", ("create", "patch")))
         return merged(found)
 
@@ -330,9 +357,10 @@ class Operator:
 
 def plural_like(kind: KindLike) -> str:
     """The plural of a kind: what its class says, or what Kubernetes' own naming makes of it."""
-    if isinstance(kind, type):
-        return kind.declared.plural
-    name = kind_like(kind).name
+    if is_resource_class(kind):
+        plural: str = cast(type[AnyResource], kind).declared.plural
+        return plural
+    name = kind_from(kind).name
     return _PLURALS.get(name) or plural_of(name.lower())
 
 

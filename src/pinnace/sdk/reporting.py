@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from pinnace.client.mapping import kind_from
 from pinnace.client.snapshots import Snapshot
+from pinnace.client.typed import typed
 from pinnace.model.objects import Key
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.manager import Manager
 from pinnace.sdk.calling import called
 from pinnace.sdk.declarations import Report
-from pinnace.sdk.resources import kind_like
 
 
 def report_controller(name: str, manager: Manager, report: Report, *, namespace: str) -> Controller:
     """A controller that tells of every change, in order for each object, and again if telling fails."""
-    kind = kind_like(report.kind)
+    kind = kind_from(report.kind)
     informer = manager.informer(kind, namespace=namespace, labels=report.labels)
     told: dict[Key, Snapshot] = {}
 
@@ -40,4 +41,4 @@ def report_controller(name: str, manager: Manager, report: Report, *, namespace:
 def _shown(report: Report, snapshot: Snapshot | None) -> Any:
     if snapshot is None:
         return None
-    return report.kind.of(snapshot.object) if isinstance(report.kind, type) else snapshot.object
+    return typed(report.kind, snapshot.object)

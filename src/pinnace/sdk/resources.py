@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, create_model
 
-from pinnace.client.mapping import KindName, kind_from
 from pinnace.model.objects import Key, Kind, Object
 from pinnace.sdk.models import RAW, RULES, Model, Rule
 from pinnace.sdk.schemas import NotStructural, Schema, schema_of
@@ -19,6 +18,11 @@ Spec = TypeVar("Spec")
 Status = TypeVar("Status")
 
 _GROUP = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+$")
+_TYPE = ("apiVersion", "kind")
+_OPTIONS = (
+    *("group", "version", "kind", "plural", "singular", "short_names", "categories", "scope", "served", "storage"),
+    *("external", "deprecated", "columns", "scale", "selectable", "rules"),
+)
 _VERSION = re.compile(r"^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$")
 
 
@@ -55,6 +59,8 @@ class Declaration:
     namespaced: bool
     served: bool
     storage: bool
+    external: bool
+    """Somebody else defines and installs it."""
     deprecated: str
     columns: tuple[Column, ...]
     scale: Scale | None
@@ -78,10 +84,6 @@ class OwnerReference(Model):
     uid: str
     controller: bool | None = None
     block_owner_deletion: bool | None = None
-
-
-SERVERS_OWN = ("managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink")
-"""What of the metadata is the server's to write: nobody applies it."""
 
 
 class Metadata(Model):
@@ -109,8 +111,8 @@ class CustomResource(Model, Generic[Spec, Status]):
         class Website(CustomResource[WebsiteSpec, WebsiteStatus], group="example.com", version="v1"):
             "A static site, served from a git repository."
 
-    A kind without a status is `CustomResource[WebsiteSpec, None]`. A class that cannot be a CRD raises NotStructural
-    when it is defined.
+    A kind without a status is `CustomResource[WebsiteSpec, None]`. What a class declares beside these two stands beside
+    them on the wire. A class that cannot be a CRD raises NotStructural when it is defined.
     """
 
     model_config = ConfigDict(use_attribute_docstrings=False)
@@ -144,6 +146,7 @@ class CustomResource(Model, Generic[Spec, Status]):
         scope: Literal["Namespaced", "Cluster"] = "Namespaced",
         served: bool = True,
         storage: bool = True,
+        external: bool = False,
         deprecated: str = "",
         columns: Sequence[Column | str] = (),
         scale: Scale | bool = False,
@@ -151,15 +154,26 @@ class CustomResource(Model, Generic[Spec, Status]):
         rules: Sequence[Rule] = (),
         **options: Any,
     ) -> None:
-        """`deprecated` is what users of this version are warned with; `selectable` are paths for --field-selector."""
-        super().__pydantic_init_subclass__(rules=rules, **options)
+        """`deprecated` is what users of this version are warned with; `selectable` are paths for --field-selector.
+
+        A kind that is `external` belongs to somebody else: operators use it, and never install its definition.
+        """
+        name = kind or cls.__name__
+        if options:
+            raise NotStructural(name, f"{next(iter(options))}= is no option of a kind; there are {', '.join(_OPTIONS)}")
+        super().__pydantic_init_subclass__(rules=rules)
         if not group and not version:
             return  # CustomResource[...] itself, or a class that others are made from.
-        name = kind or cls.__name__
         if not _GROUP.match(group):
             raise NotStructural(name, f'group={group!r}: write a domain of yours in lower case, such as "example.com"')
         if not _VERSION.match(version):
             raise NotStructural(name, f"version={version!r}: write v1, v1beta1 or v1alpha1")
+        if scope not in ("Namespaced", "Cluster"):
+            raise NotStructural(name, f'scope={scope!r}: write "Namespaced" or "Cluster"')
+        lists = {"short_names": short_names, "categories": categories, "columns": columns, "selectable": selectable}
+        for option, said in lists.items():
+            if isinstance(said, str):  # A text is a sequence, too: of letters.
+                raise NotStructural(name, f"{option}={said!r}: write a list, [{said!r}]")
         singular = singular or name.lower()
         cls.declared = Declaration(
             kind=Kind(group, version, name),
@@ -170,6 +184,7 @@ class CustomResource(Model, Generic[Spec, Status]):
             namespaced=scope == "Namespaced",
             served=served,
             storage=storage,
+            external=external,
             deprecated=deprecated,
             columns=tuple(_column(column) for column in columns),
             scale=Scale() if scale is True else scale or None,
@@ -177,7 +192,7 @@ class CustomResource(Model, Generic[Spec, Status]):
             spec=_part_of(cls, "spec"),
             status=_part_of(cls, "status"),
         )
-        version_of(cls)  # What cannot be a schema is said here, where the class is written.
+        _refuse_faults(cls)  # What the server would refuse is said here, where the class is written.
 
     @classmethod
     def crd(cls) -> Object:
@@ -187,7 +202,7 @@ class CustomResource(Model, Generic[Spec, Status]):
     @classmethod
     def of(cls, obj: Object) -> Self:
         """The typed form of an object as it came from the server."""
-        return cls(**{name: obj[name] for name in ("metadata", "spec", "status") if name in obj})
+        return cls(**{name: value for name, value in obj.items() if name not in _TYPE})
 
     def to_wire(self) -> Object:
         """The object as the server takes it."""
@@ -213,13 +228,6 @@ if TYPE_CHECKING:
     AnyResource = CustomResource[Any, Any]
 else:
     AnyResource = CustomResource  # To parametrize it would make a class of its own, at every import.
-KindLike = KindName | type[AnyResource]
-"""A class, or a kind's name as in "apps/v1/Deployment"."""
-
-
-def kind_like(kind: KindLike) -> Kind:
-    """The kind that a class or a name stands for."""
-    return kind.declared.kind if isinstance(kind, type) else kind_from(kind)
 
 
 def is_resource_class(kind: object) -> bool:
@@ -249,6 +257,11 @@ def definition_of(*versions: type[AnyResource], conversion: Object | None = None
     odd = [version.__name__ for version in versions if _identity(version.declared) != _identity(declared)]
     if odd:
         raise NotStructural(name, f"{', '.join(odd)} differs in plural, singular or scope from {stored[0].__name__}")
+    return _definition(declared, [version_of(version) for version in versions], conversion)
+
+
+def _definition(declared: Declaration, versions: list[Object], conversion: Object | None) -> Object:
+    name = declared.kind.name
     names: Object = {"kind": name, "listKind": f"{name}List", "plural": declared.plural, "singular": declared.singular}
     if declared.short_names:
         names["shortNames"] = list(declared.short_names)
@@ -258,7 +271,7 @@ def definition_of(*versions: type[AnyResource], conversion: Object | None = None
         "group": declared.kind.group,
         "names": names,
         "scope": "Namespaced" if declared.namespaced else "Cluster",
-        "versions": [version_of(version) for version in versions],
+        "versions": versions,
     }
     if conversion is not None:
         spec["conversion"] = conversion
@@ -293,12 +306,29 @@ def version_of(resource: type[AnyResource]) -> Object:
         version["additionalPrinterColumns"] = _columns(declared, schema)
     if declared.selectable:
         version["selectableFields"] = [{"jsonPath": path} for path in declared.selectable]
-    from pinnace.schema.definition import schema_faults  # noqa: PLC0415 - a fifth of what importing the SDK takes
-
-    found = schema_faults(schema, declared.kind.name, has_status=declared.status is not None)
-    if found:
-        raise NotStructural(found[0].field, found[0].message)
     return version
+
+
+def _refuse_faults(resource: type[AnyResource]) -> None:
+    """Raises NotStructural for the first thing that the server would not take."""
+    from pinnace.kinds.definition_rules import default_definition, definition_faults  # noqa: PLC0415 - takes long
+
+    declared = resource.declared
+    definition = _definition(declared, [{**version_of(resource), "storage": True}], None)
+    default_definition(definition)
+    found = definition_faults(definition, None)
+    # Groups of Kubernetes' own projects need an approval, which whoever installs the kind has.
+    fault = next((one for one in found if not (declared.external and one.field.startswith("metadata."))), None)
+    if fault is not None:
+        raise NotStructural(_place(fault.field, declared.kind.name), fault.message)
+
+
+def _place(field: str, kind: str) -> str:
+    """Where in a class a fault of its definition is: Website.spec.gitRepo, or Website: short names."""
+    below, _, where = field.partition("openAPIV3Schema")
+    if below == field:
+        return f"{kind}: {field.removeprefix('spec.')}"
+    return kind + re.sub(r"\.properties\[([^\]]+)\]", r".\1", where).replace(".items", "[]")
 
 
 def _root_schema(resource: type[AnyResource]) -> Schema:
@@ -328,6 +358,12 @@ def _root_schema(resource: type[AnyResource]) -> Schema:
         required = properties["status"].get("required")
         if required:
             raise NotStructural(f"{name}.status.{required[0]}", "an object is born without status; give it a default")
+    beside = _fields_beside(resource)
+    if beside is not None:
+        described = schema_of(beside, at=name)
+        properties |= described["properties"]
+        if described.get("required"):
+            schema["required"] = [*schema.get("required", ()), *described["required"]]
     if resource.wire_rules:
         schema[RULES] = [rule.on_the_wire() for rule in resource.wire_rules]
     extra: Any = resource.model_config.get("json_schema_extra")
@@ -341,6 +377,17 @@ def _part_of(resource: type[Any], part: str) -> type[Model] | None:
     if isinstance(annotation, type) and issubclass(annotation, Model):
         return annotation
     raise NotStructural(f"{resource.__name__}.{part}", "write CustomResource[Spec, Status] with two Models, or None")
+
+
+def _fields_beside(resource: type[AnyResource]) -> type[Model] | None:
+    """A class of the fields that stand beside spec and status, if there are any."""
+    of_all = ("metadata", "spec", "status")
+    fields = {name: field for name, field in resource.model_fields.items() if name not in of_all}
+    odd = next((name for name, field in fields.items() if (field.alias or name) in _TYPE), None)
+    if odd is not None:
+        raise NotStructural(f"{resource.__name__}.{odd}", "every object has this already; give it another name")
+    wanted: dict[str, Any] = {name: (field.annotation, field) for name, field in fields.items()}
+    return create_model(resource.__name__, __base__=Model, **wanted) if wanted else None
 
 
 def _identity(declared: Declaration) -> tuple[str, str, str, str, bool]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from pydantic import ValidationError
 
+from pinnace.client.typed import typed, wire_of
 from pinnace.model.objects import Object
 from pinnace.sdk.calling import called
 from pinnace.sdk.declarations import Conversion, Gate
@@ -65,11 +66,11 @@ async def _ask(gate: Gate, request: Object, response: Object) -> None:
         namespace=request.get("namespace", ""),
         user=user.get("username", ""),
         groups=tuple(user.get("groups") or ()),
-        old=_typed(gate, old) if old else None,
+        old=typed(gate.kind, old) if old else None,
         dry_run=bool(request.get("dryRun")),
     )
     obj: Object = request.get("object") or old or {}
-    given = _typed(gate, deepcopy(obj))
+    given = typed(gate.kind, deepcopy(obj))
     result = await called(gate.handler, given, admission)
     if admission.warnings:
         response["warnings"] = admission.warnings
@@ -77,8 +78,8 @@ async def _ask(gate: Gate, request: Object, response: Object) -> None:
         if result:
             raise Refused(str(result))
         return
-    changed = _plain(given if result is None else result)
-    before = _plain(_typed(gate, deepcopy(obj)))
+    changed = wire_of(given if result is None else result)
+    before = wire_of(typed(gate.kind, deepcopy(obj)))
     patch = differences(before, changed, obj)
     if patch:
         response |= {"patchType": "JSONPatch", "patch": base64.b64encode(orjson.dumps(patch)).decode()}
@@ -147,15 +148,6 @@ def steps(conversions: list[Conversion], obj: Object, wanted: str) -> list[Conve
                 seen.add(arrival)
                 ways.append((arrival, [*way, one]))
     raise LookupError(f"no function converts {obj['kind']} from {obj['apiVersion']} to {wanted}")
-
-
-def _typed(gate: Gate, obj: Object) -> Any:
-    return gate.kind.of(obj) if isinstance(gate.kind, type) else obj
-
-
-def _plain(obj: Any) -> Object:
-    wire: Object = obj.to_wire() if hasattr(obj, "to_wire") else obj
-    return wire
 
 
 def _escaped(name: str) -> str:

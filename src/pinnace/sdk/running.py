@@ -9,11 +9,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from pinnace.client.client import Client
 from pinnace.client.credentials import NoCredentials
+from pinnace.client.mapping import KindLike, kind_from
 from pinnace.client.transport import ConnectionLost
+from pinnace.client.typed import typed
 from pinnace.model import errors
 from pinnace.model.objects import Key, Kind, Object, kind_of
 from pinnace.reconcile.controller import Controller, Permanent, Result
@@ -28,7 +28,6 @@ from pinnace.sdk.handing_back import hand_back, predecessors
 from pinnace.sdk.installation import ServiceName, install_definitions, install_gates
 from pinnace.sdk.permissions import Permission, missing
 from pinnace.sdk.reporting import report_controller
-from pinnace.sdk.resources import KindLike, kind_like
 from pinnace.sdk.statuses import status_changes, status_of, status_said
 
 if TYPE_CHECKING:
@@ -119,19 +118,19 @@ def controllers_of(operator: Operator, manager: Manager) -> list[Controller]:
     """One controller for each function, and one for each kind that is only cleaned up after."""
     declared = operator.declared
     for index in declared.indexes:
-        manager.cache(kind_like(index.kind)).add_index(index.name, index.function)
-    cleanups = {kind_like(kind): (kind, handler) for kind, handler in declared.cleanups}
+        manager.cache(kind_from(index.kind)).add_index(index.name, index.function)
+    cleanups = {kind_from(kind): (kind, handler) for kind, handler in declared.cleanups}
     controllers = []
     names: set[str] = set()
     for loop in declared.loops:
         # The finalizer is the first loop's: two controllers would remove it twice.
-        _, cleanup = cleanups.pop(kind_like(loop.kind), (None, None))
+        _, cleanup = cleanups.pop(kind_from(loop.kind), (None, None))
         controllers.append(_loop_controller(operator, manager, loop, cleanup, _name(operator, loop.kind, names)))
     for kind, cleanup in cleanups.values():
         work = _Work(operator, manager, kind, None, cleanup)
         name = _name(operator, kind, names)
         controllers.append(
-            Controller(name, work.reconcile, workers=4).for_(kind_like(kind), namespace=operator.namespace)
+            Controller(name, work.reconcile, workers=4).for_(kind_from(kind), namespace=operator.namespace)
         )
     controllers += [_timer_controller(operator, manager, timer, names) for timer in declared.timers]
     for report in declared.reports:
@@ -145,11 +144,11 @@ def _loop_controller(
 ) -> Controller:
     work = _Work(operator, manager, loop.kind, loop.handler, cleanup, labels=loop.labels, fields=loop.fields)
     controller = Controller(name, work.reconcile, workers=loop.workers, resync=loop.resync)
-    controller.for_(kind_like(loop.kind), namespace=loop.namespace, labels=loop.labels, fields=loop.fields)
+    controller.for_(kind_from(loop.kind), namespace=loop.namespace, labels=loop.labels, fields=loop.fields)
     for kind in loop.owns:
-        controller.owns(kind_like(kind), namespace=loop.namespace)
+        controller.owns(kind_from(kind), namespace=loop.namespace)
     for kind, to_keys in loop.watches:
-        controller.watches(kind_like(kind), to_keys, namespace=loop.namespace)
+        controller.watches(kind_from(kind), to_keys, namespace=loop.namespace)
     return controller
 
 
@@ -157,7 +156,7 @@ def _timer_controller(operator: Operator, manager: Manager, timer: Timer, names:
     work = _Work(operator, manager, timer.kind, timer.handler, None, labels=timer.labels, every=timer.seconds)
     name = _name(operator, timer.kind, names, suffix="timer")
     return Controller(name, work.reconcile, workers=4).for_(
-        kind_like(timer.kind),
+        kind_from(timer.kind),
         namespace=operator.namespace,
         labels=timer.labels,
         when=lambda old, new: old is None,  # From then on it is the timer that asks.
@@ -165,7 +164,7 @@ def _timer_controller(operator: Operator, manager: Manager, timer: Timer, names:
 
 
 def _name(operator: Operator, kind: KindLike, taken: set[str], *, suffix: str = "") -> str:
-    name = "-".join(part for part in (operator.name, kind_like(kind).name.lower(), suffix) if part)
+    name = "-".join(part for part in (operator.name, kind_from(kind).name.lower(), suffix) if part)
     number = 1
     while (unique := name if number == 1 else f"{name}-{number}") in taken:
         number += 1
@@ -202,9 +201,9 @@ class _Work:
         self._cleanup = cleanup
         self._every = every
         # Every function waits for the finalizer, not only the one that cleans up: what it does must be cleaned up, too.
-        self._is_kept = any(kind_like(known) == kind_like(kind) for known, _ in operator.declared.cleanups)
-        self._finalizer = _finalizer(operator.name, kind_like(kind))
-        self._cache = manager.cache(kind_like(kind), namespace=operator.namespace, labels=labels, fields=fields)
+        self._is_kept = any(kind_from(known) == kind_from(kind) for known, _ in operator.declared.cleanups)
+        self._finalizer = _finalizer(operator.name, kind_from(kind))
+        self._cache = manager.cache(kind_from(kind), namespace=operator.namespace, labels=labels, fields=fields)
 
     async def reconcile(self, key: Key) -> Result | None:
         obj = self._cache.get(key)
@@ -255,13 +254,12 @@ class _Work:
         return ctx.requeue_after
 
     def _typed(self, obj: Object) -> Any:
-        if not isinstance(self._kind, type):
-            return obj
         try:
-            return self._kind.of(obj)
-        except ValidationError as problem:
+            return typed(self._kind, obj)
+        except ValueError as problem:  # Pydantic's and msgspec's are.
             # It was stored by another schema. Nothing will be different before somebody changes it.
-            raise Permanent(f"the stored object does not fit the class {self._kind.__name__}: {problem}") from None
+            name = getattr(self._kind, "__name__", self._kind)
+            raise Permanent(f"the stored object does not fit the class {name}: {problem}") from None
 
     async def _store_status(self, obj: Object, typed: Any, stored: Object, before: Object) -> None:
         changes = status_changes(stored, before, status_of(typed), status_said(typed))

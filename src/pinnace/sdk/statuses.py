@@ -5,16 +5,17 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+from pinnace.client.typed import wire_of
 from pinnace.model.objects import Object
 from pinnace.sdk.models import Model
+from pinnace.sdk.resources import CustomResource
 
 
 def status_of(obj: Any) -> Object:
     """A copy of the status of a typed or plain object, as it is on the wire."""
-    if isinstance(obj, dict):
-        return deepcopy(obj.get("status") or {})
-    status = obj.status
-    return status.to_wire() if isinstance(status, Model) else {}
+    if isinstance(obj, CustomResource):
+        return obj.status.to_wire() if isinstance(obj.status, Model) else {}
+    return deepcopy(wire_of(obj).get("status") or {})
 
 
 def status_said(obj: Any) -> Object:

@@ -7,10 +7,12 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any, Generic, TypeVar
 
-from pinnace.client.client import PAGE, Client, Propagation
+from pinnace.client.client import Client, Propagation
 from pinnace.client.following import Event
+from pinnace.client.reading import PAGE
+from pinnace.client.typed import SERVERS_OWN
 from pinnace.model import errors
-from pinnace.sdk.resources import SERVERS_OWN, CustomResource
+from pinnace.sdk.resources import CustomResource
 
 Resource = TypeVar("Resource", bound="CustomResource[Any, Any]")
 

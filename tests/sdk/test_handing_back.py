@@ -1,0 +1,18 @@
+"""What an operator leaves behind when it stops."""
+
+from __future__ import annotations
+
+from tests.sdk.test_webhooks import converter
+
+from pinnace.sdk.installation import DEFINITION
+from pinnace.testing.cluster import Cluster
+
+SERVERS = "servers.example.com"
+
+
+async def test_a_definition_that_was_deleted_meanwhile_is_not_made_anew(cluster: Cluster) -> None:
+    async with converter().running(cluster.client):
+        assert (await cluster.client.get(DEFINITION, SERVERS))["spec"]["conversion"]["strategy"] == "Webhook"
+        await cluster.client.delete(DEFINITION, SERVERS)
+        await cluster.settle()
+    assert await cluster.client.get_or_none(DEFINITION, SERVERS) is None

@@ -1,0 +1,126 @@
+"""What an author writes by mistake is said where it is written, with what to write instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pinnace.sdk import Column, Context, CustomResource, Field, Model, NotStructural, Operator, Rule
+
+
+class Spec(Model):
+    size: int = 1
+
+
+class Thing(CustomResource[Spec, None], group="example.com", version="v1"):
+    pass
+
+
+def nothing(*given: Any) -> None:
+    pass
+
+
+def more(obj: Thing, ctx: Context, third: int) -> None:
+    pass
+
+
+def named(obj: Thing, *, ctx: Context) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"short_name": ["th"]}, r"Thing: short_name= is no option of a kind; there are group, .*short_names"),
+        ({"short_names": "th"}, r"Thing: short_names='th': write a list, \['th'\]"),
+        ({"short_names": ["t h"]}, r"Thing: names.shortNames\[0\]: Invalid value"),
+        ({"scope": "Namespace"}, r'Thing: scope=\'Namespace\': write "Namespaced" or "Cluster"'),
+        ({"plural": "Things"}, r"Thing: names.plural: Invalid value"),
+        ({"columns": ["spec.size"]}, r"simple json path starting with \."),
+        ({"columns": [Column(name="Size", path=".spec.sise")]}, r"the column Size: there is no field \.spec\.sise"),
+        ({"selectable": [".spec.sise"]}, r"Thing: selectableFields\[0\].jsonPath: .*does not refer to a valid field"),
+        ({"rules": [Rule("self.spec.sise > 1")]}, r"^Thing.x-kubernetes-validations\[0\].rule: .*undefined field 'sise'"),
+        ({"group": "things.k8s.io"}, r"protected groups must have approval"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_kind_that_no_server_would_take_fails_where_it_is_written(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(NotStructural, match=said):
+        type("Thing", (CustomResource[Spec, None],), {}, **{"group": "example.com", "version": "v1", **options})
+
+
+def test_a_rule_of_one_value_names_its_field() -> None:
+    class Ruled(Model):
+        sizes: list[Spec] = Field(default_factory=list)
+        text: str = Field(json_schema_extra={"x-kubernetes-validations": [{"rule": "self > 1"}]})
+
+    with pytest.raises(NotStructural, match=r"^Thing\.spec\.text\.x-kubernetes-validations\[0\]\.rule: "):
+        type("Thing", (CustomResource[Ruled, None],), {}, group="example.com", version="v1")
+
+
+def test_groups_of_kubernetes_are_taken_if_somebody_else_installs_them() -> None:
+    options: dict[str, Any] = {"group": "things.k8s.io", "version": "v1", "external": True}
+    kind: Any = type("Thing", (CustomResource[Spec, None],), {}, **options)
+    operator = Operator("user", kinds=[kind])
+    assert operator.crds() == []
+
+
+@pytest.mark.parametrize("name", ["", "Foo", "a b", "9a", "a-", "a.b", "a" * 64])
+def test_an_operator_has_a_name_that_kubernetes_takes(name: str) -> None:
+    with pytest.raises(ValueError, match="cannot be an operator's name: write small letters, digits and -"):
+        Operator(name)
+
+
+@pytest.mark.parametrize("decorator", ["reconcile", "on_delete", "on_change", "validate", "mutate", "index"])
+def test_a_decorator_without_its_kind_says_so(decorator: str) -> None:
+    with pytest.raises(TypeError, match=rf"write @operator.{decorator}\(Website\) above nothing"):
+        getattr(Operator("things"), decorator)(nothing)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"kind": "Deployment"}, r"operator.reconcile: 'Deployment' does not name a kind; write .*\"apps/v1/Deployment\""),
+        ({"kind": 5}, r"5 does not name a kind"),
+        ({"kind": Spec}, r"Spec is no class of a kind: it needs a group and a version"),
+        ({"owns": "v1/Secret"}, r"owns is a list of kinds: write owns=\['v1/Secret'\]"),
+        ({"owns": Thing}, r"owns is a list of kinds: write owns=\[Thing\]"),
+        ({"owns": ["Secret"]}, r"operator.reconcile\(owns=...\): 'Secret' does not name a kind"),
+        ({"watches": ["v1/Secret"]}, r"write watches=\{\"v1/Secret\": lambda"),
+        ({"watches": {"v1/Secret": None}}, r"write watches=\{\"v1/Secret\": lambda"),
+    ],
+    ids=str,
+)
+def test_kinds_that_are_none_are_refused(options: dict[str, Any], said: str) -> None:
+    kind = options.pop("kind", Thing)
+    with pytest.raises((TypeError, ValueError), match=said):
+        Operator("things").reconcile(kind, **options)
+
+
+@pytest.mark.parametrize(
+    ("handler", "said"),
+    [
+        (more, r"@operator.reconcile calls more\(obj, ctx\); it wants 3 arguments"),
+        (named, r"@operator.reconcile calls named\(obj, ctx\); nobody gives it ctx="),
+        (Thing(spec=Spec()), r"@operator.reconcile stands above a function"),
+    ],
+    ids=["too many", "by name", "no function"],
+)
+def test_a_function_that_cannot_be_called_is_refused(handler: Any, said: str) -> None:
+    operator = Operator("things")
+    with pytest.raises(TypeError, match=said):
+        operator.reconcile(Thing)(handler)
+    assert operator.declared.loops == []
+
+
+@pytest.mark.parametrize("operations", ["CREATE", ["create"], ["CREATE", "PATCH"]], ids=str)
+def test_webhooks_are_asked_about_the_operations_that_there_are(operations: Any) -> None:
+    with pytest.raises(ValueError, match="write a list of CREATE, UPDATE, DELETE, CONNECT"):
+        Operator("things").validate(Thing, operations=operations)
+
+
+@pytest.mark.parametrize("new", [Thing, "v1/Secret"], ids=str)
+def test_conversion_is_between_two_versions_of_one_kind(new: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="two versions of one kind|give CustomResource classes"):
+        Operator("things").convert(Thing, new)
