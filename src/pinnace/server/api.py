@@ -13,7 +13,6 @@ from functools import partial
 from typing import Protocol
 
 import orjson
-import yaml
 
 from pinnace.auth.authenticators import Credentials
 from pinnace.auth.authorizers import Action, Authorizer, Decision, refusal
@@ -29,9 +28,11 @@ from pinnace.server.deadlines import LIMIT_SECONDS, LONG_RUNNING, Deadlines, ask
 from pinnace.server.flow_control import FlowControl
 from pinnace.server.messages import Answer, Request, Response, Stream, Takeover
 from pinnace.server.metrics import Metrics
+from pinnace.server.negotiation import negotiate
 from pinnace.server.verbs import Outcome, Verbs
 from pinnace.server.watch_sockets import watch_over_websocket
 from pinnace.server.websocket import is_websocket, token_of_protocols
+from pinnace.server.yaml_answers import as_yaml
 from pinnace.store import store as stores
 
 log = logging.getLogger(__name__)
@@ -39,9 +40,9 @@ log = logging.getLogger(__name__)
 _GZIP_FROM = 128 * 1024
 _THREAD_FROM = 512 * 1024
 _JSON = b"application/json"
+_YAML = b"application/yaml"
 _PLAIN_TEXT = b"text/plain; charset=utf-8"
 _NO_CACHE_AND_TYPE = b"\r\nCache-Control: no-cache, private\r\nContent-Type: "
-_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
 _ANSWERS = (Response, Stream, Takeover)
 _BROWSERS = (b"curl", b"Wget", b"Mozilla/5.0")
@@ -329,7 +330,7 @@ class Api:
             return Stream(outcome.status, self._head(outcome.content_type, call.warnings), outcome.stream)
         body, content_type = outcome.body, outcome.content_type
         if outcome.wants_yaml:
-            body, content_type = _as_yaml(_whole(body)), b"application/yaml"
+            body, content_type = as_yaml(orjson.loads(_whole(body))), _YAML
         elif _is_pretty(request):
             body = _indented(_whole(body))
         head = self._head(content_type, call.warnings)
@@ -341,9 +342,12 @@ class Api:
         return Response(outcome.status, head, body)
 
     def _refused(self, request: Request, refused: errors.ApiError, warnings: list[str] | None = None) -> Response:
-        head = self._head(_JSON, warnings)
+        wants_yaml = _prefers_yaml(request)
+        head = self._head(_YAML if wants_yaml else _JSON, warnings)
         if refused.retry_after:
             head += b"Retry-After: %d\r\n" % refused.retry_after
+        if wants_yaml:
+            return Response(refused.code, head, as_yaml(refused.status))
         body = orjson.dumps(refused.status, option=orjson.OPT_APPEND_NEWLINE)
         return Response(refused.code, head, _indented(body) if _is_pretty(request) else body)
 
@@ -426,9 +430,14 @@ def _indented(body: bytes) -> bytes:
     return orjson.dumps(orjson.loads(body), option=orjson.OPT_INDENT_2)
 
 
-def _as_yaml(body: bytes) -> bytes:
-    dumped: str = yaml.dump(orjson.loads(body), Dumper=_DUMPER, default_flow_style=False, allow_unicode=True)
-    return dumped.encode()
+def _prefers_yaml(request: Request) -> bool:
+    accept = request.headers.get(b"accept", b"")
+    if b"yaml" not in accept:
+        return False
+    try:
+        return negotiate(accept.decode("latin-1")).is_yaml
+    except errors.NotAcceptable:
+        return False
 
 
 def _size(body: bytes | list[bytes]) -> int:

@@ -113,6 +113,8 @@ class _Reader:
         for merged in done.merged:
             for key, value in merged.items():
                 done.value.setdefault(key, value)
+        if isinstance(done.value, dict):  # Kubernetes makes JSON of it, in order, before it looks for what is wrong.
+            done.value = dict(sorted(done.value.items()))
         if done.anchor is not None:
             self._anchors[done.anchor] = done.value
         self._add(done.value, event)
@@ -177,11 +179,12 @@ def _resolved(event: Any) -> Any:
         except ValueError:
             raise YamlFault("yaml: !!binary value contains invalid base64 data") from None
     if tag in (f"{_TAG}int", f"{_TAG}float", f"{_TAG}bool", f"{_TAG}null") or (not tag and event.implicit[0]):
-        return _by_looks(text)
+        return by_looks(text)
     return text
 
 
-def _by_looks(text: str) -> Any:
+def by_looks(text: str) -> Any:
+    """What a plain scalar means. Raises YamlFault for a number that JSON does not have."""
     if text in _NULL:
         return None
     if text in _TRUE or text in _FALSE:

@@ -1,0 +1,58 @@
+"""The YAML that is written reads as the value that it was made from, and looks like Kubernetes' own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.server.in_process import InProcess
+
+from pinnace.server.yaml_answers import as_yaml
+from pinnace.server.yaml_bodies import read_yaml
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(_VALUES)
+def test_what_is_written_reads_as_it_was(value: Any) -> None:
+    assert read_yaml(as_yaml({"value": value})).value == {"value": value}
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("plain", "plain"),
+        ("two words", "two words"),
+        ("", '""'),
+        ("1", '"1"'),
+        ("1.5", '"1.5"'),
+        ("0x1f", '"0x1f"'),
+        ("y", '"y"'),
+        ("no", '"no"'),
+        ("null", '"null"'),
+        (".inf", '".inf"'),
+        ("1:30", '"1:30"'),
+        ("2026-01-01T00:00:00Z", '"2026-01-01T00:00:00Z"'),
+        ("a: b", "'a: b'"),
+        ("#", "'#'"),
+        ("a\nb\n", "|\n  a\n  b"),
+    ],
+)
+def test_text_is_quoted_only_where_it_would_be_read_as_something_else(text: str, written: str) -> None:
+    assert as_yaml({"a": text}).decode() == f"a: {written}\n"
+
+
+async def test_who_reads_yaml_is_refused_in_yaml(api: InProcess) -> None:
+    refused = await api.get(f"{CONFIG_MAPS}/none", accept="application/yaml")
+    assert (refused.status, refused.header("content-type")) == (404, ["application/yaml"])
+    assert refused.body.decode().splitlines()[:3] == ["apiVersion: v1", "code: 404", "details:"]
+    mixed = await api.get(f"{CONFIG_MAPS}/none", accept="application/yaml;q=0.5, application/json")
+    assert mixed.header("content-type") == ["application/json"]
