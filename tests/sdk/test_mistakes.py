@@ -40,7 +40,10 @@ def named(obj: Thing, *, ctx: Context) -> None:
         ({"columns": ["spec.size"]}, r"simple json path starting with \."),
         ({"columns": [Column(name="Size", path=".spec.sise")]}, r"the column Size: there is no field \.spec\.sise"),
         ({"selectable": [".spec.sise"]}, r"Thing: selectableFields\[0\].jsonPath: .*does not refer to a valid field"),
-        ({"rules": [Rule("self.spec.sise > 1")]}, r"^Thing.x-kubernetes-validations\[0\].rule: .*undefined field 'sise'"),
+        (
+            {"rules": [Rule("self.spec.sise > 1")]},
+            r"^Thing.x-kubernetes-validations\[0\].rule: .*undefined field 'sise'",
+        ),
         ({"group": "things.k8s.io"}, r"protected groups must have approval"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
@@ -81,7 +84,10 @@ def test_a_decorator_without_its_kind_says_so(decorator: str) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"kind": "Deployment"}, r"operator.reconcile: 'Deployment' does not name a kind; write .*\"apps/v1/Deployment\""),
+        (
+            {"kind": "Deployment"},
+            r"operator.reconcile: 'Deployment' does not name a kind; write .*\"apps/v1/Deployment\"",
+        ),
         ({"kind": 5}, r"5 does not name a kind"),
         ({"kind": Spec}, r"Spec is no class of a kind: it needs a group and a version"),
         ({"owns": "v1/Secret"}, r"owns is a list of kinds: write owns=\['v1/Secret'\]"),
@@ -122,5 +128,5 @@ def test_webhooks_are_asked_about_the_operations_that_there_are(operations: Any)
 
 @pytest.mark.parametrize("new", [Thing, "v1/Secret"], ids=str)
 def test_conversion_is_between_two_versions_of_one_kind(new: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match="two versions of one kind|give CustomResource classes"):
+    with pytest.raises((TypeError, ValueError), match=r"two versions of one kind|give CustomResource classes"):
         Operator("things").convert(Thing, new)

@@ -161,4 +161,3 @@ async def test_what_is_no_object_or_no_kind_says_what_to_give(cluster: Cluster) 
         await cluster.client.get(WebsiteSpec, "blog")  # type: ignore[type-var]
     with pytest.raises(TypeError, match="below a Deployment: name that, and subresource='scale'"):
         await cluster.client.get(DeploymentScale, "web")
-

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +14,8 @@ import typer
 from pinnace import __version__
 
 _NAME = re.compile(r"^[a-z]([a-z0-9-]{0,50}[a-z0-9])?$")
+_TAKEN = frozenset(("Any", "Cluster", "Context", "CustomResource", "Field", "Metadata", "Model", "Operator", "None"))
+"""What the files below import: a kind of such a name gets another."""
 
 _OPERATOR = '''"""{kind}: what it is, and what happens when somebody makes one."""
 
@@ -61,7 +65,7 @@ from pinnace.testing.cluster import Cluster
 async def test_a_greeting_is_kept_in_a_config_map(cluster: Cluster) -> None:
     await cluster.run(operator)
     obj = {kind}(metadata=Metadata(name="one"), spec={kind}Spec(greeting="good morning"))
-    await cluster.client.create(obj.to_wire())
+    await cluster.client.create(obj)
     await cluster.settle()
     made = await cluster.client.get("v1/ConfigMap", "one-greeting")
     assert made["data"] == {{"greeting": "good morning"}}
@@ -69,9 +73,9 @@ async def test_a_greeting_is_kept_in_a_config_map(cluster: Cluster) -> None:
 
 async def test_it_goes_with_its_owner(cluster: Cluster) -> None:
     await cluster.run(operator)
-    await cluster.client.create({kind}(metadata=Metadata(name="one"), spec={kind}Spec()).to_wire())
+    await cluster.client.create({kind}(metadata=Metadata(name="one"), spec={kind}Spec()))
     await cluster.settle()
-    await cluster.client.delete("example.com/v1/{kind}", "one")
+    await cluster.client.delete({kind}, "one")
     await cluster.settle()
     assert await cluster.client.get_or_none("v1/ConfigMap", "one-greeting") is None
 '''
@@ -84,6 +88,13 @@ dependencies = ["pinnace>={version}"]
 
 [project.optional-dependencies]
 dev = ["pinnace[testing]"]
+
+[build-system]
+requires = ["setuptools>=61"]
+build-backend = "setuptools.build_meta"
+
+[tool.setuptools]
+py-modules = ["{module}"]
 
 [tool.pytest.ini_options]
 asyncio_mode = "auto"
@@ -108,6 +119,9 @@ def init(
     """Make a new extension project: an operator, its tests, and how to run it."""
     if not _NAME.match(name):
         _fail(f"{name!r} cannot be the name of an operator: write small letters, digits and -, beginning with a letter")
+    module = _module(name)
+    if keyword.iskeyword(module) or find_spec(module) is not None:
+        _fail(f"{module} means something in Python, and {module}.py would stand in its way; choose another name")
     target = directory or Path(name)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         _fail(f"{target} is there already, and not empty; choose another name or --directory")
@@ -116,13 +130,15 @@ def init(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
     print(f"made {target}; next:")
-    print(f"  cd {target} && pytest && pinnace run {_module(name)}.py --dev")
+    print(f"  cd {target} && pytest && pinnace run {module}.py --dev")
 
 
 def project(name: str) -> dict[str, str]:
     """The files of a new project, by path."""
     module = _module(name)
     kind = "".join(word.capitalize() for word in name.removesuffix("-controller").removesuffix("-operator").split("-"))
+    if kind in _TAKEN:
+        kind = f"My{kind}"
     words = {"name": name, "module": module, "kind": kind, "version": __version__}
     return {
         f"{module}.py": _OPERATOR.format(**words),
