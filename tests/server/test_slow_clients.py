@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterable
 
 import pytest
-from tests.server.test_http import Client, Served, client_context, hello, server_context, serving, until
+from tests.server.raw_http import Client, Served, client_context, hello, server_context, serving, until
 
 from pinnace.auth.certificates import CertificateFiles, ensure_certificates
 from pinnace.server.http import Limits

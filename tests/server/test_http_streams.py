@@ -1,0 +1,208 @@
+"""The HTTP server, through sockets: answers that go on, and connections that are taken over."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.server.raw_http import (
+    GET,
+    Watchers,
+    client_context,
+    event_loop_policy,
+    files,
+    hello,
+    pytestmark,
+    server_context,
+    serving,
+    until,
+)
+
+from pinnace.auth.certificates import CertificateFiles
+from pinnace.server.http import Answer, Request, Sink, Stream, Takeover, frame, reader_and_writer
+
+__all__ = ["event_loop_policy", "files", "pytestmark"]
+
+
+async def test_a_stream_sends_shared_chunks_until_it_is_finished_and_the_connection_lives_on() -> None:
+    watchers = Watchers()
+    async with serving(watchers) as served:
+        clients = [await served.connect() for _ in range(3)]
+        for client in clients:
+            await client.send(GET)
+            status, headers = await client.head()
+            assert (status, headers[b"transfer-encoding"]) == (200, b"chunked")
+        await until(lambda: len(watchers.sinks) == 3)
+        event = frame(b'{"type":"ADDED"}\n')
+        for sink in watchers.sinks:
+            sink.write(event)
+            sink.write(event)
+        for client in clients:
+            assert [await client.chunk(), await client.chunk()] == [b'{"type":"ADDED"}\n'] * 2
+        watchers.sinks[0].finish()
+        assert await clients[0].chunk() == b""
+        assert (watchers.sinks[0].closed, watchers.closed) == (True, 1)
+        await clients[0].send(GET)
+        assert (await clients[0].head())[0] == 200
+
+
+async def test_a_stream_learns_that_its_client_left() -> None:
+    watchers = Watchers()
+    async with serving(watchers) as served:
+        client = await served.connect()
+        await client.send(GET)
+        await client.head()
+        await until(lambda: len(watchers.sinks) == 1)
+        client.writer.transport.abort()
+        await until(lambda: watchers.closed == 1)
+        sink = watchers.sinks[0]
+        sink.write(frame(b"too late"))
+        sink.finish()
+        await sink.drained()
+        assert (sink.closed, sink.buffered, watchers.closed) == (True, 0, 1)
+
+
+async def test_a_coroutine_stream_ends_with_its_coroutine_and_is_cancelled_when_its_client_leaves() -> None:
+    cancelled = asyncio.Event()
+
+    async def start(sink: Sink) -> None:
+        sink.write(frame(b"one"))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    async def short(sink: Sink) -> None:
+        sink.write(frame(b"one"))
+        await sink.drained()
+
+    async def handler(request: Request) -> Answer:
+        return Stream(200, (), short if request.path == "/short" else start)
+
+    async with serving(handler) as served:
+        client = await served.connect()
+        await client.send(b"GET /short HTTP/1.1\r\nHost: a\r\n\r\n")
+        await client.head()
+        assert [await client.chunk(), await client.chunk()] == [b"one", b""]
+        await client.send(GET)
+        await client.head()
+        assert await client.chunk() == b"one"
+        client.writer.transport.abort()
+        await cancelled.wait()
+
+
+async def test_a_stream_that_fails_does_not_end_well() -> None:
+    async def start(sink: Sink) -> None:
+        sink.write(frame(b"one"))
+        await sink.drained()
+        raise RuntimeError("no more")
+
+    async with serving(lambda request: Stream(200, (), start)) as served:
+        client = await served.connect()
+        await client.send(GET)
+        await client.head()
+        assert not (await client.rest()).endswith(b"0\r\n\r\n")
+
+
+async def test_an_http_1_0_client_gets_a_stream_without_chunks() -> None:
+    watchers = Watchers()
+    async with serving(watchers) as served:
+        client = await served.connect()
+        await client.send(b"GET / HTTP/1.0\r\n\r\n")
+        _, headers = await client.head()
+        assert b"transfer-encoding" not in headers
+        await until(lambda: len(watchers.sinks) == 1)
+        watchers.sinks[0].write(frame(b"one\n"))
+        watchers.sinks[0].write(frame(b"two\n"))
+        watchers.sinks[0].finish()
+        assert await client.rest() == b"one\ntwo\n"
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+async def test_a_stream_knows_what_its_client_has_not_taken(files: CertificateFiles, secure: bool) -> None:
+    tls: dict[str, Any] = {"server_tls": server_context(files), "client_tls": client_context(files)} if secure else {}
+    watchers = Watchers()
+    async with serving(watchers, **tls) as served:
+        client = await served.connect(limit=1 << 20)
+        await client.send(GET)
+        await client.head()
+        await until(lambda: len(watchers.sinks) == 1)
+        (sink,) = watchers.sinks
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        event = frame(b"x" * 1_000_000)
+        for _ in range(30):
+            sink.write(event)
+        await asyncio.sleep(0)
+        assert sink.buffered > 10_000_000
+        client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        drained = asyncio.ensure_future(sink.drained())
+        for _ in range(30):
+            assert len(await client.chunk()) == 1_000_000
+        await drained
+        assert sink.buffered == 0
+
+
+async def test_head_of_a_stream_is_only_the_head() -> None:
+    watchers = Watchers()
+    async with serving(watchers) as served:
+        client = await served.connect()
+        for _ in range(2):
+            await client.send(b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert (await client.head())[0] == 200
+    assert watchers.sinks == []
+
+
+UPGRADE = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+async def test_a_connection_can_be_taken_over(files: CertificateFiles, secure: bool) -> None:
+    tls: dict[str, Any] = {"server_tls": server_context(files), "client_tls": client_context(files)} if secure else {}
+
+    async def shout(transport: asyncio.Transport, leftover: bytes) -> None:
+        reader, writer = await reader_and_writer(transport, leftover)
+        while line := await reader.readline():
+            writer.write(line.upper())
+            await writer.drain()
+            if line == b"bye\n":
+                return
+
+    async def handler(request: Request) -> Answer:
+        assert request.upgrade
+        return Takeover(shout, [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")])
+
+    async with serving(handler, **tls) as served:
+        client = await served.connect()
+        await client.send(UPGRADE + b"early\n")
+        status, headers = await client.head()
+        assert (status, headers[b"upgrade"]) == (101, b"websocket")
+        assert b"content-length" not in headers
+        assert await client.reader.readline() == b"EARLY\n"
+        await client.send(b"late\nbye\n")
+        assert await client.rest() == b"LATE\nBYE\n"
+        await until(lambda: served.server.connections == 0)
+
+
+async def test_a_takeover_ends_when_the_server_stops() -> None:
+    started = asyncio.Event()
+
+    async def forever(transport: asyncio.Transport, leftover: bytes) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async with serving(lambda request: Takeover(forever)) as served:
+        client = await served.connect()
+        await client.send(UPGRADE)
+        await started.wait()
+        await served.server.stop(10.0)
+        assert (await client.head())[0] == 101
+        assert await client.rest() == b""
+
+
+async def test_an_upgrade_may_be_refused_with_an_answer() -> None:
+    async with serving(hello) as served:
+        client = await served.connect()
+        await client.send(UPGRADE + b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert (await client.reply()).headers[b"connection"] == b"close"
+        assert await client.rest() == b""

@@ -1,0 +1,52 @@
+"""The HTTP server, through sockets: the certificates of clients."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from pathlib import Path
+
+from tests.server.raw_http import GET, client_context, event_loop_policy, files, pytestmark, server_context, serving
+
+from pinnace.auth.certificates import CertificateFiles, ensure_certificates
+from pinnace.server.http import Request, Response
+
+__all__ = ["event_loop_policy", "files", "pytestmark"]
+
+
+async def test_a_client_certificate_is_seen_once_per_connection_and_not_required(files: CertificateFiles) -> None:
+    seen: list[bytes | None] = []
+
+    def handler(request: Request) -> Response:
+        seen.append(request.peer.certificate)
+        return Response(200)
+
+    for certified in (True, False):
+        client_tls = client_context(files, certified=certified)
+        async with serving(handler, server_tls=server_context(files), client_tls=client_tls) as served:
+            client = await served.connect()
+            assert client.writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
+            for _ in range(2):
+                await client.send(GET)
+                await client.reply()
+    expected = ssl.PEM_cert_to_DER_cert(Path(files.admin.certificate).read_text())
+    assert seen == [expected, expected, None, None]
+    assert seen[0] is seen[1]
+
+
+async def test_a_certificate_of_another_authority_is_refused(files: CertificateFiles, tmp_path: Path) -> None:
+    stranger = ensure_certificates(tmp_path)
+    client_tls = client_context(files)
+    client_tls.load_cert_chain(stranger.admin.certificate, stranger.admin.key)
+    seen: list[Request] = []
+
+    def handler(request: Request) -> Response:
+        seen.append(request)
+        return Response(200)
+
+    async with serving(handler, server_tls=server_context(files), client_tls=client_tls) as served:
+        with contextlib.suppress(ssl.SSLError, ConnectionError):
+            client = await served.connect()
+            await client.send(GET)
+            assert await client.rest() == b""
+    assert seen == []

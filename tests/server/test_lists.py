@@ -1,0 +1,200 @@
+"""Lists: in order, in pages, as of a revision, and what may be asked of them."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import quote
+
+import pytest
+from tests.server.conftest import fill
+from tests.server.in_process import CONFIG_MAPS, PODS, InProcess, config_map, control_plane, pod
+
+from pinnace.server import reads
+from pinnace.server.continuation import Continuation
+from pinnace.store.memory import MemoryStore
+
+
+async def test_a_list_is_ordered_by_namespace_and_name(alone: InProcess) -> None:
+    for namespace, name in (("kube-system", "a"), ("default", "b"), ("default", "a")):
+        await alone.made(f"/api/v1/namespaces/{namespace}/configmaps", config_map(name, labels={"mine": "yes"}))
+    reply = await alone.get("/api/v1/configmaps?labelSelector=mine")
+    found = [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in reply.json["items"]]
+    assert found == [("default", "a"), ("default", "b"), ("kube-system", "a")]
+    assert reply.json["kind"] == "ConfigMapList"
+    assert int(reply.version) == alone.plane.fanout.revision
+
+
+async def test_pages_show_the_first_pages_revision_and_each_object_once_while_writes_go_on(alone: InProcess) -> None:
+    names = await fill(alone, 25)
+    first = await alone.get(f"{CONFIG_MAPS}?limit=4")
+    pages, seen, token = [first], list(first.names), first.json["metadata"]["continue"]
+    assert first.json["metadata"]["remainingItemCount"] == 21
+    step = 0
+    while token:
+        await alone.delete(f"{CONFIG_MAPS}/cm-{step + 10:04}")
+        await alone.made(CONFIG_MAPS, config_map(f"cm-{step:04}-new"))
+        await alone.patch(f"{CONFIG_MAPS}/cm-{24 - step:04}", {"data": {"a": "changed"}})
+        step += 1
+        page = await alone.get(f"{CONFIG_MAPS}?limit=4&continue={token}")
+        assert page.status == 200
+        pages.append(page)
+        seen += page.names
+        token = page.json["metadata"].get("continue", "")
+    assert step > 4
+    assert seen == names
+    assert {page.version for page in pages} == {first.version}
+    assert all(item["data"] == {"a": "x"} for page in pages for item in page.json["items"])
+
+
+async def test_pages_of_a_selection_hold_what_is_selected(alone: InProcess) -> None:
+    for number in range(9):
+        await alone.made(CONFIG_MAPS, config_map(f"cm-{number}", labels={"even": str(number % 2 == 0).lower()}))
+    seen: list[str] = []
+    token = ""
+    while True:
+        page = await alone.get(f"{CONFIG_MAPS}?limit=2&labelSelector=even%3Dtrue&continue={token}")
+        seen += page.names
+        assert "remainingItemCount" not in page.json["metadata"], "who selects is not told how many are left"
+        token = page.json["metadata"].get("continue", "")
+        if not token:
+            break
+    assert seen == ["cm-0", "cm-2", "cm-4", "cm-6", "cm-8"]
+
+
+async def test_a_token_that_is_too_old_is_answered_with_one_that_goes_on_inconsistently(alone: InProcess) -> None:
+    await fill(alone, 6)
+    first = await alone.get(f"{CONFIG_MAPS}?limit=2")
+    await alone.made(CONFIG_MAPS, config_map("cm-0009"))
+    await alone.plane.store.compact(alone.plane.store.revision)
+    expired = await alone.get(f"{CONFIG_MAPS}?limit=2&continue={first.json['metadata']['continue']}")
+    assert (expired.status, expired.json["reason"]) == (410, "Expired")
+    token = expired.json["metadata"]["continue"]
+    rest = await alone.get(f"{CONFIG_MAPS}?limit=50&continue={token}")
+    assert rest.names == ["cm-0002", "cm-0003", "cm-0004", "cm-0005", "cm-0009"]
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "xyz",
+        "%00",
+        "e30",
+        "W10",
+        "bnVsbA",
+        "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MCwic3RhcnQiOiJhIn0",
+        "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MX0",
+        "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6IjEiLCJzdGFydCI6WzFdfQ",
+        "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiIuLi94In0",
+        "eyJ2Ijoib2xkIiwicnYiOjEsInN0YXJ0IjoiYSJ9",
+    ],
+)
+async def test_a_broken_token_is_refused(api: InProcess, token: str) -> None:
+    reply = await api.get(f"{CONFIG_MAPS}?limit=1&continue={token}")
+    assert (reply.status, reply.json["reason"]) == (400, "BadRequest")
+    assert reply.message.startswith("invalid continue token: continue key is not valid: ")
+
+
+async def test_a_token_of_the_future_is_refused(api: InProcess) -> None:
+    token = Continuation(10**9, "default/a").encode()
+    assert (await api.get(f"{CONFIG_MAPS}?limit=1&continue={token}")).status == 504
+
+
+async def test_an_exact_revision_shows_things_as_they_were(alone: InProcess) -> None:
+    await fill(alone, 2)
+    then = alone.plane.fanout.revision
+    await alone.delete(f"{CONFIG_MAPS}/cm-0000")
+    await alone.made(CONFIG_MAPS, config_map("later"))
+    exact = await alone.get(f"{CONFIG_MAPS}?resourceVersion={then}&resourceVersionMatch=Exact")
+    assert (exact.names, exact.version) == (["cm-0000", "cm-0001"], str(then))
+    limited = await alone.get(f"{CONFIG_MAPS}?resourceVersion={then}&limit=1")
+    assert (limited.names, limited.version) == (["cm-0000"], str(then)), "a limit makes a revision exact"
+    newer = await alone.get(f"{CONFIG_MAPS}?resourceVersion={then}&resourceVersionMatch=NotOlderThan")
+    assert newer.names == ["cm-0001", "later"]
+    assert (await alone.get(f"{CONFIG_MAPS}?resourceVersion=0")).names == ["cm-0001", "later"]
+    await alone.plane.store.compact(alone.plane.store.revision)
+    gone = await alone.get(f"{CONFIG_MAPS}?resourceVersion={then}&resourceVersionMatch=Exact")
+    assert (gone.status, gone.json["reason"]) == (410, "Expired")
+    assert gone.message == "The resourceVersion for the provided list is too old."
+
+
+async def test_an_exact_revision_from_before_this_process_shows_what_was_deleted_since() -> None:
+    store = MemoryStore()
+    async with control_plane(store) as first:
+        await first.delete(CONFIG_MAPS)
+        await fill(first, 2)
+        then = store.revision
+        for name in ("cm-0000", "cm-0001"):
+            await first.delete(f"{CONFIG_MAPS}/{name}")
+        # Not closed: the store lives on under the next server.
+        async with control_plane(store) as second:
+            exact = await second.get(f"{CONFIG_MAPS}?resourceVersion={then}&resourceVersionMatch=Exact")
+            assert exact.names == ["cm-0000", "cm-0001"]
+
+
+async def test_a_revision_of_the_future_is_waited_for_and_then_given_up(
+    alone: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coming = alone.plane.fanout.revision + 1
+    waiting = asyncio.create_task(alone.get(f"{CONFIG_MAPS}?resourceVersion={coming}"))
+    await asyncio.sleep(0)
+    await alone.made(CONFIG_MAPS, config_map("awaited"))
+    assert (await waiting).names == ["awaited"]
+    monkeypatch.setattr(reads, "_FRESHNESS_SECONDS", 0.01)
+    late = await alone.get(f"{CONFIG_MAPS}?resourceVersion={coming + 10}")
+    assert (late.status, late.json["reason"], late.header("retry-after")) == (504, "Timeout", ["1"])
+    assert late.json["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ("resourceVersionMatch=Exact", 422),
+        ("resourceVersionMatch=Exact&resourceVersion=0", 422),
+        ("resourceVersionMatch=Foo&resourceVersion=1", 422),
+        ("resourceVersion=x", 400),
+        ("resourceVersion=-1", 400),
+        ("limit=x", 400),
+        ("timeoutSeconds=x", 400),
+        ("continue=e30", 400),
+        ("limit=1_0", 400),
+        ("limit=99999999999999999999", 400),
+        ("limit=%C2%B2", 400),
+        ("sendInitialEvents=true", 422),
+        ("labelSelector=-", 400),
+        ("labelSelector=a%20in%20(", 400),
+        ("labelSelector=a%3D%3D%3Db", 400),
+        ("fieldSelector=foo", 400),
+        ("fieldSelector=foo%3Dbar", 400),
+        ("watch=1&resourceVersion=x", 500),
+        ("watch=1&timeoutSeconds=x", 400),
+        ("watch=1&sendInitialEvents=true", 422),
+        ("watch=1&resourceVersionMatch=NotOlderThan", 422),
+        ("watch=1&fieldSelector=foo%3Dbar", 400),
+    ],
+)
+async def test_options_that_cannot_be_meant_are_refused(api: InProcess, query: str, code: int) -> None:
+    reply = await api.get(f"{CONFIG_MAPS}?{query}")
+    assert (reply.status, reply.json["kind"]) == (code, "Status")
+
+
+async def test_a_limit_below_one_is_none(alone: InProcess) -> None:
+    names = await fill(alone, 3)
+    for limit in ("-1", "0", ""):
+        assert (await alone.get(f"{CONFIG_MAPS}?limit={limit}")).names == names
+
+
+async def test_field_selectors_choose_by_name_and_by_what_the_kind_offers(api: InProcess) -> None:
+    await api.made(PODS, pod("a", nodeName="n1"))
+    await api.made(PODS, pod("b"))
+    await api.made("/api/v1/namespaces/kube-system/pods", pod("a"))
+
+    async def chosen(target: str, selector: str) -> list[str]:
+        reply = await api.get(f"{target}?fieldSelector={quote(selector)}")
+        return [f"{one['metadata']['namespace']}/{one['metadata']['name']}" for one in reply.json["items"]]
+
+    assert await chosen(PODS, "spec.nodeName=n1") == ["default/a"]
+    assert await chosen(PODS, "spec.nodeName!=n1,status.phase=Pending") == ["default/b"]
+    assert await chosen("/api/v1/pods", "metadata.name=a") == ["default/a", "kube-system/a"]
+    assert await chosen("/api/v1/pods", "metadata.name=a,metadata.namespace=default") == ["default/a"]
+    assert await chosen("/api/v1/pods", "metadata.name=a,metadata.name!=a") == []
+    assert await chosen("/api/v1/pods", "metadata.name=a,metadata.name=b") == []

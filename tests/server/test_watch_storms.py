@@ -1,0 +1,148 @@
+"""Watches while much is written, and watchers that do not keep up."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.server.conftest import fill, short
+from tests.server.in_process import CONFIG_MAPS, InProcess, config_map
+
+from pinnace.server import shelves, watches
+
+
+async def test_a_storm_of_writes_reaches_every_watch_whole_in_order_and_once(
+    alone: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Watches begin in the middle of the storm: behind what memory holds, within it, and now."""
+    monkeypatch.setattr(shelves, "RECENT_EVENTS", 7)
+    start = alone.plane.fanout.revision
+    writers, rounds = 8, 12
+    done = 0
+
+    async def write(writer: int) -> None:
+        nonlocal done
+        for turn in range(rounds):
+            name = f"w{writer}-{turn % 3}"
+            if turn % 3 == 2:
+                assert (await alone.delete(f"{CONFIG_MAPS}/w{writer}-0")).status == 200
+            elif turn % 3 == 1:
+                assert (await alone.patch(f"{CONFIG_MAPS}/w{writer}-0", {"data": {"turn": str(turn)}})).status == 200
+            else:
+                assert (await alone.post(CONFIG_MAPS, config_map(name))).status == 201
+            done += 1
+            await asyncio.sleep(0)
+
+    begun: list[tuple[int, Any]] = []
+
+    async def begin() -> None:
+        while done < writers * rounds:
+            revision = alone.plane.fanout.revision
+            for since in {start, max(start, revision - 3), revision}:
+                watch = await alone.watch(f"{CONFIG_MAPS}?watch=1&resourceVersion={since}")
+                begun.append((since, watch))
+            await asyncio.sleep(0)
+
+    await asyncio.gather(begin(), *(write(writer) for writer in range(writers)))
+    assert alone.plane.fanout.revision == start + writers * rounds
+    assert sum(start < since < start + writers * rounds for since, _ in begun) > 10, "no watch began in the storm"
+    await alone.made(CONFIG_MAPS, config_map("the-end"))
+    reference: list[dict[str, Any]] | None = None
+    for since, watch in begun:
+        events = await watch.until(lambda event: short(event)[1] == "the-end")
+        revisions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events]
+        assert revisions == list(range(since + 1, start + writers * rounds + 2))
+        if since == start and reference is None:
+            reference = events
+        if reference is not None:
+            assert events == reference[since - start :]
+        watch.close()
+    assert reference is not None
+
+
+async def test_a_watch_that_begins_with_a_list_misses_nothing_of_a_storm(alone: InProcess) -> None:
+    """The list and its first event meet exactly: replaying events over the list gives what is there at the end."""
+    names = [f"c{number}" for number in range(10)]
+
+    async def write() -> None:
+        for turn in range(200):
+            name = names[turn % len(names)]
+            if (await alone.post(CONFIG_MAPS, config_map(name))).status == 409:
+                await alone.delete(f"{CONFIG_MAPS}/{name}") if turn % 3 else await alone.patch(
+                    f"{CONFIG_MAPS}/{name}", {"data": {"turn": str(turn)}}
+                )
+            await asyncio.sleep(0)
+
+    async def follow() -> dict[str, Any]:
+        watch = await alone.watch(f"{CONFIG_MAPS}?watch=1")
+        known: dict[str, Any] = {}
+        while True:
+            event = await watch.next()
+            kind, name = short(event)
+            if name == "the-end":
+                watch.close()
+                return known
+            assert (name in known) == (kind != "ADDED"), "an addition twice, or a change of what was not added"
+            known[name] = event["object"]
+            if kind == "DELETED":
+                del known[name]
+
+    storm = asyncio.create_task(write())
+    followers = []
+    while not storm.done():
+        followers.append(asyncio.create_task(follow()))
+        await asyncio.sleep(0)
+    await storm
+    assert len(followers) > 10
+    final = {item["metadata"]["name"]: item for item in (await alone.get(CONFIG_MAPS)).json["items"]}
+    await alone.made(CONFIG_MAPS, config_map("the-end"))
+    for known in await asyncio.gather(*followers):
+        assert known == final
+
+
+async def test_a_watcher_that_does_not_read_is_cut_off_and_hurts_nobody(
+    alone: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watches, "MAX_BUFFERED", 20_000)
+    slow = await alone.watch(f"{CONFIG_MAPS}?watch=1")
+    quick = await alone.watch(f"{CONFIG_MAPS}?watch=1")
+    for number in range(30):
+        await alone.made(CONFIG_MAPS, config_map(f"c{number}", data={"a": "x" * 1000}))
+        assert short(await quick.next()) == ("ADDED", f"c{number}")
+    assert slow.stream.closed
+    received = await slow.rest()
+    assert 0 < len(received) < 30, "it gets what was buffered, then the end"
+    assert [short(event)[1] for event in received] == [f"c{number}" for number in range(len(received))]
+    last = received[-1]["object"]["metadata"]["resourceVersion"]
+    resumed = await alone.watch(f"{CONFIG_MAPS}?watch=1&resourceVersion={last}")
+    assert [short(event)[1] for event in await resumed.take(30 - len(received))] == [
+        f"c{number}" for number in range(len(received), 30)
+    ]
+    for watch in (quick, resumed):
+        watch.close()
+
+
+async def test_a_large_beginning_is_not_held_against_a_watcher(
+    alone: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watches, "MAX_BUFFERED", 5_000)
+    await fill(alone, 20, size=1000)
+    watch = await alone.watch(f"{CONFIG_MAPS}?watch=1")
+    await alone.made(CONFIG_MAPS, config_map("new"))
+    assert not watch.stream.closed
+    assert short((await watch.take(21))[-1]) == ("ADDED", "new")
+    watch.close()
+
+
+async def test_a_watch_that_is_closed_leaves_nothing_behind(alone: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shelves, "RECENT_EVENTS", 1)
+    since = alone.plane.fanout.revision
+    await fill(alone, 5)
+    for query in ("", f"&resourceVersion={since}", "&allowWatchBookmarks=true"):
+        watch = await alone.watch(f"{CONFIG_MAPS}?watch=1{query}")
+        await watch.take(5)
+        assert len(alone.plane.fanout.watchers()) == 1
+        watch.close()
+        await asyncio.sleep(0)
+        assert alone.plane.fanout.watchers() == []

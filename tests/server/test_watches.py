@@ -1,0 +1,273 @@
+"""Watches: where they begin, what they show, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.server.conftest import fill, short
+from tests.server.in_process import CONFIG_MAPS, PODS, TABLE, InProcess, config_map, control_plane, pod
+
+from pinnace.server import reads, shelves
+from pinnace.store.memory import MemoryStore
+from pinnace.store.store import Batch
+
+
+async def test_a_watch_begins_with_what_is_there_and_goes_on(alone: InProcess) -> None:
+    await fill(alone, 2)
+    watch = await alone.watch(f"{CONFIG_MAPS}?watch=1")
+    await alone.patch(f"{CONFIG_MAPS}/cm-0001", {"data": {"a": "2"}})
+    deleted = await alone.get(f"{CONFIG_MAPS}/cm-0000")
+    await alone.delete(f"{CONFIG_MAPS}/cm-0000")
+    events = await watch.take(4)
+    assert list(map(short, events)) == [
+        ("ADDED", "cm-0000"),
+        ("ADDED", "cm-0001"),
+        ("MODIFIED", "cm-0001"),
+        ("DELETED", "cm-0000"),
+    ]
+    last = events[-1]["object"]
+    assert int(last["metadata"]["resourceVersion"]) == alone.plane.fanout.revision, "the revision of the deletion"
+    assert last["data"] == deleted.json["data"]
+    watch.close()
+
+
+async def test_a_watch_resumes_behind_any_revision_that_is_kept(
+    alone: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shelves, "RECENT_EVENTS", 5)
+    start = alone.plane.fanout.revision
+    revisions = [
+        int((await alone.made(CONFIG_MAPS, config_map(f"c{number}")))["metadata"]["resourceVersion"])
+        for number in range(12)
+    ]
+    for index, since in enumerate([start, *revisions]):
+        watch = await alone.watch(f"{CONFIG_MAPS}?watch=1&resourceVersion={since}")
+        events = await watch.take(12 - index)
+        assert [event["object"]["metadata"]["name"] for event in events] == [
+            f"c{number}" for number in range(index, 12)
+        ]
+        watch.close()
+
+
+async def test_a_watch_resumes_behind_a_revision_from_before_this_process() -> None:
+    store = MemoryStore()
+    async with control_plane(store) as first:
+        await first.delete(CONFIG_MAPS)
+        since = store.revision
+        await first.made(CONFIG_MAPS, config_map("a"))
+        await first.patch(f"{CONFIG_MAPS}/a", {"data": {"x": "1"}})
+        await first.delete(f"{CONFIG_MAPS}/a")
+        async with control_plane(store) as second:
+            watch = await second.watch(f"{CONFIG_MAPS}?watch=1&resourceVersion={since}")
+            events = await watch.take(3)
+            assert list(map(short, events)) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
+            await second.made(CONFIG_MAPS, config_map("b"))
+            assert short(await watch.next()) == ("ADDED", "b")
+            await second.made(CONFIG_MAPS, config_map("c"))
+            assert short(await watch.next()) == ("ADDED", "c")
+            watch.close()
+
+
+async def test_a_watch_behind_forgotten_history_is_told_to_list_again(
+    alone: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shelves, "RECENT_EVENTS", 1)
+    since = alone.plane.fanout.revision
+    await fill(alone, 4)
+    await alone.plane.store.compact(alone.plane.store.revision)
+    watch = await alone.watch(f"{CONFIG_MAPS}?watch=1&resourceVersion={since}")
+    (event,) = await watch.rest()
+    assert event["type"] == "ERROR"
+    assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
+    assert event["object"]["message"].startswith("too old resource version: ")
+
+
+async def test_a_watch_behind_a_revision_that_is_yet_to_come_waits_for_it(alone: InProcess) -> None:
+    since = alone.plane.fanout.revision + 3
+    watch = await alone.watch(f"{CONFIG_MAPS}?watch=1&resourceVersion={since}")
+    await fill(alone, 6)
+    events = await watch.take(3)
+    assert [event["object"]["metadata"]["name"] for event in events] == ["cm-0003", "cm-0004", "cm-0005"]
+    watch.close()
+
+
+async def test_a_watch_ends_after_its_time(alone: InProcess) -> None:
+    watch = await alone.watch(f"{CONFIG_MAPS}?watch=1&timeoutSeconds=1")
+    assert await watch.rest() == []
+    assert alone.plane.fanout.watchers() == []
+
+
+@pytest.fixture
+def quick_bookmarks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers that are made from now on send a bookmark every few milliseconds."""
+    defaults = reads.Reader.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "bookmark_seconds", 0.005)
+
+
+@pytest.mark.usefixtures("quick_bookmarks")
+async def test_bookmarks_tell_who_wants_them_how_far_they_are() -> None:
+    async with control_plane() as api:
+        since = api.plane.fanout.revision
+        watch = await api.watch(f"{PODS}?watch=1&allowWatchBookmarks=true&resourceVersion={since}")
+        await api.made(CONFIG_MAPS, config_map())  # Another resource: the watch has nothing to tell but the time.
+        event = await watch.next()
+        assert event["type"] == "BOOKMARK"
+        bookmarks = await watch.until(lambda one: int(one["object"]["metadata"]["resourceVersion"]) > since)
+        assert bookmarks[-1]["object"]["kind"] == "Pod"
+        assert int(bookmarks[-1]["object"]["metadata"]["resourceVersion"]) == api.plane.fanout.revision
+        watch.close()
+        silent = await api.watch(f"{PODS}?watch=1&timeoutSeconds=1")
+        assert await silent.rest() == []
+
+
+async def test_a_watch_that_ends_before_its_next_bookmark_sends_none() -> None:
+    async with control_plane() as api:
+        watch = await api.watch(f"{PODS}?watch=1&allowWatchBookmarks=true&timeoutSeconds=1")
+        assert await watch.rest() == []
+
+
+class HeldStore(MemoryStore):
+    """Reads its history, but tells it only once it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_read = asyncio.Event()
+        self.let_go = asyncio.Event()
+
+    async def watch(self, prefix: str, *, since: int) -> AsyncIterator[Batch]:
+        async for changes in super().watch(prefix, since=since):
+            self.has_read.set()
+            await self.let_go.wait()
+            yield changes
+
+
+@pytest.mark.usefixtures("quick_bookmarks")
+async def test_a_bookmark_never_runs_ahead_of_the_events_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shelves, "RECENT_EVENTS", 3)
+    store = HeldStore()
+    async with control_plane(store) as api:
+        await api.delete(CONFIG_MAPS)
+        since = api.plane.fanout.revision
+        names = await fill(api, 10)
+        query = "watch=1&allowWatchBookmarks=true"
+        behind = await api.watch(f"{CONFIG_MAPS}?{query}&resourceVersion={since}")
+        abreast = await api.watch(f"{CONFIG_MAPS}?{query}&resourceVersion={api.plane.fanout.revision}")
+        assert [event["type"] for event in await abreast.take(3)] == ["BOOKMARK"] * 3
+        assert behind.stream.buffered == 0, "a bookmark would skip the events that are still to come"
+        store.let_go.set()
+        events = await behind.take(11)
+        assert [short(event)[1] for event in events] == [*names, ""]
+        assert events[-1]["type"] == "BOOKMARK"
+        assert int(events[-1]["object"]["metadata"]["resourceVersion"]) == since + 10
+        for watch in (behind, abreast):
+            watch.close()
+
+
+async def test_what_is_written_while_history_is_read_is_neither_lost_nor_told_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shelves, "RECENT_EVENTS", 5)
+    store = HeldStore()
+    async with control_plane(store) as api:
+        await api.delete(CONFIG_MAPS)
+        since = api.plane.fanout.revision
+        names = await fill(api, 10)
+        watch = await api.watch(f"{CONFIG_MAPS}?watch=1&resourceVersion={since}")
+        await store.has_read.wait()
+        names += await fill(api, 3, start=10)
+        store.let_go.set()
+        assert [short(event)[1] for event in await watch.take(13)] == names
+        names = await fill(api, 2, start=13)
+        assert [short(event)[1] for event in await watch.take(2)] == names
+        watch.close()
+
+
+async def test_a_watch_list_marks_where_its_beginning_ends(alone: InProcess) -> None:
+    await fill(alone, 2)
+    query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    watch = await alone.watch(f"{CONFIG_MAPS}?{query}")
+    events = await watch.take(3)
+    assert list(map(short, events)) == [("ADDED", "cm-0000"), ("ADDED", "cm-0001"), ("BOOKMARK", "")]
+    assert events[-1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+    assert int(events[-1]["object"]["metadata"]["resourceVersion"]) == alone.plane.fanout.revision
+    watch.close()
+
+
+async def test_a_watch_without_its_beginning_has_only_what_comes(alone: InProcess) -> None:
+    await fill(alone, 2)
+    watch = await alone.watch(f"{CONFIG_MAPS}?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan")
+    await alone.made(CONFIG_MAPS, config_map("new"))
+    assert short(await watch.next()) == ("ADDED", "new")
+    watch.close()
+
+
+async def test_a_change_that_enters_or_leaves_a_selection_is_an_addition_or_a_deletion(alone: InProcess) -> None:
+    since = alone.plane.fanout.revision
+    live = await alone.watch(f"{CONFIG_MAPS}?watch=1&labelSelector=l%3Dx")
+    await alone.made(CONFIG_MAPS, config_map("a", labels={"l": "y"}))
+    for label in ("x", "x", "y", "y"):
+        patch = {"metadata": {"labels": {"l": label}}, "data": {"turn": str(alone.plane.fanout.revision)}}
+        await alone.patch(f"{CONFIG_MAPS}/a", patch)
+    await alone.delete(f"{CONFIG_MAPS}/a")
+    await alone.made(CONFIG_MAPS, config_map("end", labels={"l": "x"}))
+    resumed = await alone.watch(f"{CONFIG_MAPS}?watch=1&labelSelector=l%3Dx&resourceVersion={since}")
+    for watch in (live, resumed):
+        events = await watch.take(4)
+        assert list(map(short, events)) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "end")]
+        assert events[2]["object"]["metadata"]["labels"] == {"l": "x"}, "shown as it was"
+        assert int(events[2]["object"]["metadata"]["resourceVersion"]) == since + 4, "at the revision of the change"
+        watch.close()
+
+
+async def test_a_field_that_changes_is_selected_by_its_new_value(api: InProcess) -> None:
+    watch = await api.watch(f"{PODS}?watch=1&fieldSelector=spec.nodeName%3Dn1")
+    await api.made(PODS, pod())
+    await api.post(f"{PODS}/web/binding", {"metadata": {"name": "web"}, "target": {"name": "n1"}})
+    await api.delete(f"{PODS}/web?gracePeriodSeconds=0")
+    assert list(map(short, await watch.take(2))) == [("ADDED", "web"), ("DELETED", "web")]
+    watch.close()
+
+
+async def test_watches_see_their_namespace_or_all_and_one_name_or_all(alone: InProcess) -> None:
+    here = await alone.watch(f"{CONFIG_MAPS}?watch=1")
+    everywhere = await alone.watch("/api/v1/configmaps?watch=1&labelSelector=mine")
+    one = await alone.watch(f"{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name%3Db")
+    old_way = await alone.watch("/api/v1/watch/namespaces/default/configmaps/b")
+    for namespace, name in (("kube-system", "a"), ("default", "a"), ("default", "b"), ("kube-system", "b")):
+        await alone.made(f"/api/v1/namespaces/{namespace}/configmaps", config_map(name, labels={"mine": "yes"}))
+    assert list(map(short, await here.take(2))) == [("ADDED", "a"), ("ADDED", "b")]
+    assert [event["object"]["metadata"]["namespace"] for event in await everywhere.take(4)] == [
+        "kube-system",
+        "default",
+        "default",
+        "kube-system",
+    ]
+    await alone.delete(f"{CONFIG_MAPS}/b")
+    for watch in (one, old_way):
+        assert list(map(short, await watch.take(2))) == [("ADDED", "b"), ("DELETED", "b")]
+    for watch in (here, everywhere, one, old_way):
+        watch.close()
+
+
+async def test_a_name_in_the_path_is_a_get_whatever_the_query_says(alone: InProcess) -> None:
+    await alone.made(CONFIG_MAPS, config_map())
+    reply = await alone.get(f"{CONFIG_MAPS}/settings?watch=1")
+    assert (reply.status, reply.json["kind"]) == (200, "ConfigMap")
+
+
+async def test_rows_of_a_watch_name_their_columns_once(alone: InProcess) -> None:
+    await fill(alone, 1)
+    since = alone.plane.fanout.revision
+    beginning = await alone.watch(f"{CONFIG_MAPS}?watch=1", accept=TABLE)
+    resumed = await alone.watch(f"{CONFIG_MAPS}?watch=1&resourceVersion={since}", accept=TABLE)
+    await alone.patch(f"{CONFIG_MAPS}/cm-0000", {"data": {"a": "2"}})
+    await alone.patch(f"{CONFIG_MAPS}/cm-0000", {"data": {"a": "3"}})
+    for watch in (beginning, resumed):
+        tables = [event["object"] for event in await watch.take(2)]
+        assert [table["kind"] for table in tables] == ["Table", "Table"]
+        assert [bool(table["columnDefinitions"]) for table in tables] == [True, False]
+        assert tables[0]["rows"][0]["object"]["metadata"]["name"] == "cm-0000"
+        watch.close()
