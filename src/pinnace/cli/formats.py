@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import yaml
@@ -51,6 +51,20 @@ def as_json(value: Any) -> str:
 def as_yaml(value: Any) -> str:
     """YAML as `kubectl -o yaml` writes it."""
     written: str = yaml.dump(value, Dumper=_Dumper, sort_keys=True, default_flow_style=False, allow_unicode=True)
+    return written
+
+
+def as_documents(objects: Iterable[Object]) -> str:
+    """Several objects as one file of YAML, their fields in the order in which they were put."""
+    written: str = yaml.dump_all(
+        objects,
+        Dumper=_Dumper,
+        sort_keys=False,
+        default_flow_style=False,
+        explicit_start=True,
+        allow_unicode=True,
+        width=120,
+    )
     return written
 
 

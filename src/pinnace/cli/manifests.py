@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 
 from pinnace import __version__
+from pinnace.cli.formats import as_documents
 from pinnace.cli.operator_files import NoOperator, file_of, operator_in
-from pinnace.model.objects import Object
 from pinnace.sdk.manifests import Place, definitions, dockerfile, roles, workload
 from pinnace.sdk.schemas import NotStructural
 
@@ -41,22 +40,11 @@ def manifests(
         print(f"pinnace: {problem}", file=sys.stderr)
         raise typer.Exit(1) from None
     if out is None:
-        print(_yaml([obj for objects in written.values() for obj in objects]), end="")
+        print(as_documents([obj for objects in written.values() for obj in objects]), end="")
         return
     out.mkdir(parents=True, exist_ok=True)
     for name, objects in written.items():
         if objects:
-            (out / name).write_text(_yaml(objects))
+            (out / name).write_text(as_documents(objects))
     (out / "Dockerfile").write_text(dockerfile(source, version=__version__))
     print(f"written to {out}: build the image with its Dockerfile beside {source.name}, then kubectl apply -f {out}")
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes every value in full: anchors are legal, but nobody wants to read them in a manifest."""
-
-    def ignore_aliases(self, data: object) -> bool:
-        return True
-
-
-def _yaml(objects: list[Object]) -> str:
-    return yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, explicit_start=True, width=120)

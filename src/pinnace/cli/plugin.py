@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
-import yaml
 
 from pinnace import __version__
+from pinnace.cli.formats import as_documents
 from pinnace.cli.operator_files import NoOperator, file_of, only_in
 from pinnace.sdk.krew import archive_name, krew_archive, krew_manifest, krew_name
 from pinnace.sdk.plugins import Plugin
@@ -101,7 +101,7 @@ def _write_for_krew(found: Plugin, source: Path, out: Path, uri: str, license_fi
     manifest = krew_manifest(found, archive=archive, uri=uri)
     out.mkdir(parents=True, exist_ok=True)
     (out / archive_name(found)).write_bytes(archive)
-    (out / f"{krew_name(found)}.yaml").write_text(yaml.safe_dump(manifest, sort_keys=False, width=120))
+    (out / f"{krew_name(found)}.yaml").write_text(as_documents([manifest]))
     print(
         f"written: {out / archive_name(found)}, which goes to {uri}, and {out / krew_name(found)}.yaml; try them with"
     )

@@ -89,6 +89,8 @@ def run(
             asyncio.run(_run(loaded, kubeconfig, context, namespace, options, reload=reload))
     except errors.Forbidden as refusal:
         _fail(str(missing(refusal) or refusal))
+    except errors.Unauthorized as refusal:
+        _fail(f"the server does not know who this is ({refusal}); log in again, or choose another --context")
     except (
         NoOperator,
         NotStructural,

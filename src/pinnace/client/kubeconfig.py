@@ -51,7 +51,10 @@ def find_access(*, path: Path | None = None, context: str = "", environment: Map
     if environment.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster(environment)
     looked_in = ", ".join(str(file) for file in files_of(environment, path))
-    raise KubeconfigError(f"no kubeconfig with a context was found in {looked_in}, and this is not a pod")
+    raise KubeconfigError(
+        f"no kubeconfig with a context was found in {looked_in}, and this is not a pod; "
+        "set KUBECONFIG, or start a cluster: pinnace up --merge"
+    )
 
 
 def in_cluster(environment: Mapping[str, str] | None = None, directory: Path = _SERVICE_ACCOUNT) -> Access:
