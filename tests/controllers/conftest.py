@@ -1,4 +1,4 @@
-"""A server in this process with its built-in controllers running, in time that the test owns."""
+"""A server with its built-in controllers, in its process and over HTTP, in time that the test owns."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.client.connecting import WAYS
 from tests.controllers.world import World
 from tests.server.in_process import control_plane
+from tests.testing.both_ways import TOKENS, reached
 
 from pinnace.auth.certificates import CertificateFiles, ensure_certificates
 from pinnace.cluster.controllers import controllers_of
@@ -25,13 +27,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
     return ensure_certificates(tmp_path_factory.mktemp("pki"))
 
 
-@pytest.fixture
-async def world(clock: ManualClock, files: CertificateFiles) -> AsyncIterator[World]:
-    async with control_plane(clock=clock) as api:
-        manager = controllers_of(api.plane, files, clock=clock)
-        client = in_process_client(api.plane.local(), clock=clock)
-        definitions = asyncio.create_task(api.plane.custom_resources.run(client))
+@pytest.fixture(params=WAYS)
+async def world(request: pytest.FixtureRequest, clock: ManualClock, files: CertificateFiles) -> AsyncIterator[World]:
+    async with control_plane(clock=clock, tokens=TOKENS) as api, reached(api.plane, request.param) as transport_of:
+        manager = controllers_of(api.plane, files, clock=clock, transport_of=transport_of)
+        definitions = asyncio.create_task(
+            api.plane.custom_resources.run(in_process_client(api.plane.local(), clock=clock))
+        )
         async with manager.running():
             await manager.settle()
-            yield World(client, manager, api.plane)
+            yield World(transport_of, manager)
         definitions.cancel()

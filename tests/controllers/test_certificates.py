@@ -17,7 +17,6 @@ from tests.controllers.world import World
 from pinnace.auth.certificate_signing import RequestSigner
 from pinnace.auth.certificates import CertificateError, CertificateFiles, load_pair
 from pinnace.auth.users import User, service_account_groups, service_account_name
-from pinnace.cluster.in_process import in_process_client
 from pinnace.model import errors
 from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Object
@@ -257,7 +256,7 @@ OWN_NODE = "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient
 
 
 async def asked_as(world: World, user: User, request: Object) -> None:
-    await in_process_client(world.plane.local(user), clock=world.client.clock).create(request)
+    await world.client_as(user).create(request)
     await world.settle()
 
 

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.controllers.world import World, config_map
 from tests.server.in_process import control_plane
+from tests.testing.both_ways import IN_PROCESS, OVER_HTTP, TOKENS, reached
 
 from pinnace.client.client import Propagation
 from pinnace.cluster.controllers import controllers_of
-from pinnace.cluster.in_process import in_process_client
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.reconcile.owners import owner_reference
@@ -89,8 +89,9 @@ def survivors(plan: Plan) -> set[int]:
 class Runner:
     """One server for all examples, each of which has a namespace of its own."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, way: str) -> None:
         self.loop = loop
+        self._way = way
         self.examples = 0
 
     async def start(self) -> None:
@@ -105,10 +106,13 @@ class Runner:
         await self._living
 
     async def _live(self) -> None:
-        async with control_plane(clock=self._clock) as api:
-            manager = controllers_of(api.plane, None, clock=self._clock)
+        async with (
+            control_plane(clock=self._clock, tokens=TOKENS) as api,
+            reached(api.plane, self._way) as transport_of,
+        ):
+            manager = controllers_of(api.plane, None, clock=self._clock, transport_of=transport_of)
             async with manager.running():
-                self.world = World(in_process_client(api.plane.local(), clock=self._clock), manager, api.plane)
+                self.world = World(transport_of, manager)
                 await self.world.settle()
                 self._started.set_result(None)
                 await self._stopped
@@ -152,8 +156,20 @@ def _reference(owner: Object, blocks: bool) -> Object:
 
 @pytest.fixture(scope="module")
 def runner() -> Iterator[Runner]:
+    with runs(IN_PROCESS) as runner:
+        yield runner
+
+
+@pytest.fixture(scope="module")
+def remote_runner() -> Iterator[Runner]:
+    with runs(OVER_HTTP) as runner:
+        yield runner
+
+
+@contextlib.contextmanager
+def runs(way: str) -> Iterator[Runner]:
     with asyncio.Runner() as loop_runner:
-        runner = Runner(loop_runner.get_loop())
+        runner = Runner(loop_runner.get_loop(), way)
         loop_runner.run(runner.start())
         yield runner
         loop_runner.run(runner.stop())
@@ -162,6 +178,16 @@ def runner() -> Iterator[Runner]:
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(plan=plans())
 def test_nothing_with_a_living_owner_is_ever_removed(runner: Runner, plan: Plan) -> None:
+    check(runner, plan)
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(plan=plans())
+def test_nor_is_it_by_a_collector_in_another_process(remote_runner: Runner, plan: Plan) -> None:
+    check(remote_runner, plan)
+
+
+def check(runner: Runner, plan: Plan) -> None:
     left = runner.loop.run_until_complete(runner.carry_out(plan))
     if not plan.at_once:
         assert left == survivors(plan)

@@ -9,8 +9,8 @@ from tests.controllers.world import WIDGET, World
 
 from pinnace.client.client import Client
 from pinnace.client.mapping import kind_from
-from pinnace.client.transport import Answer
-from pinnace.cluster.in_process import InProcessTransport
+from pinnace.client.transport import Answer, Stream, Transport
+from pinnace.cluster.cluster import SYSTEM
 from pinnace.controllers.discovery import Discovery
 from pinnace.controllers.monitors import Monitors
 from pinnace.model.objects import Kind
@@ -21,24 +21,29 @@ WIDGETS = "widgets.example.com"
 DEFINITION = "apiextensions.k8s.io/v1/CustomResourceDefinition"
 
 
-class Counted(InProcessTransport):
+class Counted:
     """Remembers which pages were asked for."""
 
-    asked: list[str]
-    broken: frozenset[str] = frozenset()
+    def __init__(self, inner: Transport) -> None:
+        self.inner = inner
+        self.asked: list[str] = []
+        self.broken: frozenset[str] = frozenset()
 
     async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         self.asked.append(target)
         if target in self.broken:
             return Answer(500, {}, b"nobody there")  # Not one of those that are tried again at once.
-        return await super().request(method, target, body, headers)
+        return await self.inner.request(method, target, body, headers)
+
+    async def stream(self, target: str, headers: Mapping[str, str], *, silence: float) -> Stream | Answer:
+        return await self.inner.stream(target, headers, silence=silence)
+
+    async def close(self) -> None: ...
 
 
 @pytest.fixture
 def counted(world: World) -> Counted:
-    transport = Counted(world.plane.local())
-    transport.asked = []
-    return transport
+    return Counted(world.transport_of(SYSTEM))
 
 
 @pytest.fixture

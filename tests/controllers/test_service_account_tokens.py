@@ -6,12 +6,13 @@ from base64 import b64decode
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.client.connecting import WAYS
 from tests.controllers.world import World
+from tests.testing.both_ways import TOKENS, reached
 
 from pinnace.auth.certificates import CertificateFiles
 from pinnace.cluster.cluster import Settings, build, give_birth
 from pinnace.cluster.controllers import controllers_of
-from pinnace.cluster.in_process import in_process_client
 from pinnace.model.objects import Object
 from pinnace.store.memory import MemoryStore
 from pinnace.testing.clock import ManualClock
@@ -21,20 +22,21 @@ NAME, UID = "kubernetes.io/service-account.name", "kubernetes.io/service-account
 TYPE = "kubernetes.io/service-account-token"
 
 
-@pytest.fixture
-async def keyed(clock: ManualClock, files: CertificateFiles) -> AsyncIterator[World]:
+@pytest.fixture(params=WAYS)
+async def keyed(request: pytest.FixtureRequest, clock: ManualClock, files: CertificateFiles) -> AsyncIterator[World]:
     """A server that knows the key by which its controllers sign."""
     store = MemoryStore()
-    plane = await build(Settings(), store, clock=clock, files=files)
+    plane = await build(Settings(), store, clock=clock, files=files, tokens=TOKENS)
     await give_birth(plane, address="127.0.0.1", port=6443)
     plane.readiness.is_reached = True
-    manager = controllers_of(plane, files, clock=clock)
-    async with manager.running():
-        await manager.settle()
-        world = World(in_process_client(plane.local(), clock=clock), manager, plane)
-        await world.client.create(account())
-        await world.settle()
-        yield world
+    async with reached(plane, request.param) as transport_of:
+        manager = controllers_of(plane, files, clock=clock, transport_of=transport_of)
+        async with manager.running():
+            await manager.settle()
+            world = World(transport_of, manager)
+            await world.client.create(account())
+            await world.settle()
+            yield world
     await store.close()
 
 

@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from pinnace.auth.users import User
 from pinnace.client.client import Client
 from pinnace.client.mapping import KindName
-from pinnace.cluster.cluster import ControlPlane
+from pinnace.client.transport import Transport
+from pinnace.cluster.cluster import SYSTEM
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.reconcile.manager import Manager
@@ -20,10 +22,14 @@ WIDGET = "example.com/v1/Widget"
 class World:
     """A user's client, and the controllers at work behind it."""
 
-    def __init__(self, client: Client, manager: Manager, plane: ControlPlane) -> None:
-        self.client = client
+    def __init__(self, transport_of: Callable[[User], Transport], manager: Manager) -> None:
+        """`transport_of` is the way to the server as a user."""
+        self.transport_of = transport_of
         self.manager = manager
-        self.plane = plane
+        self.client = self.client_as(SYSTEM)
+
+    def client_as(self, user: User) -> Client:
+        return Client(self.transport_of(user), clock=self.manager.client.clock)
 
     async def settle(self) -> None:
         """Return when the controllers have nothing left to do."""

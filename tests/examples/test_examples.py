@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp import web
+from tests.testing.both_ways import in_process_only
 
 from pinnace.cli.operator_files import operator_in
 from pinnace.client.client import Client
@@ -159,6 +160,7 @@ async def test_websites_without_a_definition_are_kept_in_a_table_of_their_own(
     assert await cluster.client.list(kind) == []
 
 
+@in_process_only
 @pytest.mark.parametrize("path", FILES, ids=[path.parent.name for path in FILES])
 async def test_each_example_also_runs_as_a_process_of_its_own(path: Path, cluster: Cluster, kubeconfig: Path) -> None:
     command = [sys.executable, "-m", "pinnace.cli.main", "run", str(path), "--kubeconfig", str(kubeconfig)]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.clients.kubectl_command import kubectl_binary
+from tests.testing.both_ways import in_process_only
 
 from pinnace.cli.operator_files import only_in, operator_in
 from pinnace.sdk.plugins import Plugin
@@ -72,6 +73,7 @@ class RealKubectl:
         return process.returncode or 0, said.decode() or complained.decode()
 
 
+@in_process_only
 @pytest.mark.usefixtures("needs_kubectl")
 async def test_kubectl_finds_runs_and_completes_it(cluster: Cluster, kubeconfig: Path, tmp_path: Path) -> None:
     await with_websites(cluster)

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 from tests.sdk.websites import Website, website, website_operator
+from tests.testing.both_ways import in_process_only
 
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
 from pinnace.client.credentials import NoCredentials, TokenFile
 from pinnace.client.kubeconfig import Access, access_of, load
 from pinnace.client.transport import Answer, ConnectionLost, Stream, Transport
-from pinnace.cluster.in_process import InProcessTransport
 from pinnace.testing.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +41,7 @@ async def test_a_definition_that_is_deleted_and_comes_back_is_followed_again(clu
     assert [obj["metadata"]["name"] for obj in await cluster.client.list(DEPLOYMENT)] == ["after"]
 
 
+@in_process_only
 async def test_a_token_that_expires_is_read_again_from_its_file(
     cluster: Cluster, kubeconfig: Path, tmp_path: Path
 ) -> None:
@@ -126,7 +127,7 @@ async def test_an_operator_that_is_installed_already_waits_for_a_server_that_com
     await cluster.client.create(Website.crd())
     await cluster.client.create(website("early"))
     await cluster.settle()
-    late = Late(InProcessTransport(cluster.plane.local()), problem)
+    late = Late(cluster.client._exchange.transport, problem)
     operator, client = website_operator(), Client(late, clock=cluster.clock)
     starting = asyncio.create_task(cluster.run(operator, client=client, install=False))
     async with asyncio.timeout(20):

@@ -15,7 +15,8 @@ from tests.sdk.test_apis import KIND, ROOT, kitchen, recipe
 from pinnace.auth.certificates import KeyPair, issue, load_pair, new_ca
 from pinnace.model import errors
 from pinnace.model.objects import Object
-from pinnace.testing.cluster import Cluster, proxy_certificates
+from pinnace.testing.cluster import Cluster
+from pinnace.testing.wire import certificates
 
 TRUST = ("v1/ConfigMap", "extension-apiserver-authentication")
 FORGED = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
@@ -56,7 +57,7 @@ async def direct(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Direct]:
 
 
 def proxy(name: str = "front-proxy-client") -> KeyPair:
-    return issue(load_pair(proxy_certificates().front_proxy_ca), common_name=name, client=True)
+    return issue(load_pair(certificates().front_proxy_ca), common_name=name, client=True)
 
 
 async def test_whoever_only_claims_to_be_somebody_is_nobody(direct: Direct) -> None:
@@ -71,7 +72,7 @@ async def test_whoever_only_claims_to_be_somebody_is_nobody(direct: Direct) -> N
         pytest.param(lambda: proxy(), 200, id="the cluster's server"),
         pytest.param(lambda: proxy("somebody-else"), 403, id="another name of the same authority"),
         pytest.param(
-            lambda: issue(load_pair(proxy_certificates().ca), common_name="front-proxy-client", client=True),
+            lambda: issue(load_pair(certificates().ca), common_name="front-proxy-client", client=True),
             403,
             id="a client who calls itself a proxy",
         ),
@@ -89,7 +90,7 @@ async def test_a_certificate_of_a_stranger_is_not_taken(direct: Direct) -> None:
 
 
 async def test_a_client_is_known_by_its_own_certificate(direct: Direct) -> None:
-    authority = load_pair(proxy_certificates().ca)
+    authority = load_pair(certificates().ca)
     admin = issue(authority, common_name="ann", organizations=("system:masters",), client=True)
     assert (await direct.get(pair=admin))[0] == 200
     status, told = await direct.get(pair=issue(authority, common_name="ann", client=True))
@@ -179,7 +180,7 @@ async def test_a_body_that_is_too_large_or_no_json_is_refused(direct: Direct) ->
         await client.create(recipe(steps=["x" * 4_000_000]))
     tls = ssl.create_default_context()
     tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
-    admin = issue(load_pair(proxy_certificates().ca), common_name="ann", organizations=("system:masters",), client=True)
+    admin = issue(load_pair(certificates().ca), common_name="ann", organizations=("system:masters",), client=True)
     certificate, key = direct.directory / "tls.crt", direct.directory / "tls.key"
     certificate.write_bytes(admin.certificate_pem)
     key.write_bytes(admin.key_pem)

@@ -16,6 +16,7 @@ import pytest
 import typer
 import yaml
 from tests.server.in_process import config_map
+from tests.testing.both_ways import in_process_only
 from typer.testing import CliRunner
 
 from pinnace.cli.commands import app
@@ -114,6 +115,7 @@ def test_a_parameter_that_is_a_flag_of_kubectl_is_refused() -> None:
         Plugin("bad").command()(bad)
 
 
+@in_process_only
 async def test_completion_asks_the_cluster_that_the_flags_say(cluster: Cluster, kubeconfig: Path) -> None:
     for name in ("settings", "secrets", "other"):
         await cluster.client.create(config_map(name))

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from pathlib import Path
 
 import pytest
 from tests.sdk.websites import Website, WebsiteSpec
 
-from pinnace.client.client import Client
-from pinnace.client.connect import connect
-from pinnace.client.kubeconfig import access_of, load
 from pinnace.model import errors
 from pinnace.sdk import Metadata, Typed
 from pinnace.testing.cluster import Cluster
@@ -21,59 +17,49 @@ def site(name: str, replicas: int = 1) -> Website:
     return Website(metadata=Metadata(name=name, namespace="default"), spec=spec)
 
 
-@pytest.fixture(params=["in process", "over http"])
-def way(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-async def connected(way: str, cluster: Cluster, kubeconfig: Path) -> Client:
+@pytest.fixture
+async def websites(cluster: Cluster) -> Typed[Website]:
     await cluster.client.create(Website.crd())
     await cluster.settle()
-    return cluster.client if way == "in process" else connect(access_of(load([kubeconfig])))
+    return Typed(cluster.client, Website)
 
 
-async def test_instances_go_in_and_come_out(way: str, cluster: Cluster, kubeconfig: Path) -> None:
-    async with await connected(way, cluster, kubeconfig) as client:
-        websites = Typed(client, Website)
-        made = await websites.create(site("blog"))
-        assert (type(made), made.metadata.generation, made.status.ready) == (Website, 1, 0)
-        made.spec.replicas = 3
-        changed = await websites.update(made)
-        with pytest.raises(errors.Conflict):
-            await websites.update(made)
-        changed.status.ready = 2
-        await websites.update_status(changed)
-        seen = await websites.get("blog")
-        assert (seen.spec.replicas, seen.status.ready) == (3, 2)
-        assert (await websites.patch("blog", {"spec": {"replicas": 4}})).spec.replicas == 4
-        with pytest.raises(errors.Invalid, match=r"spec\.replicas"):
-            await websites.patch("blog", {"spec": {"replicas": 101}})
-        applied = await websites.apply(seen, field_manager="me", force=True)
-        assert (applied.spec.replicas, applied.status.ready) == (3, 2)
-        await websites.delete("blog")
-        assert await websites.get_or_none("blog") is None
+async def test_instances_go_in_and_come_out(websites: Typed[Website]) -> None:
+    made = await websites.create(site("blog"))
+    assert (type(made), made.metadata.generation, made.status.ready) == (Website, 1, 0)
+    made.spec.replicas = 3
+    changed = await websites.update(made)
+    with pytest.raises(errors.Conflict):
+        await websites.update(made)
+    changed.status.ready = 2
+    await websites.update_status(changed)
+    seen = await websites.get("blog")
+    assert (seen.spec.replicas, seen.status.ready) == (3, 2)
+    assert (await websites.patch("blog", {"spec": {"replicas": 4}})).spec.replicas == 4
+    with pytest.raises(errors.Invalid, match=r"spec\.replicas"):
+        await websites.patch("blog", {"spec": {"replicas": 101}})
+    applied = await websites.apply(seen, field_manager="me", force=True)
+    assert (applied.spec.replicas, applied.status.ready) == (3, 2)
+    await websites.delete("blog")
+    assert await websites.get_or_none("blog") is None
 
 
-async def test_many_come_at_once_or_one_by_one_over_pages(way: str, cluster: Cluster, kubeconfig: Path) -> None:
-    async with await connected(way, cluster, kubeconfig) as client:
-        websites = Typed(client, Website)
-        names = [f"site-{number}" for number in range(5)]
-        for name in names:
-            await websites.create(site(name))
-        assert [one.name for one in await websites.list()] == names
-        assert [one.name async for one in websites.each(page=2)] == names
-        assert await websites.list(namespace="kube-system") == []
+async def test_many_come_at_once_or_one_by_one_over_pages(websites: Typed[Website]) -> None:
+    names = [f"site-{number}" for number in range(5)]
+    for name in names:
+        await websites.create(site(name))
+    assert [one.name for one in await websites.list()] == names
+    assert [one.name async for one in websites.each(page=2)] == names
+    assert await websites.list(namespace="kube-system") == []
 
 
-async def test_what_happens_is_followed(way: str, cluster: Cluster, kubeconfig: Path) -> None:
-    async with await connected(way, cluster, kubeconfig) as client:
-        websites = Typed(client, Website)
-        await websites.create(site("old"))
-        async with aclosing(websites.follow()) as told:
-            what, one = await anext(told)
-            assert (what, one.name) == ("ADDED", "old")
-            await websites.patch("old", {"spec": {"replicas": 2}})
-            what, one = await anext(told)
-            assert (what, one.spec.replicas) == ("MODIFIED", 2)
-            await websites.delete("old")
-            assert (await anext(told))[0] == "DELETED"
+async def test_what_happens_is_followed(websites: Typed[Website]) -> None:
+    await websites.create(site("old"))
+    async with aclosing(websites.follow()) as told:
+        what, one = await anext(told)
+        assert (what, one.name) == ("ADDED", "old")
+        await websites.patch("old", {"spec": {"replicas": 2}})
+        what, one = await anext(told)
+        assert (what, one.spec.replicas) == ("MODIFIED", 2)
+        await websites.delete("old")
+        assert (await anext(told))[0] == "DELETED"

@@ -95,7 +95,7 @@ async def test_in_a_cluster_the_server_asks_through_the_service(cluster: Cluster
     await deploy(cluster, operator)
     await run_replica(cluster, operator, free_port())
     assert await refused(cluster.client)
-    assert (await cluster.client.create(website()))["metadata"]["labels"] == {"made-by": "apiserver"}
+    assert (await cluster.client.create(website()))["metadata"]["labels"] == {"made-by": "admin"}
 
 
 async def test_in_a_cluster_the_server_converts_through_the_service(cluster: Cluster) -> None:

@@ -158,7 +158,12 @@ _NEWBORN: dict[str, bytes] = {}
 
 @asynccontextmanager
 async def control_plane(
-    store: Store | None = None, *, settings: Settings | None = None, clock: Clock | None = None, born: bool = True
+    store: Store | None = None,
+    *,
+    settings: Settings | None = None,
+    clock: Clock | None = None,
+    tokens: dict[str, User] | None = None,
+    born: bool = True,
 ) -> AsyncIterator[InProcess]:
     """A control plane over a store, with the objects of a newborn cluster."""
     is_plain = store is None and settings is None and clock is None and born
@@ -166,7 +171,7 @@ async def control_plane(
     if is_plain and _NEWBORN:
         for key, value in _NEWBORN.items():
             await store.put(key, value, expected=0)
-    plane = await build(settings or Settings(), store, clock=clock)
+    plane = await build(settings or Settings(), store, clock=clock, tokens=tokens)
     if born and not (is_plain and _NEWBORN):
         await give_birth(plane, address="127.0.0.1", port=6443)
         if is_plain:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.sdk.websites import website, website_operator
+from tests.testing.both_ways import in_process_only
 
 from pinnace.client.connect import connect
 from pinnace.model import errors
@@ -39,12 +40,14 @@ async def test_time_is_the_tests(cluster: Cluster) -> None:
     assert (cluster.clock.now() - began).total_seconds() == 3600
 
 
+@in_process_only
 async def test_other_programs_reach_it_through_a_kubeconfig(cluster: Cluster, kubeconfig: Path) -> None:
     await cluster.client.create(SETTINGS)
     async with connect(kubeconfig=kubeconfig) as client:
         assert (await client.get("v1/ConfigMap", "settings"))["metadata"]["name"] == "settings"
 
 
+@in_process_only
 async def test_an_operator_runs_over_the_socket_as_in_process(cluster: Cluster, kubeconfig: Path) -> None:
     async with connect(kubeconfig=kubeconfig, clock=cluster.clock) as client:
         await cluster.run(website_operator(), client=client)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from pinnace.auth.certificate_signing import RequestSigner
@@ -12,7 +12,7 @@ from pinnace.auth.service_accounts import legacy_token
 from pinnace.auth.users import MASTERS, User, service_account_groups, service_account_name
 from pinnace.client.client import Client
 from pinnace.client.retries import Retries
-from pinnace.client.transport import Answer
+from pinnace.client.transport import Answer, Stream, Transport
 from pinnace.cluster.in_process import InProcessTransport
 from pinnace.controllers.certificate_approval import CertificateApproval
 from pinnace.controllers.certificate_cleaning import CertificateCleaning
@@ -45,22 +45,41 @@ class Plane(Protocol):
     def local(self, user: User) -> LocalApi: ...
 
 
-class _Unwarned(InProcessTransport):
+class _Unwarned:
     """Without warnings: these controllers look after deprecated kinds because they exist, not by mistake."""
 
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+
     async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-        answer = await super().request(method, target, body, headers)
+        answer = await self._inner.request(method, target, body, headers)
         kept = {name: value for name, value in answer.headers.items() if name != "warning"}
         return Answer(answer.status, kept, answer.body)
 
+    async def stream(self, target: str, headers: Mapping[str, str], *, silence: float) -> Stream | Answer:
+        return await self._inner.stream(target, headers, silence=silence)
 
-def controllers_of(plane: Plane, files: CertificateFiles | None, *, clock: AlarmClock | None = None) -> Manager:
-    """All built-in controllers, ready to run. Without certificate files nothing is published about them or signed."""
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+def controllers_of(
+    plane: Plane,
+    files: CertificateFiles | None,
+    *,
+    clock: AlarmClock | None = None,
+    transport_of: Callable[[User], Transport] | None = None,
+) -> Manager:
+    """All built-in controllers, ready to run. Without certificate files nothing is published about them or signed.
+
+    `transport_of` is the way to the server as a user; without it they stay in its process.
+    """
+    reach = transport_of or (lambda user: InProcessTransport(plane.local(user)))
 
     def client_of(user: User) -> Client:
         # In process only aggregated servers are ever unavailable. Whoever needs one tries again by its own queue: to
         # wait for it here would keep all else waiting that the controller looks after.
-        return Client(_Unwarned(plane.local(user)), clock=clock, field_manager=NAME, retries=Retries(attempts=1))
+        return Client(_Unwarned(reach(user)), clock=clock, field_manager=NAME, retries=Retries(attempts=1))
 
     manager = Manager(client_of(User(f"system:{NAME}", (MASTERS,))), name=NAME)
 

@@ -88,6 +88,11 @@ class Manager:
             finally:
                 task.cancel()
 
+    @property
+    def is_idle(self) -> bool:
+        """Nobody works, and nothing is to be done now. More may be on its way: `settle` waits for that, too."""
+        return all(controller.queue.is_idle for controller in self._controllers)
+
     async def settle(self) -> None:
         """Return when there is nothing left to do: every cache has what the server has, and every queue is empty.
 
@@ -100,7 +105,9 @@ class Manager:
             before = self._activity()
             for informer in self.informers:
                 await informer.catch_up()
-            if self._activity() == before and all(controller.queue.is_idle for controller in self._controllers):
+                if not self.is_idle:
+                    break  # All will be asked again when that is done.
+            if self._activity() == before and self.is_idle:
                 return
 
     def _activity(self) -> int:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import secrets
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pinnace.auth.certificates import CertificateFiles, ensure_certificates
-from pinnace.auth.users import MASTERS, User
+from pinnace.auth.users import AUTHENTICATED, MASTERS, User
 from pinnace.client.client import Client
 from pinnace.cluster import kubeconfig
 from pinnace.cluster.cluster import ControlPlane, Settings, build, give_birth
@@ -23,10 +19,11 @@ from pinnace.controllers.extension_authentication import KEY as TRUST
 from pinnace.model.objects import Object
 from pinnace.reconcile.manager import Manager
 from pinnace.sdk.operator import Operator
-from pinnace.server.http import HttpServer, tls_context
 from pinnace.store.memory import MemoryStore
 from pinnace.testing.clock import ManualClock
+from pinnace.testing.wire import Wire, certificates, open_wire
 
+ADMIN = User("admin", (MASTERS, AUTHENTICATED))
 PATIENCE = 10.0
 """Real seconds that anything in a test may take: what takes longer hangs."""
 
@@ -37,21 +34,27 @@ _NEWBORN: dict[str, bytes] = {}
 class Cluster:
     """What a test holds in its hands. Everything in it is gone when the test ends."""
 
-    def __init__(self, plane: ControlPlane, clock: ManualClock, tokens: dict[str, User]) -> None:
-        self.client: Client = in_process_client(plane.local(), clock=clock, field_manager="test")
-        """As the administrator."""
+    def __init__(self, plane: ControlPlane, clock: ManualClock, token: str, wire: Wire | None) -> None:
+        """`token` is the administrator's. With a `wire` the clients go over it."""
         self.clock = clock
         """Time stands still but for `await cluster.clock.advance(seconds)`."""
         self.plane = plane
         self.managers: list[Manager] = []
-        self._tokens = tokens
+        self._token = token
         self._stops: list[tuple[asyncio.Event, asyncio.Task[None]]] = []
-        self._server: HttpServer | None = None
+        self._wire = wire
+        self._socket: Wire | None = None
+        self.client: Client = self._client(None, "test")
+        """As the administrator."""
 
     def client_as(self, user: str, *groups: str) -> Client:
         """A client that may do what RBAC lets this user do."""
-        asked = User(user, ("system:authenticated", *groups))
-        return in_process_client(self.plane.local(asked), clock=self.clock, field_manager=user)
+        return self._client(User(user, (AUTHENTICATED, *groups)), user)
+
+    def _client(self, user: User | None, name: str) -> Client:
+        if self._wire is not None:
+            return self._wire.client(user, clock=self.clock, field_manager=name)
+        return in_process_client(self.plane.local(user or ADMIN), clock=self.clock, field_manager=name)
 
     async def run(self, operator: Operator, *, client: Client | None = None, **options: Any) -> Manager:
         """Start an operator; it works until the test ends. Its CRDs are installed when this returns."""
@@ -99,26 +102,28 @@ class Cluster:
 
     async def advance(self, seconds: float) -> None:
         """Let time pass, and everything happen that was waiting for it."""
-        await self.clock.advance(seconds)
+        if self._wire is not None:
+            await self._advance_over(self._wire, seconds)
+        else:
+            await self.clock.advance(seconds)
         await self.settle()
+
+    async def _advance_over(self, wire: Wire, seconds: float) -> None:
+        """Time goes on only when those who woke have done what they woke for, however long the socket takes."""
+        end = self.clock.monotonic() + seconds
+        await self.settle()
+        while (wait := self.clock.next_alarm) is not None and self.clock.monotonic() + wait <= end:
+            sent = wire.sent
+            await self.clock.advance(wait)
+            if wire.sent != sent or not all(manager.is_idle for manager in self.managers):
+                await self.settle()
+        await self.clock.advance(end - self.clock.monotonic())
 
     async def listen(self, directory: Path) -> Path:
         """Open a socket, for tools that need one; gives the path of a kubeconfig."""
-        files = _certificates(directory)
-        context = tls_context(
-            certificate=files.server.certificate,
-            key=files.server.key,
-            client_ca=files.ca.certificate,
-            proxy_ca=files.front_proxy_ca.certificate,
-        )
-        self._server = HttpServer()
-        await self._server.start("127.0.0.1", 0, context, self.plane.api)
-        token = next(iter(self._tokens))
-        access = kubeconfig.Access(
-            server=f"https://127.0.0.1:{self._server.port}", ca=files.ca.certificate.read_bytes(), token=token
-        )
+        self._socket = await open_wire(self.plane, self._token)
         path = directory / "kubeconfig"
-        kubeconfig.write(path, access)
+        kubeconfig.write(path, self._socket.access)
         return path
 
     async def stop(self) -> None:
@@ -129,35 +134,41 @@ class Cluster:
             stop.set()
         for _, task in reversed(stops):
             await task
-        if self._server is not None:
-            await self._server.stop(0.0)
-            self._server = None
+        if self._socket is not None:
+            await self._socket.close()
+            self._socket = None
 
 
 @asynccontextmanager
-async def running_cluster(*, settings: Settings | None = None) -> AsyncIterator[Cluster]:
-    """A newborn cluster within a block."""
+async def running_cluster(*, settings: Settings | None = None, over_http: bool = False) -> AsyncIterator[Cluster]:
+    """A newborn cluster within a block.
+
+    With `over_http` all that the test and its operators say goes over HTTPS on loopback, as to any other cluster.
+    """
     clock = ManualClock()
     store = MemoryStore()
-    tokens = {secrets.token_urlsafe(16): User("admin", (MASTERS,))}
+    token = secrets.token_urlsafe(16)
     for key, value in _NEWBORN.items() if settings is None else ():
         await store.put(key, value, expected=0)
-    plane = await build(settings or Settings(), store, clock=clock, tokens=tokens)
+    plane = await build(settings or Settings(), store, clock=clock, tokens={token: ADMIN})
     if settings is not None or not _NEWBORN:
         await give_birth(plane, address="127.0.0.1", port=6443)
         await in_process_client(plane.local(), clock=clock).create(_proxy_trust())
         if settings is None:
             _NEWBORN.update({record.key: record.value for record in (await store.list("")).records})
-    plane.aggregation.show(proxy_certificates().front_proxy_client)
+    plane.aggregation.show(certificates().front_proxy_client)
     plane.readiness.is_reached = True
     definer = in_process_client(plane.local(), clock=clock, field_manager="kube-apiserver")
     upkeep = [asyncio.create_task(part.run(definer)) for part in (plane.custom_resources, plane.aggregation)]
-    cluster = Cluster(plane, clock, tokens)
+    wire = await open_wire(plane, token) if over_http else None
+    cluster = Cluster(plane, clock, token, wire)
     try:
         await cluster.keep(controllers_of(plane, None, clock=clock).running(), name="controllers")
         yield cluster
     finally:
         await cluster.stop()
+        if wire is not None:
+            await wire.close()
         for task in upkeep:
             task.cancel()
         await asyncio.gather(*upkeep, return_exceptions=True)
@@ -165,20 +176,8 @@ async def running_cluster(*, settings: Settings | None = None) -> AsyncIterator[
         await store.close()
 
 
-@cache
-def proxy_certificates() -> CertificateFiles:
-    """By which servers of the test's own know the cluster; made once for all clusters of a run."""
-    directory = tempfile.TemporaryDirectory(prefix="pinnace-proxy-")
-    atexit.register(directory.cleanup)
-    return ensure_certificates(Path(directory.name))
-
-
 def _proxy_trust() -> Object:
-    files = proxy_certificates()
+    files = certificates()
     data = trust_of(files, client_ca=files.ca.certificate.read_text())
     metadata = {"name": TRUST.name, "namespace": TRUST.namespace}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
-
-
-def _certificates(directory: Path) -> CertificateFiles:
-    return ensure_certificates(directory / "pki")
