@@ -280,6 +280,28 @@ async def test_an_expression_that_makes_no_sense_is_refused(api: InProcess, spec
     assert reply.message == f'ValidatingAdmissionPolicy.admissionregistration.k8s.io "p" is invalid: {said}'
 
 
+@pytest.mark.parametrize(
+    ("expression", "status"),
+    [
+        ("[]", 422),
+        ("dyn([])", 422),
+        ("[{'op': 'add'}]", 422),
+        ("[JSONPatch{}]", 201),
+        ("has(object.data) ? [] : [JSONPatch{op: 'remove', path: '/a'}]", 201),
+    ],
+)
+async def test_patches_are_known_by_their_type(api: InProcess, expression: str, status: int) -> None:
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy"}
+    spec = {
+        "reinvocationPolicy": "Never",
+        "matchConstraints": rules("deployments"),
+        "mutations": [patching(expression)],
+    }
+    reply = await api.post(f"{GROUP}/mutatingadmissionpolicies", {**kind, "metadata": {"name": "p"}, "spec": spec})
+    assert reply.status == status
+    assert status == 201 or "must evaluate to list(JSONPatch) but got" in reply.message
+
+
 async def test_a_policy_is_told_what_it_gets_wrong_about_its_kinds(api: InProcess) -> None:
     await validate(api, {"expression": "object.spec.replicaz > 1"}, matchConstraints=rules("deployments", "apps"))
     async with asyncio.timeout(5):

@@ -140,4 +140,4 @@ def _is_written_out(shown: str, wanted: tuple[str, ...]) -> bool:
     """Objects are maps here, and lists of patches lists of maps."""
     if "Object" in wanted:
         return shown.startswith("map(")
-    return "list(JSONPatch)" in wanted and shown in ("list(dyn)", "list(map(string, dyn))")
+    return "list(JSONPatch)" in wanted and shown in ("list(map(string, dyn))", "list(map(dyn, dyn))")

@@ -125,11 +125,15 @@ def qualified_attribute_faults(name: str, path: str) -> Iterator[Cause]:
 
 
 def selector_faults(selector: Mapping[str, Any], path: str) -> Iterator[Cause]:
-    """The structure of a device selector; what its expression means is for the CEL compiler to say."""
     if (cel := selector.get("cel")) is None:
         yield required(f"{path}.cel")
-    elif len(cel.get("expression", "").encode()) > MAX_EXPRESSION:
+    elif len((expression := cel.get("expression", "")).encode()) > MAX_EXPRESSION:
         yield too_long(f"{path}.cel.expression", MAX_EXPRESSION)
+    else:
+        # CEL is imported with the first selector: no cluster should wait for it when it starts.
+        from pinnace.kinds.device_expressions import expression_faults  # noqa: PLC0415
+
+        yield from expression_faults(expression, f"{path}.cel.expression")
 
 
 def configuration_faults(config: Mapping[str, Any], path: str) -> Iterator[Cause]:

@@ -325,7 +325,7 @@ class _Estimator:
             elif step == "@keys":
                 here = here.key
             else:
-                here = here.fields.get(step)
+                here = here.fields.get(step) or (here.element if here.bounds_entries else None)
         if here is None:
             return None
         return Range(0, here.most if self._largest is None else min(here.most, self._largest))

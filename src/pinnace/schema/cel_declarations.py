@@ -43,6 +43,8 @@ class Declaration:
     spellings: dict[str, str] = field(default_factory=dict)
     key: Declaration | None = None
     element: Declaration | None = None
+    # Whether an entry that is chosen by its name counts as large as an entry can be, and not as large as anything.
+    bounds_entries: bool = False
 
     @cached_property
     def needs_decoding(self) -> bool:

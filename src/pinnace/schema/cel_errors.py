@@ -48,6 +48,8 @@ class InstantiationError(Exception):
 
 
 def _display(source: str, issues: list[Issue]) -> str:
+    if not source:  # No place in nothing can be shown.
+        return "\n".join(f"ERROR: <input>:1:0: {issue.message}" for issue in issues)
     lines = source.split("\n")
     starts = [0]
     for line in lines:

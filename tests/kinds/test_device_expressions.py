@@ -1,0 +1,56 @@
+"""What a device selector may ask is what Kubernetes lets it ask."""
+
+from __future__ import annotations
+
+import pytest
+
+from pinnace.kinds.device_checks import selector_faults
+from pinnace.kinds.device_expressions import expression_faults
+from pinnace.model.causes import required
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "device.driver == 'gpu.example.com'",
+        "device.allowMultipleAllocations",
+        "device.attributes['gpu.example.com'].fast",
+        "device.attributes['gpu.example.com'].model.matches('^a+$')",
+        "device.attributes['gpu.example.com'].version.isGreaterThan(semver('1.0.0'))",
+        "device.capacity['gpu.example.com'].memory.compareTo(quantity('1Gi')) > 0",
+        "cel.bind(gpu, device.attributes['gpu.example.com'], gpu.fast && gpu.new)",
+        "'gpu.example.com' in device.attributes",
+    ],
+)
+def test_it_may_ask_for_all_that_a_device_has(expression: str) -> None:
+    assert not list(expression_faults(expression, "expression"))
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("device.name", "undefined field 'name'"),
+        ("", "compilation failed: ERROR: <input>:1:0: Syntax error: mismatched input '<EOF>' expecting {'[',"),
+        ("fast", "undeclared reference to 'fast' (in container '')"),
+        ("a=b", "Syntax error: token recognition error at: '=b'"),
+        ("device.driver", "must evaluate to bool or the unknown type, not string"),
+        ("device", "must evaluate to bool or the unknown type, not kubernetes.DRADevice"),
+    ],
+)
+def test_what_means_nothing_is_refused_in_the_compilers_words(expression: str, message: str) -> None:
+    (fault,) = expression_faults(expression, "expression")
+    assert (fault.field, fault.reason) == ("expression", "FieldValueInvalid")
+    assert message in fault.message
+
+
+def test_what_costs_too_much_is_refused() -> None:
+    all_of_all = "device.attributes.all(d, device.attributes[d].all(k, device.attributes.all(e, e == k || e == d)))"
+    dear = f"device.attributes.all(x, device.attributes[x].all(y, {all_of_all}))"
+    (fault,) = expression_faults(dear, "expression")
+    assert fault.message == "Forbidden: too complex, exceeds cost limit"
+
+
+def test_a_selector_is_asked_what_it_means_where_it_is_checked() -> None:
+    assert list(selector_faults({}, "selectors[0]")) == [required("selectors[0].cel")]
+    (fault,) = selector_faults({"cel": {"expression": "1"}}, "selectors[0]")
+    assert fault.field == "selectors[0].cel.expression"
