@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 import re
 import sys
-from importlib.metadata import packages_distributions
+from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 from typing import Annotated
 
@@ -120,7 +120,7 @@ def init(
     if not _NAME.match(name):
         _fail(f"{name!r} cannot be the name of an operator: write small letters, digits and -, beginning with a letter")
     module = _module(name)
-    if _means_something(module, name):
+    if _means_something(module):
         _fail(f"{module} means something in Python, and {module}.py would stand in its way; choose another name")
     target = directory or Path(name)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -148,11 +148,12 @@ def project(name: str) -> dict[str, str]:
     }
 
 
-def _means_something(module: str, name: str) -> bool:
-    """Whether Python, or a package that is installed, has this name; the project itself may be installed."""
+def _means_something(module: str) -> bool:
+    """Whether Python has this name, or a package that is installed and no project like this one."""
     if keyword.iskeyword(module) or module in sys.stdlib_module_names or module == "pinnace":
         return True
-    return any(package != name for package in packages_distributions().get(module, ()))
+    packages = packages_distributions().get(module, ())
+    return any(not any(need.startswith("pinnace") for need in requires(package) or ()) for package in packages)
 
 
 def _module(name: str) -> str:
