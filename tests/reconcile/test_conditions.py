@@ -8,10 +8,11 @@ import pytest
 from tests.server.in_process import config_map
 
 from pinnace.client.client import Client
+from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.reconcile.conditions import condition, is_true, set_condition
 from pinnace.reconcile.events import EventRecorder
-from pinnace.reconcile.finalizers import finalize
+from pinnace.reconcile.finalizers import ensure_finalizer, is_being_deleted, remove_finalizer
 from pinnace.reconcile.owners import set_owner
 from pinnace.testing.clock import ManualClock
 
@@ -42,21 +43,21 @@ async def test_a_condition_changes_its_time_only_with_its_status(clock: ManualCl
     assert is_true(obj, "Ready")
 
 
-async def test_a_finalizer_holds_an_object_until_it_is_cleaned_up(client: Client) -> None:
-    cleaned: list[str] = []
-
-    async def clean_up(obj: Object) -> None:
-        cleaned.append(obj["metadata"]["name"])
-
+async def test_a_finalizer_holds_an_object_until_it_is_removed(client: Client) -> None:
     made = await client.create(config_map("a", finalizers=["example.com/other"]))
-    held = await finalize(client, made, FINALIZER, clean_up)
-    assert held is not None
+    held = await ensure_finalizer(client, made, FINALIZER)
     assert held["metadata"]["finalizers"] == ["example.com/other", FINALIZER]
-    assert await finalize(client, held, FINALIZER, clean_up) == held
+    assert await ensure_finalizer(client, held, FINALIZER) == held
     leaving = await client.delete(KIND, "a")
-    assert await finalize(client, leaving, FINALIZER, clean_up) is None
-    assert cleaned == ["a"]
-    assert (await client.get(KIND, "a"))["metadata"]["finalizers"] == ["example.com/other"]
+    assert is_being_deleted(leaving)
+    await remove_finalizer(client, leaving, FINALIZER)
+    left = await client.get(KIND, "a")
+    assert left["metadata"]["finalizers"] == ["example.com/other"]
+    await remove_finalizer(client, left, FINALIZER)
+    await remove_finalizer(client, left, "example.com/other")
+    await remove_finalizer(client, left, "example.com/other")  # It is gone by now, which is no error.
+    with pytest.raises(errors.NotFound):
+        await client.get(KIND, "a")
 
 
 async def test_an_object_has_one_controller_in_its_own_namespace(client: Client) -> None:

@@ -122,6 +122,12 @@ def _names(spec: Object, is_bad: Callable[[Object], bool]) -> list[str]:
     return [container.get("name", "") for container in containers_of(spec) if is_bad(container)]
 
 
+def _offenders(spec: Object, found: Callable[[Object], set[str]]) -> tuple[list[str], list[str]]:
+    """The containers in which something is found, and all that is found in them."""
+    names = _names(spec, lambda one: bool(found(one)))
+    return names, sorted(set().union(*(found(one) for one in containers_of(spec))))
+
+
 def _plural(word: str, count: int, more: str = "") -> str:
     return word if count == 1 else more or f"{word}s"
 
@@ -181,10 +187,9 @@ def _capabilities_baseline(annotations: Object, spec: Object, minor: int) -> Fou
             name for name in (_context(one).get("capabilities") or {}).get("add") or () if name not in _CAPABILITIES
         }
 
-    names = _names(spec, lambda one: bool(added(one)))
+    names, bad = _offenders(spec, added)
     if not names:
         return None
-    bad = sorted(set().union(*(added(one) for one in containers_of(spec))))
     detail = f"{_containers(names)} must not include {_quoted(bad)} in securityContext.capabilities.add"
     return "non-default capabilities", detail
 
@@ -202,8 +207,8 @@ def _capabilities_restricted(annotations: Object, spec: Object, minor: int) -> F
     details = []
     if keeping := _names(spec, lambda one: "ALL" not in (capabilities(one).get("drop") or ())):
         details.append(f'{_containers(keeping)} must set securityContext.capabilities.drop=["ALL"]')
-    if adding := _names(spec, lambda one: bool(added(one))):
-        bad = sorted(set().union(*(added(one) for one in containers_of(spec))))
+    adding, bad = _offenders(spec, added)
+    if adding:
         details.append(f"{_containers(adding)} must not include {_quoted(bad)} in securityContext.capabilities.add")
     return ("unrestricted capabilities", "; ".join(details)) if details else None
 
@@ -222,10 +227,9 @@ def _host_ports(annotations: Object, spec: Object, minor: int) -> Found:
     def ports(one: Object) -> set[str]:
         return {str(port["hostPort"]) for port in one.get("ports") or () if port.get("hostPort")}
 
-    names = _names(spec, lambda one: bool(ports(one)))
+    names, taken = _offenders(spec, ports)
     if not names:
         return None
-    taken = sorted(set().union(*(ports(one) for one in containers_of(spec))))
     verb, noun = _plural("uses", len(names), "use"), _plural("hostPort", len(taken))
     return "hostPort", f"{_containers(names)} {verb} {noun} {', '.join(taken)}"
 
@@ -238,10 +242,10 @@ def _host_probes(annotations: Object, spec: Object, minor: int) -> Found:
         handlers = [(each or {}).get(how) or {} for each in asked for how in ("httpGet", "tcpSocket")]
         return {handler["host"] for handler in handlers if handler.get("host")}
 
-    names = sorted(set(_names(spec, lambda one: bool(hosts(one)))))
+    names, found = _offenders(spec, hosts)
     if not names:
         return None
-    found = sorted(set().union(*(hosts(one) for one in containers_of(spec))))
+    names = sorted(set(names))
     verb, noun = _plural("uses", len(names), "use"), _plural("probe or lifecycle host", len(found))
     return "probe or lifecycle host", f"{_containers(names)} {verb} {noun} {_quoted(found)}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 from urllib.parse import unquote
 
 from cryptography import x509
@@ -22,6 +22,7 @@ _UID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")
 """How the uid of a user is called in the subject of his certificate."""
 _NO_TIME = (datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC))
 _EXTRA_HEADER = b"x-remote-extra-"
+_Seen = TypeVar("_Seen")
 
 
 class Credentials(Protocol):
@@ -52,6 +53,16 @@ class Authenticator(Protocol):
         """The user, or None if this way of telling does not apply. Raises Unauthorized for a bad credential."""
 
 
+class _Known(dict[bytes, _Seen]):
+    """What certificates (DER) were found to be. Reading one takes longer than all else that a request needs."""
+
+    def keep(self, der: bytes, seen: _Seen) -> _Seen:
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        self[der] = seen
+        return seen
+
+
 class CertificateAuthenticator:
     """The common name is the user, each organisation a group.
 
@@ -62,18 +73,14 @@ class CertificateAuthenticator:
     def __init__(self, ca: bytes | None = None, *, clock: Clock | None = None) -> None:
         self._issuers = x509.load_pem_x509_certificates(ca) if ca is not None else None
         self._clock = clock or SystemClock()
-        self._known: dict[bytes, tuple[User | None, datetime, datetime]] = {}
+        self._known = _Known[tuple[User | None, datetime, datetime]]()
 
     def authenticate(self, credentials: Credentials) -> User | None:
         der = credentials.certificate
         if der is None:
             return None
         known = self._known.get(der)
-        if known is None:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            known = self._known[der] = self._learn(_certificate(der), credentials)
-        user, since, until = known
+        user, since, until = known or self._known.keep(der, self._learn(_certificate(der), credentials))
         # Looked at for each request, since connections live long.
         if not since <= self._clock.now() <= until:
             raise errors.Unauthorized()
@@ -105,23 +112,21 @@ class ProxyAuthenticator:
         self._issuers = x509.load_pem_x509_certificates(ca)
         self._allowed = frozenset(allowed_names)
         self._clock = clock or SystemClock()
-        self._known: dict[bytes, tuple[bool, datetime, datetime]] = {}
+        self._known = _Known[tuple[bool, datetime, datetime]]()
 
     def authenticate(self, credentials: Credentials) -> User | None:
         der = credentials.certificate
         if der is None:
             return None
         known = self._known.get(der)
-        if known is None:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            certificate = _certificate(der)
-            is_proxy = self._is_proxy(certificate, credentials)
-            known = self._known[der] = (is_proxy, *_valid_times(certificate, credentials))
-        is_proxy, since, until = known
+        is_proxy, since, until = known or self._known.keep(der, self._learn(_certificate(der), credentials))
         if not is_proxy or not since <= self._clock.now() <= until:
             return None
         return _remote_user(credentials.remote_headers)
+
+    def _learn(self, certificate: x509.Certificate, credentials: Credentials) -> tuple[bool, datetime, datetime]:
+        """Whether it is a proxy's, and from when until when."""
+        return self._is_proxy(certificate, credentials), *_valid_times(certificate, credentials)
 
     def _is_proxy(self, certificate: x509.Certificate, credentials: Credentials) -> bool:
         if not _is_vouched_for(certificate, credentials, self._issuers):

@@ -97,30 +97,11 @@ def _subject_faults(subject: Mapping[str, Any], path: str, *, namespaced: bool) 
         yield not_supported(f"{path}.kind", kind, ["ServiceAccount", "User", "Group"])
 
 
-ROLE = Strategy(
-    default=_default_role,
-    validate=partial(_role_faults, namespaced=True),
-    name_rule=names.path_segment,
-    may_create_on_update=True,
-)
-CLUSTER_ROLE = Strategy(
-    default=_default_role,
-    validate=partial(_role_faults, namespaced=False),
-    name_rule=names.path_segment,
-    may_create_on_update=True,
-)
-ROLE_BINDING = Strategy(
-    default=_default_binding,
-    validate=partial(_binding_faults, namespaced=True),
-    name_rule=names.path_segment,
-    may_create_on_update=True,
-)
-CLUSTER_ROLE_BINDING = Strategy(
-    default=_default_binding,
-    validate=partial(_binding_faults, namespaced=False),
-    name_rule=names.path_segment,
-    may_create_on_update=True,
-)
+_access = partial(Strategy, name_rule=names.path_segment, may_create_on_update=True)
+ROLE = _access(default=_default_role, validate=partial(_role_faults, namespaced=True))
+CLUSTER_ROLE = _access(default=_default_role, validate=partial(_role_faults, namespaced=False))
+ROLE_BINDING = _access(default=_default_binding, validate=partial(_binding_faults, namespaced=True))
+CLUSTER_ROLE_BINDING = _access(default=_default_binding, validate=partial(_binding_faults, namespaced=False))
 CERTIFICATE_SIGNING_REQUEST = certificate_rules.CERTIFICATE_SIGNING_REQUEST
 CLUSTER_TRUST_BUNDLE = certificate_rules.CLUSTER_TRUST_BUNDLE
 POD_CERTIFICATE_REQUEST = pod_certificate_rules.POD_CERTIFICATE_REQUEST

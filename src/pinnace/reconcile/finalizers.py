@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 from pinnace.client.client import Client
 from pinnace.model import errors
 from pinnace.model.objects import Object, kind_of
-
-Cleanup = Callable[[Object], Awaitable[None]]
 
 
 def is_being_deleted(obj: Object) -> bool:
@@ -35,20 +31,6 @@ async def remove_finalizer(client: Client, obj: Object, finalizer: str) -> None:
         await _write(client, obj, left)
     except errors.NotFound:
         return
-
-
-async def finalize(client: Client, obj: Object, finalizer: str, cleanup: Cleanup) -> Object | None:
-    """Put the finalizer on an object that lives; clean up after one that is being deleted, then let it go.
-
-    Returns the object to go on with, or None if it is on its way out and there is nothing more to do. `cleanup` may
-    be called again if it fails or its success cannot be recorded: it must not mind what is gone already.
-    """
-    if not is_being_deleted(obj):
-        return await ensure_finalizer(client, obj, finalizer)
-    if has_finalizer(obj, finalizer):
-        await cleanup(obj)
-        await remove_finalizer(client, obj, finalizer)
-    return None
 
 
 async def _write(client: Client, obj: Object, finalizers: list[str]) -> Object:

@@ -21,10 +21,6 @@ class Changes(NamedTuple):
     modified: FieldSet
     removed: FieldSet
 
-    @property
-    def is_none(self) -> bool:
-        return not (self.added or self.modified or self.removed)
-
 
 @refusing_depth
 def of(value: Any, schema: Schema) -> FieldSet:

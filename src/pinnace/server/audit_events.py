@@ -34,7 +34,6 @@ from pinnace.server.messages import Answer, Request, Response, Sink, Stream, Tak
 from pinnace.server.yaml_bodies import read_yaml
 
 Answering = Callable[[Request, User], Answer | Awaitable[Answer]]
-Start = Callable[[Sink], Awaitable[None] | None]
 
 _NOBODY = User("")
 _AUDIT_ID = re.compile(rb"(?i)^audit-id: [^\r]*\r\n", re.MULTILINE)
