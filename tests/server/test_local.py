@@ -126,9 +126,32 @@ async def test_a_watch_of_the_wire_and_of_the_process_gets_the_same_bytes(cluste
 
 async def test_a_head_is_a_get_without_its_body(cluster: Cluster) -> None:
     wire = await Wire.to(cluster)
-    got = await wire.call("GET", "/api/v1/namespaces/default")
-    head = await wire.call("HEAD", "/api/v1/namespaces/default")
+    got = await wire.call("GET", "/apis")
+    head = await wire.call("HEAD", "/apis")
     assert (head.status, head.body, head.header("content-length")) == (200, b"", got.header("content-length"))
+    wire.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("HEAD", "/api/v1/namespaces/default", 405),
+        ("HEAD", "/api/v1", 405),
+        ("POST", "/version", 405),
+        ("POST", "/apis/apps/v1", 405),
+        ("POST", "/apis/apps", 200),
+        ("DELETE", "/metrics", 200),
+        ("OPTIONS", "/", 200),
+        ("POST", "/nothing", 404),
+        ("POST", "/apis/apps/v9", 404),
+        ("POST", "/apis/nothing", 404),
+    ],
+)
+async def test_pages_are_shown_by_any_method_but_discovery_and_objects_only_by_their_own(
+    cluster: Cluster, method: str, path: str, status: int
+) -> None:
+    wire = await Wire.to(cluster)
+    assert (await wire.call(method, path)).status == status
     wire.close()
 
 

@@ -41,7 +41,7 @@ _GZIP_FROM = 128 * 1024
 _THREAD_FROM = 512 * 1024
 _JSON = b"application/json"
 _YAML = b"application/yaml"
-_PLAIN_TEXT = b"text/plain; charset=utf-8"
+_PLAIN_TEXT = b"text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff"
 _NO_CACHE_AND_TYPE = b"\r\nCache-Control: no-cache, private\r\nContent-Type: "
 _TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
 _ANSWERS = (Response, Stream, Takeover)

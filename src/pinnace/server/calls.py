@@ -179,6 +179,8 @@ def requested_action(request: Request) -> Action:
 
 def _verb(call: Call, watching: bool) -> str:
     method = call.request.method
+    if method == "HEAD" and call.subresource != "proxy":
+        raise errors.BadMethod()
     if method in ("GET", "HEAD"):
         if call.subresource:
             return "get"

@@ -15,7 +15,11 @@ from pinnace.server.aggregation import Aggregated, Alone, Backend
 from pinnace.server.documents import Document
 from pinnace.server.messages import Answer, Request, Response
 
-_TEXT = ((b"Cache-Control", b"no-cache, private"), (b"Content-Type", b"text/plain; charset=utf-8"))
+_TEXT = (
+    (b"Cache-Control", b"no-cache, private"),
+    (b"Content-Type", b"text/plain; charset=utf-8"),
+    (b"X-Content-Type-Options", b"nosniff"),
+)
 _JSON = ((b"Cache-Control", b"no-cache, private"), (b"Content-Type", b"application/json"))
 _PUBLIC = (b"Cache-Control", b"public, max-age=3600")
 _PUBLIC_JSON = (_PUBLIC, (b"Content-Type", b"application/json"))
@@ -23,6 +27,7 @@ _JWKS = (_PUBLIC, (b"Content-Type", b"application/jwk-set+json"))
 _METRICS = ((b"Content-Type", b"text/plain; version=0.0.4; charset=utf-8"),)
 _GZIP_FROM = 1024
 _HEALTH = frozenset(("healthz", "livez", "readyz"))
+_ONLY_READ = frozenset(("/version", "/openid/v1/jwks", "/.well-known/openid-configuration"))
 
 Check = Callable[[], str]
 """Says what is wrong; an empty answer means that all is well."""
@@ -80,7 +85,7 @@ class Pages:
         first = segments[0]
         if first in _HEALTH:
             return self._health(request, first, segments[1:])
-        if request.method not in ("GET", "HEAD"):
+        if request.method != "GET" and self._is_only_read(request.path, segments):
             raise errors.BadMethod()
         if request.path == "/version" or request.path == "/version/":
             return Response(200, _JSON, self._version)
@@ -97,6 +102,12 @@ class Pages:
             return Response(200, _JSON, self._paths(accept))
         document = self._discovery.page(request.path, accept) if first in ("api", "apis") else None
         return _shown(request, document) if document is not None else None
+
+    def _is_only_read(self, path: str, segments: list[str]) -> bool:
+        """Whether the method matters: Kubernetes shows its other pages, if there are any, whatever it is."""
+        if segments[0] == "api" or (segments[0] == "apis" and len(segments) > 2 and segments[2]):
+            return self._discovery.page(path, "") is not None
+        return path.rstrip("/") in _ONLY_READ
 
     def _described(self, request: Request, segments: list[str], accept: str) -> Response | Awaitable[Response] | None:
         document: Document | None
