@@ -32,6 +32,7 @@ GUIDES = (
     "refuse-and-complete-objects",
     "change-a-kind",
     "extend-kubectl",
+    "serve-your-own-api",
     "test-against-it",
 )
 PAGES = [DOCS / f"{name}.md" for name in GUIDES]
