@@ -13,7 +13,7 @@ from typing import Any
 
 from pinnace.admission.chain import Requester, Review
 from pinnace.schema.cel_environment import MUTATION
-from pinnace.schema.cel_errors import CelError, CompileError
+from pinnace.schema.cel_errors import CelError, CompileError, CostExceeded
 from pinnace.schema.cel_interpret import Run
 from pinnace.schema.cel_library_authorizer import (
     AUTHORIZER,
@@ -41,10 +41,10 @@ from pinnace.schema.cel_types import DYN, Type
 MOST_COST = 10_000_000
 """What all expressions of one policy or webhook may cost for one write."""
 MOST_COST_OF_ONE = 1_000_000
-"""What each of them may. The server answers nobody else while it looks at one."""
+"""What each of them may."""
 MOST_COST_OF_CONDITIONS = 2_500_000
 """What all conditions of one policy or webhook may, beside the rest of it."""
-_OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
+OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 
 _REQUEST_RESOURCE = "authorizer.requestResource"
 VARIABLES: Mapping[str, Type] = {
@@ -105,6 +105,10 @@ def bindings(
     }
 
 
+class TakesLong(Exception):
+    """An evaluation is not done yet, and everybody waits for it."""
+
+
 class _Lazy(dict[str, Any]):
     """Variables, some of which are worked out when they are first looked at."""
 
@@ -127,7 +131,10 @@ class _Lazy(dict[str, Any]):
 
 
 class Budget:
-    """Variables and what looking at them may still cost."""
+    """Variables and what looking at them may still cost.
+
+    Once `patience` is spent, TakesLong is raised: nothing is wrong, but it should go on where nobody waits.
+    """
 
     def __init__(
         self,
@@ -135,11 +142,13 @@ class Budget:
         later: Mapping[str, Program | CompileError] | None = None,
         *,
         limit: int = MOST_COST,
+        patience: int | None = None,
     ) -> None:
         known = _Lazy(variables, later or {})
         known.budget = self
         self._run = Run(known, limit)
         self._limit = self._of_one = limit
+        self._patience = limit if patience is None else min(limit, patience)
 
     @property
     def cost(self) -> int:
@@ -153,11 +162,17 @@ class Budget:
     def evaluate(self, program: Program) -> Any:
         """Raises CelError. What a variable costs that is looked at meanwhile is not counted as this program's own."""
         run, outer, before = self._run, self._of_one, self._run.cost
-        run.limit = self._of_one = min(self._limit, before + MOST_COST_OF_ONE)
+        self._of_one = min(self._limit, before + MOST_COST_OF_ONE)
+        run.limit = min(self._of_one, self._patience)
         try:
             return program.evaluate_in(run)
+        except CostExceeded:
+            if self._patience < run.cost <= self._of_one:
+                raise TakesLong from None
+            raise
         finally:
-            run.limit = self._of_one = min(self._limit, outer + run.cost - before)
+            self._of_one = min(self._limit, outer + run.cost - before)
+            run.limit = min(self._of_one, self._patience)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,15 +198,17 @@ def read_conditions(said: Sequence[Mapping[str, Any]] | None) -> tuple[Condition
     return tuple(Condition(one.get("name", ""), one["expression"], tried(one["expression"])) for one in said or ())
 
 
-def all_hold(conditions: Sequence[Condition], variables: Mapping[str, Any], *, fails_closed: bool) -> bool:
+def all_hold(
+    conditions: Sequence[Condition], variables: Mapping[str, Any], *, fails_closed: bool, patience: int | None = None
+) -> bool:
     """Whether every condition is true. One that is false decides; else errors refuse, or count as false.
 
-    Raises ConditionFailed.
+    Raises ConditionFailed, and TakesLong once its patience is spent.
     """
     if not conditions:
         return True
     faults: list[str] = []
-    budget = Budget(variables, limit=MOST_COST_OF_CONDITIONS)
+    budget = Budget(variables, limit=MOST_COST_OF_CONDITIONS, patience=patience)
     for condition in conditions:
         try:
             if isinstance(condition.program, CompileError):
@@ -200,7 +217,7 @@ def all_hold(conditions: Sequence[Condition], variables: Mapping[str, Any], *, f
                 return False
         except CelError as fault:
             if budget.is_spent:
-                faults = [_OUT_OF_BUDGET]
+                faults = [OUT_OF_BUDGET]
                 break
             faults.append(f"expression '{condition.expression}' resulted in error: {fault}")
     if faults and fails_closed:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pinnace.admission.chain import Review
 from pinnace.admission.expressions import Budget, ConditionFailed, Oracles, all_hold, tried
+from pinnace.admission.patience import Patience
 from pinnace.admission.policies import (
     Binding,
     NotConfigured,
@@ -67,12 +68,14 @@ class MutatingPolicies:
         oracles: Oracles,
         kinds: ParametersOf,
         read: Read,
+        patience: Patience,
     ) -> None:
         self._table = table
         self._namespaces = namespaces
         self._oracles = oracles
         self._kinds = kinds
         self._read = read
+        self._patience = patience
 
     def mutate(self, review: Review) -> Awaitable[None] | None:
         meant = self._table.of(review)
@@ -108,14 +111,12 @@ class MutatingPolicies:
         for param in params:
             situation = await Situation.of(review, target, self._namespaces)
             try:
-                variables = situation.variables(self._oracles, param)
-                if not all_hold(policy.conditions, variables, fails_closed=policy.fails_closed):
+                if not await self._is_meant(policy, situation, param):
                     continue
                 before = situation.request["object"]
                 for step in mutations.steps:
-                    shown = situation.request["object"]
-                    budget = Budget(situation.variables(self._oracles, param), policy.variables)
-                    situation.request["object"] = self._step(step, shown, target, budget)
+                    value = await self._value(policy, step, situation, param)
+                    situation.request["object"] = self._step(step, situation.request["object"], target, value)
             except (ConditionFailed, NotMutated) as fault:
                 self._fail(policy, binding, review, str(fault))
                 continue
@@ -126,14 +127,34 @@ class MutatingPolicies:
                 is_changed = True
         return is_changed
 
-    def _step(self, step: Mutation, shown: Object, target: Resource, budget: Budget) -> Object:
-        """The object after one mutation. Raises NotMutated."""
+    async def _is_meant(self, policy: Policy, situation: Situation, param: Object | None) -> bool:
+        """Whether the policy's conditions hold. Raises ConditionFailed."""
+        if not policy.conditions:
+            return True
+
+        def holding(oracles: Oracles, patience: int | None) -> bool:
+            variables = situation.variables(oracles, param)
+            return all_hold(policy.conditions, variables, fails_closed=policy.fails_closed, patience=patience)
+
+        return await self._patience.evaluate(f"mutating/{policy.name}", policy, holding, self._oracles)
+
+    async def _value(self, policy: Policy, step: Mutation, situation: Situation, param: Object | None) -> Any:
+        """What a mutation says. Raises NotMutated."""
+        program = step.program
+
+        def evaluated(oracles: Oracles, patience: int | None) -> Any:
+            if isinstance(program, CompileError):
+                raise CelError(f"compilation error: {program}")
+            variables = situation.variables(oracles, param)
+            return Budget(variables, policy.variables, patience=patience).evaluate(program)
+
         try:
-            if isinstance(step.program, CompileError):
-                raise CelError(f"compilation error: {step.program}")
-            value = budget.evaluate(step.program)
+            return await self._patience.evaluate(f"mutating/{policy.name}", policy, evaluated, self._oracles)
         except CelError as fault:
             raise NotMutated(f"expression '{step.expression.strip()}' resulted in error: {fault}") from None
+
+    def _step(self, step: Mutation, shown: Object, target: Resource, value: Any) -> Object:
+        """The object after one mutation. Raises NotMutated."""
         try:
             changed = copied(_patched(shown, value) if step.is_json_patch else _merged(shown, value, target))
             if is_message(shown, target):

@@ -21,6 +21,7 @@ from pinnace.admission.expressions import (
     bindings,
     read_conditions,
 )
+from pinnace.admission.patience import Patience
 from pinnace.admission.rules import Equivalents, Matcher, Scope, is_exempt, is_message, put_back, shown_in
 from pinnace.admission.sources import Objects
 from pinnace.admission.webhook_client import CallFailed, Endpoint
@@ -132,11 +133,14 @@ class HookTable:
 class _Webhooks:
     """What both sorts share: whether to ask, and the question and answer."""
 
-    def __init__(self, table: HookTable, client: Client, namespaces: Objects, oracles: Oracles) -> None:
+    def __init__(
+        self, table: HookTable, client: Client, namespaces: Objects, oracles: Oracles, patience: Patience
+    ) -> None:
         self._table = table
         self._client = client
         self._namespaces = namespaces
         self._oracles = oracles
+        self._patience = patience
 
     def asks_about(self, resource: Resource) -> bool:
         """Whether a question of this kind is of interest, though nothing comes of it that is stored."""
@@ -149,14 +153,19 @@ class _Webhooks:
         new = await shown_in(review.new, review.resource, target)
         old = await shown_in(review.old, review.resource, target)
         request = request_of(review, target, new, old, uid=new_uid())
-        if hook.conditions:
-            try:
-                variables = bindings(review, self._oracles, request=request)
-                if not all_hold(hook.conditions, variables, fails_closed=hook.fails_closed):
-                    return None
-            except ConditionFailed as fault:
-                raise review.forbidden(str(fault)) from None
-        return request
+        return request if not hook.conditions or await self._is_meant(review, hook, request) else None
+
+    async def _is_meant(self, review: Review, hook: Hook, request: Object) -> bool:
+        """Whether the conditions of a webhook hold."""
+
+        def holding(oracles: Oracles, patience: int | None) -> bool:
+            variables = bindings(review, oracles, request=request)
+            return all_hold(hook.conditions, variables, fails_closed=hook.fails_closed, patience=patience)
+
+        try:
+            return await self._patience.evaluate(f"webhook/{hook.place}", hook, holding, self._oracles)
+        except ConditionFailed as fault:
+            raise review.forbidden(str(fault)) from None
 
     async def _ask(self, review: Review, hook: Hook, request: Object, *, may_patch: bool, note: str) -> Answer | None:
         """The answer, which allows it; None where a failure is to be overlooked, which is noted under `note`."""
@@ -189,8 +198,16 @@ class _Webhooks:
 class MutatingWebhooks(_Webhooks):
     """One after the other, each sees what those before it have made of the object."""
 
-    def __init__(self, table: HookTable, client: Client, namespaces: Objects, oracles: Oracles, read: Read) -> None:
-        super().__init__(table, client, namespaces, oracles)
+    def __init__(
+        self,
+        table: HookTable,
+        client: Client,
+        namespaces: Objects,
+        oracles: Oracles,
+        patience: Patience,
+        read: Read,
+    ) -> None:
+        super().__init__(table, client, namespaces, oracles, patience)
         self._read = read
 
     def mutate(self, review: Review) -> Awaitable[None] | None:

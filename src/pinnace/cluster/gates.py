@@ -20,6 +20,7 @@ from pinnace.admission.namespaces import NamespaceLifecycle
 from pinnace.admission.node_restriction import NodeRestriction
 from pinnace.admission.node_taints import TaintNodesByCondition
 from pinnace.admission.owner_references import OwnerReferencesPermissionEnforcement
+from pinnace.admission.patience import Patience
 from pinnace.admission.pod_priorities import Priority
 from pinnace.admission.pod_security import PodSecurity
 from pinnace.admission.pod_tolerations import DefaultTolerationSeconds
@@ -202,11 +203,14 @@ def build_admission(
         return AuthorizerOracle(security.authorizer, user)
 
     bodies = Bodies()
+    patience = Patience()
     client = WebhookClient(ServedAddresses(fanout))
     mutating = MutatingWebhooks(
-        hooks("mutatingwebhookconfigurations"), client, objects("", "namespaces"), oracle, bodies.read
+        hooks("mutatingwebhookconfigurations"), client, objects("", "namespaces"), oracle, patience, bodies.read
     )
-    validating = ValidatingWebhooks(hooks("validatingwebhookconfigurations"), client, objects("", "namespaces"), oracle)
+    validating = ValidatingWebhooks(
+        hooks("validatingwebhookconfigurations"), client, objects("", "namespaces"), oracle, patience
+    )
 
     def parameters(api_version: str, kind: str) -> PolicyParameters | None:
         resource = registry.of_kind(Kind.parse(api_version, kind))
@@ -223,6 +227,7 @@ def build_admission(
         objects("", "namespaces"),
         oracle,
         parameters,
+        patience,
     )
     mutating_policies = MutatingPolicies(
         PolicyTable(
@@ -236,6 +241,7 @@ def build_admission(
         oracle,
         parameters,
         bodies.read,
+        patience,
     )
     permissions = AuthorizerPermissions(security.authorizer)
     audiences = TokenAudiences(
