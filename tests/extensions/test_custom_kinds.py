@@ -32,6 +32,17 @@ async def test_a_kind_can_be_used_as_soon_as_its_definition_is_answered(cluster:
     assert (await cluster.get(BOATS)).json["items"][0]["kind"] == "Boat"
 
 
+async def test_a_switch_that_was_a_number_is_another_generation_and_another_managers_field(cluster: Cluster) -> None:
+    values = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    await cluster.define(boats(version(schema=shape(values=values))))
+    await cluster.patch(f"{BOATS}/pinnace?fieldManager=one", boat(values={"sails": 1}), APPLY)
+    switched = (await cluster.patch(f"{BOATS}/pinnace", {"spec": {"values": {"sails": True}}})).json
+    assert switched["spec"] == {"values": {"sails": True}}
+    assert switched["metadata"]["generation"] == 2
+    refused = await cluster.patch(f"{BOATS}/pinnace?fieldManager=one", boat(values={"sails": 1}), APPLY)
+    assert (refused.status, refused.json["details"]["causes"][0]["field"]) == (409, ".spec.values.sails")
+
+
 async def test_a_definition_says_that_its_names_are_accepted_and_that_it_is_established(cluster: Cluster) -> None:
     told = await cluster.define(boats(names={"shortNames": ["bt"]}))
     assert told["status"]["acceptedNames"] == {

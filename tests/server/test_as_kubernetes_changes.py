@@ -78,6 +78,13 @@ async def test_of_two_handlers_the_first_is_looked_at_and_the_second_is_one_too_
     assert [cause["field"].rpartition("Probe.")[2] for cause in causes] == ["exec.command", "httpGet"]
 
 
+async def test_a_strategic_patch_of_null_says_nothing_and_a_merge_patch_of_null_is_none(api: InProcess) -> None:
+    await api.made(PODS, pod())
+    unchanged = await api.patch(f"{PODS}/web", b"null", "application/strategic-merge-patch+json")
+    assert unchanged.status == 200
+    assert (await api.patch(f"{PODS}/web", b"null")).message == "Invalid JSON Patch"
+
+
 async def test_a_fault_found_twice_is_told_once_in_words_and_twice_among_the_causes(api: InProcess) -> None:
     nodes = "/api/v1/nodes"
     await api.made(nodes, {"metadata": {"name": "one"}})

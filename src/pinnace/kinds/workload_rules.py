@@ -29,6 +29,7 @@ from pinnace.model.causes import IMMUTABLE, Cause, forbidden, invalid, not_suppo
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 from pinnace.model.selectors import from_labels, from_object, label_selector_faults
+from pinnace.schema.equality import same
 
 __all__ = [
     "CONTROLLER_REVISION",
@@ -331,7 +332,7 @@ def _revision_faults(new: Object, old: Object | None) -> list[Cause]:
         faults.append(invalid("revision", new["revision"], "must be greater than or equal to 0"))
     data = new.get("data")
     if old is not None:
-        if data != old.get("data"):
+        if not same(data, old.get("data")):
             faults.append(invalid("data", data, IMMUTABLE))
     elif data is None:
         faults.append(required("data", "data is mandatory"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from pinnace.schema.equality import identical, same
 from pinnace.schema.fields import FieldSet, refusing_depth
 from pinnace.schema.shape import Schema
 from pinnace.schema.structure import ANY, ATOMIC, LIST, MAP, Node, structure
@@ -137,10 +138,7 @@ def _has_inside(value: Any) -> bool:
 
 @refusing_depth
 def changed(old: Any, new: Any, schema: Schema) -> Changes:
-    """Which fields differ between two values of one schema. Raises ValueError where a list's item lacks its key.
-
-    Values are equal if Python says so: where a schema leaves open what stands inside a container, true is taken for 1.
-    """
+    """Which fields differ between two values of one schema. Raises ValueError where a list's item lacks its key."""
     changes = Changes({}, {}, {})
     _compare_maps(structure(schema), old, new, *changes)
     return changes
@@ -175,7 +173,7 @@ def _compare(
     node: Node, element: str, old: Any, new: Any, added: FieldSet, modified: FieldSet, removed: FieldSet
 ) -> None:
     """Compare two values that are both there, and of which one at least is a container."""
-    if old == new:
+    if old == new and (not node.leaves_open or identical(old, new)):
         return  # Most of an object is as it was, and C finds that out faster than we do.
     if node.shape == ANY:
         before, after = node.facet(old), node.facet(new)
@@ -241,10 +239,10 @@ def _compare_with_duplicates(
                 added[element] = everything(node.item, after[0])
             elif not after:
                 removed[element] = everything(node.item, before[0])
-            elif before[0] != after[0]:
+            elif not same(before[0], after[0]):
                 _compare(node.item, element, before[0], after[0], added, modified, removed)
         elif len(before) >= 2 and len(after) >= 2:
-            if before != after:
+            if not same(before, after):
                 modified[element] = {}
         elif len(before) >= 2:
             if after:

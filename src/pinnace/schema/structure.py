@@ -65,6 +65,7 @@ _ALWAYS_WRITTEN: dict[str, dict[str, Any]] = {
 """Optional fields that are written even when they are zero, and so are there before anyone sets them."""
 
 _MISSING: Any = object()
+_PRESERVES = b'"x-kubernetes-preserve-unknown-fields":true'
 _needs_escape = re.compile('[\\x00-\\x1f"\\\\<>&\u2028\u2029]').search
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -144,6 +145,11 @@ class Node:
     @cached_property
     def item(self) -> Node:
         return Node(self._schema.items, is_open=self._is_open) if self._schema.items is not None else ANYTHING_ATOMIC
+
+    @cached_property
+    def leaves_open(self) -> bool:
+        """Whether no schema says what stands here or somewhere below, so that even true and 1 may take turns."""
+        return self._is_open or self.shape == ANY or _PRESERVES in orjson.dumps(self._schema.raw)
 
     @cached_property
     def as_map(self) -> Node:
@@ -226,6 +232,7 @@ class _Facet(Node):
         for seen in ("fields", "element", "rest", "item", "key_defaults"):
             self.__dict__.pop(seen, None)
         self.shape = shape
+        self.leaves_open = True
 
 
 def _is_always_present(schema: Schema, name: str, child: Schema) -> bool:

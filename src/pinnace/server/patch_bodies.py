@@ -63,6 +63,10 @@ def read_patch(body: bytes, media_type: str) -> Patch:
     wanted, described = (
         (list, "[]handlers.jsonPatchOp") if media_type == JSON_PATCH else (dict, "map[string]interface {}")
     )
+    if document is None and media_type == STRATEGIC_PATCH:
+        return Patch({})  # Go reads null as a map without entries.
+    if document is None and media_type == MERGE_PATCH:
+        raise errors.BadRequest("Invalid JSON Patch")
     if not isinstance(document, wanted):
         found = _GO_FORMS.get(type(document), "null")
         raise errors.BadRequest(f"{lead}json: cannot unmarshal {found} into Go value of type {described}")

@@ -17,6 +17,7 @@ from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.metadata import metadata_faults, metadata_update_faults
 from pinnace.model.objects import Object, new_uid
 from pinnace.model.resources import Resource, Strategy
+from pinnace.schema.equality import identical
 from pinnace.server import deletion
 from pinnace.server.calls import Call
 from pinnace.server.deletion import DeleteOptions
@@ -274,7 +275,7 @@ class Pipeline:
             old is not None
             and strategy.tracks_generation
             and facet not in _WITHOUT_GENERATION
-            and _spec_changed(new, old, has_status=resource.has_status)
+            and _spec_changed(new, old, has_status=resource.has_status, is_open=resource.custom is not None)
         ):
             metadata["generation"] = old["metadata"].get("generation", 0) + 1
 
@@ -429,11 +430,14 @@ _WITHOUT_GENERATION = frozenset(("status", "binding"))
 _NAMES_OF_KIND = frozenset(("kind", "apiVersion"))
 
 
-def _spec_changed(new: Object, old: Object, *, has_status: bool) -> bool:
+def _spec_changed(new: Object, old: Object, *, has_status: bool, is_open: bool) -> bool:
+    """`is_open` says that a schema may leave open what stands somewhere, where Python would take true for 1."""
     names = (new.keys() | old.keys()) - {"metadata", "kind", "apiVersion"}
     if has_status:
         names.discard("status")
-    return any(new.get(name) != old.get(name) for name in names)
+    if any(new.get(name) != old.get(name) for name in names):
+        return True
+    return is_open and not all(identical(new.get(name), old.get(name)) for name in names)
 
 
 def _is_unchanged(new: Object, old: Object | None) -> bool:

@@ -1,0 +1,52 @@
+"""Equality is that of JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pinnace.schema.changes import changed
+from pinnace.schema.equality import same
+from pinnace.schema.shape import Schema
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.sampled_from([0, 1, "a"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
+    max_leaves=6,
+)
+
+
+@given(_VALUES, _VALUES)
+def test_values_are_the_same_if_they_are_written_the_same(first: Any, second: Any) -> None:
+    written = [orjson.dumps(value, option=orjson.OPT_SORT_KEYS) for value in (first, second)]
+    assert same(first, second) == (written[0] == written[1])
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        Schema({"type": "object"}),
+        Schema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
+        Schema(
+            {
+                "type": "object",
+                "properties": {
+                    "spec": {
+                        "type": "object",
+                        "properties": {"values": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+                    }
+                },
+            }
+        ),
+    ],
+    ids=["nothing said", "kept", "kept below"],
+)
+def test_one_becomes_true_where_no_schema_says_what_stands_there(schema: Schema) -> None:
+    old, new = ({"spec": {"values": {"on": value, "off": 0}}} for value in (1, True))
+    found = changed(old, new, schema)
+    assert found.modified == {"f:spec": {"f:values": {"f:on": {}}}}
+    assert (found.added, found.removed) == ({}, {})
