@@ -332,3 +332,49 @@ async def test_so_does_a_refusal(api: InProcess, target: str) -> None:
     named = await api.get("/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/global-default")
     assert reply.header("x-kubernetes-pf-flowschema-uid") == [named.json["metadata"]["uid"]]
     assert len(reply.header("x-kubernetes-pf-prioritylevel-uid")) == 1
+
+
+FLOWS = "/apis/flowcontrol.apiserver.k8s.io/v1"
+
+
+async def counted(api: InProcess, code: int) -> list[str]:
+    """What /metrics tells of lists of config maps."""
+    lines = (await api.get("/metrics")).body.decode().splitlines()
+    return [line for line in lines if line.startswith("apiserver_request_total") and f'code="{code}"' in line]
+
+
+async def test_a_request_that_gets_no_turn_is_counted_as_that_and_as_nothing_else(api: InProcess) -> None:
+    bob = InProcess(api.plane, User("bob", ("system:authenticated",)))
+    assert (await bob.get(CONFIG_MAPS)).status == 403
+    assert await counted(api, 403) == []
+    limited = {"nominalConcurrencyShares": 0, "lendablePercent": 0, "limitResponse": {"type": "Reject"}}
+    limited["borrowingLimitPercent"] = 0
+    never = {"metadata": {"name": "never"}, "spec": {"type": "Limited", "limited": limited}}
+    await api.made(f"{FLOWS}/prioritylevelconfigurations", never)
+    of_bob = {"kind": "User", "user": {"name": "bob"}}
+    await api.made(f"{FLOWS}/flowschemas", {**schema("bob", "never", of_bob, precedence=2), "metadata": {"name": "b"}})
+    for target in (CONFIG_MAPS, "/api/v1/namespaces/default/nosuchthings"):
+        assert (await bob.get(target)).status == 429
+    lines = await counted(api, 429)
+    assert len(lines) == 1  # Nobody chooses labels by asking for what there is not.
+    assert 'resource="configmaps"' in lines[0] and 'verb="LIST"' in lines[0] and lines[0].endswith(" 1")
+
+
+async def test_who_counts_refusals_is_told_of_those_who_waited_in_vain_too() -> None:
+    told: list[Any] = []
+    limited = {"nominalConcurrencyShares": 10, "limitResponse": QUEUE}
+    levels, schemas = (
+        Held(level("rest", type="Limited", limited=limited)),
+        Held(schema("all", "rest", ALL, precedence=9)),
+    )
+    flow, work = FlowControl(schemas, levels, seats=1, patience=0.01, on_refusal=told.append), Work()
+    first = work.start(flow, User("a"))
+    await turn()
+    about: Any = object()
+    late = flow.passed(User("b"), LIST, work.by("b"), about)
+    assert not isinstance(late, Response)
+    assert told == []
+    assert (await late).status == 429  # type: ignore[misc]
+    assert told == [about]
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)

@@ -201,6 +201,7 @@ async def build(
         ShelfObjects(fanout, "/registry/flowcontrol.apiserver.k8s.io/flowschemas/"),
         ShelfObjects(fanout, "/registry/flowcontrol.apiserver.k8s.io/prioritylevelconfigurations/"),
         patience=settings.request_timeout / 4,
+        on_refusal=metrics.drop,
     )
     readiness = Readiness()
     nodes = Nodes(fanout, files)

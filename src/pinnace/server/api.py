@@ -244,23 +244,25 @@ class Api:
         action = Action(call.verb, "", group, plural, call.subresource, namespace, name, resource.version, fields)
         act: Callable[[], Answer | Awaitable[Answer]] = partial(self._act, call, started)
         if self._flow_control is not None:
-            act = partial(self._flow_control.passed, call.user, action, act)
+            act = partial(self._flow_control.passed, call.user, action, act, call)
         decision = self._authorizer.decide(call.user, action)
         if not isinstance(decision, Decision):
-            return self._once_allowed(call.request, call.user, action, decision, act)
+            return self._once_allowed(call.request, call.user, action, decision, act, call)
         if call.request.notes is not None:
             call.request.notes.decision = decision
-        if not decision.is_allowed:
-            self._metrics.observe(call, 403, time.perf_counter() - started)
-            return self._forbidden(call.request, call.user, action, decision)
-        return act()
+        return act() if decision.is_allowed else self._forbidden(call.request, call.user, action, decision, call)
 
     def _forbidden(
-        self, request: Request, user: User, action: Action, decision: Decision
+        self, request: Request, user: User, action: Action, decision: Decision, call: Call | None = None
     ) -> Answer | Awaitable[Answer]:
-        """Who is refused is so in turn, too: asking in vain must not be the way past those who wait."""
+        """Who is refused is so in turn, too: asking in vain must not be the way past those who wait.
+
+        As in Kubernetes, it is not counted among the requests that were answered: only that it got no turn would be.
+        """
         refused = self._refused(request, refusal(user, action, decision.reason))
-        return refused if self._flow_control is None else self._flow_control.passed(user, action, lambda: refused)
+        if self._flow_control is None:
+            return refused
+        return self._flow_control.passed(user, action, lambda: refused, call)
 
     async def _once_allowed(
         self,
@@ -269,13 +271,14 @@ class Api:
         action: Action,
         pending: Awaitable[Decision],
         then: Callable[[], Answer | Awaitable[Answer]],
+        call: Call | None = None,
     ) -> Answer:
         """For authorizers that have to ask somebody."""
         try:
             decision = await pending
             if request.notes is not None:
                 request.notes.decision = decision
-            answer = then() if decision.is_allowed else self._forbidden(request, user, action, decision)
+            answer = then() if decision.is_allowed else self._forbidden(request, user, action, decision, call)
             return await answer if isinstance(answer, Awaitable) else answer
         except errors.ApiError as refused:
             return self._refused(request, refused)

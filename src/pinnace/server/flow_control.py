@@ -14,6 +14,7 @@ from pinnace.model.objects import Object
 from pinnace.server.flow_levels import Level, Pool, Seat, hand_of
 from pinnace.server.flow_metrics import FlowCounts
 from pinnace.server.messages import Answer, Response, Stream, Takeover, header_block
+from pinnace.server.metrics import Counted
 
 READS_AT_ONCE = 400
 WRITES_AT_ONCE = 200
@@ -102,11 +103,13 @@ class FlowControl:
         *,
         seats: int = READS_AT_ONCE + WRITES_AT_ONCE,
         patience: float = MOST_SECONDS,
+        on_refusal: Callable[[Counted], None] = lambda about: None,
     ) -> None:
         self._schema_objects = schemas
         self._level_objects = levels
         self._seats = seats
         self._patience = patience
+        self._on_refusal = on_refusal
         self._pool = Pool()
         self._levels: dict[str, Level] = {}
         self._level_uids: dict[str, str] = {}
@@ -118,8 +121,13 @@ class FlowControl:
         schemas.on_change(self._forget)
         levels.on_change(self._forget)
 
-    def passed(self, user: User, action: Action, then: Then) -> Answer | Awaitable[Answer]:
-        """What `then` answers, once it is its turn; 429 if there is none. `then` must not raise once it had to wait."""
+    def passed(
+        self, user: User, action: Action, then: Then, about: Counted | None = None
+    ) -> Answer | Awaitable[Answer]:
+        """What `then` answers, once it is its turn; 429 if there is none. `then` must not raise once it had to wait.
+
+        Whoever counts refusals is told `about` what the request was, if that is known.
+        """
         if self._is_stale:
             self._reload()
         sort = (user.name, user.groups, action[:6])  # Names of objects and versions make no difference.
@@ -130,8 +138,8 @@ class FlowControl:
         if level.waiting or (level.executing >= level.guaranteed and not level.is_open):
             seat = level.queue_up(flow.hand)
             if seat is None:
-                return flow.refused("queue-full" if flow.hand else "concurrency-limit")
-            return self._waited(flow, seat, then)
+                return self._refused(flow, "queue-full" if flow.hand else "concurrency-limit", about)
+            return self._waited(flow, seat, then, about)
         flow.counts.dispatched += 1
         answer = then()
         if isinstance(answer, _ANSWERS):
@@ -141,7 +149,12 @@ class FlowControl:
         level.executing += 1
         return _Seated(flow, answer)
 
-    async def _waited(self, flow: _Flow, seat: Seat, then: Then) -> Answer:
+    def _refused(self, flow: _Flow, reason: str, about: Counted | None) -> Answer:
+        if about is not None:
+            self._on_refusal(about)
+        return flow.refused(reason)
+
+    async def _waited(self, flow: _Flow, seat: Seat, then: Then, about: Counted | None) -> Answer:
         counts, began = flow.counts, asyncio.get_running_loop().time()
         counts.waiting += 1
         try:
@@ -150,7 +163,7 @@ class FlowControl:
         except BaseException as stopped:
             seat.give_back()
             if isinstance(stopped, TimeoutError):
-                return flow.refused("time-out")
+                return self._refused(flow, "time-out", about)
             counts.reject("cancelled")
             raise
         finally:

@@ -59,10 +59,13 @@ class Metrics:
         self.started = time.time()
         self.in_flight = 0
 
+    def drop(self, call: Counted) -> None:
+        """Count a request that got no turn. How long it has waited says nothing of how long such requests take."""
+        counted = (*_place(call), 429)
+        self._requests[counted] = self._requests.get(counted, 0) + 1
+
     def observe(self, call: Counted, code: int, seconds: float) -> None:
-        resource = call.resource
-        scope = "resource" if call.name else "namespace" if call.namespace else "cluster"
-        place = (_VERBS[call.verb], resource.group, resource.version, resource.plural, call.subresource, scope)
+        place = _place(call)
         counted = (*place, code)
         self._requests[counted] = self._requests.get(counted, 0) + 1
         timing = self._timings.get(place)
@@ -157,6 +160,12 @@ _VERBS = {
     "": "CONNECT",
     "connect": "CONNECT",
 }
+
+
+def _place(call: Counted) -> tuple[str, str, str, str, str, str]:
+    resource = call.resource
+    scope = "resource" if call.name else "namespace" if call.namespace else "cluster"
+    return _VERBS[call.verb], resource.group, resource.version, resource.plural, call.subresource, scope
 
 
 def _labels(**pairs: str) -> str:
