@@ -411,3 +411,25 @@ async def test_an_owner_is_blocked_only_by_those_who_could_keep_it(api: InProces
         "you can't set finalizers on: , <nil>"
     )
     assert (await api.post(CONFIG_MAPS, body)).status == 201
+
+
+def device_claim(**asked: Any) -> Object:
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpus", **asked}}
+    return named("ResourceClaim", "resource.k8s.io/v1", "watch", spec={"devices": {"requests": [request]}})
+
+
+async def test_devices_in_use_are_for_namespaces_that_are_let(api: InProcess) -> None:
+    devices = "/apis/resource.k8s.io/v1/namespaces/default"
+    refused = await api.post(f"{devices}/resourceclaims", device_claim(adminAccess=True))
+    told = (
+        "spec.devices.requests[0].adminAccess: Forbidden: admin access to devices requires the "
+        "`resource.kubernetes.io/admin-access: true` label on the containing namespace"
+    )
+    assert refused.message == f'ResourceClaim.resource.k8s.io "watch" is invalid: {told}'
+    spec = device_claim(adminAccess=True)["spec"]
+    template = named("ResourceClaimTemplate", "resource.k8s.io/v1", "watch", spec={"spec": spec})
+    assert told in (await api.post(f"{devices}/resourceclaimtemplates", template)).message
+    assert (await api.post(f"{devices}/resourceclaims?dryRun=All", device_claim(adminAccess=False))).status == 201
+    label = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
+    assert (await api.patch("/api/v1/namespaces/default", label)).status == 200
+    assert (await api.post(f"{devices}/resourceclaims", device_claim(adminAccess=True))).status == 201

@@ -13,6 +13,7 @@ from pinnace.admission.certificates import (
 )
 from pinnace.admission.chain import AdmissionChain, Mutator, Requester, Validator
 from pinnace.admission.default_classes import DefaultIngressClass, DefaultStorageClass
+from pinnace.admission.device_access import DeviceAdminAccess
 from pinnace.admission.expression_checks import ExpressionChecks
 from pinnace.admission.limit_ranges import LimitRanger
 from pinnace.admission.mutating_policies import MutatingPolicies, compile_mutations
@@ -298,6 +299,7 @@ def build_admission(
         CertificateSigning(permissions),
         ClusterTrustBundleAttest(permissions),
         CertificateSubjectRestriction(),
+        DeviceAdminAccess(objects("", "namespaces")),
         ExpressionChecks(),
         SelfBlockingWebhooks(objects("", "namespaces"), lambda group, plural: registry.find(group, "v1", plural)),
         validating_policies,
