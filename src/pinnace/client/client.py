@@ -15,6 +15,7 @@ one of `pinnace.model.errors`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
 from typing import Self
 
@@ -63,6 +64,16 @@ class Client(Reading, Writing, PodStreams):
 
     async def close(self) -> None:
         await self._exchange.transport.close()
+
+    @property
+    def host(self) -> str:
+        """Where the server is; empty in the same process."""
+        return getattr(self._exchange.transport, "host", "")
+
+    @property
+    def answers(self) -> Mapping[tuple[str, str], int]:
+        """How many requests were sent, by method and status; "<error>" where there was no answer."""
+        return self._exchange.answers
 
     def telling(self, listener: WriteListener) -> Self:
         """The same client, which tells somebody of each write that worked."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from urllib.parse import quote, urlencode
@@ -22,6 +23,7 @@ JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _WARNINGS = 1000
+_LOST = "<error>"
 _log = logging.getLogger(__name__)
 
 Parameters = Mapping[str, str | int | bool | None]
@@ -45,6 +47,8 @@ class Exchange:
         self._clock = clock
         self._retries = retries
         self.headers = {"accept": JSON, "user-agent": user_agent}
+        self.answers: Counter[tuple[str, str]] = Counter()
+        """How many requests there were, by method and status; "<error>" where there was no answer."""
         self._warned: set[str] = set()
 
     async def read(self, target: str, *, accept: str = JSON) -> bytes:
@@ -62,7 +66,12 @@ class Exchange:
     @asynccontextmanager
     async def stream(self, target: str, *, accept: str = JSON, silence: float) -> AsyncIterator[Stream]:
         """One connection, opened once and closed at the end. Nothing is sent again: the caller knows where to go on."""
-        stream = await self.transport.stream(target, {**self.headers, "accept": accept}, silence=silence)
+        try:
+            stream = await self.transport.stream(target, {**self.headers, "accept": accept}, silence=silence)
+        except ConnectionLost:
+            self.answers["GET", _LOST] += 1
+            raise
+        self.answers["GET", str(stream.status) if isinstance(stream, Answer) else "200"] += 1
         if isinstance(stream, Answer):
             raise error_of(stream)
         try:
@@ -81,10 +90,12 @@ class Exchange:
             try:
                 answer = await self.transport.request(method, target, body, sent)
             except ConnectionLost as loss:
+                self.answers[method, _LOST] += 1
                 delay = self._retries.after_loss(loss, attempt=attempt, is_repeatable=is_repeatable)
                 if delay is None:
                     raise
             else:
+                self.answers[method, str(answer.status)] += 1
                 delay = self._retries.after_answer(answer, attempt=attempt, is_read=is_read)
                 if delay is None:
                     if "warning" in answer.headers:

@@ -33,6 +33,10 @@ class HttpTransport:
         self._sessions: list[aiohttp.ClientSession] = []
         self._identity: Identity | None = None
 
+    @property
+    def host(self) -> str:
+        return urlsplit(self._access.server).netloc
+
     async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         used = self._identity
         answer = await self._request(method, target, body, headers)

@@ -24,6 +24,7 @@ QUEUE_RETRIES = "workqueue_retries_total"
 QUEUE_SECONDS = "workqueue_queue_duration_seconds"
 WORK_SECONDS = "workqueue_work_duration_seconds"
 WEBHOOKS = "controller_runtime_webhook_requests_total"
+REQUESTS = "rest_client_requests_total"
 WEBHOOK_SECONDS = "controller_runtime_webhook_latency_seconds"
 
 _BOUNDS = {RECONCILE_SECONDS: _RECONCILE_SECONDS, WEBHOOK_SECONDS: _WEBHOOK_SECONDS}
@@ -37,6 +38,7 @@ _HELP = {
     QUEUE_SECONDS: "How long in seconds an item stays in workqueue before being requested",
     WORK_SECONDS: "How long in seconds processing an item from workqueue takes.",
     WEBHOOKS: "Total number of admission requests by HTTP status code.",
+    REQUESTS: "Number of HTTP requests, partitioned by status code, method, and host.",
     WEBHOOK_SECONDS: "Histogram of the latency of processing admission requests",
 }
 
@@ -59,6 +61,7 @@ class Metrics:
         self._counters: dict[str, dict[Labels, float]] = {}
         self._histograms: dict[str, dict[Labels, _Histogram]] = {}
         self._gauges: dict[str, tuple[str, list[Gauge]]] = {}
+        self._counted: dict[str, Gauge] = {}
 
     def count(self, name: str, labels: Labels, *, by: float = 1.0) -> None:
         """Count something; `by=0` shows a counter before anything has happened, so that its first rise is seen."""
@@ -76,6 +79,10 @@ class Metrics:
         """Ask `read` whenever the metrics are read; several may share a name."""
         self._gauges.setdefault(name, (help, []))[1].append(read)
 
+    def counted(self, name: str, read: Gauge) -> None:
+        """Ask `read` for a counter that somebody else keeps."""
+        self._counted[name] = read
+
     def value(self, name: str, **labels: str) -> float:
         """One counter or gauge, for tests and for those who look inside."""
         wanted = tuple(labels.items())
@@ -89,7 +96,8 @@ class Metrics:
         return "\n".join(self._lines()) + "\n"
 
     def _lines(self) -> Iterator[str]:
-        for name, counter in sorted(self._counters.items()):
+        counters = {name: dict(read()) for name, read in self._counted.items()} | self._counters
+        for name, counter in sorted(counters.items()):
             yield from _head(name, _HELP.get(name, name), "counter")
             for labels, value in sorted(counter.items()):
                 yield f"{name}{_shown(labels)} {_number(value)}"
@@ -116,6 +124,8 @@ class QueueMetrics:
     def __init__(self, metrics: Metrics, controller: str) -> None:
         self._metrics = metrics
         self._labels = (("name", controller), ("controller", controller))
+        for counter in (QUEUE_ADDS, QUEUE_RETRIES):
+            metrics.count(counter, self._labels, by=0)
 
     def added(self) -> None:
         self._metrics.count(QUEUE_ADDS, self._labels)

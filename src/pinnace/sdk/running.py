@@ -20,6 +20,7 @@ from pinnace.reconcile.controller import Controller, Permanent, Result
 from pinnace.reconcile.finalizers import ensure_finalizer, has_finalizer, is_being_deleted, remove_finalizer
 from pinnace.reconcile.leader import LeaderElection
 from pinnace.reconcile.manager import Manager
+from pinnace.reconcile.metrics import REQUESTS, Labels
 from pinnace.sdk.api_registration import Registration
 from pinnace.sdk.calling import called
 from pinnace.sdk.context import Context
@@ -60,6 +61,7 @@ async def running(
     async with AsyncExitStack() as stack:
         leader = LeaderElection(client, operator.name) if leader_election else None
         manager = Manager(client, name=operator.name, leader=leader)
+        manager.metrics.counted(REQUESTS, partial(_requests_of, client))
         webhooks: Webhooks | None = None
         service = ServiceName.parse(webhook_service) if webhook_service else None
         is_told = install or service is not None
@@ -105,6 +107,13 @@ async def running(
             background.append(group.create_task(webhooks.keep_fresh(partial(_trust, client, operator, registration))))
         stack.callback(lambda: [task.cancel() for task in background])
         yield await stack.enter_async_context(manager.running())
+
+
+def _requests_of(client: Client) -> list[tuple[Labels, float]]:
+    return [
+        ((("code", code), ("host", client.host), ("method", method)), count)
+        for (method, code), count in client.answers.items()
+    ]
 
 
 async def _trust(client: Client, operator: Operator, registration: Registration, reached: Object) -> None:
