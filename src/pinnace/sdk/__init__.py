@@ -10,7 +10,6 @@ from pinnace.sdk.operator import Operator
 from pinnace.sdk.resources import Column, CustomResource, Metadata, Scale
 from pinnace.sdk.reviews import Admission, Refused
 from pinnace.sdk.schemas import NotStructural
-from pinnace.sdk.typed import Typed
 
 __all__ = [
     "Admission",
@@ -35,7 +34,6 @@ __all__ = [
     "Rule",
     "Scale",
     "SqliteTable",
-    "Typed",
     "annotations_changed",
     "generation_changed",
     "labels_changed",
