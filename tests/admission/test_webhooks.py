@@ -281,11 +281,39 @@ async def test_warnings_of_a_webhook_reach_the_client(api: InProcess, tmp_path: 
     assert reply.header("warning") == ['299 - "mind the gap"']
 
 
-async def test_a_webhook_with_side_effects_stops_a_dry_run(api: InProcess, tmp_path: Path) -> None:
+async def test_a_webhook_without_side_effects_is_asked_in_a_dry_run_too(api: InProcess, tmp_path: Path) -> None:
     async with webhook(tmp_path, allowed) as server:
         await configure(api, VALIDATING, hook(server.client_config, sideEffects="NoneOnDryRun"))
         assert (await api.post(f"{CONFIG_MAPS}?dryRun=All", config_map())).status == 201
     assert server.asked[0]["dryRun"] is True
+
+
+@pytest.mark.parametrize("said", [{}, {"sideEffects": "Unknown"}, {"sideEffects": "Some"}], ids=str)
+async def test_a_webhook_of_old_that_may_have_side_effects_stops_a_dry_run(
+    api: InProcess, tmp_path: Path, said: Object
+) -> None:
+    async with webhook(tmp_path, allowed) as server:
+        written = hook(server.client_config)
+        del written["sideEffects"]
+        body: Object = {"metadata": {"name": "one"}, "webhooks": [{**written, **said}]}
+        await api.made(VALIDATING.replace("/v1/", "/v1beta1/"), body)
+        today = (await api.get(f"{VALIDATING}/one")).json
+        assert today["webhooks"][0]["sideEffects"] == (said or {"sideEffects": "Unknown"})["sideEffects"]
+        reply = await api.post(f"{CONFIG_MAPS}?dryRun=All", config_map())
+        assert (reply.status, reply.message) == (400, f'admission webhook "{NAME}" does not support dry run')
+        assert server.asked == []
+        assert (await api.post(CONFIG_MAPS, config_map())).status == 201
+        assert len(server.asked) == 1
+        assert (await api.put(f"{VALIDATING}/one", today)).status == 200  # It may keep what it was allowed to have.
+        new = await api.post(VALIDATING, {**today, "metadata": {"name": "two"}})
+        assert new.status == 422
+
+
+async def test_webhooks_of_old_may_share_a_name(api: InProcess) -> None:
+    twice = [hook({"url": "https://127.0.0.1:1/"})] * 2
+    body: Object = {"metadata": {"name": "one"}, "webhooks": twice}
+    assert (await api.post(VALIDATING, body)).status == 422
+    assert (await api.post(VALIDATING.replace("/v1/", "/v1beta1/"), body)).status == 201
 
 
 async def test_a_webhook_is_asked_again_after_a_later_one_has_changed_something(api: InProcess, tmp_path: Path) -> None:

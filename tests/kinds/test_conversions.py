@@ -277,7 +277,7 @@ def test_an_old_deployment_selects_its_own_pods_and_keeps_the_defaults_of_its_ti
     }
 
 
-def test_an_old_webhook_is_valid_today(registry: Registry) -> None:
+def test_an_old_webhook_says_what_was_meant_when_it_said_nothing(registry: Registry) -> None:
     written = served(registry, "admissionregistration.k8s.io/v1beta1", "validatingwebhookconfigurations").to_stored(
         {"metadata": {"name": "x"}, "webhooks": [{"name": "a.b.c", "clientConfig": {}}]}
     )
@@ -287,7 +287,7 @@ def test_an_old_webhook_is_valid_today(registry: Registry) -> None:
             "clientConfig": {},
             "failurePolicy": "Ignore",
             "matchPolicy": "Exact",
-            "sideEffects": "None",
+            "sideEffects": "Unknown",
             "timeoutSeconds": 30,
             "admissionReviewVersions": ["v1beta1"],
         }

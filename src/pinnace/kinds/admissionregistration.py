@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from pinnace.kinds import extension_columns, extension_rules
+from dataclasses import replace
+
+from pinnace.kinds import extension_columns, extension_rules, webhook_rules
 from pinnace.kinds import policy_conversions as conversions
 from pinnace.kinds.rows import GA, STATUS, Row, old, on_request
 
 GROUP = "admissionregistration.k8s.io"
 _V1 = "admissionregistration.k8s.io/v1"
 _CATEGORIES = ("api-extensions",)
-_WEBHOOK_VERSIONS = (
-    GA,
-    old(
-        "v1beta1",
-        deprecated="1.16",
-        removed="1.22",
-        replacement=_V1,
-        to_stored=conversions.webhooks_to_v1,
-        reshape=conversions.old_webhooks,
-    ),
+_OLD_WEBHOOKS = old(
+    "v1beta1",
+    deprecated="1.16",
+    removed="1.22",
+    replacement=_V1,
+    to_stored=conversions.webhooks_to_v1,
+    reshape=conversions.old_webhooks,
 )
 _MUTATING_POLICY_VERSIONS = (
     GA,
@@ -59,7 +58,7 @@ ROWS = (
         columns=extension_columns.WEBHOOK_CONFIGURATION,
         namespaced=False,
         categories=_CATEGORIES,
-        versions=_WEBHOOK_VERSIONS,
+        versions=(GA, replace(_OLD_WEBHOOKS, strategy=webhook_rules.OLD_MUTATING_WEBHOOK_CONFIGURATION)),
         strategy=extension_rules.MUTATING_WEBHOOK_CONFIGURATION,
     ),
     Row(
@@ -90,7 +89,7 @@ ROWS = (
         columns=extension_columns.WEBHOOK_CONFIGURATION,
         namespaced=False,
         categories=_CATEGORIES,
-        versions=_WEBHOOK_VERSIONS,
+        versions=(GA, replace(_OLD_WEBHOOKS, strategy=webhook_rules.OLD_VALIDATING_WEBHOOK_CONFIGURATION)),
         strategy=extension_rules.VALIDATING_WEBHOOK_CONFIGURATION,
     ),
 )

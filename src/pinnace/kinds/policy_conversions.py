@@ -57,9 +57,8 @@ def webhooks_to_v1(configuration: Object) -> Object:
     for webhook in configuration.get("webhooks") or ():
         webhook.setdefault("failurePolicy", "Ignore")
         webhook.setdefault("matchPolicy", "Exact")
-        # v1beta1 said Unknown, which v1 refuses and which forbade dry runs: who said nothing most likely has none.
         if webhook.get("sideEffects") is None:
-            webhook["sideEffects"] = "None"
+            webhook["sideEffects"] = "Unknown"
         webhook.setdefault("timeoutSeconds", 30)
         if not webhook.get("admissionReviewVersions"):
             webhook["admissionReviewVersions"] = ["v1beta1"]

@@ -54,14 +54,16 @@ def _default_configuration(configuration: Object, *, mutating: bool) -> None:
             default_service(service)
 
 
-def _configuration_faults(configuration: Object, old: Object | None, *, mutating: bool) -> Iterator[Cause]:
+def _configuration_faults(
+    configuration: Object, old: Object | None, *, mutating: bool, is_v1beta1: bool = False
+) -> Iterator[Cause]:
+    """v1beta1 let webhooks have any side effects, and several of them the same name."""
     hooks, before = configuration.get("webhooks") or [], (old or {}).get("webhooks") or []
     conditions = [hook.get("matchConditions") or [] for hook in hooks]
     conditions_changed = old is None or conditions != [hook.get("matchConditions") or [] for hook in before]
     # What an old configuration was allowed to hold, it may keep.
-    side_effects = (
-        NO_SIDE_EFFECTS if all(hook.get("sideEffects") in NO_SIDE_EFFECTS for hook in before) else SIDE_EFFECTS
-    )
+    had_none = all(hook.get("sideEffects") in NO_SIDE_EFFECTS for hook in before)
+    side_effects = NO_SIDE_EFFECTS if had_none and not is_v1beta1 else SIDE_EFFECTS
     known_versions = all(_knows_review_version(hook) for hook in before if hook.get("admissionReviewVersions"))
     names_before = [hook.get("name", "") for hook in before]
     seen: set[str] = set()
@@ -72,7 +74,7 @@ def _configuration_faults(configuration: Object, old: Object | None, *, mutating
             yield from match_condition_faults(hook.get("matchConditions") or [], f"{path}.matchConditions")
         versions = hook.get("admissionReviewVersions") or []
         yield from _review_version_faults(versions, f"{path}.admissionReviewVersions", must_be_known=known_versions)
-        if name and name in seen and len(set(names_before)) == len(names_before):
+        if name and name in seen and len(set(names_before)) == len(names_before) and not is_v1beta1:
             yield duplicate(f"{path}.name", name)
         seen.add(name)
 
@@ -269,15 +271,16 @@ def match_condition_faults(conditions: Sequence[Mapping[str, Any]], path: str) -
         seen.add(name)
 
 
-MUTATING_WEBHOOK_CONFIGURATION = Strategy(
-    default=partial(_default_configuration, mutating=True),
-    validate=partial(_configuration_faults, mutating=True),
-    tracks_generation=True,
-    may_update_unconditionally=False,
-)
-VALIDATING_WEBHOOK_CONFIGURATION = Strategy(
-    default=partial(_default_configuration, mutating=False),
-    validate=partial(_configuration_faults, mutating=False),
-    tracks_generation=True,
-    may_update_unconditionally=False,
-)
+def _strategy(*, mutating: bool, is_v1beta1: bool = False) -> Strategy:
+    return Strategy(
+        default=partial(_default_configuration, mutating=mutating),
+        validate=partial(_configuration_faults, mutating=mutating, is_v1beta1=is_v1beta1),
+        tracks_generation=True,
+        may_update_unconditionally=False,
+    )
+
+
+MUTATING_WEBHOOK_CONFIGURATION = _strategy(mutating=True)
+OLD_MUTATING_WEBHOOK_CONFIGURATION = _strategy(mutating=True, is_v1beta1=True)
+VALIDATING_WEBHOOK_CONFIGURATION = _strategy(mutating=False)
+OLD_VALIDATING_WEBHOOK_CONFIGURATION = _strategy(mutating=False, is_v1beta1=True)
