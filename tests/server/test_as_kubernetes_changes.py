@@ -85,6 +85,24 @@ async def test_a_strategic_patch_of_null_says_nothing_and_a_merge_patch_of_null_
     assert (await api.patch(f"{PODS}/web", b"null")).message == "Invalid JSON Patch"
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"cpu": "much"}, "quantities must match the regular expression '^([+-]?[0-9.]+)"),
+        ({"cpu": True}, "unable to convert unstructured object to /v1, Kind=Pod: "),
+    ],
+)
+async def test_what_cannot_be_applied_is_told_without_quoting_the_whole(
+    api: InProcess, asked: dict[str, Any], told: str
+) -> None:
+    applied = {**pod(), "apiVersion": "v1", "kind": "Pod"}
+    applied["spec"]["containers"][0]["resources"] = {"limits": asked}
+    refused = await api.patch(f"{PODS}/web?fieldManager=one", applied, "application/apply-patch+yaml")
+    assert (refused.status, refused.json.get("reason")) == (500, None)
+    assert refused.message.startswith("failed to convert new object (")
+    assert told in refused.message
+
+
 async def test_a_fault_found_twice_is_told_once_in_words_and_twice_among_the_causes(api: InProcess) -> None:
     nodes = "/api/v1/nodes"
     await api.made(nodes, {"metadata": {"name": "one"}})

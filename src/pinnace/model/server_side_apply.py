@@ -47,7 +47,7 @@ def apply(
     found = faults(applied, ownership.schema)
     if found:
         found = without_values(found) if kind_of(applied) == SECRET else found
-        raise ApplyFailed(f"failed to create typed patch object ({_described(applied)}): {told(found)}")
+        raise ApplyFailed(f"failed to create typed patch object ({described(applied)}): {told(found)}")
     try:
         managed = decode((live or {}).get("metadata", {}).get("managedFields"))
     except ValueError as fault:
@@ -181,6 +181,6 @@ def _with_owned_back(merged: Object, pruned: Object, owned: FieldSet, ownership:
     return found
 
 
-def _described(obj: Object) -> str:
+def described(obj: Object) -> str:
     metadata, kind = obj.get("metadata") or {}, kind_of(obj)
     return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {kind.group}/{kind.version}, Kind={kind.name}"

@@ -13,6 +13,7 @@ from pinnace.model.confidential import REDACTED, SECRET
 from pinnace.model.metadata import manager_faults
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import Registry, Resource
+from pinnace.model.server_side_apply import ApplyFailed, described
 from pinnace.model.strategic import unmerged
 from pinnace.schema import gotext
 from pinnace.schema.decode import DecodeError, Decoder, Decoders
@@ -88,6 +89,11 @@ class Intake:
                 if validation == "Warn":
                     call.warnings.extend(faults)
         except DecodeError as problem:
+            if not is_custom and b"apply-patch" in call.request.headers.get(b"content-type", b""):
+                raise ApplyFailed(
+                    f"failed to convert new object ({described(wanted)}) to proper version: unable to convert "
+                    f"unstructured object to {kind.group}/{kind.version}, Kind={kind.name}: {problem.conversion}"
+                ) from None
             order = orjson.OPT_SORT_KEYS if is_custom else None
             said = whole or orjson.dumps(wanted, option=order)
             text = said.decode() if shown is None else gotext.shown(unmerged(shown))
