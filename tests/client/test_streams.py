@@ -114,6 +114,21 @@ async def test_logs_come_as_lines(pods: Pods) -> None:
     assert [line async for line in pods.client.logs("web", tail_lines=1)] == ["ee", "last"]
 
 
+@pytest.mark.parametrize("size", [1, 2, 5])
+async def test_characters_and_lines_are_whole_wherever_the_log_is_cut(pods: Pods, size: int) -> None:
+    written = "größer\r\n日本語 🚣\n\nend".encode()
+    pods.node.lines["main"] = [written[start : start + size] for start in range(0, len(written), size)]
+    assert [line async for line in pods.client.logs("web")] == ["größer\r", "日本語 🚣", "", "end"]
+
+
+async def test_what_is_no_text_comes_as_it_was_written(pods: Pods) -> None:
+    written = random.Random(5).randbytes(1 << 16) + b"\xff\n"
+    pods.node.lines["main"] = [written]
+    assert b"".join([chunk async for chunk in pods.client.log_bytes("web")]) == written
+    *_, last = [line async for line in pods.client.logs("web")]
+    assert last.endswith("\N{REPLACEMENT CHARACTER}")
+
+
 async def test_a_log_can_be_read_as_any_other_page(pods: Pods) -> None:
     pods.node.lines["main"] = [b"one\n", b"two\n"]
     assert await pods.client.read("/api/v1/namespaces/default/pods/web/log") == b"one\ntwo\n"

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 
-from pinnace.cluster.cluster import ControlPlane, Settings, build, give_birth
+from tests.testing.both_ways import TOKENS, reached
+
+from pinnace.client.transport import Transport
+from pinnace.cluster.cluster import SYSTEM, ControlPlane, Settings, build, give_birth
 from pinnace.cluster.controllers import controllers_of
-from pinnace.cluster.in_process import InProcessTransport, in_process_client
+from pinnace.cluster.in_process import in_process_client
 from pinnace.reconcile.manager import Manager
 from pinnace.store.memory import MemoryStore
 from pinnace.testing.clock import ManualClock
@@ -15,17 +19,19 @@ from pinnace.testing.clock import ManualClock
 class MortalServer:
     """What it has stored outlives it; nothing else does."""
 
-    def __init__(self, clock: ManualClock) -> None:
+    def __init__(self, clock: ManualClock, way: str) -> None:
         self.clock = clock
+        self._way = way
+        self._doors = AsyncExitStack()
         self.deaths = 0
         self._store = MemoryStore()
         self._plane: ControlPlane | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.manager: Manager | None = None
 
-    async def start(self) -> InProcessTransport:
+    async def start(self) -> Transport:
         """The way to it, until it dies."""
-        plane = await build(Settings(), self._store, clock=self.clock)
+        plane = await build(Settings(), self._store, clock=self.clock, tokens=TOKENS)
         if self.deaths == 0:
             await give_birth(plane, address="127.0.0.1", port=6443)
         plane.readiness.is_reached = True
@@ -36,7 +42,8 @@ class MortalServer:
             for work in (plane.custom_resources.run(definer), plane.aggregation.run(definer), self.manager.run())
         ]
         self._plane = plane
-        return InProcessTransport(plane.local())
+        transport_of = await self._doors.enter_async_context(reached(plane, self._way))
+        return transport_of(SYSTEM)
 
     async def kill(self) -> None:
         """All at once, whatever it is doing."""
@@ -45,6 +52,7 @@ class MortalServer:
         for task in self._tasks:
             task.cancel()
         await asyncio.wait(self._tasks)
+        await self._doors.aclose()
 
     async def close(self) -> None:
         if self.manager is not None:

@@ -7,15 +7,16 @@ import random
 from pathlib import Path
 
 import pytest
+from tests.client.connecting import WAYS
 from tests.faults.storm import Storm
 from tests.server.in_process import config_map, control_plane, deployment
+from tests.testing.both_ways import TOKENS, reached
 
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
 from pinnace.client.kubeconfig import access_of
 from pinnace.client.transport import ConnectionLost
-from pinnace.cluster.cluster import Settings, running
-from pinnace.cluster.in_process import InProcessTransport
+from pinnace.cluster.cluster import SYSTEM, Settings, running
 from pinnace.cluster.kubeconfig import kubeconfig_of
 from pinnace.model.objects import Key
 from pinnace.reconcile.controller import Controller
@@ -64,11 +65,12 @@ async def copies(client: Client) -> dict[str, str]:
     }
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("seed", range(5))
-async def test_a_storm_changes_nothing_in_the_end(seed: int) -> None:
+async def test_a_storm_changes_nothing_in_the_end(seed: int, way: str) -> None:
     chance, clock = random.Random(seed), ManualClock()
-    async with control_plane(clock=clock) as api:
-        inner = InProcessTransport(api.plane.local())
+    async with control_plane(clock=clock, tokens=TOKENS) as api, reached(api.plane, way) as transport_of:
+        inner = transport_of(SYSTEM)
         storm = Storm(inner, chance)
         user = Client(inner, clock=clock)
         manager = Manager(Client(storm, clock=clock))

@@ -7,6 +7,7 @@ import random
 from contextlib import AsyncExitStack
 
 import pytest
+from tests.client.connecting import WAYS
 from tests.faults.mortal_server import MortalServer
 from tests.faults.storm import Storm
 from tests.sdk.websites import Website, website, website_operator
@@ -27,10 +28,10 @@ MINUTES = 5 * 60.0
 class World:
     """Users who make and break websites, an operator that knows nothing of it but through a storm, and a server."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, way: str) -> None:
         self.chance = random.Random(seed)
         self.clock = ManualClock()
-        self.server = MortalServer(self.clock)
+        self.server = MortalServer(self.clock, way)
         self.rented: set[str] = set()
         """What the operator holds outside the cluster."""
         self.wanted: dict[str, int] = {}
@@ -109,9 +110,10 @@ class World:
         return {obj["metadata"]["name"]: obj["spec"]["replicas"] for obj in found}
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("seed", range(4))
-async def test_the_end_is_as_it_is_wanted_whatever_happens_on_the_way(seed: int) -> None:
-    world = World(seed)
+async def test_the_end_is_as_it_is_wanted_whatever_happens_on_the_way(seed: int, way: str) -> None:
+    world = World(seed, way)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(world.server.close)
         await world.start()

@@ -1,14 +1,16 @@
-"""A server in this process and clients of it."""
+"""A server in this process and clients of it, there and over HTTP."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.client.connecting import WAYS
 from tests.server.in_process import control_plane
+from tests.testing.both_ways import TOKENS, reached
 
 from pinnace.client.client import Client
-from pinnace.cluster.in_process import in_process_client
+from pinnace.cluster.cluster import SYSTEM
 from pinnace.testing.clock import ManualClock
 
 
@@ -17,7 +19,7 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture
-async def client(clock: ManualClock) -> AsyncIterator[Client]:
-    async with control_plane(clock=clock) as api:
-        yield in_process_client(api.plane.local(), clock=clock)
+@pytest.fixture(params=WAYS)
+async def client(request: pytest.FixtureRequest, clock: ManualClock) -> AsyncIterator[Client]:
+    async with control_plane(clock=clock, tokens=TOKENS) as api, reached(api.plane, request.param) as transport_of:
+        yield Client(transport_of(SYSTEM), clock=clock)

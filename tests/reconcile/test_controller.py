@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator
 
@@ -201,6 +202,29 @@ async def test_where_it_fails_is_told_once_and_that_it_does_each_time(
     assert said[1].exc_info is None and said[1].getMessage().endswith(": RuntimeError: no luck")
 
 
+async def test_that_a_namespace_is_being_deleted_is_one_calm_line(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    for name in ("a", "b", "c"):
+        await client.create(config_map(name, namespace="shop"))
+    await client.delete("v1/Namespace", "shop")  # Nobody empties it here.
+    manager = Manager(client)
+
+    async def reconcile(key: Key) -> None:
+        await client.create(config_map(f"for-{key.name}", namespace=key.namespace))
+
+    controller = manager.add(Controller("test", reconcile).for_(KIND, namespace="shop"))
+    async with manager.running():
+        await manager.settle()
+        assert controller.queue.delayed == 3
+    (said,) = [record for record in caplog.records if record.name == "pinnace.reconcile.controller"]
+    assert (said.levelname, said.exc_info) == ("INFO", None)
+    assert said.getMessage().endswith("in namespace shop because it is being terminated")
+    assert await client.list("v1/Event", namespace="shop") == []
+
+
 async def test_a_field_that_another_manager_owns_is_told(client: Client, clock: ManualClock) -> None:
     seen, manager = Seen(), Manager(client)
     seen.error = errors.ApplyConflict('Apply failed with 1 conflict: conflict with "kubectl": .data.a', [])
@@ -306,7 +330,7 @@ async def test_a_reconcile_sees_its_own_writes(client: Client) -> None:
                 del made["metadata"]["name"]
                 await manager.client.create(made)
 
-    manager.add(Controller("test", reconcile, workers=4).for_("v1/Namespace"))
+    manager.add(Controller("test", reconcile).for_("v1/Namespace"))
     async with manager.running():
         await manager.settle()
     assert len(await client.list(KIND, namespace="default")) == 1

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.client.connecting import WAYS, connected
-from tests.server.in_process import config_map
+from tests.server.in_process import config_map, pod
 
 from pinnace.client.client import Client
 from pinnace.client.following import Event, Followed, Restarted, Synced, Trouble
@@ -243,6 +243,31 @@ async def test_what_was_deleted_and_made_anew_is_there(client: Client) -> None:
         assert cached["data"] == {"life": "second"}
         assert told.changes == ["-a", "+a"]
         assert informer._own == {}
+
+
+async def test_what_nothing_holds_any_more_is_gone_before_the_watch_tells_of_it(client: Client) -> None:
+    """Who saw it once more, with the finalizer that was just taken off, would clean up after it once more."""
+    await client.create(config_map("a", finalizers=["example.com/it"]))
+    await client.delete(KIND, "a")
+    async with lagging(client) as (writer, informer, told):
+        await writer.patch(KIND, "a", {"metadata": {"finalizers": []}})
+        assert informer.cache.get(Key("default", "a")) is None
+        informer.gate.set()
+        await informer.catch_up()
+        assert told.changes == ["-a"]
+        assert informer._own == {}
+
+
+async def test_what_is_given_time_to_end_is_there_meanwhile(client: Client) -> None:
+    informers = Informers(client)
+    informer = informers.get("v1/Pod", namespace="default")
+    await client.create(pod("a", nodeName="machine"))
+    await client.delete("v1/Pod", "a", grace_seconds=30)
+    async with following(informers):
+        informer.note_write(
+            Key("default", "a"), await client.patch("v1/Pod", "a", {"metadata": {"labels": {"a": "b"}}})
+        )
+        assert Key("default", "a") in informer.cache
 
 
 async def test_what_has_gone_while_nobody_watched_is_told(client: Client) -> None:

@@ -50,6 +50,13 @@ _BY_CODE: dict[int, type[ApiError]] = {
 }
 
 
+def is_of_leaving_namespace(error: Exception) -> bool:
+    """Whether something was not made because its namespace is being deleted. Nobody can mend that, nor needs to."""
+    if not isinstance(error, errors.Forbidden):
+        return False
+    return any(cause.get("reason") == "NamespaceTerminating" for cause in error.details.get("causes") or ())
+
+
 def error_of(answer: Answer) -> ApiError:
     """The error that a refusal stands for. Proxies answer without a Status: their text is the message."""
     try:

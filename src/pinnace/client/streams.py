@@ -1,6 +1,6 @@
 """What goes on between a client and a pod: its logs, commands in its containers, and connections to its ports.
 
-async for line in client.logs("web", follow=True): ...
+async for line in client.logs("web", follow=True): ...           # `log_bytes` for what is no text
 
 result = await client.exec("web", ["ls", "-l"])                  # result.code, result.stdout, result.stderr
 
@@ -16,14 +16,14 @@ async with client.port_forward("web", 8080) as forward:          # forward.url i
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 from urllib.parse import quote, urlencode
 
 from pinnace.client.exchange import Exchange, Parameters, target_of
 from pinnace.client.refusals import error_of
-from pinnace.client.transport import Answer, Socket, SocketTransport, Stream
+from pinnace.client.transport import Answer, Socket, SocketTransport
 
 if TYPE_CHECKING:
     from pinnace.client.commands import Execution
@@ -33,6 +33,25 @@ NEVER = 10 * 365 * 86_400.0
 """A log may be silent for as long as its container is."""
 
 
+class LogOptions(TypedDict, total=False):
+    """Which part of a log."""
+
+    container: str
+    """Which one of several; without it the pod's only one."""
+    follow: bool
+    """Go on with what is written from now on."""
+    previous: bool
+    """Of the container before its last start."""
+    timestamps: bool
+    """Each line begins with when it was written."""
+    tail_lines: int | None
+    """Only the last lines."""
+    since_seconds: int | None
+    since_time: str
+    """As in 2026-01-31T10:00:00Z."""
+    limit_bytes: int | None
+
+
 class PodStreams:
     """The part of a `Client` that streams. The names of pods are looked for in the client's namespace unless one is
     given; what the server refuses is raised as one of `pinnace.model.errors`."""
@@ -40,41 +59,37 @@ class PodStreams:
     namespace: str
     _exchange: Exchange
 
-    async def logs(
-        self,
-        pod: str,
-        *,
-        namespace: str = "",
-        container: str = "",
-        follow: bool = False,
-        previous: bool = False,
-        timestamps: bool = False,
-        tail_lines: int | None = None,
-        since_seconds: int | None = None,
-        since_time: str = "",
-        limit_bytes: int | None = None,
-    ) -> AsyncGenerator[str, None]:
+    async def logs(self, pod: str, *, namespace: str = "", **options: Unpack[LogOptions]) -> AsyncGenerator[str, None]:
         """The lines that a container has written, without their ends; if you `follow`, those that it goes on to write.
 
-        Raises ConnectionLost if the connection breaks: what came before is good, and `since_time` goes on from there.
+        What is no UTF-8 comes as U+FFFD; `log_bytes` gives it as it is. Raises ConnectionLost if the connection
+        breaks: what came before is good, and `since_time` goes on from there.
         """
-        parameters: Parameters = {
-            "container": container,
-            "follow": follow,
-            "previous": previous,
-            "timestamps": timestamps,
-            "tailLines": tail_lines,
-            "sinceSeconds": since_seconds,
-            "sinceTime": since_time,
-            "limitBytes": limit_bytes,
-        }
-        target = target_of(self._pod_path(pod, namespace, "log"), parameters)
         async with (
-            self._exchange.stream(target, accept="*/*", silence=NEVER) as stream,
-            aclosing(_text_lines(stream)) as lines,
+            aclosing(self.log_bytes(pod, namespace=namespace, **options)) as written,
+            aclosing(_text_lines(written)) as lines,
         ):
             async for line in lines:
                 yield line
+
+    async def log_bytes(
+        self, pod: str, *, namespace: str = "", **options: Unpack[LogOptions]
+    ) -> AsyncGenerator[bytes, None]:
+        """As `logs`, byte for byte what the container has written, cut anywhere: for what is no text, or no lines."""
+        parameters: Parameters = {
+            "container": options.get("container"),
+            "follow": options.get("follow"),
+            "previous": options.get("previous"),
+            "timestamps": options.get("timestamps"),
+            "tailLines": options.get("tail_lines"),
+            "sinceSeconds": options.get("since_seconds"),
+            "sinceTime": options.get("since_time"),
+            "limitBytes": options.get("limit_bytes"),
+        }
+        target = target_of(self._pod_path(pod, namespace, "log"), parameters)
+        async with self._exchange.stream(target, accept="*/*", silence=NEVER) as stream:
+            async for chunk in stream:
+                yield chunk
 
     def exec(
         self,
@@ -138,12 +153,17 @@ class PodStreams:
         return f"/api/v1/namespaces/{namespace}/pods/{quote(pod, safe='')}/{subresource}"
 
 
-async def _text_lines(stream: Stream) -> AsyncGenerator[str, None]:
+async def _text_lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
     """Empty ones too, and the last one even if it has no end: a log is not always made of lines."""
-    rest = b""
-    async for chunk in stream:
-        *whole, rest = (rest + chunk).split(b"\n")
+    begun: list[bytes] = []
+    async for chunk in chunks:
+        *whole, rest = chunk.split(b"\n")
+        if whole:
+            whole[0] = b"".join((*begun, whole[0]))
+            begun.clear()
         for line in whole:
-            yield line.decode("utf-8", "replace")
-    if rest:
-        yield rest.decode("utf-8", "replace")
+            yield line.decode("utf-8", "replace")  # Only whole lines: a chunk may end within a character.
+        if rest:
+            begun.append(rest)
+    if begun:
+        yield b"".join(begun).decode("utf-8", "replace")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pinnace.client.client import Client
+from pinnace.client.refusals import is_of_leaving_namespace
 from pinnace.model import errors
 from pinnace.model.objects import Object
 
@@ -14,6 +15,5 @@ async def create_unless_leaving(client: Client, obj: Object) -> None:
     except (errors.AlreadyExists, errors.NotFound):
         return
     except errors.Forbidden as refusal:
-        causes = refusal.details.get("causes") or ()
-        if not any(cause.get("reason") == "NamespaceTerminating" for cause in causes):
+        if not is_of_leaving_namespace(refusal):
             raise

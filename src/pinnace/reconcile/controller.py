@@ -24,6 +24,7 @@ from typing import Protocol, Self, Unpack
 
 from pinnace.client.client import Client
 from pinnace.client.mapping import KindName, kind_from
+from pinnace.client.refusals import is_of_leaving_namespace
 from pinnace.client.retries import Backoff
 from pinnace.client.snapshots import Snapshot
 from pinnace.model import errors
@@ -43,6 +44,8 @@ LOW = -100
 GRACE = 5.0
 """Seconds that a reconcile has to finish when its controller stops. A lost lease leaves no more than that."""
 
+_REMEMBERED = 100
+"""Namespaces of which it has been told that they are being deleted."""
 _OUTCOMES = ("success", "requeue_after", "error")
 _log = logging.getLogger(__name__)
 
@@ -110,6 +113,7 @@ class Controller:
         self._own_kind: Kind | None = None
         self._own: Informer | None = None
         self._history = History()
+        self._leaving: dict[str, None] = {}
         self._queue: Queue[Key] | None = None
         self._surroundings: Surroundings | None = None
         self._labels: Labels = (("controller", name),)
@@ -307,6 +311,14 @@ class Controller:
         if isinstance(error, errors.Conflict) and not isinstance(error, errors.ApplyConflict):
             # Somebody else has written meanwhile. That is no fault: look again.
             _log.debug("%s met a conflict at %s, again in %.3f s: %s", self.name, key, seconds, error)
+        elif is_of_leaving_namespace(error):
+            # The object goes next, and with it the reason to try again. An Event would be refused as well.
+            is_told = key.namespace in self._leaving
+            self._leaving[key.namespace] = None
+            if len(self._leaving) > _REMEMBERED:
+                del self._leaving[next(iter(self._leaving))]
+            level = logging.DEBUG if is_told else logging.INFO
+            _log.log(level, "%s makes nothing more at %s: %s", self.name, key, error)
         else:
             before = next(self._history.of(key), None)
             if before is None or before.error != failure:

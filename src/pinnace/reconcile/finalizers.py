@@ -6,6 +6,8 @@ from pinnace.client.client import Client
 from pinnace.model import errors
 from pinnace.model.objects import Object, kind_of
 
+_ATTEMPTS = 5
+
 
 def is_being_deleted(obj: Object) -> bool:
     return bool(obj["metadata"].get("deletionTimestamp"))
@@ -23,14 +25,26 @@ async def ensure_finalizer(client: Client, obj: Object, finalizer: str) -> Objec
 
 
 async def remove_finalizer(client: Client, obj: Object, finalizer: str) -> None:
-    """Let the object go, as far as this finalizer holds it. One that is gone already is no error."""
-    if not has_finalizer(obj, finalizer):
-        return
-    left = [name for name in obj["metadata"]["finalizers"] if name != finalizer]
-    try:
-        await _write(client, obj, left)
-    except errors.NotFound:
-        return
+    """Let the object go, as far as this finalizer holds it. One that is gone already is no error.
+
+    Where somebody else has written meanwhile, it is taken off what is there now: that is no reason to clean up again.
+    Raises Conflict if they do not stop.
+    """
+    latest: Object | None = obj
+    metadata = obj["metadata"]
+    for attempt in range(1, _ATTEMPTS + 1):
+        if latest is None or latest["metadata"]["uid"] != metadata["uid"] or not has_finalizer(latest, finalizer):
+            return
+        left = [name for name in latest["metadata"]["finalizers"] if name != finalizer]
+        try:
+            await _write(client, latest, left)
+            return
+        except errors.NotFound:
+            return
+        except errors.Conflict:
+            if attempt == _ATTEMPTS:
+                raise
+        latest = await client.get_or_none(kind_of(obj), metadata["name"], namespace=metadata.get("namespace", ""))
 
 
 async def _write(client: Client, obj: Object, finalizers: list[str]) -> Object:

@@ -247,6 +247,10 @@ class Informer:
             self._note_deletion(key, (answer.get("details") or {}).get("uid"))
             return
         metadata = answer["metadata"]
+        if _is_let_go(metadata):
+            # The write that takes off the last finalizer is answered with the version from before: it is never stored.
+            self._note_deletion(key, metadata.get("uid"))
+            return
         version = metadata.get("resourceVersion", "")
         if not version.isdigit() or not is_older(self.version, version):
             return  # The watch has told of it already, and maybe of its end.
@@ -358,6 +362,15 @@ class Informers:
 
     def __iter__(self) -> Iterator[Informer]:
         return iter(list(self._informers.values()))
+
+
+def _is_let_go(metadata: Object) -> bool:
+    """Whether an object is being deleted and nothing holds it any more: no finalizer, and no time to end gracefully."""
+    return bool(
+        metadata.get("deletionTimestamp")
+        and not metadata.get("finalizers")
+        and not metadata.get("deletionGracePeriodSeconds")
+    )
 
 
 def is_older(version: str, other: str) -> bool:

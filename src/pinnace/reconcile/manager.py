@@ -102,15 +102,17 @@ class Manager:
             for controller in self._controllers:
                 await controller.queue.idle()
             await self.recorder.idle()
-            before = self._activity()
+            before = self.activity
             for informer in self.informers:
                 await informer.catch_up()
                 if not self.is_idle:
                     break  # All will be asked again when that is done.
-            if self._activity() == before and self.is_idle:
+            if self.activity == before and self.is_idle:
                 return
 
-    def _activity(self) -> int:
+    @property
+    def activity(self) -> int:
+        """Grows with all that is heard and all that is to be done."""
         return sum(informer.heard for informer in self.informers) + sum(
             controller.queue.added for controller in self._controllers
         )

@@ -94,10 +94,10 @@ class Cluster:
         """Return when nobody has anything left to do. What is for later waits for the clock."""
         async with asyncio.timeout(PATIENCE):
             while True:
-                before = [manager.metrics.text() for manager in self.managers]
+                before = [manager.activity for manager in self.managers]
                 for manager in self.managers:
                     await manager.settle()
-                if len(self.managers) < 2 or before == [manager.metrics.text() for manager in self.managers]:
+                if len(self.managers) < 2 or before == [manager.activity for manager in self.managers]:
                     return
 
     async def advance(self, seconds: float) -> None:
