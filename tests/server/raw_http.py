@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from OpenSSL.SSL import Context
 
 from pinnace.auth.certificates import CertificateFiles, ensure_certificates
 from pinnace.server.http import Answer, HttpServer, Limits, Request, Response, Sink, Stream, tls_context
@@ -108,7 +109,7 @@ async def serving(
     handler: Handling,
     *,
     limits: Limits | None = None,
-    server_tls: ssl.SSLContext | None = None,
+    server_tls: Context | None = None,
     client_tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Served]:
     server = HttpServer(limits=limits)
@@ -155,7 +156,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
     return ensure_certificates(tmp_path_factory.mktemp("pki"))
 
 
-def server_context(files: CertificateFiles) -> ssl.SSLContext:
+def server_context(files: CertificateFiles) -> Context:
     return tls_context(certificate=files.server.certificate, key=files.server.key, client_ca=files.ca.certificate)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import ssl
 from pathlib import Path
 
+import pytest
 from tests.server.raw_http import GET, client_context, event_loop_policy, files, pytestmark, server_context, serving
 
 from pinnace.auth.certificates import CertificateFiles, ensure_certificates
@@ -34,19 +34,21 @@ async def test_a_client_certificate_is_seen_once_per_connection_and_not_required
     assert seen[0] is seen[1]
 
 
-async def test_a_certificate_of_another_authority_is_refused(files: CertificateFiles, tmp_path: Path) -> None:
-    stranger = ensure_certificates(tmp_path)
+@pytest.mark.parametrize("whose", ["another authority's", "a server's"])
+async def test_of_a_certificate_that_cannot_be_trusted_nothing_is_shown(
+    files: CertificateFiles, tmp_path: Path, whose: str
+) -> None:
+    shown = ensure_certificates(tmp_path).admin if whose == "another authority's" else files.server
     client_tls = client_context(files)
-    client_tls.load_cert_chain(stranger.admin.certificate, stranger.admin.key)
-    seen: list[Request] = []
+    client_tls.load_cert_chain(shown.certificate, shown.key)
+    seen: list[tuple[bytes | None, list[bytes]]] = []
 
     def handler(request: Request) -> Response:
-        seen.append(request)
+        seen.append((request.peer.certificate, request.peer.chain))
         return Response(200)
 
     async with serving(handler, server_tls=server_context(files), client_tls=client_tls) as served:
-        with contextlib.suppress(ssl.SSLError, ConnectionError):
-            client = await served.connect()
-            await client.send(GET)
-            assert await client.rest() == b""
-    assert seen == []
+        client = await served.connect()
+        await client.send(GET)
+        await client.reply()
+    assert seen == [(b"", [])]

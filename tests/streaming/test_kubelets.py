@@ -23,12 +23,15 @@ from pinnace.cluster.in_process import in_process_client
 from pinnace.model import errors
 from pinnace.model.node_connections import CommandStreams, LogOptions, PodAddress
 from pinnace.server.commands import Wanted, serve_command
-from pinnace.server.http import Answer, HttpServer, Request, Response
+from pinnace.server.http import Answer, HttpServer, Request, Response, tls_context
 from pinnace.server.kubelets import Kubelet, NoAddress, place_of
 from pinnace.server.pod_logs import serve_log
 from pinnace.server.port_forwarding import serve_ports
 
 SECONDS = 20.0
+
+
+_NOBODY = Response(401)
 
 
 class FakeKubelet:
@@ -81,13 +84,11 @@ async def kubelet(cluster: Cluster, tmp_path: Path) -> AsyncIterator[FakeKubelet
     """A kubelet whose certificate is of its own making, and a pod on its node."""
     pair = issue(new_ca(), common_name="kubelet", server_names=["kubelet"])
     (tmp_path / "pair.pem").write_bytes(pair.certificate_pem + pair.key_pem)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "pair.pem")
-    context.load_verify_locations(cadata=cluster.access.ca.decode())
-    context.verify_mode = ssl.CERT_REQUIRED
+    (tmp_path / "ca.pem").write_bytes(cluster.access.ca)
+    context = tls_context(certificate=tmp_path / "pair.pem", key=tmp_path / "pair.pem", client_ca=tmp_path / "ca.pem")
     fake = FakeKubelet(ProcessNode())
     server = HttpServer()
-    await server.start("127.0.0.1", 0, context, fake)
+    await server.start("127.0.0.1", 0, context, lambda request: fake(request) if request.peer.certificate else _NOBODY)
     status = {
         "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": server.port}},

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from OpenSSL.SSL import Context
 from tests.streaming.conftest import POD, made, run_pod
 from tests.streaming.process_node import ProcessNode
 from tests.streaming.raw_client import upgraded
@@ -17,7 +18,18 @@ from tests.streaming.raw_client import upgraded
 from pinnace.auth.certificates import issue, new_ca
 from pinnace.cluster.cluster import Cluster
 from pinnace.server.html_links import relinked
-from pinnace.server.http import Answer, HttpServer, Request, Response, Sink, Stream, Takeover, frame, reader_and_writer
+from pinnace.server.http import (
+    Answer,
+    HttpServer,
+    Request,
+    Response,
+    Sink,
+    Stream,
+    Takeover,
+    frame,
+    reader_and_writer,
+    tls_context,
+)
 from pinnace.server.messages import header_block
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -70,7 +82,7 @@ async def _echo(transport: asyncio.Transport, leftover: bytes) -> None:
 
 
 @asynccontextmanager
-async def serving(site: Site, context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+async def serving(site: Site, context: Context | None = None) -> AsyncIterator[int]:
     server = HttpServer()
     await server.start("127.0.0.1", 0, context, site)
     try:
@@ -152,8 +164,8 @@ def test_a_page_of_what_never_ends_is_left_as_it_is(junk: bytes) -> None:
 async def test_a_pod_may_be_asked_over_https(browser: aiohttp.ClientSession, tmp_path: Path) -> None:
     pair = issue(new_ca(), common_name="pod", server_names=["pod"])
     (tmp_path / "pair.pem").write_bytes(pair.certificate_pem + pair.key_pem)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "pair.pem")
+    (tmp_path / "ca.pem").write_bytes(pair.certificate_pem)
+    context = tls_context(certificate=tmp_path / "pair.pem", key=tmp_path / "pair.pem", client_ca=tmp_path / "ca.pem")
     async with serving(Site(), context) as port, browser.get(f"{PODS}/https:{POD}:{port}/proxy/x") as answer:
         assert await answer.text() == "GET /x "
 

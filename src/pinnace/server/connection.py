@@ -116,7 +116,6 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
             return
         # With hardly any allowance `pause_writing` means that the socket is full, which is when slicing must stop.
-        # Not 0: TLS transports compare with >=, and would pause with nothing to wait for.
         self._transport.set_write_buffer_limits(high=1, low=0)
         self._around.connections.add(self)
 
@@ -130,7 +129,7 @@ class Connection(asyncio.Protocol):
         self._outgoing.drop()
 
     def eof_received(self) -> bool:
-        if self._sink is not None or self._transport.get_extra_info("ssl_object") is not None:
+        if self._sink is not None or self._transport.get_extra_info("is_tls"):
             return False
         self._incoming.is_last = True  # A client may shut its side after the last request and still read the answer.
         return bool(self._busy or self._queue or self._outgoing.is_waiting)

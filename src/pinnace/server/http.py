@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
-from pathlib import Path
+
+from OpenSSL.SSL import Context
 
 from pinnace.server.connection import Connection, DateHeader, Surroundings
 from pinnace.server.limits import Limits
@@ -25,6 +25,7 @@ from pinnace.server.messages import (
     reader_and_writer,
 )
 from pinnace.server.sinks import Corks
+from pinnace.server.tls import Listener, listening_sockets, tls_context
 
 __all__ = [
     "JSON_HEADERS",
@@ -48,36 +49,8 @@ __all__ = [
 
 BACKLOG = 1024
 
-_TIMES_ARE_NOT_CHECKED = ssl.VerifyFlags(0x200000)
-"""X509_V_FLAG_NO_CHECK_TIME, which the ssl module has no name for."""
-
 # Cancelled tasks and cut connections get this long to be gone when the server stops.
 _AFTERMATH = 1.0
-
-
-def tls_context(*, certificate: Path, key: Path, client_ca: Path, proxy_ca: Path | None = None) -> ssl.SSLContext:
-    """TLS for an API server: HTTP/1.1 only, client certificates are verified but not required.
-
-    Those of `client_ca` and `proxy_ca` are let through. Telling users from proxies is left to whom reads them, and so
-    is whether they are valid now: who comes too late gets an answer that says so, not a broken handshake.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
-    # The client's order counts: Go's prefers AES-128, a fifth cheaper than the AES-256 that OpenSSL would choose.
-    context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
-    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
-    # No client of Kubernetes resumes sessions; tickets would be two more writes for each handshake.
-    context.options |= ssl.OP_NO_TICKET
-    context.num_tickets = 0
-    context.set_alpn_protocols(["http/1.1"])
-    context.load_cert_chain(certificate, key)
-    context.load_verify_locations(cafile=client_ca)
-    if proxy_ca is not None:
-        context.load_verify_locations(cafile=proxy_ca)
-    context.verify_mode = ssl.CERT_OPTIONAL
-    context.verify_flags |= _TIMES_ARE_NOT_CHECKED
-    return context
 
 
 class HttpServer:
@@ -88,15 +61,15 @@ class HttpServer:
 
     def __init__(self, *, limits: Limits | None = None) -> None:
         self._limits = limits or Limits()
-        self._server: asyncio.Server | None = None
+        self._listener: asyncio.Server | Listener | None = None
         self._around: Surroundings | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def port(self) -> int:
         """The port that is listened on; the system's choice if 0 was asked for."""
-        assert self._server is not None, "the server has not been started"
-        port: int = self._server.sockets[0].getsockname()[1]
+        assert self._listener is not None, "the server has not been started"
+        port: int = self._listener.sockets[0].getsockname()[1]
         return port
 
     @property
@@ -104,30 +77,32 @@ class HttpServer:
         """How many clients are connected."""
         return len(self._around.connections) if self._around is not None else 0
 
-    async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None, handler: Handler) -> None:
-        """Listen. Connections are accepted when this returns."""
-        loop = asyncio.get_running_loop()
-        around = Surroundings(loop, handler, self._limits, set(), set(), Corks(loop), DateHeader())
-        self._server = await loop.create_server(
-            lambda: Connection(around),
-            host,
-            port,
-            ssl=ssl_context,
-            ssl_handshake_timeout=self._limits.head_time if ssl_context is not None else None,
-            ssl_shutdown_timeout=self._limits.stall_time if ssl_context is not None else None,
-            backlog=BACKLOG,
-            reuse_address=True,
-        )
+    async def start(self, host: str, port: int, tls: Context | None, handler: Handler) -> None:
+        """Listen, in the clear without `tls`. Connections are accepted when this returns."""
+        loop, limits = asyncio.get_running_loop(), self._limits
+        around = Surroundings(loop, handler, limits, set(), set(), Corks(loop), DateHeader())
+        if tls is None:
+            self._listener = await loop.create_server(
+                lambda: Connection(around), host, port, backlog=BACKLOG, reuse_address=True
+            )
+        else:
+            self._listener = Listener(
+                await listening_sockets(host, port, backlog=BACKLOG),
+                tls,
+                lambda: Connection(around),
+                handshake_time=limits.head_time,
+                closing_time=limits.stall_time,
+            )
         self._around = around
         self._watch_limits()
 
     async def stop(self, grace: float) -> None:
         """Accept no more, let requests in flight finish, end streams; cut what is left after `grace` seconds."""
-        if self._server is None or self._around is None:
+        if self._listener is None or self._around is None:
             return
         around = self._around
         around.stopping = True
-        self._server.close()
+        self._listener.close()
         for connection in list(around.connections):
             connection.end()
         until = around.loop.time() + grace

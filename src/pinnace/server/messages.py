@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import unquote_plus, unquote_to_bytes
 
 import orjson
@@ -17,8 +17,6 @@ from pinnace.server.audit_notes import AuditNotes
 Headers = Sequence[tuple[bytes, bytes]] | bytes
 """Header pairs, or a block made once with `header_block` and shared by many answers."""
 
-_DER = 2
-"""How `_ssl` calls the encoding: ENCODING_DER."""
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
 
 
@@ -29,39 +27,19 @@ class BadTarget(ValueError):
 class Peer:
     """The other end of one connection."""
 
-    __slots__ = ("_certificate", "_tls", "_transport", "address")
+    __slots__ = ("address", "certificate", "chain")
 
     def __init__(self, transport: asyncio.BaseTransport) -> None:
-        self._transport: asyncio.BaseTransport | None = transport
-        self._certificate: bytes | None = None
-        self._tls: Any = None
         name = transport.get_extra_info("peername")
         self.address: str = name[0] if isinstance(name, tuple) else ""
-
-    @property
-    def certificate(self) -> bytes | None:
+        self.certificate: bytes | None = transport.get_extra_info("client_certificate")
         """The client's certificate as DER, the same object for every request; None if it sent none.
 
-        It is verified, but for the time: it may not be valid yet, or no more.
+        It is verified, but for the time: it may not be valid yet, or no more. Of one that nobody who is trusted stands
+        behind, b"" is all that is left.
         """
-        if self._transport is not None:
-            tls = self._transport.get_extra_info("ssl_object")
-            self._certificate = tls.getpeercert(binary_form=True) if tls is not None else None
-            self._tls = tls if self._certificate is not None else None
-            self._transport = None
-        return self._certificate
-
-    @property
-    def chain(self) -> list[bytes]:
-        """The certificates by which the client's was verified, from itself to one that is trusted; [] if unknown."""
-        if self.certificate is None:
-            return []
-        # Before Python 3.13 the chain is shown by what the ssl module wraps alone.
-        told = getattr(self._tls, "get_verified_chain", None)
-        if told is not None:
-            return list(told())
-        hidden = getattr(getattr(self._tls, "_sslobj", None), "get_verified_chain", None)
-        return [one.public_bytes(_DER) for one in hidden()] if hidden is not None else []
+        self.chain: list[bytes] = transport.get_extra_info("client_chain") or []
+        """The certificates by which the client's was verified, from itself to one that is trusted."""
 
 
 @dataclass(slots=True, eq=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-SLICE = 128 * 1024
-"""The most that is encrypted at once: stays in the cache, and a client that stops reading is noticed after one."""
+SLICE = 512 * 1024
+"""The most that is handed over at once: others get their turn, and pieces need not all be joined."""
 
 
 class Outgoing:
