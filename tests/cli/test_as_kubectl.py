@@ -199,6 +199,9 @@ REFUSED = [
     "delete nopes x",
     "delete cm a --cascade=foo",
     "delete cm a -o yaml",
+    "delete cm a --all",
+    "delete cm/a --all",
+    "delete --all",
 ]
 DESCRIBE = [
     "describe pod full",

@@ -1,4 +1,4 @@
-"""The YAML of manifests, as Go reads it."""
+"""What pinnace manifests writes: YAML as Go reads it, and an image with all that is needed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import yaml
 from typer.testing import CliRunner
 
+from pinnace import __version__
 from pinnace.cli.commands import app
 from pinnace.server.yaml_bodies import read_yaml
 
@@ -27,6 +28,24 @@ OPERATOR = textwrap.dedent("""
 
     operator = Operator("points", kinds=[Point])
     """)
+
+
+def test_an_image_has_what_the_operator_imports_and_its_project_needs(tmp_path: Path) -> None:
+    (tmp_path / "points.py").write_text(f"import shapes\nimport colours.red\n{OPERATOR}")
+    (tmp_path / "shapes.py").touch()
+    (tmp_path / "unused.py").touch()
+    (tmp_path / "colours").mkdir()
+    (tmp_path / "colours" / "__init__.py").touch()
+    (tmp_path / "colours" / "red.py").touch()
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "points"\ndependencies = ["lightkube>=0.17"]')
+    out = tmp_path / "deploy"
+    result = CliRunner().invoke(app, ["manifests", str(tmp_path / "points.py"), "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    lines = (out / "Dockerfile").read_text().splitlines()
+    assert f'RUN pip install --no-cache-dir "pinnace>={__version__}" "lightkube>=0.17"' in lines
+    assert "COPY points.py shapes.py ./" in lines
+    assert "COPY colours colours/" in lines
+    assert not any("unused" in line for line in lines)
 
 
 def test_names_and_values_that_go_takes_for_booleans_stand_in_quotes(tmp_path: Path) -> None:

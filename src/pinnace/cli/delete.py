@@ -115,6 +115,14 @@ def delete(
     )
     read = Read(words=tuple(resources or ()), all_namespaces=all_namespaces, labels=selector, fields=field_selector)
 
+    words = read.words
+    if every and not filename and not words:
+        failing_with(1, "error: at least one resource must be specified to use a selector")
+    if every and any("/" in word for word in words):
+        failing_with(1, "error: selectors and the all flag cannot be used when passing resource/name arguments")
+    if every and len(words) > 1:
+        failing_with(1, "error: name cannot be provided when a selector is specified")
+
     async def talk(client: Client) -> None:
         requests = await _requests(client, read, filename or [], recursive, every)
         await _delete(client, requests, how)

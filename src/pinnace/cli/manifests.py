@@ -10,7 +10,8 @@ import typer
 
 from pinnace import __version__
 from pinnace.cli.formats import as_documents
-from pinnace.cli.operator_files import NoOperator, file_of, operator_in
+from pinnace.cli.operator_files import NoOperator, file_of
+from pinnace.cli.reloading import load
 from pinnace.sdk.manifests import Place, definitions, dockerfile, roles, workload
 from pinnace.sdk.schemas import NotStructural
 
@@ -26,7 +27,8 @@ def manifests(
 ) -> None:
     """Print the CRDs, the least permissions, the Deployment, the webhook configurations and APIs of an operator."""
     try:
-        operator = operator_in(file)
+        loaded = load(file)
+        operator = loaded.operator
         source = file_of(file)
         place = Place(
             namespace=namespace, image=image or f"{operator.name}:latest", file=source.name, replicas=replicas
@@ -46,5 +48,5 @@ def manifests(
     for name, objects in written.items():
         if objects:
             (out / name).write_text(as_documents(objects))
-    (out / "Dockerfile").write_text(dockerfile(source, version=__version__))
+    (out / "Dockerfile").write_text(dockerfile(source, version=__version__, beside=loaded.files))
     print(f"written to {out}: build the image with its Dockerfile beside {source.name}, then kubectl apply -f {out}")

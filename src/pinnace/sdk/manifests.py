@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -151,15 +153,34 @@ def workload(operator: Operator, place: Place) -> list[Object]:
     return found
 
 
-def dockerfile(file: Path, *, version: str) -> str:
-    """An image with the operator's file and what it needs."""
+def dockerfile(file: Path, *, version: str, beside: Iterable[Path] = ()) -> str:
+    """An image with the operator's file, those that it imports from `beside` it, and what its project depends on."""
+    root = file.resolve().parent
+    copied = dict.fromkeys([file.name, *(path.relative_to(root).parts[0] for path in beside)])
+    modules = [name for name in copied if (root / name).is_file()]
+    copies = [f"COPY {' '.join(modules)} ./", *(f"COPY {name} {name}/" for name in copied if name not in modules)]
+    needs = _dependencies(root)
+    if not any(need.startswith("pinnace") for need in needs):
+        needs = [f"pinnace>={version}", *needs]
+    quoted = " ".join(f'"{need}"' for need in needs)
+    lines = [f"RUN pip install --no-cache-dir {quoted}", "WORKDIR /app"]
+    if (root / "requirements.txt").exists():
+        lines += ["COPY requirements.txt .", "RUN pip install --no-cache-dir -r requirements.txt"]
+    before = "\n".join([*lines, *copies])
     return f"""FROM python:3.13-slim
-RUN pip install --no-cache-dir "pinnace>={version}"
-WORKDIR /app
-COPY {file.name} .
+{before}
 USER 65532
 CMD ["pinnace", "run", "{file.name}", "--no-reload"]
 """
+
+
+def _dependencies(root: Path) -> list[str]:
+    """What the pyproject.toml in a directory says, if there is one."""
+    try:
+        project = tomllib.loads((root / "pyproject.toml").read_text()).get("project") or {}
+    except (OSError, tomllib.TOMLDecodeError):
+        return []
+    return [need for need in project.get("dependencies") or () if isinstance(need, str)]
 
 
 def _service(operator: Operator, place: Place) -> ServiceName:
