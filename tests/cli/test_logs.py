@@ -69,6 +69,14 @@ async def site(cluster: Cluster, node: ProcessNode, kubectl: Kubectl) -> None:
     assert (await kubectl("create", "-f", "-", stdin=DEPLOYMENT)).code == 0
 
 
+async def test_what_is_no_text_is_printed_byte_for_byte(ours: Pinnace, kubectl: Kubectl, node: ProcessNode) -> None:
+    node.lines["main"] = [b"gr\xc3", b"\xb6n\r\n\n\x00\xff\xfe\n", b"no end"]
+    for command in ("logs web", "logs web --prefix", "logs web --limit-bytes=3"):
+        theirs, mine = await kubectl(*command.split()), await ours(*command.split())
+        assert (mine.code, mine.stdout) == (theirs.code, theirs.stdout), command
+    assert (await ours("logs", "web")).stdout == b"".join(node.lines["main"])
+
+
 @pytest.mark.parametrize("commands", [COMMANDS, REFUSED], ids=["printed", "refused"])
 async def test_logs_are_the_same_as_with_kubectl(
     commands: list[str], ours: Pinnace, kubectl: Kubectl, node: ProcessNode, site: None

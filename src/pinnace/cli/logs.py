@@ -172,17 +172,23 @@ async def _print(client: Client, sources: list[_Source], options: dict[str, Any]
 
 
 async def _print_one(client: Client, source: _Source, options: dict[str, Any]) -> None:
-    lines = client.logs(source.pod, namespace=source.namespace, container=source.container, **options)
-    left = options["limit_bytes"]
+    """Byte for byte, but by whole lines: several may be printed at once."""
+    chunks = client.log_bytes(source.pod, namespace=source.namespace, container=source.container, **options)
+    prefix, rest = source.prefix.encode(), b""
     try:
-        async with aclosing(lines) as written:
-            async for line in written:
-                text = f"{line}\n"
-                if left is not None:  # What was cut off in a line has no end, so none is printed.
-                    text = text.encode()[:left].decode("utf-8", "replace")
-                    left -= len(text.encode())
-                print(f"{source.prefix}{text}", end="", flush=options["follow"])
+        async with aclosing(chunks) as written:
+            async for chunk in written:
+                *whole, rest = (rest + chunk).split(b"\n")
+                _write(b"".join(b"%b%b\n" % (prefix, line) for line in whole), flush=options["follow"])
     except errors.BadRequest as problem:
         if options["since_time"] and problem.message.startswith("parsing time"):
             raise CommandError(problem.message) from None  # kubectl finds it out itself, with the same words.
         raise
+    finally:
+        _write(prefix + rest if rest else b"", flush=True)
+
+
+def _write(data: bytes, *, flush: bool) -> None:
+    sys.stdout.buffer.write(data)
+    if flush:
+        sys.stdout.buffer.flush()
