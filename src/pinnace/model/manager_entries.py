@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import orjson
@@ -37,8 +36,7 @@ class Manager(NamedTuple):
         return f"{told} using {self.api_version}" if self.operation == "Update" else told
 
 
-@dataclass(frozen=True, slots=True)
-class Owned:
+class Owned(NamedTuple):
     """One entry of managedFields. `wire` is the entry as it came, for as long as nothing about it changes."""
 
     owned: FieldSet
@@ -47,7 +45,7 @@ class Owned:
     wire: Object | None = None
 
     def holding(self, owned: FieldSet) -> Owned:
-        return self if owned is self.owned or owned == self.owned else replace(self, owned=owned, wire=None)
+        return self if owned is self.owned or owned == self.owned else Owned(owned, self.api_version, self.time)
 
 
 Managed = dict[Manager, Owned]

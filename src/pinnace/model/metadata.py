@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -160,14 +160,19 @@ def _managed_fields_faults(entry: Object, path: str) -> Iterator[Cause]:
     if fields_type not in ("", "FieldsV1"):
         yield causes.invalid(f"{path}.fieldsType", fields_type, "must be `FieldsV1`")
     manager, subresource = entry.get("manager", ""), entry.get("subresource", "")
-    if not manager.isascii() or not manager.isprintable() or len(manager) > MOST_MANAGER_BYTES:
-        yield from manager_faults(manager, f"{path}.manager")
+    yield from manager_faults(manager, f"{path}.manager")
     if len(subresource.encode()) > MOST_SUBRESOURCE_BYTES:
         yield causes.too_long(f"{path}.subresource", MOST_SUBRESOURCE_BYTES)
 
 
-def manager_faults(manager: str, path: str) -> Iterator[Cause]:
+def manager_faults(manager: str, path: str) -> Iterable[Cause]:
     """What is wrong with the name of a field manager (also `fieldManager=` of a query)."""
+    if manager.isascii() and manager.isprintable() and len(manager) <= MOST_MANAGER_BYTES:
+        return ()  # As nearly all are.
+    return _odd_manager_faults(manager, path)
+
+
+def _odd_manager_faults(manager: str, path: str) -> Iterator[Cause]:
     if len(manager.encode()) > MOST_MANAGER_BYTES:
         yield causes.too_long(path, MOST_MANAGER_BYTES)
     position = 0

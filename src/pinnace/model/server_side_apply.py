@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from dataclasses import replace
 
 from pinnace.model.causes import Cause
 from pinnace.model.confidential import SECRET, without_values
@@ -70,13 +69,7 @@ def apply(
     except ValueError as fault:
         raise ApplyFailed(f"failed to merge config: {fault}") from None
     if me in managed:
-        kept = fields.difference(managed[me].owned, OF_NOBODY)
-        if kept:
-            managed[me] = managed[me].holding(kept)
-        else:
-            del managed[me]
-    if merged != before and me in managed:
-        managed[me] = replace(managed[me], time=now, wire=None)
+        _settle(managed, me, time=now if merged != before else "")
     metadata = merged.get("metadata") or {}
     merged = {**merged, "metadata": {key: value for key, value in metadata.items() if value is not None}}
     if manager == "kubectl":
@@ -114,9 +107,8 @@ def _applied(
     merged: Object = merge(live, applied, ownership.schema)
     mine = ownership.tracked(of(applied, ownership.schema))
     time = last.time if last is not None else ""
-    entry = Owned(mine, ownership.api_version, time)
-    same = last is not None and last.api_version == ownership.api_version and last.owned == _stripped(mine)
-    managed = {**managed, me: replace(entry, wire=last.wire) if same and last is not None else entry}
+    is_same = last is not None and last.api_version == ownership.api_version and last.owned == _stripped(mine)
+    managed = {**managed, me: Owned(mine, ownership.api_version, time, last.wire if is_same and last else None)}
     if last is not None:
         merged = _pruned(merged, managed, last, ownership)
     changes = ownership.changes(live, merged, ownership.api_version)
@@ -126,6 +118,19 @@ def _applied(
         if conflicts:
             raise _Conflicts(conflicts)
     return merged, given_up(live, merged, managed, ownership, changes, me=me)
+
+
+def _settle(managed: Managed, me: Manager, *, time: str) -> None:
+    """Put down what the applier owns in the end, as of `time` if something has changed."""
+    owned, api_version, last_time, wire = managed[me]
+    kept = _stripped(owned)
+    if not kept:
+        del managed[me]
+        return
+    if time:
+        # Who applies again what he owns has an entry of the same fields: all but the time stands there.
+        wire = {**wire, "time": time} if wire is not None and "time" in wire else None
+    managed[me] = Owned(kept, api_version, time or last_time, wire)
 
 
 def _stripped(owned: FieldSet) -> FieldSet:
