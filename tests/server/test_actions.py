@@ -149,9 +149,10 @@ async def budget(api: InProcess, *, allowed: int, healthy: int = 3, **spec: Any)
     assert (await api.patch(f"{BUDGETS}/budget/status", {"status": status})).status == 200
 
 
-async def test_an_eviction_deletes_a_pod_and_says_why(api: InProcess) -> None:
+@pytest.mark.parametrize("version", ["policy/v1", "policy/v1beta1"])
+async def test_an_eviction_deletes_a_pod_and_says_why(api: InProcess, version: str) -> None:
     await running_pod(api, "a")
-    reply = await api.post(f"{PODS}/a/eviction", eviction("a"))
+    reply = await api.post(f"{PODS}/a/eviction", {**eviction("a"), "apiVersion": version})
     assert (reply.status, reply.json["status"]) == (201, "Success")
     evicted = (await api.get(f"{PODS}/a")).json
     assert evicted["metadata"]["deletionTimestamp"]

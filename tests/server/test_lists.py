@@ -198,3 +198,33 @@ async def test_field_selectors_choose_by_name_and_by_what_the_kind_offers(api: I
     assert await chosen("/api/v1/pods", "metadata.name=a,metadata.namespace=default") == ["default/a"]
     assert await chosen("/api/v1/pods", "metadata.name=a,metadata.name!=a") == []
     assert await chosen("/api/v1/pods", "metadata.name=a,metadata.name=b") == []
+
+
+async def test_who_takes_any_state_gets_it_whole(api: InProcess) -> None:
+    names = await fill(api, 3)
+    whole = (await api.get(f"{CONFIG_MAPS}?limit=1&resourceVersion=0")).json
+    assert {item["metadata"]["name"] for item in whole["items"]} >= set(names)
+    assert "continue" not in whole["metadata"]
+
+
+async def test_a_watch_cannot_go_on_with_a_list(api: InProcess) -> None:
+    refused = await api.get(f"{CONFIG_MAPS}?watch=1&continue=abc")
+    told = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided"
+    assert (refused.status, refused.message) == (422, f'ListOptions.meta.k8s.io "" is invalid: {told}')
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/apis/batch/v1/jobs", 'field label "spec.suspend" not supported for Job'),
+        (
+            "/apis/resource.k8s.io/v1/resourceslices",
+            "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: spec.suspend",
+        ),
+        ("/api/v1/secrets", "field label not supported: spec.suspend"),
+    ],
+)
+async def test_some_kinds_say_in_their_own_words_what_they_cannot_be_chosen_by(
+    api: InProcess, path: str, told: str
+) -> None:
+    assert (await api.get(f"{path}?fieldSelector=spec.suspend=true")).message == told

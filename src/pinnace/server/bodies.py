@@ -298,7 +298,13 @@ def _identified(body: Body, text: bytes, kind: Kind, *, is_known: Callable[[Kind
     return body if body.obj else body._replace(obj=obj)
 
 
+_STILL_READ = frozenset((Kind("policy", "v1beta1", "Eviction"),))
+"""What old clients still send, and Kubernetes still reads, though it serves the version no more."""
+
+
 def _refuse_other(found: Kind, kind: Kind, *, is_known: Callable[[Kind], bool], is_custom: bool) -> None:
+    if found in _STILL_READ and found.name == kind.name:
+        return
     same_version = found.group == kind.group and found.version == kind.version
     if is_custom and same_version:
         return  # Validation says that the kind must be another.

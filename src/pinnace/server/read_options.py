@@ -42,19 +42,15 @@ def list_options(call: Call) -> ListOptions:
     call.number("timeoutSeconds")  # A list is over before any time is; but it must be one.
     token, wanted, match = call.text("continue"), call.text("resourceVersion"), call.text("resourceVersionMatch")
     faults = []
-    if call.text("sendInitialEvents"):
-        faults.append(causes.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
     if match:
-        if token:
-            faults.append(
-                causes.forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided")
-            )
         if not wanted:
             faults.append(
                 causes.forbidden(
                     "resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"
                 )
             )
+        if token:
+            faults.append(_no_match_with_continue())
         if match not in _MATCHES:
             faults.append(causes.not_supported("resourceVersionMatch", match, [*_MATCHES, ""]))
         if match == "Exact" and wanted == "0":
@@ -63,12 +59,16 @@ def list_options(call: Call) -> ListOptions:
                     "resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
                 )
             )
+    if call.text("sendInitialEvents"):
+        faults.append(causes.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
     _refuse(faults)
     if token:
         continuation = Continuation.decode(token)
         if wanted and wanted != "0":
             raise errors.BadRequest("specifying resource version is not allowed when using continue")
         return ListOptions(limit, continuation, 0, is_exact=False)
+    if wanted == "0":
+        limit = 0  # Whoever takes any state gets it whole, as from Kubernetes' memory of it.
     revision = revision_of(wanted, BadRevision) if wanted else 0
     is_exact = match == "Exact" or (not match and limit > 0 and revision > 0)
     return ListOptions(limit, None, revision, is_exact=is_exact)
@@ -93,6 +93,8 @@ def watch_options(call: Call) -> WatchOptions:
         faults.append(causes.forbidden("resourceVersionMatch", why))
     if match and match != "NotOlderThan":
         faults.append(causes.not_supported("resourceVersionMatch", match, ["NotOlderThan"]))
+    if call.text("continue"):
+        faults.append(_no_match_with_continue())
     _refuse(faults)
     revision = revision_of(wanted, Unreadable) if wanted else 0
     if initial:
@@ -104,6 +106,10 @@ def watch_options(call: Call) -> WatchOptions:
     if revision == 0:
         return WatchOptions(None, initial_events=True, marks_end_of_initial=False, bookmarks=bookmarks)
     return WatchOptions(revision, initial_events=False, marks_end_of_initial=False, bookmarks=bookmarks)
+
+
+def _no_match_with_continue() -> causes.Cause:
+    return causes.forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided")
 
 
 def too_large_revision(wanted: int, current: int) -> errors.Timeout:

@@ -75,6 +75,12 @@ def _on_labels(matches: Callable[[Mapping[str, str]], bool]) -> Matches:
     return lambda key, entry: matches(entry.labels)
 
 
+_NOT_SELECTABLE = {
+    "jobs": 'field label "{}" not supported for Job',
+    "resourceslices": "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: {}",
+}
+
+
 def _field_selector(text: str, resource: Resource) -> selectors.FieldSelector:
     try:
         selector = selectors.field_selector(text)
@@ -85,7 +91,7 @@ def _field_selector(text: str, resource: Resource) -> selectors.FieldSelector:
         if field in ("metadata.name", "metadata.namespace") or field in resource.selectable:
             continue
         if resource.selectable:
-            raise errors.BadRequest(f"field label not supported: {field}")
+            raise errors.BadRequest(_NOT_SELECTABLE.get(resource.plural, "field label not supported: {}").format(field))
         raise errors.BadRequest(f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"')
     return selector
 
