@@ -130,3 +130,22 @@ def test_webhooks_are_asked_about_the_operations_that_there_are(operations: Any)
 def test_conversion_is_between_two_versions_of_one_kind(new: Any) -> None:
     with pytest.raises((TypeError, ValueError), match=r"two versions of one kind|give CustomResource classes"):
         Operator("things").convert(Thing, new)
+
+
+class Other(CustomResource[Spec, None], group="example.com", version="v2", kind="Thing", storage=False):
+    pass
+
+
+class Third(CustomResource[Spec, None], group="example.com", version="v3", kind="Thing", storage=False):
+    pass
+
+
+def test_every_version_is_made_of_every_other_by_some_steps() -> None:
+    operator = Operator("things", kinds=[Thing, Other, Third])
+    for old, new in ((Thing, Other), (Other, Third), (Third, Other)):
+        operator.convert(old, new)(lambda obj: obj)
+    said = r"^Thing: nobody converts Other to Thing: write a function under @operator.convert\(Other, Thing\)"
+    with pytest.raises(NotStructural, match=said):
+        operator.crds()
+    operator.convert(Other, Thing)(lambda obj: obj)
+    assert len(operator.crds()) == 1

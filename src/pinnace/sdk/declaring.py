@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pinnace.client.mapping import KindLike, kind_from
+from pinnace.sdk.declarations import Conversion
+from pinnace.sdk.resources import AnyResource
+from pinnace.sdk.schemas import NotStructural
 
 OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT", "*")
 
@@ -73,6 +76,21 @@ def check_handler(handler: Callable[..., Any], decorator: str, *arguments: str) 
         wanted += parameter.kind is not parameter.VAR_KEYWORD
     if wanted > len(arguments):
         raise TypeError(f"@operator.{decorator} calls {given}; it wants {wanted} arguments")
+
+
+def check_conversions(conversions: Sequence[Conversion], versions: Sequence[type[AnyResource]]) -> None:
+    """Raises NotStructural unless every version of a kind can be made of every other, by some steps."""
+    for start in versions:
+        reached = [start]
+        for one in reached:
+            reached += [step.new for step in conversions if step.old is one and step.new not in reached]
+        missing = next((version for version in versions if version not in reached), None)
+        if missing is not None:
+            raise NotStructural(
+                start.declared.kind.name,
+                f"nobody converts {start.__name__} to {missing.__name__}: "
+                f"write a function under @operator.convert({start.__name__}, {missing.__name__})",
+            )
 
 
 def _said(function: Any) -> str:

@@ -17,6 +17,7 @@ from pinnace.reconcile.manager import Manager
 from pinnace.sdk.declarations import Conversion, Declared, Gate, Index, Loop, Report, Timer, ToKeys
 from pinnace.sdk.declared_apis import declared_api
 from pinnace.sdk.declaring import (
+    check_conversions,
     check_handler,
     check_kind,
     check_kinds,
@@ -268,6 +269,8 @@ class Operator:
             if kind not in self.served_kinds and not kind.declared.external:
                 families.setdefault(_family(kind), []).append(kind)
         converted = {_family(one.old) for one in self.declared.conversions}
+        for family in converted & families.keys():
+            check_conversions(self.declared.conversions, families[family])
         return [
             definition_of(*versions, conversion=conversion if family in converted else None)
             for family, versions in families.items()
