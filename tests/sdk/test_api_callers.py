@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.sdk.test_apis import KIND, ROOT, kitchen, recipe
+from tests.sdk.recipes import KIND, ROOT, kitchen, recipe
 
 from pinnace.auth.certificates import KeyPair, issue, load_pair, new_ca
 from pinnace.model import errors

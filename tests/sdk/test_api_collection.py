@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from tests.sdk.test_apis import Recipe, recipe
+from tests.sdk.recipes import Recipe, recipe
 
 from pinnace.kinds.definitions import Definitions, minors
 from pinnace.model import errors

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 from tests.clients.server_process import free_port
-from tests.sdk.test_apis import KIND, kitchen, recipe
+from tests.sdk.recipes import KIND, kitchen, recipe
 from tests.sdk.test_webhook_upkeep import deploy, run_replica
 
 from pinnace.client.client import Client

@@ -1,0 +1,226 @@
+"""What may be behind an API that an operator serves, how it may fail, and what comes after it."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Iterable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+from aiohttp import web
+from tests.sdk.recipes import KIND, ROOT, Recipe, RecipeSpec, Scaled, kitchen, read, recipe
+
+from pinnace.model import errors
+from pinnace.model.objects import Object
+from pinnace.sdk import Key, Memory, Metadata, Operator, Refused, SqliteTable
+from pinnace.sdk.api_collection import Collection
+from pinnace.testing.cluster import Cluster
+
+
+class Catalogue:
+    """A backend that can only be read, and is filled by others."""
+
+    def __init__(self) -> None:
+        self.minutes: dict[str, int] = {}
+
+    async def get(self, key: Key) -> Recipe | None:
+        return next((one for one in await self.list(key.namespace) if one.key == key), None)
+
+    async def list(self, namespace: str) -> Iterable[Recipe]:
+        return [
+            Recipe(metadata=Metadata(namespace="default", name=name), spec=RecipeSpec(minutes=minutes))
+            for name, minutes in self.minutes.items()
+            if namespace in ("", "default")
+        ]
+
+
+async def test_a_class_with_get_and_list_is_enough_to_be_read(cluster: Cluster) -> None:
+    catalogue = Catalogue()
+    await cluster.run(kitchen(catalogue))
+    catalogue.minutes = {"soup": 20}
+    first = await cluster.client.get(KIND, "soup")
+    assert first["spec"]["minutes"] == 20
+    assert (await cluster.client.get(KIND, "soup")) == first  # Though nothing of it was kept: uid and version.
+    row = (await read(cluster.client, ROOT))["resources"][0]
+    assert row["verbs"] == ["get", "list", "watch"]
+    with pytest.raises(errors.ApiError) as refused:
+        await cluster.client.create(recipe())
+    assert refused.value.code == 405
+
+
+class Remote:
+    """Recipes behind a REST service, which has never heard of Kubernetes."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    async def get(self, key: Key) -> Recipe | None:
+        async with aiohttp.ClientSession() as session, session.get(f"{self.url}/{key.name}") as answer:
+            return self._recipe(key.name, await answer.json()) if answer.status == 200 else None
+
+    async def list(self, namespace: str) -> Iterable[Recipe]:
+        async with aiohttp.ClientSession() as session, session.get(self.url) as answer:
+            return [self._recipe(name, minutes) for name, minutes in (await answer.json()).items()]
+
+    async def update(self, dish: Recipe) -> None:
+        url = f"{self.url}/{dish.name}"
+        async with aiohttp.ClientSession() as session, session.put(url, json=dish.spec.minutes) as answer:
+            if answer.status == 409:
+                raise Refused(await answer.text())
+
+    def _recipe(self, name: str, minutes: int) -> Recipe:
+        return Recipe(metadata=Metadata(namespace="default", name=name), spec=RecipeSpec(minutes=minutes))
+
+
+async def test_a_rest_service_becomes_an_api(cluster: Cluster) -> None:
+    dishes = {"soup": 20}
+
+    async def everything(request: web.Request) -> web.Response:
+        return web.json_response(dishes)
+
+    async def one(request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        return web.json_response(dishes[name]) if name in dishes else web.Response(status=404)
+
+    async def put(request: web.Request) -> web.Response:
+        if (minutes := await request.json()) > 60:
+            return web.Response(status=409, text="the oven is needed")
+        dishes[request.match_info["name"]] = minutes
+        return web.Response()
+
+    application = web.Application()
+    application.add_routes([web.get("/", everything), web.get("/{name}", one), web.put("/{name}", put)])
+    runner = web.AppRunner(application)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        await cluster.run(kitchen(Remote(f"http://127.0.0.1:{runner.addresses[0][1]}")))
+        assert [obj["spec"]["minutes"] for obj in await cluster.client.list(KIND)] == [20]
+        await cluster.client.patch(KIND, "soup", {"spec": {"minutes": 30}})
+        assert dishes == {"soup": 30}
+        with pytest.raises(errors.Forbidden, match="the oven is needed"):
+            await cluster.client.apply(recipe(minutes=90), force=True)
+        assert await cluster.client.get_or_none(KIND, "stew") is None
+        await cluster.stop()
+    finally:
+        await runner.cleanup()
+
+
+async def test_what_others_change_is_noticed_when_it_is_looked_at_again(cluster: Cluster) -> None:
+    catalogue = Catalogue()
+    operator = Operator("kitchen")
+    operator.serves(Recipe, catalogue, refresh=5)
+    await cluster.run(operator)
+    async with aclosing(cluster.client.lines(f"{ROOT}/recipes?watch=1")) as lines:
+        seen: list[tuple[str, int]] = []
+        for state in ({"soup": 1}, {"soup": 2}, {}):
+            catalogue.minutes = state
+            following = asyncio.ensure_future(anext(lines))
+            while not following.done():
+                await cluster.clock.advance(5)
+                await asyncio.wait((following,), timeout=0.1)
+            event = orjson.loads(following.result())
+            seen.append((event["type"], event["object"]["spec"]["minutes"]))
+    assert seen == [("ADDED", 1), ("MODIFIED", 2), ("DELETED", 2)]
+
+
+async def test_a_backend_that_tells_of_changes_is_believed_at_once(cluster: Cluster, tmp_path: Path) -> None:
+    table = SqliteTable(tmp_path / "recipes.db", "recipes")
+    await cluster.run(kitchen(table))
+    await cluster.client.create(recipe(minutes=1))
+    async with aclosing(cluster.client.lines(f"{ROOT}/recipes?watch=1")) as lines:
+        assert orjson.loads(await anext(lines))["type"] == "ADDED"
+        with sqlite3.connect(tmp_path / "recipes.db") as other:
+            other.execute("UPDATE recipes SET object = json_set(object, '$.spec.minutes', 44)")
+        table.changed(Key("default", "soup"))
+        event = orjson.loads(await anext(lines))
+    assert (event["type"], event["object"]["spec"]["minutes"]) == ("MODIFIED", 44)
+
+
+async def test_objects_in_a_table_outlive_the_process(cluster: Cluster, tmp_path: Path) -> None:
+    operator = Operator("kitchen")
+    operator.serves(Recipe, SqliteTable(tmp_path / "recipes.db", "recipes"))
+    async with operator.running(cluster.client):
+        made = await cluster.client.create({**recipe(), "metadata": {"name": "soup", "labels": {"a": "b"}}})
+    again = Operator("kitchen")
+    again.serves(Recipe, SqliteTable(tmp_path / "recipes.db", "recipes"))
+    await cluster.run(again)
+    kept = await cluster.client.get(KIND, "soup")
+    assert kept["metadata"]["uid"] == made["metadata"]["uid"]
+    assert int(kept["metadata"]["resourceVersion"]) > 0
+    assert kept["metadata"]["labels"] == {"a": "b"}
+
+
+class Broken(Catalogue):
+    async def list(self, namespace: str) -> Iterable[Recipe]:
+        raise OSError("the disk is full")
+
+    async def watch(self) -> AsyncIterator[Key | None]:
+        yield None
+
+
+async def test_a_backend_that_fails_says_so_and_takes_nothing_else_with_it(cluster: Cluster) -> None:
+    await cluster.run(kitchen(Broken()))
+    with pytest.raises(errors.ApiError, match="OSError: the disk is full") as refused:
+        await read(cluster.client, f"{ROOT}/recipes")
+    assert refused.value.code == 500
+    assert (await read(cluster.client, ROOT))["kind"] == "APIResourceList"
+
+
+async def test_when_it_stops_the_cluster_is_told(cluster: Cluster) -> None:
+    api_service = "apiregistration.k8s.io/v1/APIService"
+    operator = kitchen()
+    async with operator.running(cluster.client):
+        assert await cluster.client.get(api_service, "v1.kitchen.example.com")
+    assert await cluster.client.get_or_none(api_service, "v1.kitchen.example.com") is None
+    assert await cluster.client.get_or_none("v1/Service", "kitchen-dev") is None
+
+
+async def test_a_watch_ends_when_its_client_leaves(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    collections: list[Collection] = []
+    made = Collection.__init__
+
+    def noted(self: Collection, *arguments: Any) -> None:
+        made(self, *arguments)
+        collections.append(self)
+
+    monkeypatch.setattr(Collection, "__init__", noted)
+    await cluster.run(kitchen())
+    await cluster.settle()
+    follower = asyncio.create_task(read(cluster.client, f"{ROOT}/recipes?watch=1"))
+    present = len(collections[0]._watchers)
+    while len(collections[0]._watchers) == present:
+        await asyncio.sleep(0)
+    follower.cancel()
+    while len(collections[0]._watchers) > present:
+        await asyncio.sleep(0)
+
+
+async def test_whoever_served_it_before_serves_it_again_afterwards(cluster: Cluster) -> None:
+    service = {"namespace": "prod", "name": "kitchen", "port": 443}
+    spec = {"group": "kitchen.example.com", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1}
+    obj: Object = {"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService"}
+    obj |= {"metadata": {"name": "v1.kitchen.example.com"}, "spec": {**spec, "service": service}}
+    before = (await cluster.client.create(obj))["spec"]
+    async with kitchen().running(cluster.client):
+        assert await cluster.client.list(KIND) == []
+    after = await cluster.client.get("apiregistration.k8s.io/v1/APIService", "v1.kitchen.example.com")
+    assert after["spec"] == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "backend", "told"),
+    [
+        pytest.param(Recipe, object(), "object cannot serve Recipe: it has no get and no list", id="no methods"),
+        pytest.param("v1/Pod", Memory(), "cannot be served", id="no class"),
+        pytest.param(Scaled, Memory(), "Scaled cannot be scaled", id="a scale"),
+    ],
+)
+def test_what_cannot_be_served_is_said_where_it_is_declared(kind: Any, backend: Any, told: str) -> None:
+    with pytest.raises(TypeError, match=told):
+        Operator("kitchen").serves(kind, backend)

@@ -1,0 +1,143 @@
+"""APIs that an operator serves itself: lists, watches, tables and discovery, as of any other kind."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+import orjson
+import pytest
+from tests.sdk.recipes import KIND, PARTIAL, ROOT, TABLE, client, read, recipe
+
+from pinnace.client.client import Client
+from pinnace.model import errors
+from pinnace.testing.cluster import Cluster
+
+__all__ = ["client"]
+
+
+async def test_lists_are_chosen_by_labels_and_fields_and_come_in_pages(client: Client) -> None:
+    for number in range(5):
+        obj = recipe(f"r{number}", dish="bowl" if number % 2 else "plate")
+        obj["metadata"]["labels"] = {"number": str(number)}
+        await client.create(obj)
+
+    async def names(query: str) -> list[str]:
+        found = await read(client, f"{ROOT}/recipes?{query}")
+        return [item["metadata"]["name"] for item in found["items"]]
+
+    assert await names("labelSelector=number+in+(1,2)") == ["r1", "r2"]
+    assert await names("fieldSelector=spec.dish%3Dbowl") == ["r1", "r3"]
+    assert await names("fieldSelector=metadata.name!%3Dr0,spec.dish%3Dplate") == ["r2", "r4"]
+    first = await read(client, f"{ROOT}/recipes?limit=2")
+    assert first["metadata"]["remainingItemCount"] == 3
+    await client.delete(KIND, "r3")
+    await client.create(recipe("r9"))
+    # The next page is of the same moment as the first.
+    assert await names(f"limit=9&continue={first['metadata']['continue']}") == ["r2", "r3", "r4"]
+    with pytest.raises(errors.BadRequest, match="field label not supported"):
+        await names("fieldSelector=spec.minutes%3D1")
+    with pytest.raises(errors.BadRequest, match="continue key is not valid"):
+        await names("continue=nonsense")
+
+
+async def test_a_watch_tells_what_comes_changes_and_goes_and_can_go_on_where_it_was(client: Client) -> None:
+    before = (await read(client, f"{ROOT}/recipes"))["metadata"]["resourceVersion"]
+    async with aclosing(client.watch(KIND, version=before)) as events:
+        await client.create(recipe())
+        await client.patch(KIND, "soup", {"spec": {"minutes": 3}})
+        await client.delete(KIND, "soup")
+        told = [await anext(events) for _ in range(3)]
+    assert [event.type for event in told] == ["ADDED", "MODIFIED", "DELETED"]
+    assert int(told[2].snapshot.version) > int(told[1].snapshot.version)
+    async with aclosing(client.watch(KIND, version=told[0].snapshot.version)) as events:
+        assert [(await anext(events)).type for _ in range(2)] == ["MODIFIED", "DELETED"]
+
+
+async def test_a_watch_from_before_all_that_is_remembered_has_to_begin_anew(client: Client) -> None:
+    await client.create(recipe())
+    with pytest.raises(errors.ApiError) as refused:
+        async with aclosing(client.watch(KIND, version="5")) as events:
+            await anext(events)
+    assert (refused.value.code, refused.value.reason) == (410, "Expired")
+
+
+async def test_what_no_longer_is_chosen_has_gone_for_those_who_chose(client: Client) -> None:
+    async with aclosing(client.lines(f"{ROOT}/recipes?watch=1&fieldSelector=spec.dish%3Dbowl")) as lines:
+        await client.create(recipe(dish="bowl"))
+        assert orjson.loads(await anext(lines))["type"] == "ADDED"
+        await client.patch(KIND, "soup", {"spec": {"dish": "cup"}})
+        assert orjson.loads(await anext(lines))["type"] == "DELETED"
+        await client.patch(KIND, "soup", {"spec": {"dish": "bowl"}})
+        assert orjson.loads(await anext(lines))["type"] == "ADDED"
+
+
+async def test_bookmarks_say_where_the_beginning_ends_and_how_far_all_is_known(
+    cluster: Cluster, client: Client
+) -> None:
+    await client.create(recipe())
+    query = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan"
+    async with aclosing(client.lines(f"{ROOT}/recipes?{query}&labelSelector=never%3Dmatched")) as lines:
+        end = orjson.loads(await anext(lines))
+        assert end["type"] == "BOOKMARK"
+        assert end["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+        made = await client.create(recipe("stew"))
+        following = asyncio.ensure_future(anext(lines))
+        while not following.done():
+            await cluster.clock.advance(60)
+            await asyncio.wait((following,), timeout=0.1)  # It comes over a socket, which no clock of ours moves.
+        told = orjson.loads(following.result())
+        assert (told["type"], told["object"]["metadata"]["resourceVersion"]) == (
+            "BOOKMARK",
+            made["metadata"]["resourceVersion"],
+        )
+
+
+async def test_tables_and_metadata_are_answered_where_they_are_asked_for(client: Client) -> None:
+    await client.create(recipe(minutes=20))
+    table = await read(client, f"{ROOT}/namespaces/default/recipes", TABLE)
+    assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Minutes", "Cooked", "Age"]
+    assert table["rows"][0]["cells"][:3] == ["soup", 20, 0]
+    assert table["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
+    partial = await read(client, f"{ROOT}/namespaces/default/recipes/soup", PARTIAL)
+    assert (partial["kind"], "spec" in partial) == ("PartialObjectMetadata", False)
+    with pytest.raises(errors.ApiError) as refused:
+        await read(client, f"{ROOT}/recipes", "application/vnd.kubernetes.protobuf")
+    assert refused.value.code == 406
+
+
+async def test_discovery_and_openapi_describe_the_kind(client: Client) -> None:
+    groups = await read(client, "/apis", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+    found = next(item for item in groups["items"] if item["metadata"]["name"] == "kitchen.example.com")
+    row = found["versions"][0]["resources"][0]
+    assert (row["resource"], row["shortNames"], row["scope"]) == ("recipes", ["rcp"], "Namespaced")
+    assert row["subresources"][0]["subresource"] == "status"
+    v3 = await read(client, f"/openapi/v3{ROOT}")
+    schema = v3["components"]["schemas"]["com.example.kitchen.v1.Recipe"]
+    assert schema["properties"]["spec"]["properties"]["minutes"]["description"] == "How long it cooks."
+    assert schema["properties"]["metadata"]["allOf"] == [
+        {"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}
+    ]
+    v2 = await read(client, "/openapi/v2")
+    assert "com.example.kitchen.v1.RecipeList" in v2["definitions"]
+    assert not [name for name in v2["definitions"] if name.endswith("_v2")]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=-1",
+        "limit=x",
+        "limit=99999999999999999999",
+        "continue=%FF",
+        "continue=WzEsMl0",
+        "resourceVersion=abc&watch=1",
+        "timeoutSeconds=1.5&watch=1",
+        "labelSelector=a%3D%3D%3Db",
+        "labelSelector=" + "(" * 2000,
+    ],
+)
+async def test_odd_questions_are_refused(client: Client, query: str) -> None:
+    with pytest.raises(errors.ApiError) as refused:
+        await read(client, f"{ROOT}/recipes?{query}")
+    assert 400 <= refused.value.code < 500
