@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 
 import orjson
 
@@ -20,6 +20,7 @@ from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 from pinnace.model.selectors import label_faults
 
+_is_feature = re.compile("[A-Z][a-zA-Z0-9]*(/[a-zA-Z][a-zA-Z0-9]*)*").fullmatch
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 _NODE_INFO = (
@@ -123,11 +124,26 @@ def _status_faults(node: Object) -> Iterator[Cause]:
         for name, amount in (status.get(field) or {}).items():
             yield from quantity_faults(name, amount, f"status.{field}.{name}")
     features: Sequence[str] = status.get("declaredFeatures") or ()
-    for index, (feature, following) in enumerate(pairwise(features), 1):
-        if feature == following:
-            yield duplicate(f"status.declaredFeatures[{index}]", following)
-        elif feature > following:
-            yield invalid(f"status.declaredFeatures[{index}]", following, "list must be sorted alphabetically")
+    for index, feature in enumerate(features):
+        path = f"status.declaredFeatures[{index}]"
+        if wrong := _feature_fault(feature):
+            yield invalid(path, feature, f"invalid feature name {orjson.dumps(feature).decode()}: {wrong}")
+        following = features[index + 1] if index + 1 < len(features) else None
+        if following is not None and feature == following:
+            yield duplicate(f"status.declaredFeatures[{index + 1}]", following)
+        elif following is not None and feature > following:
+            yield invalid(f"status.declaredFeatures[{index + 1}]", following, "list must be sorted alphabetically")
+
+
+def _feature_fault(feature: str) -> str:
+    if len(feature.encode()) > 253:
+        return "must be no more than 253 characters"
+    if _is_feature(feature):
+        return ""
+    return (
+        "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or "
+        "MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
+    )
 
 
 def _taint_faults(taints: Sequence[Object]) -> Iterator[Cause]:

@@ -9,10 +9,10 @@ from pinnace.kinds.field_faults import dns_label
 from pinnace.kinds.pod_defaults import default_pod, default_template, drop_disabled
 from pinnace.kinds.pod_faults import APP_ARMOR_PREFIX, pod_creation_faults, template_faults
 from pinnace.kinds.pod_resources import qos_class
+from pinnace.kinds.pod_status_faults import pod_status_faults
 from pinnace.kinds.pod_updates import (
     ephemeral_container_update_faults,
     keep_observed_generations,
-    pod_status_faults,
     pod_update_faults,
     resize_faults,
     take_ephemeral_containers,

@@ -7,14 +7,13 @@ from typing import Any
 
 from pinnace.kinds.container_faults import image_space_faults
 from pinnace.kinds.field_checks import unified_diff
-from pinnace.kinds.field_faults import dns_subdomain_faults, ip_faults, parsed_ip, qualified_name_faults
 from pinnace.kinds.go_structs import pod_spec_view, struct
 from pinnace.kinds.go_view import GoStruct
 from pinnace.kinds.pod_faults import APP_ARMOR_PREFIX, MIRROR, pod_annotation_faults, pod_faults
 from pinnace.kinds.pod_resources import qos_class
 from pinnace.kinds.sameness import alike
 from pinnace.kinds.scheduling_faults import toleration_faults
-from pinnace.model.causes import IMMUTABLE, Cause, duplicate, forbidden, invalid, required
+from pinnace.model.causes import Cause, forbidden, invalid, required
 from pinnace.model.objects import Object
 
 _REQUIRED_AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -26,8 +25,6 @@ _MAY_CHANGE = (
 _REQUIREMENT = GoStruct("Key='' Operator='' Values")
 _TERM = GoStruct("MatchExpressions MatchFields", MatchExpressions=_REQUIREMENT, MatchFields=_REQUIREMENT)
 _LONGEST_DEADLINE = 2**31 - 1
-_STATUS_LISTS = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
-_BACK_TO_LIFE = "may not be transitioned to non-terminated state"
 _ONLY_RESOURCES = "only cpu and memory resources are mutable"
 
 
@@ -35,7 +32,7 @@ def pod_update_faults(new: Object, old: Object) -> list[Cause]:
     """Every fault of a change through the pod's main URL."""
     faults = pod_faults(new)
     spec, before = new["spec"], old["spec"]
-    _annotation_change_faults(new, old, faults)
+    annotation_change_faults(new, old, faults)
     for field in ("containers", "initContainers"):
         containers = spec.get(field) or []
         if len(containers) != len(before.get(field) or ()):
@@ -57,7 +54,7 @@ def pod_update_faults(new: Object, old: Object) -> list[Cause]:
     return faults
 
 
-def _annotation_change_faults(new: Object, old: Object, faults: list[Cause]) -> None:
+def annotation_change_faults(new: Object, old: Object, faults: list[Cause]) -> None:
     now, before = new["metadata"].get("annotations") or {}, old["metadata"].get("annotations") or {}
     if not now and not before:
         return
@@ -184,106 +181,6 @@ def _only_adds(term: Object, before: Object) -> bool:
     )
 
 
-def pod_status_faults(new: Object, old: Object) -> list[Cause]:
-    """Every fault of a change through pods/status."""
-    faults: list[Cause] = []
-    _annotation_change_faults(new, old, faults)
-    status, before = new.get("status") or {}, old.get("status") or {}
-    for index, condition in enumerate(status.get("conditions", ())):
-        if condition.get("observedGeneration", 0) < 0:
-            where = f"status.conditions[{index}].observedGeneration"
-            faults.append(invalid(where, condition["observedGeneration"], "must be a non-negative integer"))
-        if condition.get("type") not in ("PodScheduled", "Ready", "Initialized"):
-            qualified_name_faults(condition.get("type", ""), f"status.conditions[{index}].Type", faults)
-    node, node_before = old["spec"].get("nodeName", ""), before.get("nominatedNodeName", "")
-    nominated = status.get("nominatedNodeName", "")
-    if new["spec"].get("nodeName", "") != node:
-        faults.append(forbidden("status.nodeName", "may not be changed directly"))
-    if nominated and nominated != node_before:
-        dns_subdomain_faults(nominated, "status.nominatedNodeName", faults)
-        if node:
-            detail = "may not be set on pods that are already bound to a node"
-            faults.append(forbidden("status.nominatedNodeName", detail))
-    if status.get("observedGeneration", 0) < 0:
-        detail = "must be a non-negative integer"
-        faults.append(invalid("status.observedGeneration", status["observedGeneration"], detail))
-    if status.get("qosClass", "") != before.get("qosClass", ""):
-        faults.append(invalid("status.qosClass", status.get("qosClass", ""), IMMUTABLE))
-    for field in _STATUS_LISTS:
-        _transition_faults(status.get(field, ()), before.get(field, ()), field, old["spec"], faults)
-    _claim_status_faults(status, new["spec"], faults)
-    _address_faults(status, before, faults)
-    return faults
-
-
-def _transition_faults(now: Any, before: Any, field: str, spec: Object, faults: list[Cause]) -> None:
-    """What has ended stays so, unless its restart policy says otherwise."""
-    for index, old in enumerate(before):
-        ended = old.get("state", {}).get("terminated")
-        if ended is None:
-            continue
-        status = next((status for status in now if status.get("name") == old.get("name")), None)
-        if status is None or "terminated" in status.get("state", ()):
-            continue
-        if field == "ephemeralContainerStatuses" or not _may_restart(old.get("name"), ended, field, spec):
-            faults.append(forbidden(f"status.{field}[{index}].state", _BACK_TO_LIFE))
-
-
-def _may_restart(name: str | None, ended: Object, field: str, spec: Object) -> bool:
-    listed = "initContainers" if field.startswith("init") else "containers"
-    container = next((item for item in spec.get(listed, ()) if item.get("name") == name), None)
-    if any(
-        rule.get("action") == "RestartAllContainers"
-        for one in (*spec.get("containers", ()), *spec.get("initContainers", ()))
-        for rule in one.get("restartPolicyRules") or ()
-    ):
-        return True
-    if container is None:
-        return False
-    code = ended.get("exitCode", 0)
-    for rule in container.get("restartPolicyRules") or ():
-        codes = rule.get("exitCodes") or {}
-        if (code in (codes.get("values") or ())) == (codes.get("operator") == "In"):
-            return True
-    policy = container.get("restartPolicy") or spec.get("restartPolicy", "Always")
-    if listed == "initContainers" and policy == "Always" and container.get("restartPolicy") != "Always":
-        return bool(code) or spec.get("restartPolicy") == "Always"
-    return bool(policy == "Always" or (policy == "OnFailure" and code))
-
-
-def _claim_status_faults(status: Object, spec: Object, faults: list[Cause]) -> None:
-    known = {claim.get("name", "") for claim in spec.get("resourceClaims", ())}
-    seen: set[str] = set()
-    for index, claim in enumerate(status.get("resourceClaimStatuses", ())):
-        where, name = f"status.resourceClaimStatuses[{index}]", claim.get("name", "")
-        if name not in known:
-            detail = "must match the name of an entry in `spec.resourceClaims`"
-            faults.append(invalid(f"{where}.name", name, detail))
-        if name in seen:
-            faults.append(duplicate(f"{where}.name", name))
-        seen.add(name)
-        if "resourceClaimName" in claim:
-            dns_subdomain_faults(claim["resourceClaimName"], f"{where}.resourceClaimName", faults)
-
-
-def _address_faults(status: Object, before: Object, faults: list[Cause]) -> None:
-    host_ips = status.get("hostIPs") or []
-    if host_ips and host_ips[0].get("ip", "") != status.get("hostIP", ""):
-        faults.append(invalid("status.hostIPs[0].ip", host_ips[0].get("ip", ""), "must be equal to `hostIP`"))
-    for field in ("podIPs", "hostIPs"):
-        listed = [entry.get("ip", "") for entry in status.get(field) or ()]
-        old = [entry.get("ip", "") for entry in before.get(field) or ()]
-        for index, address in enumerate(listed):
-            if address not in old:
-                ip_faults(address, f"status.{field}[{index}]", faults)
-        if len(listed) > 1:
-            families = [parsed.version for parsed in map(parsed_ip, listed) if parsed is not None]
-            if len(listed) > 2 or len(set(families)) != 2:
-                detail = "may specify no more than one IP for each IP family"
-                shown = [{"IP": address} for address in listed]
-                faults.append(invalid(f"status.{field}", shown, detail))
-
-
 def keep_observed_generations(new: Object, old: Object) -> None:
     """A writer of status that does not know observedGeneration does not erase it."""
     status, before = new.setdefault("status", {}), old.get("status") or {}
@@ -302,7 +199,7 @@ def ephemeral_container_update_faults(new: Object, old: Object) -> list[Cause]:
     if MIRROR in (old["metadata"].get("annotations") or ()):
         return [forbidden("", "static pods do not support ephemeral containers")]
     faults = pod_faults(new)
-    _annotation_change_faults(new, old, faults)
+    annotation_change_faults(new, old, faults)
     by_name = {container.get("name", ""): container for container in new["spec"].get("ephemeralContainers", ())}
     for container in old["spec"].get("ephemeralContainers", ()):
         name = container.get("name", "")

@@ -1,0 +1,36 @@
+"""What a node says of itself is held to what Kubernetes holds it to, in its words."""
+
+from __future__ import annotations
+
+import pytest
+
+from pinnace.kinds.node_rules import NODE
+
+_FORM = (
+    "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or "
+    "MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
+)
+
+
+@pytest.mark.parametrize(
+    ("features", "told"),
+    [
+        (["Fast", "Fast/lanes", "Slow"], []),
+        (["a.b"], [f'[0]: Invalid value: "a.b": invalid feature name "a.b": {_FORM}']),
+        (
+            ["Slow", "Fast", "Fast"],
+            ['[1]: Invalid value: "Fast": list must be sorted alphabetically', "[2]: Duplicate"],
+        ),
+        (
+            ["F" * 254],
+            [f'[0]: Invalid value: "{"F" * 254}": invalid feature name "{"F" * 254}": must be no more than 253'],
+        ),
+    ],
+    ids=["in order", "no name", "out of order", "too long"],
+)
+def test_features_are_declared_by_name_and_in_order(features: list[str], told: list[str]) -> None:
+    node = {"metadata": {"name": "one"}, "spec": {}, "status": {"declaredFeatures": features}}
+    found = [str(cause) for cause in NODE.validate_status(node, node)]
+    assert len(found) == len(told)
+    for cause, words in zip(found, told, strict=True):
+        assert cause.startswith(f"status.declaredFeatures{words}")

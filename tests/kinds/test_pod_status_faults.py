@@ -1,0 +1,99 @@
+"""What a pod's status says is held to what Kubernetes holds it to, in its words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pinnace.kinds.pod_status_faults import pod_status_faults
+from pinnace.model.objects import Object
+
+
+def told(status: Object, **spec: Any) -> list[str]:
+    container = {"name": "main", "image": "web:1", "resources": {"requests": {"example.com/gpu": "1"}, "claims": []}}
+    container["resources"]["claims"] = [{"name": "gpu", "request": "fast"}]
+    pod = {"metadata": {"name": "web"}, "spec": {"containers": [container], **spec}}
+    return [str(cause) for cause in pod_status_faults({**pod, "status": status}, {**pod, "status": {}})]
+
+
+@pytest.mark.parametrize(
+    ("user", "wrong"),
+    [
+        ({"uid": 0, "gid": 2**31 - 1, "supplementalGroups": [1]}, []),
+        ({"uid": -1, "gid": 0}, [("uid", -1)]),
+        ({"uid": 0, "gid": 2**31, "supplementalGroups": [5, -1]}, [("gid", 2**31), ("supplementalGroups[1]", -1)]),
+    ],
+)
+@pytest.mark.parametrize("field", ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"])
+def test_a_container_runs_as_somebody_that_there_can_be(field: str, user: Object, wrong: list[tuple[str, int]]) -> None:
+    assert told({field: [{"name": "main", "user": {"linux": user}}]}) == [
+        f"status.{field}[0].user.linux.{place}: Invalid value: {value}: must be between 0 and 2147483647, inclusive"
+        for place, value in wrong
+    ]
+
+
+def test_windows_knows_no_linux_users() -> None:
+    statuses = {"containerStatuses": [{"name": "main", "user": {"linux": {"uid": -1, "gid": 0}}}]}
+    assert told(statuses, os={"name": "windows"}) == [
+        "status.containerStatuses[0].user.linux: Forbidden: cannot be set for a windows pod"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("device", "wrong"),
+    [
+        ({"name": "example.com/gpu"}, []),
+        ({"name": "claim:gpu/fast"}, []),
+        (
+            {"name": "example.com/tpu"},
+            ['name: Invalid value: "example.com/tpu": must match one of the container\'s resource requests'],
+        ),
+        (
+            {"name": "claim:gpu"},
+            [
+                'name: Invalid value: "claim:gpu": must match one of the container\'s resource claims in a format '
+                "'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty"
+            ],
+        ),
+        (
+            {
+                "name": "example.com/gpu",
+                "resources": [
+                    {"resourceID": "0", "health": "Healthy", "message": ""},
+                    {"resourceID": "0", "health": "Ill", "message": "x" * 1025},
+                ],
+            },
+            [
+                "resources[0].message: Required value: must be non-empty if specified",
+                'resources[1].health: Unsupported value: "Ill": supported values: "Healthy", "Unhealthy", "Unknown"',
+                "resources[1].message: Too long: may not be more than 1024 bytes",
+                'resources[1].resourceID: Duplicate value: "0"',
+            ],
+        ),
+    ],
+)
+def test_the_health_of_devices_is_that_of_devices_which_were_asked_for(device: Object, wrong: list[str]) -> None:
+    where = "status.containerStatuses[0].allocatedResourcesStatus[0]"
+    statuses = {"containerStatuses": [{"name": "main", "allocatedResourcesStatus": [device]}]}
+    assert told(statuses) == [f"{where}.{fault}" for fault in wrong]
+
+
+def test_what_comes_for_a_while_has_no_devices() -> None:
+    statuses = {"ephemeralContainerStatuses": [{"name": "debug", "allocatedResourcesStatus": [{"name": "a"}]}]}
+    assert told(statuses) == [
+        "status.ephemeralContainerStatuses[0].allocatedResourcesStatus: "
+        "Forbidden: must not be specified in container status"
+    ]
+
+
+def test_the_pods_addresses_come_before_those_of_its_host() -> None:
+    found = told({"podIPs": [{"ip": "a"}, {"ip": "::1"}], "hostIPs": [{"ip": "b"}]})
+    assert [one.partition(" ")[0] for one in found] == [
+        "status.podIPs[0]:",
+        "status.podIPs:",
+        "status.podIPs:",
+        "status.hostIPs[0].ip:",
+        "status.hostIPs[0]:",
+    ]
+    assert "Internal error: failed to check for dual stack with error:invalid IP[0]: a" in found[1]
