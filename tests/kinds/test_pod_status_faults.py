@@ -11,8 +11,8 @@ from pinnace.model.objects import Object
 
 
 def told(status: Object, **spec: Any) -> list[str]:
-    container = {"name": "main", "image": "web:1", "resources": {"requests": {"example.com/gpu": "1"}, "claims": []}}
-    container["resources"]["claims"] = [{"name": "gpu", "request": "fast"}]
+    resources = {"requests": {"example.com/gpu": "1"}, "claims": [{"name": "gpu", "request": "fast"}]}
+    container = {"name": "main", "image": "web:1", "resources": resources}
     pod = {"metadata": {"name": "web"}, "spec": {"containers": [container], **spec}}
     return [str(cause) for cause in pod_status_faults({**pod, "status": status}, {**pod, "status": {}})]
 
