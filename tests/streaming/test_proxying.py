@@ -30,7 +30,9 @@ from pinnace.server.http import (
     reader_and_writer,
     tls_context,
 )
-from pinnace.server.messages import header_block
+from pinnace.server.local import NoTransport
+from pinnace.server.messages import Peer, header_block
+from pinnace.server.relaying import passed_on
 
 PODS = "/api/v1/namespaces/default/pods"
 SERVICES = "/api/v1/namespaces/default/services"
@@ -245,3 +247,11 @@ async def test_a_node_answers_for_itself(browser: aiohttp.ClientSession, node: P
 def test_headers_of_a_pod_cannot_smuggle_in_others() -> None:
     with pytest.raises(ValueError, match="line break"):
         header_block([(b"Location", b"/x\r\nSet-Cookie: a=b")])
+
+
+def test_a_token_that_is_named_as_a_protocol_goes_no_further() -> None:
+    token = b"base64url.bearer.authorization.k8s.io.c2VjcmV0"
+    headers = {b"upgrade": b"websocket", b"sec-websocket-protocol": b"one, " + token, b"x": b"y"}
+    repeated = [(b"sec-websocket-protocol", b"two")]
+    request = Request("GET", "/", "/", "", headers, b"", Peer(NoTransport()), upgrade=True, repeated=repeated)
+    assert list(passed_on(request)) == [(b"x", b"y"), (b"sec-websocket-protocol", b"one, two")]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from pinnace.model.byte_streams import HttpAnswer
 from pinnace.server.messages import Request, Sink, frame
+from pinnace.server.websocket import protocols_of
 
 OF_THE_CONNECTION = frozenset(
     (
@@ -24,7 +25,8 @@ OF_THE_CONNECTION = frozenset(
 
 # Who is calling is settled here: what was shown for it, and what claims to be settled already, goes no further.
 _SETTLED = (b"x-remote-", b"impersonate-")
-_OF_THE_CALLER = frozenset((b"authorization", b"expect", b"x-forwarded-for"))
+_PROTOCOLS = b"sec-websocket-protocol"
+_OF_THE_CALLER = frozenset((b"authorization", b"expect", _PROTOCOLS, b"x-forwarded-for"))
 _BUFFERED_AT_MOST = 1 << 20
 
 
@@ -35,6 +37,8 @@ def passed_on(request: Request) -> Iterator[tuple[bytes, bytes]]:
     for name, value in (*request.headers.items(), *request.repeated):
         if name not in dropped and not name.startswith(_SETTLED):
             yield name, value
+    if protocols := protocols_of(request):  # One of them may have been a token.
+        yield _PROTOCOLS, ", ".join(protocols).encode("latin-1")
 
 
 def forwarded_for(request: Request) -> str:
