@@ -38,7 +38,12 @@ async def test_a_table_has_columns_and_a_row_for_each_object(api: InProcess) -> 
 async def test_rows_carry_as_much_of_the_object_as_is_asked_for(api: InProcess, include: str, kind: str | None) -> None:
     await api.made(PODS, pod())
     row = (await api.get(f"{PODS}?includeObject={include}", accept=TABLE)).json["rows"][0]
-    assert (row.get("object") or {}).get("kind") == kind
+    assert (row["object"] or {}).get("kind") == kind
+
+
+async def test_the_table_of_what_is_only_tried_out_has_no_revision(api: InProcess) -> None:
+    tried = (await api.post(f"{PODS}?dryRun=All", pod(), accept=TABLE)).json
+    assert (tried["kind"], tried["metadata"]) == ("Table", {})
 
 
 async def test_rows_with_what_no_row_can_have_are_refused(api: InProcess) -> None:

@@ -147,8 +147,8 @@ class Rows:
 
     def one(self, entry: Entry) -> bytes:
         obj = self._object(entry)
-        metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
-        return self._table([obj], metadata)
+        version = obj["metadata"].get("resourceVersion")  # What is only tried out has none.
+        return self._table([obj], {"resourceVersion": version} if version else {})
 
     def many(self, entries: Iterable[Entry], *, metadata: Object) -> bytes:
         objects = [self._object(entry) for entry in entries]
@@ -183,7 +183,7 @@ class Rows:
         columns = self._resource.columns or DEFAULT_COLUMNS
         now = self._clock.now()
         for obj in objects:
-            row: Object = {"cells": [column.value(obj, now) for column in columns]}
+            row: Object = {"cells": [column.value(obj, now) for column in columns], "object": None}
             if self._include == "Object":
                 row["object"] = in_version(obj, self._resource)
             elif self._include == "Metadata":
