@@ -264,3 +264,10 @@ async def test_an_address_has_an_age_that_no_column_tells_of(api: InProcess) -> 
     assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "ParentRef"]
     assert table["rows"][0]["cells"][:2] == ["10.9.9.9", "services/default/web"]
     assert len(table["rows"][0]["cells"]) == 3
+
+
+async def test_nobody_owns_what_the_server_gave_the_first_namespaces(api: InProcess) -> None:
+    default = (await api.get("/api/v1/namespaces/default")).json
+    assert (default["spec"], default["status"]) == ({"finalizers": ["kubernetes"]}, {"phase": "Active"})
+    (entry,) = default["metadata"]["managedFields"]
+    assert (entry["manager"], list(entry["fieldsV1"])) == ("kube-apiserver", ["f:metadata"])

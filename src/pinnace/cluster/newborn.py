@@ -63,8 +63,6 @@ def _namespace(name: str) -> Object:
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
-        "spec": {"finalizers": ["kubernetes"]},
-        "status": {"phase": "Active"},
     }
 
 
