@@ -210,9 +210,9 @@ def main() -> None:
         )
         rows.append(load(server, "merge patch", patch))
         apply = (
-            "  local body = string.format("
-            '\'{"kind":"ConfigMap","apiVersion":"v1","data":{"k":"%d","l":"%s"}}\', n, data)\n'
             '  local name = "a" .. string.format("%05d", n % 1000)\n'
+            '  local body = string.format(\'{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"%s"},'
+            '"data":{"k":"%d","l":"%s"}}\', name, n, data)\n'
             '  return wrk.format("PATCH", "/api/v1/namespaces/patches/configmaps/" .. name .. "?fieldManager=bench", '
             '{["Content-Type"]="application/apply-patch+yaml",["Authorization"]="Bearer " .. token, '
             '["User-Agent"]="wrk"}, body)'

@@ -301,3 +301,16 @@ async def test_an_operation_with_fields_that_none_has_is_told(api: InProcess) ->
     assert (strict.status, strict.message.endswith(f"strict decoding error: {', '.join(told)}")) == (422, True)
     warned = await api.patch(f"{CONFIG_MAPS}/settings", body, OPERATIONS)
     assert [warning.replace("\\", "") for warning in warned.header("warning")] == [f'299 - "{one}"' for one in told]
+
+
+async def test_what_is_applied_must_say_its_name_to_be_made_and_need_not_to_be_changed(api: InProcess) -> None:
+    maps, nameless = (
+        "/api/v1/namespaces/default/configmaps",
+        {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}},
+    )
+    refused = await api.patch(f"{maps}/one?fieldManager=me", nameless, "application/apply-patch+yaml")
+    told = "the name of the object (one based on URL) was undeterminable: name must be provided"
+    assert (refused.status, refused.message) == (400, told)
+    await api.made(maps, {"metadata": {"name": "one"}})
+    changed = await api.patch(f"{maps}/one?fieldManager=me", nameless, "application/apply-patch+yaml")
+    assert (changed.status, changed.json["data"]) == (200, {"a": "b"})

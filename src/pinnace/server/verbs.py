@@ -244,7 +244,9 @@ class Verbs:
         def decode(merged: Object) -> Object:
             if oddities:
                 tell_of_keys(call, oddities)
-            return self._intake.patched(call, merged, None, call.resource.kind)
+            decoded = self._intake.patched(call, merged, None, call.resource.kind)
+            match_name(call, metadata_of(decoded))  # What is there has a name; what is made must bring one.
+            return decoded
 
         return edits.Application(
             call=call,
@@ -259,9 +261,8 @@ class Verbs:
     def _check_applied(self, call: Call, applied: Any) -> None:
         check_kind(applied, call.resource.kind)
         metadata = metadata_of(applied)
-        if not metadata.get("name"):
-            metadata["name"] = call.name
-        match_name(call, metadata)
+        if metadata.get("name"):
+            match_name(call, metadata)
         match_namespace(call, dict(metadata))
 
     async def _delete(self, call: Call) -> Outcome:
