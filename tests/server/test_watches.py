@@ -271,3 +271,11 @@ async def test_rows_of_a_watch_name_their_columns_once(alone: InProcess) -> None
         assert [bool(table["columnDefinitions"]) for table in tables] == [True, False]
         assert tables[0]["rows"][0]["object"]["metadata"]["name"] == "cm-0000"
         watch.close()
+
+
+async def test_a_watch_cannot_be_told_in_yaml(api: InProcess) -> None:
+    refused = await api.get("/api/v1/configmaps?watch=1", accept="application/yaml")
+    assert refused.status == 406
+    assert b"application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch" in refused.body.replace(
+        b"\n ", b""
+    )

@@ -49,6 +49,8 @@ from pinnace.server.selection import selection_of
 from pinnace.server.shelves import Entry
 
 _SCALE = Kind("autoscaling", "v1", "Scale")
+_STREAMS = ("application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch")
+"""What a watch can be answered in; the second is named, as Kubernetes names it, and clients take the first."""
 _GENERATE_ATTEMPTS = 8
 _DELETED_AT_ONCE = 64
 _JSON = b"application/json"
@@ -139,7 +141,9 @@ class Verbs:
         return Outcome(body=await found, wants_yaml=accepted.is_yaml)
 
     def _watch(self, call: Call) -> Outcome:
-        accepted = negotiate(call.request.headers.get(b"accept", b"").decode("latin-1"))
+        accepted = self._accepted(call)
+        if accepted.is_yaml:
+            raise errors.NotShownSo(_STREAMS if call.resource.custom is None else _STREAMS[:1])
         start = self._reader.watch(call, self._form(call, accepted))
         return Outcome(stream=start)
 
