@@ -154,20 +154,32 @@ def pod_spec_faults(spec: Object, path: str, faults: list[Cause], *, metadata: O
         faults.append(not_supported(f"{path}.restartPolicy", restart_policy, _RESTART_POLICIES))
     if spec.get("dnsPolicy", "") not in _DNS_POLICIES:
         faults.append(not_supported(f"{path}.dnsPolicy", spec.get("dnsPolicy", ""), _DNS_POLICIES))
+    if "nodeSelector" in spec:
+        label_faults(spec["nodeSelector"], f"{path}.nodeSelector", faults)
     if spec.get("securityContext") or spec.get("hostPID"):
         pod_security_faults(spec, path, faults)
     if not _PLACEMENT_FIELDS.isdisjoint(spec) or spec.get("dnsPolicy") == "None":
         _placement_faults(spec, path, faults)
     _windows_faults(spec, path, faults)
-    if not _RARE_FIELDS.isdisjoint(spec):
-        _rare_faults(spec, path, faults)
-    _identity_faults(spec, path, faults)
+    # In the order of Kubernetes, though few pods have any of the rare fields that stand between the others.
+    is_rare = not _RARE_FIELDS.isdisjoint(spec)
+    if is_rare:
+        _host_faults(spec, path, faults)
+    _name_faults(spec, "serviceAccountName", path, faults)
+    _name_faults(spec, "nodeName", path, faults)
+    if is_rare:
+        _deadline_and_hostname_faults(spec, path, faults)
+    if tolerations := spec.get("tolerations"):
+        toleration_faults(tolerations, f"{path}.tolerations", faults)
+    if is_rare:
+        _host_alias_faults(spec, path, faults)
+    _name_faults(spec, "priorityClassName", path, faults)
+    if is_rare:
+        _class_faults(spec, path, faults)
     _file_key_volume_faults(spec, path, faults)
 
 
 def _placement_faults(spec: Object, path: str, faults: list[Cause]) -> None:
-    if "nodeSelector" in spec:
-        label_faults(spec["nodeSelector"], f"{path}.nodeSelector", faults)
     if affinity := spec.get("affinity"):
         affinity_faults(affinity, f"{path}.affinity", faults)
     if spec.get("dnsPolicy") == "None" or "dnsConfig" in spec:
@@ -189,9 +201,7 @@ def _windows_faults(spec: Object, path: str, faults: list[Cause]) -> None:
             return
 
 
-def _rare_faults(spec: Object, path: str, faults: list[Cause]) -> None:
-    if "os" in spec:
-        os_faults(spec, path, faults)
+def _host_faults(spec: Object, path: str, faults: list[Cause]) -> None:
     if spec.get("hostUsers") is False:
         for field, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
             if spec.get(field):
@@ -209,6 +219,9 @@ def _rare_faults(spec: Object, path: str, faults: list[Cause]) -> None:
         if len(override) > 64:
             faults.append(too_long(where, 64))
         dns_subdomain_faults(override, where, faults)
+
+
+def _deadline_and_hostname_faults(spec: Object, path: str, faults: list[Cause]) -> None:
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= _LONGEST_DEADLINE:
         detail = f"must be between 1 and {_LONGEST_DEADLINE}, inclusive"
@@ -216,11 +229,17 @@ def _rare_faults(spec: Object, path: str, faults: list[Cause]) -> None:
     for field in ("hostname", "subdomain"):
         if name := spec.get(field):
             dns_label_faults(name, f"{path}.{field}", faults)
+
+
+def _host_alias_faults(spec: Object, path: str, faults: list[Cause]) -> None:
     for index, alias in enumerate(spec.get("hostAliases", ())):
         where = f"{path}.hostAliases[{index}]"
         ip_faults(alias.get("ip", ""), f"{where}.ip", faults)
         for position, hostname in enumerate(alias.get("hostnames", ())):
             dns_subdomain_faults(hostname, f"{where}.hostnames[{position}]", faults)
+
+
+def _class_faults(spec: Object, path: str, faults: list[Cause]) -> None:
     if "runtimeClassName" in spec:
         dns_subdomain_faults(spec["runtimeClassName"], f"{path}.runtimeClassName", faults)
     policy = spec.get("preemptionPolicy")
@@ -230,15 +249,14 @@ def _rare_faults(spec: Object, path: str, faults: list[Cause]) -> None:
         faults.append(not_supported(where, policy, supported) if policy else required(where))
     if "overhead" in spec:
         overhead_faults(spec["overhead"], f"{path}.overhead", faults)
+    if "os" in spec:
+        os_faults(spec, path, faults)
 
 
-def _identity_faults(spec: Object, path: str, faults: list[Cause]) -> None:
-    for field in ("serviceAccountName", "nodeName", "priorityClassName"):
-        name = spec.get(field)
-        if name and (wrong := dns_subdomain(name)):
-            faults.extend(invalid(f"{path}.{field}", name, fault) for fault in wrong)
-    if tolerations := spec.get("tolerations"):
-        toleration_faults(tolerations, f"{path}.tolerations", faults)
+def _name_faults(spec: Object, field: str, path: str, faults: list[Cause]) -> None:
+    name = spec.get(field)
+    if name and (wrong := dns_subdomain(name)):
+        faults.extend(invalid(f"{path}.{field}", name, fault) for fault in wrong)
 
 
 def _image_reference_faults(volumes: list[Object], path: str, faults: list[Cause]) -> None:

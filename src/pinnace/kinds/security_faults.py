@@ -74,19 +74,20 @@ def pod_security_faults(spec: Object, path: str, faults: list[Cause]) -> None:
         faults.append(invalid(f"{where}.shareProcessNamespace", True, detail))
     if context.get("sysctls"):
         _sysctl_faults(spec, f"{where}.sysctls", faults)
-    for field, supported in (
-        ("fsGroupChangePolicy", ("Always", "OnRootMismatch")),
-        ("supplementalGroupsPolicy", ("Merge", "Strict")),
-        ("seLinuxChangePolicy", ("Recursive",)),
-    ):
-        if field in context and context[field] not in supported:
-            faults.append(not_supported(f"{where}.{field}", context[field], supported))
+    _choice_faults(context, "fsGroupChangePolicy", ("Always", "OnRootMismatch"), where, faults)
     if "seccompProfile" in context:
         _seccomp_faults(context["seccompProfile"], f"{where}.seccompProfile", faults)
     if "windowsOptions" in context:
         _windows_option_faults(context["windowsOptions"], f"{where}.windowsOptions", faults)
     if "appArmorProfile" in context:
         app_armor_faults(context["appArmorProfile"], f"{where}.appArmorProfile", faults)
+    _choice_faults(context, "supplementalGroupsPolicy", ("Merge", "Strict"), where, faults)
+    _choice_faults(context, "seLinuxChangePolicy", ("Recursive",), where, faults)
+
+
+def _choice_faults(context: Object, field: str, supported: tuple[str, ...], path: str, faults: list[Cause]) -> None:
+    if field in context and context[field] not in supported:
+        faults.append(not_supported(f"{path}.{field}", context[field], supported))
 
 
 def _sysctl_faults(spec: Object, path: str, faults: list[Cause]) -> None:

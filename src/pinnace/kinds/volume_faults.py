@@ -79,11 +79,11 @@ def _source_faults(volume: Object, path: str, faults: list[Cause], name: str, po
         return
     if len(sources) > 1:
         sources.sort(key=_ORDER.__getitem__)
-        for extra in sources[1:]:
-            shown = _NAMES_WHEN_MANY.get(extra, extra)
-            faults.append(forbidden(f"{path}.{shown}", "may not specify more than 1 volume type"))
     chosen = sources[0]
     _SOURCES[chosen](volume[chosen], f"{path}.{_NAMES_WHEN_WRONG.get(chosen, chosen)}", faults)
+    for extra in sources[1:]:
+        shown = _NAMES_WHEN_MANY.get(extra, extra)
+        faults.append(forbidden(f"{path}.{shown}", "may not specify more than 1 volume type"))
     if "iscsi" in volume:
         portal = volume["iscsi"].get("targetPortal", "")
         if "initiatorName" in volume["iscsi"] and len(f"{name}:{portal}") > 64:

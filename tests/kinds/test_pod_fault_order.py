@@ -1,0 +1,65 @@
+"""Several faults of a pod are told in the order in which Kubernetes finds them."""
+
+from __future__ import annotations
+
+from pinnace.kinds.pod_faults import template_faults
+from pinnace.model.causes import Cause
+
+
+def test_a_pods_faults_come_in_order() -> None:
+    spec = {
+        "os": {"name": "beos"},
+        "overhead": {"cpu": "-1"},
+        "preemptionPolicy": "x",
+        "runtimeClassName": "_",
+        "priorityClassName": "_",
+        "hostAliases": [{"ip": "x"}],
+        "tolerations": [{"operator": "x"}],
+        "subdomain": "_",
+        "hostname": "_",
+        "activeDeadlineSeconds": 0,
+        "nodeName": "_",
+        "serviceAccountName": "_",
+        "hostnameOverride": "_",
+        "readinessGates": [{"conditionType": "_"}],
+        "securityContext": {
+            "seLinuxChangePolicy": "x",
+            "supplementalGroupsPolicy": "x",
+            "seccompProfile": {"type": "x"},
+            "fsGroupChangePolicy": "x",
+        },
+        "nodeSelector": {"_": "x"},
+        "dnsPolicy": "x",
+        "restartPolicy": "x",
+        "containers": [],
+        "volumes": [{"name": "v", "nfs": {}, "configMap": {"name": "c"}}],
+    }
+    faults: list[Cause] = []
+    template_faults({"spec": spec}, "t", faults)
+    assert list(dict.fromkeys(cause.field.removeprefix("t.spec.") for cause in faults)) == [
+        "volumes[0].nfs.server",
+        "volumes[0].nfs.path",
+        "volumes[0].configMap",
+        "containers",
+        "restartPolicy",
+        "dnsPolicy",
+        "nodeSelector",
+        "securityContext.fsGroupChangePolicy",
+        "securityContext.seccompProfile.type",
+        "securityContext.supplementalGroupsPolicy",
+        "securityContext.seLinuxChangePolicy",
+        "readinessGates[0].conditionType",
+        "hostnameOverride",
+        "serviceAccountName",
+        "nodeName",
+        "activeDeadlineSeconds",
+        "hostname",
+        "subdomain",
+        "tolerations[0].operator",
+        "hostAliases[0].ip",
+        "priorityClassName",
+        "runtimeClassName",
+        "preemptionPolicy",
+        "overhead.limits[cpu]",
+        "os",
+    ]
