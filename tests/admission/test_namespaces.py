@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
 import pytest
@@ -51,17 +53,17 @@ GATE = AdmissionChain([NamespaceLifecycle(PHASES.get)])
     ids=lambda one: f"{one.operation} {one.resource.plural} in {one.namespace or 'the cluster'}",
 )
 async def test_what_may_pass_passes(one: Review) -> None:
-    await GATE.mutate(one)
+    assert GATE.mutate(one) is None
 
 
 async def test_a_namespace_that_is_not_there_is_not_found() -> None:
     with pytest.raises(errors.NotFound, match='namespaces "nowhere" not found'):
-        await GATE.mutate(review("CREATE", "pods", namespace="nowhere"))
+        GATE.mutate(review("CREATE", "pods", namespace="nowhere"))
 
 
 async def test_a_namespace_that_goes_takes_nothing_new() -> None:
     with pytest.raises(errors.Forbidden, match="because it is being terminated") as refused:
-        await GATE.mutate(review("CREATE", "deployments", group="apps", namespace="going"))
+        GATE.mutate(review("CREATE", "deployments", group="apps", namespace="going"))
     assert refused.value.details["causes"][0]["reason"] == "NamespaceTerminating"
     assert refused.value.details["group"] == "apps"
 
@@ -69,31 +71,43 @@ async def test_a_namespace_that_goes_takes_nothing_new() -> None:
 @pytest.mark.parametrize("name", sorted(LASTING))
 async def test_the_first_namespaces_may_not_be_deleted(name: str) -> None:
     with pytest.raises(errors.Forbidden, match="this namespace may not be deleted"):
-        await GATE.mutate(review("DELETE", "namespaces", name=name))
+        GATE.mutate(review("DELETE", "namespaces", name=name))
 
 
 class Step:
-    """A gate that writes down that it was passed."""
+    """A gate that writes down that it was passed, at once or after a while."""
 
-    def __init__(self, name: str, passed: list[str], *, refuses: bool = False) -> None:
-        self._name, self._passed, self._refuses = name, passed, refuses
+    def __init__(self, name: str, passed: list[str], *, takes_time: bool, refuses: bool = False) -> None:
+        self._name, self._passed, self._takes_time, self._refuses = name, passed, takes_time, refuses
 
-    async def mutate(self, review: Review) -> None:
+    def mutate(self, review: Review) -> Awaitable[None] | None:
+        return self._pass_later() if self._takes_time else self._pass()
+
+    validate = mutate
+
+    async def _pass_later(self) -> None:
+        await asyncio.sleep(0)
+        self._pass()
+
+    def _pass(self) -> None:
         self._passed.append(self._name)
         if self._refuses:
             raise errors.Forbidden("no")
 
-    validate = mutate
 
-
-async def test_gates_are_passed_in_order_until_one_refuses() -> None:
+@pytest.mark.parametrize("slow", [(), ("first",), ("second", "fourth"), ("third",)], ids=repr)
+async def test_gates_are_passed_in_order_until_one_refuses(slow: tuple[str, ...]) -> None:
     passed: list[str] = []
+
+    def step(name: str, *, refuses: bool = False) -> Step:
+        return Step(name, passed, takes_time=name in slow, refuses=refuses)
+
     chain = AdmissionChain(
-        mutators=[Step("first", passed), Step("second", passed)],
-        validators=[Step("third", passed), Step("fourth", passed, refuses=True), Step("fifth", passed)],
+        [step("first"), step("second")], [step("third"), step("fourth", refuses=True), step("fifth")]
     )
     one = review("CREATE", "pods", namespace="default")
-    await chain.mutate(one)
+    if (waiting := chain.mutate(one)) is not None:
+        await waiting
     with pytest.raises(errors.Forbidden):
-        await chain.validate(one)
+        await (chain.validate(one) or asyncio.sleep(0))
     assert passed == ["first", "second", "third", "fourth"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -131,7 +131,7 @@ class Asking(Protocol):
 
 
 class AdmissionChain:
-    """Mutators in order, then (after validation of the object) validators in order.
+    """Mutators in order, then (after validation of the object) validators in order: together one Mutator and Validator.
 
     Who is interested in which writes is looked up once for each resource: a write costs nothing at gates that are
     made for others.
@@ -149,23 +149,32 @@ class AdmissionChain:
         """Whether anybody wants to see questions of this kind. They leave nothing behind: most gates do not care."""
         return any(asks_about(resource) for asks_about in self._asking)
 
-    async def mutate(self, review: Review) -> None:
-        for mutator in self._gates(review)[0]:
+    def mutate(self, review: Review) -> Awaitable[None] | None:
+        gates = iter(self._gates(review)[0])
+        for mutator in gates:
             waiting = mutator.mutate(review)
             if waiting is not None:
-                await waiting
-        if review.needs_second_round:
+                return self._mutate_on(review, waiting, gates)
+        return None
+
+    async def _mutate_on(self, review: Review, waiting: Awaitable[None], gates: Iterator[Mutator]) -> None:
+        await waiting
+        for mutator in gates:
+            if (pending := mutator.mutate(review)) is not None:
+                await pending
+        if review.needs_second_round:  # Only those who take time want one.
             review.rounds.is_second, review.rounds.is_wanted = True, False
             for mutator in self._gates(review)[0]:
-                waiting = mutator.mutate(review)
-                if waiting is not None:
-                    await waiting
+                if (pending := mutator.mutate(review)) is not None:
+                    await pending
 
-    async def validate(self, review: Review) -> None:
-        for validator in self._gates(review)[1]:
+    def validate(self, review: Review) -> Awaitable[None] | None:
+        gates = iter(self._gates(review)[1])
+        for validator in gates:
             waiting = validator.validate(review)
             if waiting is not None:
-                await waiting
+                return _validate_on(review, waiting, gates)
+        return None
 
     def _gates(self, review: Review) -> tuple[tuple[Mutator, ...], tuple[Validator, ...]]:
         resource = review.resource
@@ -177,6 +186,13 @@ class AdmissionChain:
                 tuple(one for one in self._validators if _is_interested(one, place)),
             )
         return found
+
+
+async def _validate_on(review: Review, waiting: Awaitable[None], gates: Iterator[Validator]) -> None:
+    await waiting
+    for validator in gates:
+        if (pending := validator.validate(review)) is not None:
+            await pending
 
 
 def _is_interested(gate: Any, place: tuple[str, str, str]) -> bool:

@@ -127,7 +127,9 @@ def _contents_faults(metadata: Object, path: str) -> Iterator[Cause]:
         yield from _owner_faults(owners, f"{path}.ownerReferences")
     if managed := metadata.get("managedFields"):
         for index, entry in enumerate(managed):
-            yield from _managed_fields_faults(entry, f"{path}.managedFields[{index}]")
+            said = (entry.get("operation"), entry.get("fieldsType"), entry.get("manager"), entry.get("subresource"))
+            if not _is_plain_entry(*said):
+                yield from _managed_fields_faults(entry, f"{path}.managedFields[{index}]")
 
 
 def _owner_faults(owners: Sequence[Object], path: str) -> Iterator[Cause]:
@@ -163,6 +165,14 @@ def _managed_fields_faults(entry: Object, path: str) -> Iterator[Cause]:
     yield from manager_faults(manager, f"{path}.manager")
     if len(subresource.encode()) > MOST_SUBRESOURCE_BYTES:
         yield causes.too_long(f"{path}.subresource", MOST_SUBRESOURCE_BYTES)
+
+
+@lru_cache(maxsize=1024)
+def _is_plain_entry(operation: str, fields_type: str, manager: str, subresource: str) -> bool:
+    """Whether an entry has no faults. Who writes writes again, so that most are known."""
+    entry = {"operation": operation, "fieldsType": fields_type, "manager": manager, "subresource": subresource}
+    given = {name: value for name, value in entry.items() if value is not None}
+    return next(iter(_managed_fields_faults(given, "")), None) is None
 
 
 def manager_faults(manager: str, path: str) -> Iterable[Cause]:

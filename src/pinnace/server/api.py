@@ -364,18 +364,12 @@ class Api:
 class _Shown:
     """What a request shows of its sender."""
 
-    __slots__ = ("_request",)
+    __slots__ = ("_request", "certificate", "chain")
 
     def __init__(self, request: Request) -> None:
         self._request = request
-
-    @property
-    def certificate(self) -> bytes | None:
-        return self._request.peer.certificate
-
-    @property
-    def chain(self) -> Sequence[bytes]:
-        return self._request.peer.chain
+        self.certificate: bytes | None = request.peer.certificate
+        self.chain: Sequence[bytes] = request.peer.chain
 
     @property
     def token(self) -> str | None:

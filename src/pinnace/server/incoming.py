@@ -162,12 +162,12 @@ class Incoming:
             self._repeated.append((name, value))
         else:
             self._headers[name] = value
-        if len(self._headers) + len(self._repeated) > self._limits.headers:
-            self._refuse_within(431, "BadRequest", f"too many request headers: limit is {self._limits.headers}")
 
     def on_headers_complete(self) -> None:
         self.is_in_body = True
         headers = self._headers
+        if len(headers) + len(self._repeated) > self._limits.headers:
+            self._refuse_within(431, "BadRequest", f"too many request headers: limit is {self._limits.headers}")
         version = self._parser.get_http_version()
         if version == "1.1":
             if b"host" not in headers:

@@ -101,10 +101,12 @@ class Pipeline:
         message["metadata"] = message.get("metadata") or {}
         review = _review(call, message, None, None)
         try:
-            await self._admission.mutate(review)
+            if (waiting := self._admission.mutate(review)) is not None:
+                await waiting
             if check is not None:
                 check(message)
-            await self._admission.validate(review)
+            if (waiting := self._admission.validate(review)) is not None:
+                await waiting
         finally:
             review.end()
 
@@ -127,12 +129,14 @@ class Pipeline:
                 if old is None and call.resource.custom is not None and call.resource.custom.is_leaving:
                     raise call.forbidden("create not allowed while custom resource definition is terminating")
                 review = _review(call, new, old, options)
-                await self._admission.mutate(review)
+                if (waiting := self._admission.mutate(review)) is not None:
+                    await waiting
                 self._prepare(call, new, old, now)
                 reservation = self._reservations.reserve(call.resource, new, old)
                 try:
                     self._check(call, new, old)
-                    await self._admission.validate(review)
+                    if (waiting := self._admission.validate(review)) is not None:
+                        await waiting
                     if is_creation and (there := self._current(call)) is not None:
                         raise call.already_exists(is_leaving="deletionTimestamp" in there.decode()["metadata"])
                     if entry is not None and _is_unchanged(new, old) and await self._is_kept_so(call, entry, new):
@@ -172,8 +176,10 @@ class Pipeline:
                 if call.resource.strategy.deletion_warning and not options.says_of_dependents:
                     call.warnings.append(call.resource.strategy.deletion_warning)
                 review = _review(call, None, old, raw_options)
-                await self._admission.mutate(review)
-                await self._admission.validate(review)
+                if (waiting := self._admission.mutate(review)) is not None:
+                    await waiting
+                if (waiting := self._admission.validate(review)) is not None:
+                    await waiting
                 marked = {**old, "metadata": dict(old["metadata"])}
                 if deletion.marked_for_deletion(call.resource, marked, options, self._clock.now()):
                     done = await self._remove(call, entry, old, shown=None if marked == old else marked)
@@ -306,7 +312,8 @@ class Pipeline:
 
     async def _store_object(self, call: Call, entry: Entry | None, new: Object) -> Written | None:
         """None if another writer was faster: look again."""
-        value = await self._encoded(call, new)
+        resource = call.resource
+        value = encoded(new, resource) if resource.custom is None else await self._encoded(call, new)
         if call.is_dry_run:
             return Written(_dry(value, entry), is_created=entry is None)
         try:

@@ -232,8 +232,10 @@ class Streaming:
             user=call.user,
             warnings=call.warnings,
         )
-        await self._admission.mutate(review)
-        await self._admission.validate(review)
+        if (waiting := self._admission.mutate(review)) is not None:
+            await waiting
+        if (waiting := self._admission.validate(review)) is not None:
+            await waiting
         options.update(review.changed)
         if self._reading_creates and call.request.method == "GET" and call.subresource != "proxy":
             await self._authorize_creation(call)
