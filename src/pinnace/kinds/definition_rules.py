@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from urllib.parse import urlsplit
 
 from pinnace.kinds import webhook_rules
@@ -11,6 +12,7 @@ from pinnace.kinds.definition_versions import Raw, had, is_old, says, schema_of,
 from pinnace.kinds.field_checks import choice_faults, immutable_faults
 from pinnace.model import names
 from pinnace.model.causes import Cause, forbidden, invalid, required
+from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 from pinnace.schema.definition import all_schemas, unknown_formats
@@ -55,15 +57,15 @@ def _prepare(definition: Object, old: Object | None) -> None:
     definition["status"]["storedVersions"] = [*stored, *storage] or None
 
 
-def _mark(definition: Object, now: str) -> None:
+def _mark(definition: Object, now: datetime) -> None:
     """A definition stays until its objects are gone. It is marked here, since its generation does not change by it."""
-    metadata = definition["metadata"]
-    metadata["deletionTimestamp"] = now
+    metadata, moment = definition["metadata"], to_rfc3339(now)
+    metadata["deletionTimestamp"] = moment
     if CLEANUP not in (metadata.get("finalizers") or ()):
         metadata["finalizers"] = [*(metadata.get("finalizers") or ()), CLEANUP]
     status = definition.get("status") or {}
     others = [one for one in status.get("conditions") or () if one.get("type") != _LEAVING["type"]]
-    definition["status"] = {**status, "conditions": [*others, {"lastTransitionTime": now, **_LEAVING}]}
+    definition["status"] = {**status, "conditions": [*others, {"lastTransitionTime": moment, **_LEAVING}]}
 
 
 def _storage_versions(spec: Raw) -> list[str]:

@@ -59,7 +59,7 @@ def _leave_both(new: Object, old: Object | None) -> None:
     """Nothing to prepare."""
 
 
-def _leave_marked(obj: Object, now: str) -> None:
+def _leave_marked(obj: Object, now: datetime) -> None:
     """Nothing to mark."""
 
 
@@ -109,8 +109,8 @@ class Strategy:
     """Nodes are born with a status; other kinds get theirs through /status."""
     grace: Callable[[Object, int | None], int] | None = None
     """For kinds that are deleted gracefully: how many seconds this one gets, given what the client asked for."""
-    mark: Callable[[Object, str], None] = _leave_marked
-    """When deletion of an object begins: add what is to hold it back, and say so in its status. `str` is the moment."""
+    mark: Callable[[Object, datetime], None] = _leave_marked
+    """When deletion of an object begins: add what is to hold it back, and say so in its status."""
     dependents: Literal["delete", "orphan", "none"] = "delete"
     """What becomes of an object's dependents where the client does not say. None: it has none, whatever one says."""
     deletion_warning: str = ""

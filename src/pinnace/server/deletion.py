@@ -32,6 +32,8 @@ class DeleteOptions:
     @classmethod
     def of(cls, options: Object) -> DeleteOptions:
         """From a DeleteOptions object. Raises Invalid with every fault."""
+        if not options:
+            return _WITHOUT
         faults = []
         propagation = options.get("propagationPolicy") or ""
         if propagation and propagation not in _POLICIES:
@@ -61,6 +63,10 @@ class DeleteOptions:
         )
 
 
+_WITHOUT = DeleteOptions()
+"""Those of most deletions."""
+
+
 def check_preconditions(resource: Resource, obj: Object, options: DeleteOptions) -> None:
     metadata = obj["metadata"]
     why = ""
@@ -83,7 +89,7 @@ def marked_for_deletion(resource: Resource, obj: Object, options: DeleteOptions,
     metadata = obj["metadata"]
     is_pending = "deletionTimestamp" in metadata
     if not is_pending:
-        resource.strategy.mark(obj, to_rfc3339(now))
+        resource.strategy.mark(obj, now)
     is_graceful = _begin_grace(resource, obj, options, now)
     if is_graceful is None:
         return False  # Already on its way, and nothing shortens that.

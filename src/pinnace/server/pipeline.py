@@ -39,6 +39,8 @@ class Written(NamedTuple):
     entry: Entry
     is_created: bool = False
     is_deleted: bool = False
+    uid: str = ""
+    """Of what is deleted."""
 
 
 class Reservation(Protocol):
@@ -327,17 +329,17 @@ class Pipeline:
 
     async def _remove(self, call: Call, entry: Entry, old: Object, *, shown: Object | None) -> Written | None:
         """None if another writer was faster. `shown` is what the answer shows where that is not what is stored."""
-        last = entry
+        last, uid = entry, old["metadata"].get("uid", "")
         if shown is not None:
             last = Entry(stamp(await self._encoded(call, shown), entry.revision), entry.revision)
         if call.is_dry_run:
-            return Written(last, is_deleted=True)
+            return Written(last, is_deleted=True, uid=uid)
         try:
             revision = await self._store.delete(self._store_key(call), expected=entry.revision)
         except stores.Conflict:
             return None
         self._reservations.release(call.resource, old)
-        return Written(Entry(restamp(last.body, revision), revision), is_deleted=True)
+        return Written(Entry(restamp(last.body, revision), revision), is_deleted=True, uid=uid)
 
     async def _encoded(self, call: Call, new: Object) -> bytes:
         custom = call.resource.custom

@@ -274,7 +274,7 @@ class Verbs:
         written = await self._pipeline.delete(call, options, raw_options=raw)
         if not written.is_deleted or call.resource.strategy.answers_with_deleted:
             return await self._show(call, written, 200)
-        return Outcome(body=_success(call, written.entry))
+        return Outcome(body=_success(call, written.uid))
 
     async def _delete_collection(self, call: Call) -> Outcome:
         raw, options = self._delete_options(call)
@@ -487,15 +487,16 @@ def _success_status() -> Object:
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 
-def _success(call: Call, entry: Entry) -> bytes:
-    details = {"name": call.name, "group": call.resource.group, "kind": call.resource.plural}
-    details["uid"] = entry.decode()["metadata"].get("uid", "")
+def _success(call: Call, uid: str) -> bytes:
+    details = {"name": call.name, "group": call.resource.group, "kind": call.resource.plural, "uid": uid}
     kept = {name: value for name, value in details.items() if value}
     return orjson.dumps({**_success_status(), "details": kept}, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _delete_options_of_query(call: Call) -> Object:
     options: Object = {}
+    if not call.request.has_query:
+        return options
     grace = call.number("gracePeriodSeconds")
     if grace is not None:
         options["gracePeriodSeconds"] = grace
