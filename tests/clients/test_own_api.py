@@ -1,4 +1,4 @@
-"""The API server of examples/07-website-api, in a process of its own, used through kubectl as if it were built in."""
+"""API servers in a process of their own, that of examples/07-website-api too, used as if they were built in."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.clients.kubectl_command import Kubectl
+from tests.sdk.cms import running_cms
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "07-website-api"
@@ -18,14 +20,13 @@ SITE = (EXAMPLE / "kubia.yaml").read_text()
 KIND = "website.extensions.example.com"
 
 
-@pytest.fixture
-def table(kubectl: Kubectl, tmp_path: Path) -> Iterator[Path]:
-    """The SQLite file behind the API, while that is served."""
-    file = tmp_path / "websites.db"
-    command = [sys.executable, "-m", "pinnace.cli.main", "run", str(EXAMPLE / "website_api.py")]
+@contextmanager
+def served(kubectl: Kubectl, file: Path, **environment: str) -> Iterator[None]:
+    """An API server in a process of its own, from when it is at work until it has cleaned up."""
+    command = [sys.executable, "-m", "pinnace.cli.main", "run", str(file)]
     process = subprocess.Popen(
         [*command, "--kubeconfig", str(kubectl.kubeconfig)],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "WEBSITES_DB": str(file)},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -37,11 +38,74 @@ def table(kubectl: Kubectl, tmp_path: Path) -> Iterator[Path]:
             line = process.stdout.readline()
             assert line, said
             said += line
-        yield file
+        yield
     finally:
         process.terminate()
-        assert process.wait(timeout=20) == 0
+        rest, _ = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert "Traceback" not in rest and "Unclosed" not in rest
     assert KIND not in kubectl("api-resources -o name")
+
+
+@pytest.fixture
+def table(kubectl: Kubectl, tmp_path: Path) -> Iterator[Path]:
+    """The SQLite file behind the API, while that is served."""
+    file = tmp_path / "websites.db"
+    with served(kubectl, EXAMPLE / "website_api.py", WEBSITES_DB=str(file)):
+        yield file
+
+
+OVER_REST = """
+import os
+from pinnace.sdk import CustomResource, Metadata, Model, Operator, RestCollection
+
+class WebsiteSpec(Model):
+    git_repo: str
+
+class Website(
+    CustomResource[WebsiteSpec, None], group="extensions.example.com", version="v1alpha1", short_names=["ws"]
+):
+    "A site of the CMS."
+
+def website_of(row):
+    metadata = Metadata(**row.get("kubernetes", {}) | {"namespace": row["customer"], "name": row["slug"]})
+    return Website(metadata=metadata, spec=WebsiteSpec(git_repo=row["repository"]))
+
+def row_of(site):
+    customer, slug = site.key
+    row = {"customer": customer, "slug": slug, "repository": site.spec.git_repo}
+    return row | {"kubernetes": site.metadata.to_wire()}
+
+operator = Operator("cms-websites")
+sites = RestCollection(os.environ["CMS_URL"] + "/sites", to_object=website_of, to_row=row_of, rows="results")
+operator.serves(Website, sites, refresh=0.5)
+"""
+
+
+def test_a_rest_service_is_applied_to_got_watched_and_deleted_from(kubectl: Kubectl, tmp_path: Path) -> None:
+    file = tmp_path / "cms_websites.py"
+    file.write_text(OVER_REST)
+    with running_cms() as cms, served(kubectl, file, CMS_URL=cms.url):
+        assert kubectl("apply -f -", stdin=SITE) == f"{KIND}/kubia created\n"
+        assert kubectl("apply -f -", stdin=SITE) == f"{KIND}/kubia unchanged\n"
+        assert kubectl("apply -f -", stdin=SITE.replace("luksa", "ann")) == f"{KIND}/kubia configured\n"
+        assert cms.sites["kubia"]["repository"] == "https://github.com/ann/kubia-website-example.git"
+        assert kubectl("get ws").split()[:3] == ["NAME", "AGE", "kubia"]
+        watch = kubectl.start("get ws --watch -o 'jsonpath={.metadata.name}={.spec.gitRepo}{\"\\n\"}'")
+        try:
+            assert watch.stdout is not None
+            assert watch.stdout.readline().startswith("kubia=")
+            shop = {"customer": kubectl.namespace, "slug": "shop", "repository": "https://example.com/shop.git"}
+            cms.sites["shop"] = shop
+            assert watch.stdout.readline() == "shop=https://example.com/shop.git\n"
+        finally:
+            watch.terminate()
+            watch.wait()
+        refused = kubectl.failure("apply -f -", stdin=SITE.replace("kubia-website-example", "test"))
+        assert "(BadRequest)" in refused and "this is not for tests" in refused
+        assert kubectl("delete ws --all").count("deleted") == 2
+        assert cms.sites == {}
+        assert "NotFound" in kubectl.failure("get ws kubia")
 
 
 @pytest.mark.usefixtures("table")

@@ -18,6 +18,11 @@ LEFT_OUT = {
     "write-an-operator.md": """
 from tests.sdk.websites import deployment_of, service_of
 """,
+    "serve-your-own-api.md": """
+import os
+from tests.sdk.cms import Cms
+os.environ["CMS_URL"] = Cms().url
+""",
 }
 """What a page does not show because it is beside its point."""
 

@@ -9,15 +9,13 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import orjson
 import pytest
-from aiohttp import web
 from tests.sdk.recipes import KIND, ROOT, Recipe, RecipeSpec, Scaled, kitchen, read, recipe
 
 from pinnace.model import errors
 from pinnace.model.objects import Object
-from pinnace.sdk import Key, Memory, Metadata, Operator, Refused, SqliteTable
+from pinnace.sdk import Key, Memory, Metadata, Operator, Overtaken, SqliteTable
 from pinnace.sdk.api_collection import Collection
 from pinnace.testing.cluster import Cluster
 
@@ -51,64 +49,6 @@ async def test_a_class_with_get_and_list_is_enough_to_be_read(cluster: Cluster) 
     with pytest.raises(errors.ApiError) as refused:
         await cluster.client.create(recipe())
     assert refused.value.code == 405
-
-
-class Remote:
-    """Recipes behind a REST service, which has never heard of Kubernetes."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-
-    async def get(self, key: Key) -> Recipe | None:
-        async with aiohttp.ClientSession() as session, session.get(f"{self.url}/{key.name}") as answer:
-            return self._recipe(key.name, await answer.json()) if answer.status == 200 else None
-
-    async def list(self, namespace: str) -> Iterable[Recipe]:
-        async with aiohttp.ClientSession() as session, session.get(self.url) as answer:
-            return [self._recipe(name, minutes) for name, minutes in (await answer.json()).items()]
-
-    async def update(self, dish: Recipe) -> None:
-        url = f"{self.url}/{dish.name}"
-        async with aiohttp.ClientSession() as session, session.put(url, json=dish.spec.minutes) as answer:
-            if answer.status == 409:
-                raise Refused(await answer.text())
-
-    def _recipe(self, name: str, minutes: int) -> Recipe:
-        return Recipe(metadata=Metadata(namespace="default", name=name), spec=RecipeSpec(minutes=minutes))
-
-
-async def test_a_rest_service_becomes_an_api(cluster: Cluster) -> None:
-    dishes = {"soup": 20}
-
-    async def everything(request: web.Request) -> web.Response:
-        return web.json_response(dishes)
-
-    async def one(request: web.Request) -> web.Response:
-        name = request.match_info["name"]
-        return web.json_response(dishes[name]) if name in dishes else web.Response(status=404)
-
-    async def put(request: web.Request) -> web.Response:
-        if (minutes := await request.json()) > 60:
-            return web.Response(status=409, text="the oven is needed")
-        dishes[request.match_info["name"]] = minutes
-        return web.Response()
-
-    application = web.Application()
-    application.add_routes([web.get("/", everything), web.get("/{name}", one), web.put("/{name}", put)])
-    runner = web.AppRunner(application)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        await cluster.run(kitchen(Remote(f"http://127.0.0.1:{runner.addresses[0][1]}")))
-        assert [obj["spec"]["minutes"] for obj in await cluster.client.list(KIND)] == [20]
-        await cluster.client.patch(KIND, "soup", {"spec": {"minutes": 30}})
-        assert dishes == {"soup": 30}
-        with pytest.raises(errors.Forbidden, match="the oven is needed"):
-            await cluster.client.apply(recipe(minutes=90), force=True)
-        assert await cluster.client.get_or_none(KIND, "stew") is None
-        await cluster.stop()
-    finally:
-        await runner.cleanup()
 
 
 async def test_what_others_change_is_noticed_when_it_is_looked_at_again(cluster: Cluster) -> None:
@@ -156,6 +96,13 @@ async def test_objects_in_a_table_outlive_the_process(cluster: Cluster, tmp_path
     assert kept["metadata"]["labels"] == {"a": "b"}
 
 
+def test_a_row_that_another_process_has_put_there_meanwhile_is_not_written_over(tmp_path: Path) -> None:
+    soup = Recipe(metadata=Metadata(namespace="default", name="soup"), spec=RecipeSpec())
+    SqliteTable(tmp_path / "recipes.db", "recipes").create(soup)
+    with pytest.raises(Overtaken):
+        SqliteTable(tmp_path / "recipes.db", "recipes").create(soup)
+
+
 class Broken(Catalogue):
     async def list(self, namespace: str) -> Iterable[Recipe]:
         raise OSError("the disk is full")
@@ -170,6 +117,16 @@ async def test_a_backend_that_fails_says_so_and_takes_nothing_else_with_it(clust
         await read(cluster.client, f"{ROOT}/recipes")
     assert refused.value.code == 500
     assert (await read(cluster.client, ROOT))["kind"] == "APIResourceList"
+
+
+async def test_a_backend_that_loses_its_own_connection_does_not_lose_the_clients(cluster: Cluster) -> None:
+    class Lost(Catalogue):
+        async def list(self, namespace: str) -> Iterable[Recipe]:
+            raise ConnectionResetError("the database has left")
+
+    await cluster.run(kitchen(Lost()))
+    with pytest.raises(errors.InternalError, match="ConnectionResetError: the database has left"):
+        await read(cluster.client, f"{ROOT}/recipes")
 
 
 async def test_when_it_stops_the_cluster_is_told(cluster: Cluster) -> None:

@@ -3,7 +3,8 @@
 from pinnace.model.objects import Key, Object
 from pinnace.reconcile.controller import Permanent, Result
 from pinnace.reconcile.predicates import annotations_changed, generation_changed, labels_changed
-from pinnace.sdk.api_backends import Backend, Memory, SqliteTable
+from pinnace.sdk.api_backends import Backend, Memory, Overtaken, SqliteTable
+from pinnace.sdk.api_rest import RestCollection
 from pinnace.sdk.context import Context
 from pinnace.sdk.models import Condition, Conditions, Field, Maybe, Model, Rule, raw_schema, rule
 from pinnace.sdk.operator import Operator
@@ -28,8 +29,10 @@ __all__ = [
     "NotStructural",
     "Object",
     "Operator",
+    "Overtaken",
     "Permanent",
     "Refused",
+    "RestCollection",
     "Result",
     "Rule",
     "Scale",

@@ -1,4 +1,4 @@
-"""Where the objects of an API of your own are: any class with a few methods, and two that are ready to use."""
+"""Where the objects of an API of your own are: any class with a few methods; two are ready, a third is `api_rest`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,13 @@ Served = Any
 """An object of the class that is served, or a plain one as it is on the wire."""
 
 
+class Overtaken(Exception):
+    """Raised by a backend: somebody else was faster. There is one of that name by now, or it is not as it was read.
+
+    Whoever wrote gets a 409: AlreadyExists of a `create`, and Conflict of all else, with what is said here.
+    """
+
+
 class Backend(Protocol):
     """What a class must have to become an API. Each method may be `def` or `async def`.
 
@@ -24,9 +31,10 @@ class Backend(Protocol):
         def update(self, obj): ...      # store it in place of the one with its name
         def delete(self, key): ...      # drop it
         async def watch(self): ...      # yield the key of what somebody else has changed; None if it may be anything
+        async def aclose(self): ...     # the API is no longer served: let go what was opened for it
 
     `create` and `update` may return the object as it was stored; it is read again otherwise. What is not kept of the
-    metadata is not shown either: labels, annotations, finalizers.
+    metadata is not shown either: labels, annotations, finalizers. Methods may raise `Overtaken`, and `Refused`.
     """
 
     def get(self, key: Key) -> Served:
@@ -92,7 +100,12 @@ class SqliteTable:
         return [orjson.loads(row[0]) for row in rows]
 
     def create(self, obj: Any) -> None:
-        self._connection.execute(f"INSERT INTO {self._table} VALUES (?, ?, ?)", (*obj.key, _text(obj)))
+        import sqlite3  # noqa: PLC0415 - as above
+
+        try:
+            self._connection.execute(f"INSERT INTO {self._table} VALUES (?, ?, ?)", (*obj.key, _text(obj)))
+        except sqlite3.IntegrityError:
+            raise Overtaken from None  # Another process has put a row there.
 
     def update(self, obj: Any) -> None:
         self._connection.execute(

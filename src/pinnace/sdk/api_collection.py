@@ -21,6 +21,7 @@ import orjson
 from pinnace.model import errors
 from pinnace.model.clock import Clock
 from pinnace.model.objects import Key, Object, key_of
+from pinnace.sdk.api_backends import Overtaken
 from pinnace.sdk.api_kinds import ServedKind
 from pinnace.sdk.calling import called
 
@@ -168,14 +169,29 @@ class Collection:
             yield
 
     async def create(self, obj: Object) -> Entry:
-        return await self._stored(key_of(obj), await called(self._backend.create, self.served.typed(obj)))
+        key, resource = key_of(obj), self.served.resource
+        try:
+            return await self._stored(key, await called(self._backend.create, self.served.typed(obj)))
+        except Overtaken:
+            raise errors.AlreadyExists(group=resource.group, plural=resource.plural, name=key.name) from None
 
     async def update(self, obj: Object) -> Entry:
-        return await self._stored(key_of(obj), await called(self._backend.update, self.served.typed(obj)))
+        key = key_of(obj)
+        try:
+            return await self._stored(key, await called(self._backend.update, self.served.typed(obj)))
+        except Overtaken as why:
+            raise self._conflict(key, why) from None
 
     async def delete(self, key: Key) -> None:
-        await called(self._backend.delete, key)
+        try:
+            await called(self._backend.delete, key)
+        except Overtaken as why:
+            raise self._conflict(key, why) from None
         self._seen(key, None, self.revision)
+
+    def _conflict(self, key: Key, why: Overtaken) -> errors.Conflict:
+        resource = self.served.resource
+        return errors.Conflict(str(why) or errors.MODIFIED, group=resource.group, plural=resource.plural, name=key.name)
 
     async def _stored(self, key: Key, found: Any) -> Entry:
         entry = await self.get(key) if found is None else self._seen(key, self.served.plain(found), self.revision)

@@ -71,8 +71,6 @@ class ApiApplication:
             return _refused(errors.Forbidden(str(refused)))
         except web.HTTPRequestEntityTooLarge:
             return _refused(errors.TooLarge(f"limit is {LARGEST_BODY}"))
-        except (ConnectionError, asyncio.CancelledError):
-            raise
         except Exception as problem:
             _log.exception("%s %s failed", request.method, request.path)
             return _refused(errors.InternalError(f"{type(problem).__name__}: {problem}"))
@@ -215,22 +213,24 @@ class ApiApplication:
         present = collection.at(since, chosen.namespace) if wants_initial else []
         answer = web.StreamResponse(headers={"Content-Type": _JSON, "Cache-Control": "no-cache, private"})
         _warn(answer, warnings)
-        async with collection.watching(since) as watcher:
-            await answer.prepare(request)
-            for entry in filter(chosen.matches, present):
-                await answer.write(form.event("ADDED", entry))
-            if wants_initial and flag(query, "sendInitialEvents") and wants_bookmarks:
-                await answer.write(form.bookmark(since, is_initial=True))
-            told, end = since, self._clock.monotonic() + seconds
-            while not watcher.is_over and (left := end - self._clock.monotonic()) > 0:
-                changes = await self._changes(watcher, min(left, BOOKMARK_SECONDS))
-                lines = [(change.revision, line) for change in changes if (line := _line(change, chosen, form))]
-                if not changes and wants_bookmarks and collection.revision > told:
-                    lines = [(collection.revision, form.bookmark(collection.revision))]
-                if lines:
-                    told = lines[-1][0]
-                    await answer.write(b"".join(line for _, line in lines))
-        await answer.write_eof()
+        # Whoever watches leaves without a word. No backend is asked in here: no other connection can be meant.
+        with suppress(ConnectionError):
+            async with collection.watching(since) as watcher:
+                await answer.prepare(request)
+                for entry in filter(chosen.matches, present):
+                    await answer.write(form.event("ADDED", entry))
+                if wants_initial and flag(query, "sendInitialEvents") and wants_bookmarks:
+                    await answer.write(form.bookmark(since, is_initial=True))
+                told, end = since, self._clock.monotonic() + seconds
+                while not watcher.is_over and (left := end - self._clock.monotonic()) > 0:
+                    changes = await self._changes(watcher, min(left, BOOKMARK_SECONDS))
+                    lines = [(change.revision, line) for change in changes if (line := _line(change, chosen, form))]
+                    if not changes and wants_bookmarks and collection.revision > told:
+                        lines = [(collection.revision, form.bookmark(collection.revision))]
+                    if lines:
+                        told = lines[-1][0]
+                        await answer.write(b"".join(line for _, line in lines))
+            await answer.write_eof()
         return answer
 
     async def _changes(self, watcher: Watcher, seconds: float) -> list[Change]:

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from pinnace.client.client import Client
 from pinnace.kinds.definitions import Definitions, minors
+from pinnace.model import errors
 from pinnace.sdk.api_callers import Callers
 from pinnace.sdk.api_collection import Collection
 from pinnace.sdk.api_http import ApiApplication
@@ -57,10 +58,16 @@ class Apis:
         await self._callers.begin()
         application.router.add_route("*", "/{path:.*}", self._application.answer)
         application.on_shutdown.append(self._end_watches)
+        application.on_cleanup.append(self._close_backends)
 
     async def _end_watches(self, application: web.Application) -> None:
         for source in self._sources:
             source.collection.end_watches()
+
+    async def _close_backends(self, application: web.Application) -> None:
+        for source in self._sources:
+            if callable(close := getattr(source.backend, "aclose", None)):
+                await called(close)
 
     async def follow(self) -> None:
         """Keep up with whom the cluster trusts, and with what others change, until cancelled."""
@@ -76,6 +83,8 @@ class Apis:
         while True:
             try:
                 await follow(source)
+            except errors.ApiError as refused:  # What is behind it is not there now: that is no fault of the code.
+                _log.warning("%s cannot be followed; trying again: %s", source.collection.served.kind.name, refused)
             except Exception:  # A backend is somebody else's code: what it raises must not end the API.
                 _log.exception("%s cannot be followed; trying again", source.collection.served.kind.name)
             await self._clock.sleep(_RETRY_SECONDS)
