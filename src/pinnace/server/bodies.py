@@ -169,7 +169,7 @@ def parse_json(body: bytes) -> Any:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
         value = _parse_leniently(body)
-    if len(body) > MAX_DEPTH:
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
         _check_depth(value)
     return value
 
