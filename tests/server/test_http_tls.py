@@ -34,13 +34,25 @@ async def test_a_client_certificate_is_seen_once_per_connection_and_not_required
     assert seen[0] is seen[1]
 
 
-@pytest.mark.parametrize("whose", ["another authority's", "a server's"])
+@pytest.mark.parametrize("whose", ["another authority's", "a server's", "nobody's", "a forger's"])
 async def test_of_a_certificate_that_cannot_be_trusted_nothing_is_shown(
     files: CertificateFiles, tmp_path: Path, whose: str
 ) -> None:
-    shown = ensure_certificates(tmp_path).admin if whose == "another authority's" else files.server
     client_tls = client_context(files)
-    client_tls.load_cert_chain(shown.certificate, shown.key)
+    if whose == "a server's":
+        client_tls.load_cert_chain(files.server.certificate, files.server.key)
+    elif whose == "another authority's":
+        other = ensure_certificates(tmp_path).admin
+        client_tls.load_cert_chain(other.certificate, other.key)
+    else:
+        der = bytearray(ssl.PEM_cert_to_DER_cert(files.admin.certificate.read_text()))
+        if whose == "nobody's":
+            der[der.index(b"\x02\x01\x02") + 2] = 5  # There is no version 5: not everybody can read it.
+        else:
+            der[-1] ^= 1
+        changed = tmp_path / "changed.crt"
+        changed.write_text(ssl.DER_cert_to_PEM_cert(bytes(der)))
+        client_tls.load_cert_chain(changed, files.admin.key)
     seen: list[tuple[bytes | None, list[bytes]]] = []
 
     def handler(request: Request) -> Response:

@@ -8,6 +8,7 @@ from OpenSSL.SSL import Context
 
 from pinnace.server.connection import Connection, DateHeader, Surroundings
 from pinnace.server.limits import Limits
+from pinnace.server.listener import Listener, listening_sockets
 from pinnace.server.messages import (
     JSON_HEADERS,
     Answer,
@@ -25,7 +26,7 @@ from pinnace.server.messages import (
     reader_and_writer,
 )
 from pinnace.server.sinks import Corks
-from pinnace.server.tls import Listener, listening_sockets, tls_context
+from pinnace.server.tls import tls_context
 
 __all__ = [
     "JSON_HEADERS",

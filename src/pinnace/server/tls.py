@@ -7,16 +7,16 @@ which encrypts at less than half the speed of the one that `cryptography` brings
 from __future__ import annotations
 
 import asyncio
-import logging
+import contextlib
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.bindings.openssl.binding import Binding
 from OpenSSL import SSL
-from OpenSSL.crypto import X509
+from OpenSSL.crypto import FILETYPE_ASN1, X509, dump_certificate
 
 RECORD = 16 * 1024
 """The most that one record of TLS carries, and so the most that is read at once."""
@@ -31,9 +31,13 @@ _SUITES = b"TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_
 _NOT_YET_VALID, _EXPIRED = 9, 10
 _UNTRUSTED = object()
 
-_Piece = bytes | bytearray | memoryview
+_OPENSSL = Binding.lib
+"""For what pyOpenSSL has no words."""
+_PLAIN_REQUEST = "http request"
+_PLAIN_ANSWER = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
+"""What servers written in Go say."""
 
-log = logging.getLogger(__name__)
+_Piece = bytes | bytearray | memoryview
 
 
 def tls_context(*, certificate: Path, key: Path, client_ca: Path, proxy_ca: Path | None = None) -> SSL.Context:
@@ -74,81 +78,6 @@ def _let_in(connection: SSL.Connection, certificate: X509, problem: int, depth: 
     return True
 
 
-async def listening_sockets(host: str, port: int, *, backlog: int) -> list[socket.socket]:
-    """Sockets for each address that the host has. Raises OSError."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    sockets: list[socket.socket] = []
-    try:
-        for family, _, _, _, address in found:
-            one = socket.create_server((str(address[0]), port), family=family, backlog=backlog)
-            one.setblocking(False)
-            sockets.append(one)
-            port = port or one.getsockname()[1]
-    except OSError:
-        for one in sockets:
-            one.close()
-        raise
-    return sockets
-
-
-class Listener:
-    """Accepts connections on some sockets and makes transports of them."""
-
-    def __init__(
-        self,
-        sockets: Iterable[socket.socket],
-        context: SSL.Context,
-        make_protocol: Callable[[], asyncio.Protocol],
-        *,
-        handshake_time: float,
-        closing_time: float,
-    ) -> None:
-        self.sockets = list(sockets)
-        self._loop = asyncio.get_running_loop()
-        self._context = context
-        self._make_protocol = make_protocol
-        self._handshake_time = handshake_time
-        self._closing_time = closing_time
-        self._arriving: set[TlsTransport] = set()
-        for one in self.sockets:
-            self._loop.add_reader(one.fileno(), self._accept, one)
-
-    def close(self) -> None:
-        """Accept no more. Who has not finished the handshake is cut off."""
-        sockets, self.sockets = self.sockets, []
-        for one in sockets:
-            self._loop.remove_reader(one.fileno())
-            one.close()
-        for transport in list(self._arriving):
-            transport.abort()
-
-    def _accept(self, listening: socket.socket) -> None:
-        for _ in range(BURST):
-            try:
-                accepted, _address = listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as problem:  # No file is left for it, or no memory: that may pass.
-                log.error("a connection could not be accepted: %s", problem)
-                self._loop.remove_reader(listening.fileno())
-                self._loop.call_later(1.0, self._accept_again, listening)
-                return
-            self._arriving.add(
-                TlsTransport(
-                    accepted,
-                    self._context,
-                    self._make_protocol(),
-                    handshake_time=self._handshake_time,
-                    closing_time=self._closing_time,
-                    arrived=self._arriving.discard,
-                )
-            )
-
-    def _accept_again(self, listening: socket.socket) -> None:
-        if listening.fileno() != -1:
-            self._loop.add_reader(listening.fileno(), self._accept, listening)
-
-
 class TlsTransport(asyncio.Transport):
     """One client's connection. Its protocol hears of it once the handshake is done.
 
@@ -175,15 +104,20 @@ class TlsTransport(asyncio.Transport):
         self._descriptor = accepted.fileno()
         self._tls = SSL.Connection(context, accepted)
         self._tls.set_accept_state()
+        # pyOpenSSL has one call read on until there is data: for ever, if the client renews its keys fast enough.
+        _OPENSSL.SSL_clear_mode(self._tls._ssl, _OPENSSL.SSL_MODE_AUTO_RETRY)
         self._protocol: asyncio.BaseProtocol = protocol
         self._closing_time = closing_time
         self._arrived = arrived
         self._waiting: deque[_Piece] = deque()
         """What is still to be sent. The first may be half sent: it must be given to OpenSSL again as it was."""
+        self._size = 0
         self._high, self._low = HIGH_WATER, HIGH_WATER // 4
         self._is_known = False
         self._is_reading = False
         self._wants_reading = True
+        self._is_held = False
+        """Nothing is read before TLS itself has sent something, for which there is no room."""
         self._is_writing = False
         self._has_paused = False
         self._is_closing = False
@@ -201,19 +135,29 @@ class TlsTransport(asyncio.Transport):
             self._write_no_more()
         except SSL.WantWriteError:
             self._write_on(self._shake_hands)
-        except SSL.Error:  # Whatever it speaks, it is not TLS, or none that is served.
+        except SSL.Error as problem:  # Whatever it speaks, it is not TLS, or none that is served.
+            if any(reason == _PLAIN_REQUEST for *_, reason in problem.args[0] if problem.args):
+                self._answer_plainly()
             self.abort()
         else:
             self._write_no_more()
             self._introduce()
 
+    def _answer_plainly(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.recv(1 << 16)  # What is unread when a socket is closed destroys what was sent.
+            self._socket.send(_PLAIN_ANSWER)
+
     def _introduce(self) -> None:
         self._disarm()
         self._arrived(self)
-        self._is_known = True
         certificate, chain = _shown(self._tls)
         self._told.update(client_certificate=certificate, client_chain=chain)
-        self._protocol.connection_made(self)
+        self._is_known = True
+        try:
+            self._protocol.connection_made(self)
+        except Exception as problem:
+            self._blame(problem)
         if not self._is_closing and self._wants_reading:
             self._read_on(self._read)
             self._read()  # The first request may have come with the end of the handshake.
@@ -228,8 +172,7 @@ class TlsTransport(asyncio.Transport):
             except SSL.WantReadError:
                 return
             except SSL.WantWriteError:
-                if not self._waiting:  # Something of TLS itself is to be sent before it can go on.
-                    self._write_on(self._read_again)
+                self._hold()
                 return
             except SSL.ZeroReturnError:
                 self._end_of_file()
@@ -237,20 +180,33 @@ class TlsTransport(asyncio.Transport):
             except SSL.Error as problem:
                 self._cut_off(problem)
                 return
-            protocol.data_received(data)
+            try:
+                protocol.data_received(data)
+            except Exception as problem:
+                self._blame(problem)
             if len(data) < RECORD or not self._is_reading or self._is_closing:
                 return  # If there is more, the loop tells: OpenSSL reads whole records, and no further.
             protocol = cast(asyncio.Protocol, self._protocol)
 
-    def _read_again(self) -> None:
-        self._write_no_more()
-        if self._is_reading and not self._is_closing:
-            self._read()
+    def _hold(self) -> None:
+        """Read on when there is room to send: until then each attempt would end as this one, without a pause."""
+        self._read_no_more()
+        self._is_held = True
+        self._write_on(self._send)
+
+    def _let_go(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            if self._wants_reading:
+                self.resume_reading()
 
     def _end_of_file(self) -> None:
         """The client sends no more. TLS is closed both ways at once: what waits goes out, and that is all."""
         self._read_no_more()
-        cast(asyncio.Protocol, self._protocol).eof_received()
+        try:
+            cast(asyncio.Protocol, self._protocol).eof_received()
+        except Exception as problem:
+            self._blame(problem)
         self.close()
 
     def pause_reading(self) -> None:
@@ -264,7 +220,7 @@ class TlsTransport(asyncio.Transport):
             self._read_on(self._read)
 
     def is_reading(self) -> bool:
-        return self._is_reading and not self._is_closing
+        return self._wants_reading and not self._is_closing
 
     # Writing.
 
@@ -281,8 +237,10 @@ class TlsTransport(asyncio.Transport):
                 self._cut_off(problem)
                 return
         # Who gave a buffer may change it: what is kept must not change.
-        self._waiting.append(data if isinstance(data, (bytes, memoryview)) else bytes(data))
-        if not self._has_paused and self.get_write_buffer_size() >= self._high:
+        is_fixed = data.readonly if isinstance(data, memoryview) else isinstance(data, bytes)
+        self._waiting.append(data if is_fixed else bytes(data))
+        self._size += len(data)
+        if not self._has_paused and self._size >= self._high:
             self._has_paused = True
             self._protocol.pause_writing()
 
@@ -295,8 +253,9 @@ class TlsTransport(asyncio.Transport):
             except SSL.Error as problem:
                 self._cut_off(problem)
                 return
-            self._waiting.popleft()
-            if self._has_paused and self.get_write_buffer_size() <= self._low:
+            self._size -= len(self._waiting.popleft())
+            self._let_go()
+            if self._has_paused and self._size <= self._low:
                 self._has_paused = False
                 self._protocol.resume_writing()  # It may write more, which waits its turn.
         if self._is_lost:
@@ -304,9 +263,13 @@ class TlsTransport(asyncio.Transport):
         self._write_no_more()
         if self._is_closing:
             self._say_goodbye()
+        elif self._is_held:
+            self._let_go()
+            if self._is_reading:
+                self._read()  # Which sends what TLS has to send, too.
 
     def get_write_buffer_size(self) -> int:
-        return sum(map(len, self._waiting))
+        return self._size
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
         return self._low, self._high
@@ -340,14 +303,19 @@ class TlsTransport(asyncio.Transport):
     def _say_goodbye(self) -> None:
         if self._has_said_goodbye or self._is_lost:
             return
-        self._has_said_goodbye = True
         try:
-            if not self._tls.shutdown():
-                self._read_on(self._discard)  # Until the client has said so, too.
-                return
+            is_over = self._tls.shutdown()
+        except SSL.WantWriteError:
+            self._write_on(self._say_goodbye)
+            return
         except SSL.Error:
-            pass
-        self._lose(None)
+            is_over = True
+        self._has_said_goodbye = True
+        self._write_no_more()
+        if is_over:
+            self._lose(None)
+        else:
+            self._read_on(self._discard)  # Until the client has said so, too.
 
     def _discard(self) -> None:
         """Closing with bytes unread would reset the connection, and could destroy what is on its way to the client."""
@@ -367,6 +335,12 @@ class TlsTransport(asyncio.Transport):
         self._is_closing = True
         self._lose(ConnectionResetError(str(problem)) if isinstance(problem, SSL.SysCallError) else None)
 
+    def _blame(self, problem: Exception) -> None:
+        """The protocol has failed. Nobody knows what it has made of the connection."""
+        told = {"message": "a connection's protocol failed", "exception": problem, "transport": self}
+        self._loop.call_exception_handler({**told, "protocol": self._protocol})
+        self.abort()
+
     def _lose(self, problem: Exception | None) -> None:
         if self._is_lost:
             return
@@ -375,6 +349,7 @@ class TlsTransport(asyncio.Transport):
         self._read_no_more()
         self._write_no_more()
         self._waiting.clear()
+        self._size = 0
         self._arrived(self)
         self._loop.call_soon(self._report, problem)
 
@@ -432,10 +407,12 @@ def _peer_name(accepted: socket.socket) -> object:
 
 def _shown(tls: SSL.Connection) -> tuple[bytes | None, list[bytes]]:
     """The client's certificate, and those by which it was verified, from itself to one that is trusted."""
-    certificate = tls.get_peer_certificate(as_cryptography=True)
+    certificate = tls.get_peer_certificate()
     if certificate is None:
         return None, []
     if tls.get_app_data() is _UNTRUSTED:
+        # It may be nothing that could be read. What OpenSSL says of it would be taken for the next connection's fault.
+        _OPENSSL.ERR_clear_error()
         return b"", []
-    chain = tls.get_verified_chain(as_cryptography=True) or []
-    return certificate.public_bytes(Encoding.DER), [one.public_bytes(Encoding.DER) for one in chain]
+    chain = tls.get_verified_chain() or []
+    return dump_certificate(FILETYPE_ASN1, certificate), [dump_certificate(FILETYPE_ASN1, one) for one in chain]

@@ -1,0 +1,284 @@
+"""The transport of TLS by itself: clients that do as nobody does, protocols that fail, and sockets that are full."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import ctypes.util
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from typing import Any, cast
+
+import pytest
+from OpenSSL import SSL
+from tests.server.raw_http import client_context, event_loop_policy, files, pytestmark, server_context, until
+
+from pinnace.auth.certificates import CertificateFiles
+from pinnace.server import listener
+from pinnace.server.listener import Listener
+
+__all__ = ["event_loop_policy", "files", "pytestmark"]
+
+SECONDS = 30
+SMALL = 4096
+PIECE = b"x" * 100
+
+
+class Heard(asyncio.Protocol):
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.transport = cast(asyncio.Transport, None)
+        self.data = b""
+        self.losses: list[Exception | None] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=1, low=0)
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+
+    def connection_lost(self, problem: Exception | None) -> None:
+        self.losses.append(problem)
+
+
+class Listening:
+    """A listener whose sockets hold little, and the protocols of those who came."""
+
+    def __init__(self, files: CertificateFiles, make: Callable[[], Heard]) -> None:
+        self._files = files
+        self._make = make
+        self.known: list[Heard] = []
+        bound = socket.create_server(("127.0.0.1", 0))
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL)
+        bound.setblocking(False)
+        self.port: int = bound.getsockname()[1]
+        self.listener = Listener([bound], server_context(files), self._protocol, handshake_time=60.0, closing_time=60.0)
+
+    def _protocol(self) -> Heard:
+        self.known.append(self._make())
+        return self.known[-1]
+
+    def plain(self) -> socket.socket:
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL)
+        client.settimeout(SECONDS)
+        client.connect(("127.0.0.1", self.port))
+        return client
+
+    async def connect(self) -> ssl.SSLSocket:
+        """A client that tells an end of the connection from a goodbye."""
+        context = client_context(self._files)
+        context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
+        client = await asyncio.to_thread(
+            lambda: context.wrap_socket(self.plain(), server_hostname="127.0.0.1", suppress_ragged_eofs=False)
+        )
+        await until(lambda: bool(self.known and self.known[-1].transport))
+        return client
+
+
+@contextlib.asynccontextmanager
+async def listening(files: CertificateFiles, make: Callable[[], Heard] = Heard) -> AsyncIterator[Listening]:
+    it = Listening(files, make)
+    try:
+        yield it
+    finally:
+        it.listener.close()
+        for one in it.known:
+            if one.transport:
+                one.transport.abort()
+        await asyncio.sleep(0)
+
+
+def _everything(client: ssl.SSLSocket) -> bytes:
+    """What the server sends until it says goodbye. Raises SSLEOFError if it leaves without."""
+    found = b""
+    while data := client.recv(1 << 14):
+        found += data
+    client.close()
+    return found
+
+
+async def test_the_goodbye_is_said_even_though_the_socket_is_full(files: CertificateFiles) -> None:
+    async with listening(files) as it:
+        client = await it.connect()
+        transport, fitting = it.known[-1].transport, 0
+        while not transport.get_write_buffer_size():
+            transport.write(PIECE)
+            fitting += 1
+        client.close()
+        for pieces in (fitting - 2, fitting - 1, fitting, fitting + 1):
+            client = await it.connect()
+            for _ in range(pieces):
+                it.known[-1].transport.write(PIECE)
+            it.known[-1].transport.close()
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert await asyncio.to_thread(_everything, client) == PIECE * pieces
+
+
+async def test_what_was_written_is_sent_though_its_buffer_is_used_again(files: CertificateFiles) -> None:
+    async with listening(files) as it:
+        client = await it.connect()
+        transport = it.known[-1].transport
+        buffer = bytearray(b"a" * (1 << 20))
+        transport.write(memoryview(buffer))
+        buffer[:] = b"b" * len(buffer)
+        assert transport.get_write_buffer_size() == len(buffer)
+        transport.close()
+        assert await asyncio.to_thread(_everything, client) == b"a" * len(buffer)
+
+
+class Failing(Heard):
+    def data_received(self, data: bytes) -> None:
+        raise LookupError("no such thing")
+
+
+async def test_a_protocol_that_fails_loses_its_connection(files: CertificateFiles) -> None:
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    async with listening(files, Failing) as it:
+        client = await it.connect()
+        await asyncio.to_thread(client.sendall, b"hello")
+        await until(lambda: bool(it.known[-1].losses))
+        assert it.known[-1].losses == [None]
+        assert [type(context["exception"]) for context in told] == [LookupError]
+        client.close()
+
+
+async def test_who_speaks_plain_http_is_told_so(files: CertificateFiles) -> None:
+    async with listening(files) as it:
+        client = it.plain()
+        client.sendall(b"GET /version HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n")
+        answer = await asyncio.to_thread(client.recv, 1000)
+        client.close()
+    assert answer == b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
+
+
+class Scarce(socket.socket):
+    """A listening socket for which no file is left, some times."""
+
+    refusals = 3
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if self.refusals:
+            self.refusals -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+async def test_a_lack_of_files_is_told_when_it_begins_and_when_it_is_over(
+    files: CertificateFiles, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "PAUSE", 0.001)
+    bound = Scarce()
+    bound.bind(("127.0.0.1", 0))
+    bound.listen()
+    bound.setblocking(False)
+    known: list[Heard] = []
+
+    def protocol() -> Heard:
+        known.append(Heard())
+        return known[-1]
+
+    with caplog.at_level(logging.INFO):
+        it = Listener([bound], server_context(files), protocol, handshake_time=60.0, closing_time=60.0)
+        clients = []
+        for _ in range(2):
+            clients.append(socket.create_connection(bound.getsockname()))
+            await until(lambda: len(known) == len(clients))
+        it.close()
+    for one in clients:
+        one.close()
+    assert bound.refusals == 0
+    assert [record.levelname for record in caplog.records if record.name == listener.__name__] == ["ERROR", "WARNING"]
+
+
+class Updating:
+    """A client that asks for new keys again and again, which Python's TLS cannot do."""
+
+    def __init__(self, client: socket.socket) -> None:
+        library = ctypes.util.find_library("ssl")
+        if library is None:
+            pytest.skip("there is no OpenSSL to be a client with")
+        self._lib = ctypes.CDLL(library)
+        for name in ("TLS_client_method", "SSL_CTX_new", "SSL_new"):
+            getattr(self._lib, name).restype = ctypes.c_void_p
+        context = ctypes.c_void_p(self._lib.SSL_CTX_new(ctypes.c_void_p(self._lib.TLS_client_method())))
+        self._ssl = ctypes.c_void_p(self._lib.SSL_new(context))
+        self.socket = client
+        self._lib.SSL_set_fd(self._ssl, client.fileno())
+
+    def connect(self) -> bool:
+        return bool(self._lib.SSL_connect(self._ssl) == 1)
+
+    def update(self, *, wants_the_same: bool) -> bool:
+        self._lib.SSL_key_update(self._ssl, int(wants_the_same))
+        return bool(self._lib.SSL_do_handshake(self._ssl) == 1)
+
+    def send(self, data: bytes) -> bool:
+        return bool(self._lib.SSL_write(self._ssl, data, len(data)) > 0)
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows with each attempt to read."""
+    counted: list[int] = []
+    read = SSL.Connection.recv
+
+    def counting(self: SSL.Connection, size: int) -> bytes:
+        counted.append(size)
+        return read(self, size)
+
+    monkeypatch.setattr(SSL.Connection, "recv", counting)
+    return counted
+
+
+async def _updating(it: Listening) -> Updating:
+    client = Updating(it.plain())
+    client.socket.setblocking(False)
+    async with asyncio.timeout(SECONDS):
+        while not client.connect():
+            await asyncio.sleep(0)
+        while not it.known[-1].transport:
+            await asyncio.sleep(0)
+    return client
+
+
+async def test_many_updates_of_keys_are_not_read_in_one_turn(files: CertificateFiles, reads: list[int]) -> None:
+    async with listening(files) as it:
+        client = await _updating(it)
+        sent = sum(client.update(wants_the_same=False) for _ in range(50))
+        assert sent
+        client.send(b"done")
+        reads.clear()
+        await until(lambda: it.known[-1].data == b"done")
+        assert len(reads) > sent
+        client.socket.close()
+
+
+async def test_a_client_that_wants_new_keys_and_takes_none_is_left_alone(
+    files: CertificateFiles, reads: list[int]
+) -> None:
+    async with listening(files) as it:
+        client = await _updating(it)
+        async with asyncio.timeout(SECONDS):
+            refused = 0
+            while refused < 200:  # Whatever the server was sent it has read by then, or has no room to answer.
+                refused = 0 if client.update(wants_the_same=True) else refused + 1
+                await asyncio.sleep(0)
+            before = len(reads)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert len(reads) - before < 5
+
+            while len(reads) - before < 50:  # It goes on as soon as there is room.
+                with contextlib.suppress(BlockingIOError):
+                    client.socket.recv(1 << 16)
+                await asyncio.sleep(0)
+        client.socket.close()
