@@ -86,9 +86,9 @@ async def test_what_may_not_be_watched_is_told_with_the_rule_that_would_allow_it
     operator, robot = website_operator(), cluster.client_as("robot")
     with pytest.raises(TimeoutError, match="website-controller is not at work"):  # It waits to be allowed to.
         await cluster.run(operator, client=robot, install=False)
-    rule = (
-        'add this rule to its role: {apiGroups: ["apps"], resources: ["deployments"], verbs: ["get", "list", "watch"]}'
-    )
+    # Of what it owns, all that `pinnace manifests` would allow: else each verb would be refused in its turn.
+    verbs = '["get", "list", "watch", "create", "update", "patch", "delete"]'
+    rule = f'add this rule to its role: {{apiGroups: ["apps"], resources: ["deployments"], verbs: {verbs}}}'
     assert rule in caplog.text
 
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+import yaml
 from tests.sdk.websites import Website, website, website_operator
 
 from pinnace.model import errors
@@ -219,34 +220,102 @@ async def test_conditions_move_only_when_they_change(cluster: Cluster) -> None:
     assert again["metadata"]["resourceVersion"] == stored["metadata"]["resourceVersion"]
 
 
+RBAC = "rbac.authorization.k8s.io"
+
+
+async def allow(cluster: Cluster, name: str, rules: list[dict[str, Any]]) -> None:
+    """Let robot do what the rules say."""
+    head = {"apiVersion": f"{RBAC}/v1", "metadata": {"name": name}}
+    await cluster.client.create({**head, "kind": "ClusterRole", "rules": rules})
+    binding: dict[str, Any] = {"roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}}
+    binding["subjects"] = [{"apiGroup": RBAC, "kind": "User", "name": "robot"}]
+    await cluster.client.create({**head, "kind": "ClusterRoleBinding", **binding})
+
+
+TOO_LITTLE = [
+    {"apiGroups": ["*"], "resources": ["websites"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": ["*"], "resources": ["websites/status"], "verbs": ["patch"]},
+    {"apiGroups": ["*"], "resources": ["deployments", "services"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+]
+
+
+FINALIZERS = {"apiGroups": ["extensions.example.com"], "resources": ["websites/finalizers"], "verbs": ["update"]}
+
+
+def rules_told(message: str, whose: str) -> list[dict[str, Any]]:
+    _, _, rules = message.partition(f" to {whose}: ")
+    told: list[dict[str, Any]] = yaml.safe_load(f"[{rules}]")
+    return told
+
+
 async def test_a_missing_permission_is_named_with_the_rule_that_would_allow_it(cluster: Cluster) -> None:
-    await cluster.client.create(
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": "too-little"},
-            "rules": [
-                {"apiGroups": ["*"], "resources": ["websites"], "verbs": ["get", "list", "watch"]},
-                {"apiGroups": ["*"], "resources": ["deployments", "services"], "verbs": ["get", "list", "watch"]},
-                {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
-            ],
-        }
-    )
-    await cluster.client.create(
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "too-little"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "too-little"},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "robot"}],
-        }
-    )
+    await allow(cluster, "too-little", TOO_LITTLE)
     await cluster.client.apply(Website.crd())
     await cluster.run(website_operator(), client=cluster.client_as("robot"), install=False)
     await cluster.client.create(website())
     await cluster.settle()
     (event,) = await cluster.client.list("v1/Event", namespace="default")
-    assert 'add this rule to a Role of robot: {apiGroups: ["apps"], resources: ["deployments"]' in event["message"]
+    verbs = ["get", "list", "watch", "create", "update", "patch", "delete"]  # It owns them: as its manifests say.
+    rule = {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": verbs}
+    assert rules_told(event["message"], "a Role of robot") == [rule, FINALIZERS]
+
+
+def config_map_operator(*, own: bool = True) -> Operator:
+    """Declares nothing of what it does."""
+    operator = Operator("website-controller")
+
+    @operator.reconcile(Website)
+    async def reconcile(site: Website, ctx: Context) -> None:
+        await ctx.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": site.name}}, own=own)
+
+    return operator
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["its own", "free"])
+async def test_the_rules_that_are_told_for_an_apply_are_enough_for_it(cluster: Cluster, own: bool) -> None:
+    await allow(cluster, "too-little", TOO_LITTLE)
+    await cluster.client.apply(Website.crd())
+    await cluster.run(config_map_operator(own=own), client=cluster.client_as("robot"), install=False)
+    await cluster.client.create(website())
+    await cluster.settle()
+    (event,) = await cluster.client.list("v1/Event", namespace="default")
+    told = rules_told(event["message"], "a Role of robot")
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "patch"]}
+    assert told == ([rule, FINALIZERS] if own else [rule])
+    await allow(cluster, "enough", told)
+    await cluster.advance(600)
+    assert await cluster.client.get_or_none("v1/ConfigMap", "blog") is not None
+
+
+async def test_who_may_make_an_object_but_not_own_it_is_told_that_rule(cluster: Cluster) -> None:
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "patch"]}
+    await allow(cluster, "too-little", [*TOO_LITTLE, rule])
+    await cluster.client.apply(Website.crd())
+    await cluster.run(config_map_operator(), client=cluster.client_as("robot"), install=False)
+    await cluster.client.create(website())
+    await cluster.settle()
+    (event,) = await cluster.client.list("v1/Event", namespace="default")
+    assert rules_told(event["message"], "its role") == [rule, FINALIZERS]
+
+
+async def test_a_refused_apply_is_a_refusal_like_others(cluster: Cluster) -> None:
+    operator, refused = Operator("website-controller"), list[errors.Forbidden]()
+
+    @operator.reconcile(Website)
+    async def reconcile(site: Website, ctx: Context) -> None:
+        try:
+            await ctx.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": site.name}})
+        except errors.Forbidden as refusal:  # Whoever knows what to do about it can.
+            refused.append(refusal)
+
+    await allow(cluster, "too-little", TOO_LITTLE)
+    await cluster.client.apply(Website.crd())
+    await cluster.run(operator, client=cluster.client_as("robot"), install=False)
+    await cluster.client.create(website())
+    await cluster.settle()
+    assert [one.status["details"]["kind"] for one in refused] == ["configmaps"]
+    assert await cluster.client.list("v1/Event", namespace="default") == []
 
 
 async def test_what_the_schema_forbids_the_server_refuses(cluster: Cluster) -> None:

@@ -18,6 +18,7 @@ from pinnace.reconcile.informer import Informer
 from pinnace.reconcile.manager import Manager
 from pinnace.reconcile.owners import set_owner
 from pinnace.sdk.models import Condition
+from pinnace.sdk.permissions import APPLY, OWN, MayNotApply, Permission
 from pinnace.sdk.resources import CustomResource
 
 Log = logging.LoggerAdapter[logging.Logger]
@@ -66,7 +67,14 @@ class Context:
                 set_owner(wire, self._obj)
             except ValueError as problem:
                 raise ValueError(f"{problem}; apply it with own=False, and delete it in on_delete") from None
-        answer = await self.client.apply(wire, field_manager=self._operator, force=force)
+        try:
+            answer = await self.client.apply(wire, field_manager=self._operator, force=force)
+        except errors.Forbidden as refusal:
+            rules = [Permission(served.kind.group, served.plural, APPLY)]
+            if own:
+                owner = await self.client.kinds.find(kind_of(self._obj))
+                rules.append(Permission(owner.kind.group, f"{owner.plural}/finalizers", OWN))
+            raise MayNotApply(refusal, rules) from None
         return typed(obj, answer)
 
     async def delete(self, kind: KindLike, name: str, *, namespace: str | None = None) -> None:

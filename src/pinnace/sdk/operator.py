@@ -25,7 +25,7 @@ from pinnace.sdk.declaring import (
     check_operator_name,
     check_watches,
 )
-from pinnace.sdk.permissions import MAKE, READ, Permission, merged
+from pinnace.sdk.permissions import MAKE, OWN, READ, Permission, merged
 from pinnace.sdk.resources import AnyResource, definition_of, is_resource_class, plural_of
 from pinnace.sdk.running import running
 
@@ -305,8 +305,7 @@ class Operator:
             if kind_from(kind) in cleaned:
                 found.append(Permission(group, plural, ("patch",)))
             if any(loop.kind == kind and loop.owns for loop in self.declared.loops):
-                # To own with blockOwnerDeletion one must be allowed to set the owner's finalizers.
-                found.append(Permission(group, f"{plural}/finalizers", ("update",)))
+                found.append(Permission(group, f"{plural}/finalizers", OWN))
         for loop in self.declared.loops:
             found += [Permission(kind_from(kind).group, plural_like(kind), MAKE) for kind in loop.owns]
             found += [Permission(kind_from(kind).group, plural_like(kind), READ) for kind, _ in loop.watches]

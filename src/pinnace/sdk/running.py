@@ -27,7 +27,7 @@ from pinnace.sdk.context import Context
 from pinnace.sdk.declarations import Loop, Timer
 from pinnace.sdk.handing_back import hand_back, predecessors
 from pinnace.sdk.installation import ServiceName, install_definitions, install_gates
-from pinnace.sdk.permissions import Permission, missing
+from pinnace.sdk.permissions import READ, missing, rule_for
 from pinnace.sdk.reporting import report_controller
 from pinnace.sdk.statuses import status_changes, status_of, status_said
 
@@ -221,7 +221,7 @@ class _Work:
         try:
             return await self._bring_about(obj)
         except errors.Forbidden as refusal:
-            told = missing(refusal)
+            told = missing(refusal, self._operator.permissions())
             if told is None:
                 raise
             raise told from refusal
@@ -308,7 +308,7 @@ async def _check_permissions(operator: Operator, client: Client, manager: Manage
                 review["spec"] = {"resourceAttributes": asked}
                 answer = await client.create(review)
                 if not answer["status"]["allowed"]:
-                    rule = Permission(kind.group, served.plural, ("get", "list", "watch"))
+                    rule = rule_for(kind.group, served.plural, READ, operator.permissions())
                     _log.error("%s may not %s %s; add this rule to its role: %s", operator.name, verb, kind.name, rule)
                     break
         except (errors.ApiError, ConnectionLost, NoCredentials) as problem:
