@@ -10,6 +10,7 @@ import errno
 import logging
 import socket
 import ssl
+import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
@@ -132,6 +133,24 @@ async def test_what_was_written_is_sent_though_its_buffer_is_used_again(files: C
         assert transport.get_write_buffer_size() == len(buffer)
         transport.close()
         assert await asyncio.to_thread(_everything, client) == b"a" * len(buffer)
+
+
+@pytest.mark.parametrize("begun", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["silent", "half a hello"])
+@pytest.mark.parametrize("lingers", [b"\x00" * 8, b"\x01" + b"\x00" * 7], ids=["closes", "resets"])
+async def test_who_leaves_during_the_handshake_is_forgotten(
+    files: CertificateFiles, begun: bytes, lingers: bytes
+) -> None:
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    async with listening(files) as it:
+        client = it.plain()
+        client.sendall(begun)
+        await until(lambda: bool(it.known))
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, lingers)
+        client.close()
+        protocol = weakref.ref(it.known.pop())
+        await until(lambda: protocol() is None)
+    assert not told
 
 
 class Failing(Heard):

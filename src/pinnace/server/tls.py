@@ -136,7 +136,7 @@ class TlsTransport(asyncio.Transport):
         except SSL.WantWriteError:
             self._write_on(self._shake_hands)
         except SSL.Error as problem:  # Whatever it speaks, it is not TLS, or none that is served.
-            if any(reason == _PLAIN_REQUEST for *_, reason in problem.args[0] if problem.args):
+            if _is_plain_http(problem):
                 self._answer_plainly()
             self.abort()
         else:
@@ -403,6 +403,12 @@ def _peer_name(accepted: socket.socket) -> object:
         return accepted.getpeername()
     except OSError:  # Gone already.
         return None
+
+
+def _is_plain_http(problem: SSL.Error) -> bool:
+    if isinstance(problem, SSL.SysCallError) or not problem.args:
+        return False
+    return any(reason == _PLAIN_REQUEST for *_, reason in problem.args[0])
 
 
 def _shown(tls: SSL.Connection) -> tuple[bytes | None, list[bytes]]:
