@@ -153,6 +153,27 @@ async def test_who_leaves_during_the_handshake_is_forgotten(
     assert not told
 
 
+@pytest.mark.parametrize("said", [b"well", b"well" * (100 << 10)], ids=["little", "much"])
+async def test_who_has_taken_a_connection_hears_that_it_was_reset_after_the_last_words(
+    files: CertificateFiles, said: bytes
+) -> None:
+    async with listening(files) as it:
+        client = await it.connect()
+        protocol = it.known[-1]
+        protocol.transport.set_protocol(protocol)
+        protocol.transport.pause_reading()
+        client.setblocking(False)
+        with contextlib.suppress(ssl.SSLWantWriteError):
+            for at in range(0, len(said), 100):
+                client.send(said[at : at + 100])
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01" + b"\x00" * 7)
+        client.close()
+        protocol.transport.resume_reading()
+        await until(lambda: bool(protocol.losses))
+        assert protocol.data.startswith(b"well")
+        assert len(protocol.losses) == 1
+
+
 class Failing(Heard):
     def data_received(self, data: bytes) -> None:
         raise LookupError("no such thing")

@@ -116,6 +116,11 @@ class TlsTransport(asyncio.Transport):
         self._is_known = False
         self._is_reading = False
         self._wants_reading = True
+        self._is_given_away = False
+        """It is read until there is nothing: of one that was reset uvloop tells once, though there is more to read.
+
+        Who asks one thing after another is let go after a while in any case, and is spared the attempt.
+        """
         self._is_held = False
         """Nothing is read before TLS itself has sent something, for which there is no room."""
         self._is_writing = False
@@ -184,9 +189,17 @@ class TlsTransport(asyncio.Transport):
                 protocol.data_received(data)
             except Exception as problem:
                 self._blame(problem)
-            if len(data) < RECORD or not self._is_reading or self._is_closing:
+            if not self._is_reading or self._is_closing:
+                return
+            if len(data) < RECORD and not self._is_given_away:
                 return  # If there is more, the loop tells: OpenSSL reads whole records, and no further.
             protocol = cast(asyncio.Protocol, self._protocol)
+        if self._is_given_away:
+            self._loop.call_soon(self._read_further)
+
+    def _read_further(self) -> None:
+        if self._is_reading and not self._is_closing:
+            self._read()
 
     def _hold(self) -> None:
         """Read on when there is room to send: until then each attempt would end as this one, without a pause."""
@@ -396,6 +409,7 @@ class TlsTransport(asyncio.Transport):
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
+        self._is_given_away = True
 
 
 def _peer_name(accepted: socket.socket) -> object:
