@@ -243,8 +243,8 @@ async def test_who_scales_does_not_come_to_own_defaults(cluster: Cluster) -> Non
     paths = {"scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.count"}}
     schema = shape(size=NUMBER, crew={"type": "integer", "default": 4})
     await cluster.define(boats(version("v1", storage=True), version("v2", schema, subresources=paths)))
-    await cluster.made(BOATS, boat(size=1))
     second = BOATS.replace("/v1/", "/v2/")
+    await cluster.made(second, boat(api_version="example.com/v2", size=1))
     await cluster.patch(f"{second}/pinnace/scale?fieldManager=scaler", {"spec": {"replicas": 2}})
     entries = (await cluster.get(f"{second}/pinnace")).json["metadata"]["managedFields"]
     assert [one["fieldsV1"] for one in entries if one["manager"] == "scaler"] == [{"f:spec": {"f:size": {}}}]

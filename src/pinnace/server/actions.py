@@ -1,89 +1,11 @@
-"""Subresources that are not the object itself: the scale of a workload, binding a pod to a node, evicting it."""
+"""Subresources that are not the object itself: binding a pod to a node, evicting it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from pinnace.model import causes, errors, selectors
 from pinnace.model.objects import Object
-from pinnace.model.resources import Resource
-from pinnace.server import custom_scales
 from pinnace.server.calls import Call
 from pinnace.server.edits import Edit
-
-# The scale of a workload: how many are wanted, how many there are, and which pods they are.
-
-
-def scale_of(obj: Object, resource: Resource, *, api_version: str = "autoscaling/v1") -> Object:
-    """The Scale that stands for a workload."""
-    if resource.custom is not None and resource.custom.scale is not None:
-        custom_scales.check_says_replicas(obj, resource.custom.scale)
-        return custom_scales.scale_of(obj, resource.custom.scale)
-    metadata = obj["metadata"]
-    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-    spec, status = obj.get("spec") or {}, obj.get("status") or {}
-    scale: Object = {
-        "kind": "Scale",
-        "apiVersion": api_version,
-        "metadata": {name: metadata[name] for name in kept if name in metadata},
-        "spec": {},
-        "status": {"replicas": status.get("replicas", 0)},
-    }
-    if spec.get("replicas"):
-        scale["spec"]["replicas"] = spec["replicas"]
-    text = _selector_text(spec.get("selector"))
-    if text:
-        scale["status"]["selector"] = text
-    return scale
-
-
-def rescaled(call: Call, edit_scale: Callable[[Object], Object]) -> Edit:
-    """The workload after an edit of its scale."""
-
-    def edit(live: Object | None) -> Object:
-        if live is None:
-            raise call.not_found()
-        paths = call.resource.custom.scale if call.resource.custom is not None else None
-        shown = scale_of(live, call.resource) if paths is None else custom_scales.scale_of(live, paths)
-        wanted = edit_scale(shown)
-        if paths is not None and not (wanted.get("spec") or {}).get("replicas"):
-            custom_scales.check_said_replicas(live, paths)
-        replicas = (wanted.get("spec") or {}).get("replicas", 0)
-        if not isinstance(replicas, int) or isinstance(replicas, bool):
-            raise errors.BadRequest("json: cannot unmarshal into Go struct field ScaleSpec.spec.replicas of type int32")
-        metadata = wanted.get("metadata") or {}
-        if metadata.get("name", call.name) != call.name:
-            raise errors.BadRequest(
-                f"the name of the object ({metadata['name']}) does not match the name on the URL ({call.name})"
-            )
-        if replicas < 0 and paths is None:
-            fault = causes.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
-            raise errors.Invalid([fault], group="autoscaling", kind="Scale", name=call.name)
-        version = metadata.get("resourceVersion", "")
-        if version and version != live["metadata"]["resourceVersion"]:
-            raise call.conflict(errors.MODIFIED)
-        uid = metadata.get("uid", "")
-        if uid and uid != live["metadata"]["uid"]:
-            raise call.conflict(
-                f"Precondition failed: UID in precondition: {uid}, UID in object meta: {live['metadata']['uid']}"
-            )
-        if paths is not None:
-            return custom_scales.with_replicas(live, paths.spec, replicas)
-        new = {**live, "metadata": dict(live["metadata"]), "spec": {**live["spec"], "replicas": replicas}}
-        new["metadata"].pop("managedFields", None)
-        return new
-
-    return edit
-
-
-def _selector_text(selector: Any) -> str:
-    if not selector:
-        return ""
-    if "matchLabels" in selector or "matchExpressions" in selector:
-        return str(selectors.from_object(selector))
-    return str(selectors.from_labels(selector))
-
 
 # Binding: the scheduler's word on where a pod runs.
 

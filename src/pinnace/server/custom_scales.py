@@ -57,12 +57,3 @@ def with_replicas(obj: Object, path: tuple[str, ...], replicas: int) -> Object:
         place = copy
     put_at(new, path, replicas)
     return new
-
-
-def opinion(scale: Object, path: tuple[str, ...]) -> Object:
-    """What somebody who applies a scale says of the object: one field, or nothing."""
-    said: Object = {}
-    replicas = (scale.get("spec") or {}).get("replicas")
-    if replicas is not None:
-        put_at(said, path, replicas)
-    return said

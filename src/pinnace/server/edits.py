@@ -99,8 +99,17 @@ def patched(obj: Object, content_type: str, document: Any) -> Object:
     return wanted
 
 
+class Owning:
+    """An edit that says itself who owns what of its result. Of what all others write, the pipeline says so."""
+
+    __slots__ = ()
+
+    def __call__(self, live: Object | None) -> Object:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, slots=True)
-class Application:
+class Application(Owning):
     """A server-side apply: `applied` is the client's whole opinion, and `manager` is held to it."""
 
     call: Call

@@ -21,7 +21,7 @@ from pinnace.schema.equality import identical
 from pinnace.server import deletion
 from pinnace.server.calls import Call
 from pinnace.server.deletion import DeleteOptions
-from pinnace.server.edits import Application, Edit
+from pinnace.server.edits import Edit, Owning
 from pinnace.server.facets import keep_from
 from pinnace.server.fanout import Fanout
 from pinnace.server.ownership import Ownerships, ToConvert
@@ -226,14 +226,14 @@ class Pipeline:
         if resource.kind == resource.stored or resource.custom is not None:
             if resource.custom is None:  # Or else the client's words were filled in when they were read.
                 resource.strategy.default(new)
-            if not isinstance(edit, Application):
+            if not isinstance(edit, Owning):
                 self._own(call, new, old, now)
             return new
         if resource.is_converted:
             new = resource.to_stored(new)
             new.setdefault("apiVersion", resource.kind.api_version)
         resource.strategy.default(new)
-        if not isinstance(edit, Application):
+        if not isinstance(edit, Owning):
             # Fields are owned as they are called in the version of the request, and defaults are the writer's.
             shown = in_version(orjson.loads(orjson.dumps(new)), resource)
             self._own(call, shown, in_version(entry.decode(), resource) if entry is not None else None, now)
@@ -248,11 +248,10 @@ class Pipeline:
             try:
                 return self._edited(call, edit, entry, old, now)
             except ToConvert as missing:
-                await missing.convert(is_needed=isinstance(edit, Application))
+                await missing.convert(is_needed=isinstance(edit, Owning))
 
     def _own(self, call: Call, new: Object, live: Object | None, now: str) -> None:
-        moment = "" if call.subresource == "scale" else now  # Kubernetes does not say when somebody has scaled.
-        managers.after_update(live, new, self._ownerships.of(call), manager=manager_name(call), now=moment)
+        managers.after_update(live, new, self._ownerships.of(call), manager=manager_name(call), now=now)
 
     def _prepare(self, call: Call, new: Object, old: Object | None, now: str) -> None:
         """Set what the server alone decides, and put aside what a client may not set here."""

@@ -13,13 +13,14 @@ import orjson
 from pinnace.auth.service_accounts import default_lifetime
 from pinnace.kinds import workload_columns
 from pinnace.kinds.rows import scale_resource
-from pinnace.model import causes, errors
+from pinnace.model import causes, errors, managers, server_side_apply
 from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Kind, Object
+from pinnace.model.ownership import Ownership
 from pinnace.model.resources import Column, Registry, Resource
 from pinnace.schema.decode import DecodeError
 from pinnace.schema.shape import Schema
-from pinnace.server import actions, bodies, custom_scales, edits
+from pinnace.server import actions, bodies, edits
 from pinnace.server.calls import Call
 from pinnace.server.continuation import cut
 from pinnace.server.deletion import DeleteOptions
@@ -45,6 +46,7 @@ from pinnace.server.read_options import list_options
 from pinnace.server.reads import Reader
 from pinnace.server.renditions import Form, MetadataOnly, Plain, Rows, partial_metadata
 from pinnace.server.reviews import Reviews
+from pinnace.server.scale_edits import Rescaling, scale_of
 from pinnace.server.selection import selection_of
 from pinnace.server.shelves import Entry
 
@@ -224,12 +226,10 @@ class Verbs:
         if content_type in edits.APPLY_PATCHES:
             patch = read_patch(call.request.body, content_type)
             applied = patch.document or {}
-            self._check_applied(call, applied)
+            self._check_applied(call, applied, call.resource.kind)
             self._intake.modernize(call, applied)
             return self._application(call, applied, patch.oddities)
-        if call.text("force"):
-            fault = causes.forbidden("force", "may not be specified for non-apply patch")
-            raise errors.Invalid([fault], group="meta.k8s.io", kind="PatchOptions", name="")
+        _refuse_force(call)
         document, oddities = read_patch(call.request.body, content_type)
         if content_type == edits.STRATEGIC_PATCH and not call.resource.strategy.takes_strategic_patches:
             raise errors.UnsupportedMediaType([edits.JSON_PATCH, edits.MERGE_PATCH, edits.APPLY_YAML])
@@ -262,8 +262,8 @@ class Verbs:
             decode=decode,
         )
 
-    def _check_applied(self, call: Call, applied: Any) -> None:
-        check_kind(applied, call.resource.kind)
+    def _check_applied(self, call: Call, applied: Any, kind: Kind) -> None:
+        check_kind(applied, kind)
         metadata = metadata_of(applied)
         if metadata.get("name"):
             match_name(call, metadata)
@@ -370,7 +370,7 @@ class Verbs:
         waiting = prepare((entry,), call.resource)
         if waiting is not None:
             await waiting
-        scale = actions.scale_of(shown_object(entry, call.resource), call.resource)
+        scale = scale_of(shown_object(entry, call.resource), call.resource)
         accepted = self._accepted(call)
         seen = Call("get", self._scale_resource(call), call.namespace, call.name, "", "", call.request, call.user)
         form = self._form(seen, accepted)
@@ -386,37 +386,59 @@ class Verbs:
         return known
 
     async def _rescale(self, call: Call) -> Outcome:
-        if call.verb == "update":
-            wanted = self._intake.message(call)
+        edit_scale = self._replaced_scale(call) if call.verb == "update" else self._patched_scale(call)
+        written = await self._pipeline.write(call, Rescaling(call, edit_scale, partial(self._replicas_in, call)))
+        return await self._show_scale(call, written.entry)
+
+    def _replaced_scale(self, call: Call) -> Callable[[Object], Object]:
+        check_manager(call, "UpdateOptions")
+        wanted = self._intake.message(call)
+        match_namespace(call, dict(metadata_of(wanted)))
+        return lambda scale: self._owned_scale(call, scale, wanted)
+
+    def _patched_scale(self, call: Call) -> Callable[[Object], Object]:
+        content_type = patch_type(call.request.headers.get(b"content-type", b"").decode("latin-1"))
+        check_manager(call, "PatchOptions", is_apply=content_type in edits.APPLY_PATCHES)
+        document, _ = read_patch(call.request.body, content_type)
+        if content_type in edits.APPLY_PATCHES:
+            return self._applied_scale(call, document or {})
+        _refuse_force(call)
+        quoted = document if content_type == edits.STRATEGIC_PATCH else None
+
+        def patched(scale: Object) -> Object:
+            wanted = self._intake.patched(call, edits.patched(scale, content_type, document), quoted)
             match_namespace(call, dict(metadata_of(wanted)))
-            edit = actions.rescaled(call, lambda scale: wanted)
-        else:
-            content_type = patch_type(call.request.headers.get(b"content-type", b"").decode("latin-1"))
-            document, _ = read_patch(call.request.body, content_type)
-            if content_type in edits.APPLY_PATCHES:
-                return await self._apply_scale(call, document or {})
+            return self._owned_scale(call, scale, wanted)
 
-            def patched(scale: Object) -> Object:
-                return self._intake.patched(call, edits.patched(scale, content_type, document), None)
+        return patched
 
-            edit = actions.rescaled(call, patched)
-        written = await self._pipeline.write(call, edit)
-        return await self._show_scale(call, written.entry)
+    def _owned_scale(self, call: Call, scale: Object, wanted: Object) -> Object:
+        ownership, now = self._ownership_of_scale(call), to_rfc3339(self._clock.now())
+        managers.after_update(scale, wanted, ownership, manager=manager_name(call), now=now)
+        return wanted
 
-    async def _apply_scale(self, call: Call, scale: Object) -> Outcome:
-        """Who applies a scale has an opinion on one field of the workload."""
-        check_manager(call, "PatchOptions", is_apply=True)
-        check_kind(scale, _SCALE)
-        kind, spec = call.resource.kind, scale.get("spec") or {}
-        workload = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata_of(scale)}
-        paths = call.resource.custom.scale if call.resource.custom is not None else None
-        if paths is not None:
-            workload |= custom_scales.opinion(scale, paths.spec)
-        else:
-            workload["spec"] = {"replicas": spec["replicas"]} if "replicas" in spec else {}
-        self._check_applied(call, workload)
-        written = await self._pipeline.write(call, self._application(call, workload))
-        return await self._show_scale(call, written.entry)
+    def _applied_scale(self, call: Call, applied: Object) -> Callable[[Object], Object]:
+        self._check_applied(call, applied, _SCALE)
+        manager, force = manager_name(call), call.flag("force")
+        ownership, now = self._ownership_of_scale(call), to_rfc3339(self._clock.now())
+
+        def laid_over(scale: Object) -> Object:
+            merged = server_side_apply.apply(scale, applied, ownership, manager=manager, now=now, force=force)
+            return self._intake.patched(call, merged, None)
+
+        return laid_over
+
+    def _ownership_of_scale(self, call: Call) -> Ownership:
+        schema = self._scale_resource(call).schema
+        return Ownership(schema=schema, api_version=_SCALE.api_version, subresource=call.subresource)
+
+    def _replicas_in(self, call: Call, api_version: str) -> tuple[str, ...] | None:
+        resource = self._registry.of_kind(Kind.parse(api_version, call.resource.kind.name))
+        if resource is None:
+            return None
+        if resource.custom is None:
+            return ("spec", "replicas")
+        return resource.custom.scale.spec if resource.custom.scale is not None else ()
 
     async def _bind(self, call: Call, binding: Object) -> Outcome:
         if metadata_of(binding).get("name", "") != call.name:
@@ -481,6 +503,12 @@ class Verbs:
             await waiting
         body = form.one(written.entry)
         return Outcome(status, body, wants_yaml=accepted.is_yaml)
+
+
+def _refuse_force(call: Call) -> None:
+    if call.text("force"):
+        fault = causes.forbidden("force", "may not be specified for non-apply patch")
+        raise errors.Invalid([fault], group="meta.k8s.io", kind="PatchOptions", name="")
 
 
 def _success_status() -> Object:
