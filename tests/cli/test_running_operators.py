@@ -201,3 +201,48 @@ def test_the_socket_is_for_its_user_alone(run: Run) -> None:
     place = run.directory / "pinnace"
     assert place.stat().st_mode & 0o777 == 0o700
     assert [path.suffix for path in place.iterdir()] == [".sock"]
+
+
+USER = """
+from pinnace.sdk import CustomResource, Model, Operator
+
+
+class Spec(Model):
+    host: str = ""
+
+
+class Certificate(CustomResource[Spec, None], group="certs.example.com", version="v1", external=True):
+    "Somebody else's."
+
+
+operator = Operator("signer")
+
+
+@operator.validate(Certificate)
+def validate(certificate: Certificate) -> None:
+    pass
+"""
+CRD = "certificates.certs.example.com"
+
+
+def test_the_kinds_of_others_are_installed_in_a_cluster_of_its_own_and_in_no_other(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "site.py").write_text(USER)
+    run.until("site.py was saved")
+    assert f"{CRD} is somebody else's, who is not in this cluster" in run.until("is at work")
+    assert run.pinnace("get", "crd", CRD, "-o", "name").endswith(f"/{CRD}\n")
+    run.pinnace("delete", "crd", CRD)
+    other = subprocess.Popen(
+        [sys.executable, "-m", "pinnace.cli.main", "run", "site.py", "--kubeconfig", "kubeconfig", "--no-reload"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(SOURCES), "XDG_RUNTIME_DIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert other.stdout is not None
+        assert any("is at work" in line for line in other.stdout)
+        assert "NotFound" in run.pinnace("get", "crd", CRD)
+    finally:
+        other.terminate()
+        other.communicate(timeout=SECONDS)

@@ -24,7 +24,7 @@ from pinnace.client.transport import ConnectionLost
 from pinnace.cluster import kubeconfig as kubeconfigs
 from pinnace.cluster.cluster import Settings, running
 from pinnace.model import errors
-from pinnace.sdk.installation import NotEstablished
+from pinnace.sdk.installation import NotEstablished, install_external_definitions
 from pinnace.sdk.operator import Operator
 from pinnace.sdk.permissions import missing
 from pinnace.sdk.schemas import NotStructural
@@ -86,7 +86,7 @@ def run(
         if dev:
             asyncio.run(_run_in_new_cluster(loaded, kubeconfig, options, reload=reload))
         else:
-            asyncio.run(_run(loaded, kubeconfig, context, namespace, options, reload=reload))
+            asyncio.run(_run(loaded, kubeconfig, context, namespace, options, reload=reload, is_alone=False))
     except errors.Forbidden as refusal:
         _fail(str(missing(refusal) or refusal))
     except errors.Unauthorized as refusal:
@@ -111,10 +111,11 @@ async def _run(
     options: dict[str, Any],
     *,
     reload: bool,
+    is_alone: bool,
 ) -> None:
     access = find_access(path=kubeconfig, context=context)
     async with connect(access, namespace=namespace, field_manager=loaded.operator.name) as client:
-        working = _Working(client, options, access.server)
+        working = _Working(client, options, access.server, is_alone=is_alone)
         await until_told(working.until_saved(loaded) if reload else working.work(loaded.operator))
 
 
@@ -126,14 +127,16 @@ async def _run_in_new_cluster(
         async with running(Settings(), before_ready=lambda access: kubeconfigs.write(path, access)) as cluster:
             print(f"a cluster for {loaded.operator.name} is ready at {cluster.url}")
             print(f"  export KUBECONFIG={path}", flush=True)
-            await _run(loaded, path, "", "", options, reload=reload)
+            await _run(loaded, path, "", "", options, reload=reload, is_alone=True)
 
 
 class _Working:
     """An operator at work, and the one that takes its place when its file is saved. The cluster stays."""
 
-    def __init__(self, client: Client, options: dict[str, Any], server: str) -> None:
+    def __init__(self, client: Client, options: dict[str, Any], server: str, *, is_alone: bool) -> None:
+        """`is_alone` if the cluster was started for the operator: then nobody else will install what it uses."""
         self._client = client
+        self._is_alone = is_alone
         self._options = options
         self._server = server
 
@@ -161,6 +164,8 @@ class _Working:
     async def work(self, operator: Operator) -> None:
         async with AsyncExitStack() as stack:
             with progress(f"{operator.name} is being installed; the server takes its time"):
+                if self._is_alone and self._options["install"]:
+                    await install_external_definitions(self._client, operator)
                 manager = await stack.enter_async_context(operator.running(self._client, **self._options))
             await stack.enter_async_context(answering(manager, server=self._server))
             print(f"{operator.name} is at work; Ctrl-C stops it.", flush=True)

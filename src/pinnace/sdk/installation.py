@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple
 
 from pinnace.client.client import Client
 from pinnace.client.following import Event
-from pinnace.client.mapping import kind_from
-from pinnace.model.objects import Object, kind_of
+from pinnace.client.mapping import NoSuchKind, kind_from
+from pinnace.model import errors
+from pinnace.model.objects import Kind, Object, kind_of
 from pinnace.reconcile.conditions import condition, is_true
 
 if TYPE_CHECKING:
     from pinnace.sdk.operator import Operator
+
+_log = logging.getLogger(__name__)
 
 DEFINITION = "apiextensions.k8s.io/v1/CustomResourceDefinition"
 PATIENCE = 30.0
@@ -38,6 +42,35 @@ async def install_definitions(
             continue
         await put(client, definition, manager=operator.name)
         await established(client, definition["metadata"]["name"])
+
+
+async def install_external_definitions(client: Client, operator: Operator) -> None:
+    """Make the server serve others' kinds that the operator uses, if it does not. For clusters that are ours alone."""
+    for definition in operator.external_crds():
+        name, spec = definition["metadata"]["name"], definition["spec"]
+        if await client.get_or_none(DEFINITION, name) is not None or await _is_served(client, spec):
+            continue
+        try:
+            await client.create(definition, field_manager=operator.name)
+        except errors.AlreadyExists:
+            continue  # Another operator of the same cluster needs it, too.
+        await established(client, name)
+        _log.info(
+            "%s is somebody else's, who is not in this cluster; its CRD was made from the class, for %s",
+            name,
+            operator.name,
+        )
+
+
+async def _is_served(client: Client, spec: Object) -> bool:
+    """Whether somebody serves a kind without a definition: an API server of its own does."""
+    for version in spec["versions"]:
+        try:
+            await client.kinds.find(Kind(spec["group"], version["name"], spec["names"]["kind"]))
+        except NoSuchKind:
+            continue
+        return True
+    return False
 
 
 async def established(client: Client, name: str) -> None:

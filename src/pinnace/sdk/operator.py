@@ -26,7 +26,7 @@ from pinnace.sdk.declaring import (
     check_watches,
 )
 from pinnace.sdk.permissions import MAKE, OWN, READ, Permission, merged
-from pinnace.sdk.resources import AnyResource, definition_of, is_resource_class, plural_of
+from pinnace.sdk.resources import AnyResource, definition_of, external_definition_of, is_resource_class, plural_of
 from pinnace.sdk.running import running
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -243,6 +243,8 @@ class Operator:
 
     def needs(self, kind: KindLike, *verbs: str, subresource: str = "") -> None:
         """Declare what handlers do beyond their own kinds and those they own, for `pinnace manifests` to allow it."""
+        if is_resource_class(kind) and cast(type[AnyResource], kind).declared.external:
+            self._kinds.append(cast(type[AnyResource], kind))
         resource = plural_like(kind) + (f"/{subresource}" if subresource else "")
         self.declared.permissions.append(Permission(kind_from(kind).group, resource, verbs or READ))
 
@@ -264,10 +266,7 @@ class Operator:
 
     def crds(self, *, conversion: Object | None = None) -> list[Object]:
         """The CustomResourceDefinitions of its own kinds. `conversion` says how to reach who converts, if one does."""
-        families: dict[tuple[str, str], list[type[AnyResource]]] = {}
-        for kind in self.kinds:
-            if kind not in self.served_kinds and not kind.declared.external:
-                families.setdefault(_family(kind), []).append(kind)
+        families = self._families(external=False)
         converted = {_family(one.old) for one in self.declared.conversions}
         for family in converted & families.keys():
             check_conversions(self.declared.conversions, families[family])
@@ -275,6 +274,18 @@ class Operator:
             definition_of(*versions, conversion=conversion if family in converted else None)
             for family, versions in families.items()
         ]
+
+    def external_crds(self) -> list[Object]:
+        """Those of the kinds that belong to others, as far as the classes tell: for clusters where no others are."""
+        return [external_definition_of(*versions) for versions in self._families(external=True).values()]
+
+    def _families(self, *, external: bool) -> dict[tuple[str, str], list[type[AnyResource]]]:
+        """The versions of each kind that the cluster stores."""
+        found: dict[tuple[str, str], list[type[AnyResource]]] = {}
+        for kind in self.kinds:
+            if kind not in self.served_kinds and kind.declared.external == external:
+                found.setdefault(_family(kind), []).append(kind)
+        return found
 
     @property
     def served_kinds(self) -> list[type[AnyResource]]:

@@ -156,7 +156,8 @@ class CustomResource(Model, Generic[Spec, Status]):
     ) -> None:
         """`deprecated` is what users of this version are warned with; `selectable` are paths for --field-selector.
 
-        A kind that is `external` belongs to somebody else: operators use it, and never install its definition.
+        A kind that is `external` belongs to somebody else: operators use it, and never install its definition but in
+        clusters that were started for them alone, by a test or `pinnace run --dev`.
         """
         name = kind or cls.__name__
         if options:
@@ -258,6 +259,21 @@ def definition_of(*versions: type[AnyResource], conversion: Object | None = None
     if odd:
         raise NotStructural(name, f"{', '.join(odd)} differs in plural, singular or scope from {stored[0].__name__}")
     return _definition(declared, [version_of(version) for version in versions], conversion)
+
+
+def external_definition_of(*versions: type[AnyResource]) -> Object:
+    """A CustomResourceDefinition of a kind that is somebody else's, with the versions that there are classes of.
+
+    It is good enough to try things with, in a cluster without that somebody.
+    """
+    # The class of the version that is stored may be among those that nobody needed.
+    stored = next((version for version in versions if version.declared.storage), versions[0]).declared
+    listed = [{**version_of(version), "storage": version.declared is stored} for version in versions]
+    definition = _definition(stored, listed, None)
+    if f".{stored.kind.group}".endswith((".k8s.io", ".kubernetes.io")):
+        # Such groups need a word from Kubernetes' reviewers, or this one.
+        definition["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, for development only"}
+    return definition
 
 
 def _definition(declared: Declaration, versions: list[Object], conversion: Object | None) -> Object:

@@ -18,6 +18,7 @@ from pinnace.cluster.in_process import in_process_client
 from pinnace.controllers.extension_authentication import KEY as TRUST
 from pinnace.model.objects import Object
 from pinnace.reconcile.manager import Manager
+from pinnace.sdk.installation import install_external_definitions
 from pinnace.sdk.operator import Operator
 from pinnace.store.memory import MemoryStore
 from pinnace.testing.clock import ManualClock
@@ -57,7 +58,12 @@ class Cluster:
         return in_process_client(self.plane.local(user or ADMIN), clock=self.clock, field_manager=name)
 
     async def run(self, operator: Operator, *, client: Client | None = None, **options: Any) -> Manager:
-        """Start an operator; it works until the test ends. Its CRDs are installed when this returns."""
+        """Start an operator; it works until the test ends. Its CRDs are installed when this returns.
+
+        So are those of `external` kinds, if nobody has done it: nobody else is here.
+        """
+        if options.get("install", True):
+            await install_external_definitions(self.client, operator)
         return await self.keep(operator.running(client or self.client, **options), name=operator.name)
 
     async def keep(self, started: AbstractAsyncContextManager[Manager], *, name: str) -> Manager:
