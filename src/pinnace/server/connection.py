@@ -110,7 +110,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._outgoing = Outgoing(self._transport)
+        self._outgoing = Outgoing(self._transport, self.resume_writing)
         self._incoming = Incoming(self, Peer(transport), limits=self._limits, loop=self._around.loop)
         if self._around.stopping:
             self._transport.abort()

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 SLICE = 512 * 1024
-"""The most that is handed over at once: others get their turn, and pieces need not all be joined."""
+"""The most that is handed over at once: pieces need not all be joined."""
+TURN = 8
+"""Slices handed over to a client that takes them all before others get their turn."""
 
 
 class Outgoing:
     """Paces writes to a transport. What waits here is neither copied nor encrypted, and shared with other clients."""
 
-    __slots__ = ("_closed", "_pieces", "_size", "_transport", "_waiters", "is_paused")
+    __slots__ = ("_closed", "_go_on", "_pieces", "_size", "_transport", "_waiters", "is_paused")
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, transport: asyncio.Transport, go_on: Callable[[], None]) -> None:
+        """`go_on` is called when others have had their turn, and is to call `resume`."""
         self._transport = transport
+        self._go_on = go_on
         self._pieces: deque[bytes | memoryview] = deque()
         self._size = 0
         self._waiters: list[asyncio.Future[None]] = []
         self._closed = False
         self.is_paused = False
-        """The socket is full."""
+        """The socket is full, or it is the turn of others."""
 
     @property
     def is_waiting(self) -> bool:
@@ -82,9 +87,11 @@ class Outgoing:
         self._wake()
 
     def _pump(self) -> None:
-        """Hand slices to the transport until it has had enough."""
+        """Hand slices to the transport until it has had enough, or had its turn."""
         pieces = self._pieces
-        while pieces and not self.is_paused and not self._closed:
+        for _ in range(TURN):
+            if not pieces or self.is_paused or self._closed:
+                return
             batch: list[bytes | memoryview] = []
             room = SLICE
             while pieces and room:
@@ -97,6 +104,9 @@ class Outgoing:
                 room -= len(piece)
             self._size -= SLICE - room
             self._transport.write(batch[0] if len(batch) == 1 else b"".join(batch))
+        if pieces and not self.is_paused:
+            self.is_paused = True
+            asyncio.get_running_loop().call_soon(self._go_on)
 
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, []

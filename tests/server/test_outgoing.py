@@ -1,0 +1,57 @@
+"""What waits to be written to one client, without the client."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from pinnace.server.outgoing import SLICE, TURN, Outgoing
+
+
+class Bottomless:
+    """A transport whose client takes all that it gets, at once."""
+
+    def __init__(self) -> None:
+        self.taken: list[bytes] = []
+
+    def write(self, data: bytes | memoryview) -> None:
+        self.taken.append(bytes(data))
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+def _outgoing(transport: Bottomless) -> Outgoing:
+    outgoing: list[Outgoing] = []
+
+    def go_on() -> None:
+        outgoing[0].resume()
+
+    outgoing.append(Outgoing(cast(asyncio.Transport, transport), go_on))
+    return outgoing[0]
+
+
+async def test_others_get_their_turn_though_a_client_takes_everything_at_once() -> None:
+    transport = Bottomless()
+    outgoing = _outgoing(transport)
+    whole = bytes(range(256)) * (SLICE // 256) * (2 * TURN) + b"end"
+    outgoing.write_all([whole])
+    assert len(transport.taken) == TURN
+    assert not outgoing.is_free
+    outgoing.write(b", and more")
+    drained = asyncio.ensure_future(outgoing.drained())
+    await asyncio.sleep(0)
+    assert len(transport.taken) == 2 * TURN
+    await drained
+    assert outgoing.is_free
+    assert outgoing.buffered == 0
+    assert b"".join(transport.taken) == whole + b", and more"
+
+
+async def test_what_is_lost_between_two_turns_is_not_written() -> None:
+    transport = Bottomless()
+    outgoing = _outgoing(transport)
+    outgoing.write_all([bytes(SLICE) * (2 * TURN)])
+    outgoing.drop()
+    await asyncio.sleep(0)
+    assert len(transport.taken) == TURN
