@@ -54,6 +54,8 @@ _FLAGS: dict[str, tuple[Any, Any]] = {
     "as_uid": (Annotated[str, _flag("--as-uid", help="The uid to act as.")], ""),
 }
 
+_FILES = ("kubeconfig", "certificate_authority", "client_certificate", "client_key")
+
 
 def flag_parameters() -> list[inspect.Parameter]:
     """The flags, as parameters of a function that typer reads."""
@@ -69,6 +71,8 @@ def overrides_of(values: Mapping[str, Any]) -> Overrides:
     said = {name: values[name] for name in _FLAGS if values.get(name)}
     if "as_group" in said:
         said["as_group"] = tuple(said["as_group"])
+    # Typer gives the plain text of them while a line is being completed.
+    said |= {name: Path(said[name]) for name in _FILES if name in said}
     return Overrides(**said)
 
 
