@@ -9,6 +9,7 @@ from pinnace.kinds.service_types import (
     AFFINITY_SECONDS,
     FAMILIES,
     NONE,
+    TRAFFIC_POLICIES,
     family_of,
     has_addresses,
     is_externally_accessible,
@@ -57,6 +58,8 @@ def prepare_service(service: Object, old: Object | None) -> None:
     _link_addresses(spec, old)
     if old is not None:
         _let_go(service, spec, spec_of(old))
+    if not has_addresses(spec) and spec.get("internalTrafficPolicy") in TRAFFIC_POLICIES:
+        del spec["internalTrafficPolicy"]  # Kubernetes never shows it; what is no policy is a fault first.
     _settle_families(spec, spec_of(old))
 
 

@@ -17,6 +17,7 @@ from pinnace.kinds.service_types import (
     TOPOLOGY_HINTS,
     TOPOLOGY_MODE,
     TRAFFIC_DISTRIBUTIONS,
+    TRAFFIC_POLICIES,
     TYPES,
     is_externally_accessible,
     is_headless,
@@ -174,7 +175,7 @@ def _traffic_faults(spec: Object) -> Iterator[Cause]:
     elif check:
         detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
         yield invalid("spec.healthCheckNodePort", check, detail)
-    yield from choice_faults(spec.get("internalTrafficPolicy"), ("Cluster", "Local"), "spec.internalTrafficPolicy")
+    yield from choice_faults(spec.get("internalTrafficPolicy"), TRAFFIC_POLICIES, "spec.internalTrafficPolicy")
     yield from choice_faults(spec.get("trafficDistribution"), TRAFFIC_DISTRIBUTIONS, "spec.trafficDistribution")
 
 

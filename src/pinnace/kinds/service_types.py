@@ -11,6 +11,7 @@ FAMILIES = ("IPv4",)
 TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 PROTOCOLS = ("SCTP", "TCP", "UDP")
 FAMILY_POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
+TRAFFIC_POLICIES = ("Cluster", "Local")
 TRAFFIC_DISTRIBUTIONS = ("PreferClose", "PreferSameZone", "PreferSameNode")
 AFFINITY_SECONDS = 10_800
 LONGEST_AFFINITY_SECONDS = 86_400
