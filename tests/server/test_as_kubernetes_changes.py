@@ -314,3 +314,35 @@ async def test_what_is_applied_must_say_its_name_to_be_made_and_need_not_to_be_c
     await api.made(maps, {"metadata": {"name": "one"}})
     changed = await api.patch(f"{maps}/one?fieldManager=me", nameless, "application/apply-patch+yaml")
     assert (changed.status, changed.json["data"]) == (200, {"a": "b"})
+
+
+async def test_a_service_that_is_a_name_shows_no_policy_of_traffic(api: InProcess) -> None:
+    await api.made(SERVICES, service(internalTrafficPolicy="Local"))
+    named = await api.patch(f"{SERVICES}/web", {"spec": {"type": "ExternalName", "externalName": "example.com"}})
+    assert "internalTrafficPolicy" not in named.json["spec"]
+    said = await api.patch(f"{SERVICES}/web", {"spec": {"internalTrafficPolicy": "Local"}})
+    assert (said.status, "internalTrafficPolicy" in said.json["spec"]) == (200, False)
+    refused = await api.patch(f"{SERVICES}/web", {"spec": {"internalTrafficPolicy": "Some"}})
+    assert refused.json["details"]["causes"][0]["field"] == "spec.internalTrafficPolicy"
+
+
+@pytest.mark.parametrize("facet", ["", "/status", "/scale"])
+@pytest.mark.parametrize("form", [MERGE, STRATEGIC, OPERATIONS, APPLY])
+async def test_who_patches_nothing_is_told_that_before_what_is_wrong_with_the_patch(
+    api: InProcess, form: str, facet: str
+) -> None:
+    refused = await api.patch(f"{DEPLOYMENTS}/nothing{facet}?fieldManager=me", b"{a", form)
+    assert refused.status == (400 if form == APPLY and not facet else 404), "an apply would have made it"
+    await api.made(DEPLOYMENTS, deployment())
+    assert (await api.patch(f"{DEPLOYMENTS}/web{facet}?fieldManager=me", b"{a", form)).status == 400
+
+
+async def test_a_list_of_operations_that_is_null_changes_nothing(api: InProcess) -> None:
+    made = await api.made(CONFIG_MAPS, config_map())
+    left = await api.patch(f"{CONFIG_MAPS}/settings", b"null", OPERATIONS)
+    assert (left.status, left.json) == (200, made)
+
+
+@pytest.mark.parametrize("scale", [{}, {"metadata": {"name": "other"}}])
+async def test_a_scale_must_say_whose_it_is_before_it_is_looked_for(api: InProcess, scale: dict[str, Any]) -> None:
+    assert (await api.put(f"{DEPLOYMENTS}/nothing/scale", scale)).status == 400

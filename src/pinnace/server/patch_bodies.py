@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 from pinnace.model import errors
 from pinnace.model.patches import unknown_patch_fields
 from pinnace.server.bodies import Malformed, media_type_of, parse_json, repeated_fields
-from pinnace.server.edits import APPLY_PATCHES, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from pinnace.server.edits import APPLY_PATCHES, APPLY_YAML, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from pinnace.server.yaml_bodies import YamlFault, read_yaml
 
-_FORMS = frozenset((JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, "application/apply-patch+yaml"))
+_FORMS = frozenset((JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_YAML))
+_WITHOUT_STRATEGIC = (JSON_PATCH, MERGE_PATCH, APPLY_YAML)
 _GO_FORMS = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
 
 
@@ -25,8 +26,10 @@ class UnknownPatch(errors.ApiError):
         super().__init__("415: Unsupported Media Type")
 
 
-def patch_type(content_type: str) -> str:
+def patch_type(content_type: str, *, takes_strategic: bool) -> str:
     media_type = media_type_of(content_type)
+    if not takes_strategic and media_type not in _WITHOUT_STRATEGIC:
+        raise errors.UnsupportedMediaType(_WITHOUT_STRATEGIC)
     if media_type not in _FORMS:
         raise UnknownPatch()
     return media_type
@@ -63,9 +66,9 @@ def read_patch(body: bytes, media_type: str) -> Patch:
     wanted, described = (
         (list, "[]handlers.jsonPatchOp") if media_type == JSON_PATCH else (dict, "map[string]interface {}")
     )
-    if document is None and media_type == STRATEGIC_PATCH:
-        return Patch({})  # Go reads null as a map without entries.
-    if document is None and media_type == MERGE_PATCH:
+    if document is None and media_type != MERGE_PATCH:
+        return Patch(wanted())  # Go reads null as a map or list without entries.
+    if document is None:
         raise errors.BadRequest("Invalid JSON Patch")
     if not isinstance(document, wanted):
         found = _GO_FORMS.get(type(document), "null")

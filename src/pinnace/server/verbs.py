@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import orjson
 
@@ -58,6 +58,7 @@ _DELETED_AT_ONCE = 64
 _JSON = b"application/json"
 _WHOLE = (bytes, list)
 _DELETE_OPTIONS = Kind("", "v1", "DeleteOptions")
+_Read = TypeVar("_Read")
 _META_SCHEME = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"
 
 
@@ -217,11 +218,20 @@ class Verbs:
         return obj
 
     async def _patch(self, call: Call) -> Outcome:
-        written = await self._pipeline.write(call, self._patch_edit(call))
+        written = await self._pipeline.write(call, self._read_patch(call, self._patch_edit))
         return await self._show(call, written, 201 if written.is_created else 200)
 
+    def _read_patch(self, call: Call, read: Callable[[Call], _Read]) -> _Read:
+        """That there is nothing to be patched is told before what is wrong with the patch, unless it could make it."""
+        try:
+            return read(call)
+        except errors.BadRequest:
+            if call.subresource or b"apply-patch" not in call.request.headers.get(b"content-type", b""):
+                self._reader.entry(call)
+            raise
+
     def _patch_edit(self, call: Call) -> edits.Edit:
-        content_type = patch_type(call.request.headers.get(b"content-type", b"").decode("latin-1"))
+        content_type = _patch_type(call)
         check_manager(call, "PatchOptions", is_apply=content_type in edits.APPLY_PATCHES)
         if content_type in edits.APPLY_PATCHES:
             patch = read_patch(call.request.body, content_type)
@@ -231,8 +241,6 @@ class Verbs:
             return self._application(call, applied, patch.oddities)
         _refuse_force(call)
         document, oddities = read_patch(call.request.body, content_type)
-        if content_type == edits.STRATEGIC_PATCH and not call.resource.strategy.takes_strategic_patches:
-            raise errors.UnsupportedMediaType([edits.JSON_PATCH, edits.MERGE_PATCH, edits.APPLY_YAML])
 
         def decode(wanted: Object) -> Object:
             quoted = document if content_type == edits.STRATEGIC_PATCH else None
@@ -386,18 +394,20 @@ class Verbs:
         return known
 
     async def _rescale(self, call: Call) -> Outcome:
-        edit_scale = self._replaced_scale(call) if call.verb == "update" else self._patched_scale(call)
+        is_whole = call.verb == "update"
+        edit_scale = self._replaced_scale(call) if is_whole else self._read_patch(call, self._patched_scale)
         written = await self._pipeline.write(call, Rescaling(call, edit_scale, partial(self._replicas_in, call)))
         return await self._show_scale(call, written.entry)
 
     def _replaced_scale(self, call: Call) -> Callable[[Object], Object]:
         check_manager(call, "UpdateOptions")
         wanted = self._intake.message(call)
+        match_name(call, metadata_of(wanted))
         match_namespace(call, dict(metadata_of(wanted)))
         return lambda scale: self._owned_scale(call, scale, wanted)
 
     def _patched_scale(self, call: Call) -> Callable[[Object], Object]:
-        content_type = patch_type(call.request.headers.get(b"content-type", b"").decode("latin-1"))
+        content_type = _patch_type(call)
         check_manager(call, "PatchOptions", is_apply=content_type in edits.APPLY_PATCHES)
         document, _ = read_patch(call.request.body, content_type)
         if content_type in edits.APPLY_PATCHES:
@@ -503,6 +513,11 @@ class Verbs:
             await waiting
         body = form.one(written.entry)
         return Outcome(status, body, wants_yaml=accepted.is_yaml)
+
+
+def _patch_type(call: Call) -> str:
+    content_type = call.request.headers.get(b"content-type", b"").decode("latin-1")
+    return patch_type(content_type, takes_strategic=call.resource.strategy.takes_strategic_patches)
 
 
 def _refuse_force(call: Call) -> None:
