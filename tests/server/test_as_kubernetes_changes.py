@@ -346,3 +346,32 @@ async def test_a_list_of_operations_that_is_null_changes_nothing(api: InProcess)
 @pytest.mark.parametrize("scale", [{}, {"metadata": {"name": "other"}}])
 async def test_a_scale_must_say_whose_it_is_before_it_is_looked_for(api: InProcess, scale: dict[str, Any]) -> None:
     assert (await api.put(f"{DEPLOYMENTS}/nothing/scale", scale)).status == 400
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "code", "left"),
+    [
+        ("resourceVersion={}", None, 409, ["a", "b", "c"]),
+        ("resourceVersion={}&resourceVersionMatch=NotOlderThan", None, 409, ["a", "b", "c"]),
+        ("uid=x", None, 409, ["a", "b", "c"]),
+        ("resourceVersion={}", {}, 200, ["c"]),
+        ("resourceVersion={}&resourceVersionMatch=Exact", {}, 200, ["c"]),
+        ("resourceVersion={}&resourceVersionMatch=NotOlderThan", {}, 200, []),
+        ("resourceVersion=99999999", {}, 504, ["a", "b", "c"]),
+    ],
+)
+async def test_a_collection_is_deleted_as_of_a_revision_which_is_a_precondition_where_no_options_are_sent(
+    api: InProcess, query: str, body: Any, code: int, left: list[str]
+) -> None:
+    versions = [(await api.made(CONFIG_MAPS, config_map(name)))["metadata"]["resourceVersion"] for name in "abc"]
+    answer = await api.delete(f"{CONFIG_MAPS}?{query.format(versions[1])}", body)
+    assert answer.status == code
+    assert (await api.get(CONFIG_MAPS)).names == left
+
+
+async def test_what_is_deleted_can_be_held_to_an_identity_in_the_query(api: InProcess) -> None:
+    made = (await api.made(CONFIG_MAPS, config_map()))["metadata"]
+    assert (await api.delete(f"{CONFIG_MAPS}/settings?uid=other")).status == 409
+    assert (await api.delete(f"{CONFIG_MAPS}/settings?resourceVersion=1")).status == 409
+    held = f"uid={made['uid']}&resourceVersion={made['resourceVersion']}"
+    assert (await api.delete(f"{CONFIG_MAPS}/settings?{held}")).status == 200

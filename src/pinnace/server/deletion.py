@@ -29,6 +29,10 @@ class DeleteOptions:
     def says_of_dependents(self) -> bool:
         return bool(self.propagation) or self.orphan_dependents is not None
 
+    @property
+    def has_preconditions(self) -> bool:
+        return self.uid is not None or self.resource_version is not None
+
     @classmethod
     def of(cls, options: Object) -> DeleteOptions:
         """From a DeleteOptions object. Raises Invalid with every fault."""

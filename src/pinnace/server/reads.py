@@ -92,6 +92,24 @@ class Reader:
         revision = options.revision if options.is_exact else self._fanout.revision
         return self._page(shelf, chosen, form, options, revision=revision)
 
+    async def doomed(self, call: Call) -> tuple[dict[str, Entry], Extent, int]:
+        """By their keys, the objects that are to be deleted together; whether there are more; and as of when."""
+        options, chosen = list_options(call), selection_of(call)
+        shelf, now = self._fanout.shelf(call.resource.prefix), self._fanout.revision
+        self._check_not_ahead(options.revision)
+        # Kubernetes reads what it deletes in pages, and who reads a page of a revision means that one.
+        is_exact = options.revision and call.text("resourceVersionMatch") != "NotOlderThan"
+        at = options.revision if is_exact else now
+        if at < shelf.changed:
+            entries = await self._entries_then(shelf, chosen, options, at)
+            keys = list(entries)
+        else:
+            await chosen.prepare_all(shelf)
+            entries, keys = shelf.entries, _candidates(shelf, chosen, options)
+        found = keys if chosen.matches is None else [key for key in keys if chosen.matches(key, entries[key])]
+        keys, extent = cut(found, options.limit, is_all=chosen.matches is None)
+        return {key: entries[key] for key in keys}, extent, at
+
     def watch(self, call: Call, form: Form) -> Callable[[Sink], Awaitable[None] | None]:
         """What to do with the stream once its head is sent. Bad options are refused here, before that."""
         plan = watch_options(call)
@@ -143,6 +161,15 @@ class Reader:
     async def _page_of_history(
         self, shelf: Shelf, chosen: Selection, form: Form, options: ListOptions, revision: int
     ) -> Body:
+        entries = await self._entries_then(shelf, chosen, options, revision)
+        found, extent = _selected(list(entries), entries, chosen.matches, options.limit)
+        shown = _many(form, found, extent.metadata(revision))
+        return shown if isinstance(shown, bytes | list) else await shown
+
+    async def _entries_then(
+        self, shelf: Shelf, chosen: Selection, options: ListOptions, revision: int
+    ) -> dict[str, Entry]:
+        """The objects of a past revision among which to look, ready to be."""
         after = options.continuation.after if options.continuation else ""
         prefix = f"{shelf.prefix}{chosen.namespace}/" if chosen.namespace else shelf.prefix
         start = f"{shelf.prefix}{after}\0" if after else ""
@@ -156,9 +183,7 @@ class Reader:
         entries = {r.key[cut:]: Entry(stamp(r.value, r.revision), r.revision) for r in page.records}
         if chosen.prepare is not None and (waiting := chosen.prepare(entries.values())) is not None:
             await waiting
-        found, extent = _selected(list(entries), entries, chosen.matches, options.limit)
-        shown = _many(form, found, extent.metadata(revision))
-        return shown if isinstance(shown, bytes | list) else await shown
+        return entries
 
     async def _when_fresh(self, call: Call, form: Form, revision: int) -> Body:
         """A client that has seen a later revision than this server waits a little for it."""

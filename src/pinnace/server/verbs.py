@@ -22,7 +22,6 @@ from pinnace.schema.decode import DecodeError
 from pinnace.schema.shape import Schema
 from pinnace.server import actions, bodies, edits
 from pinnace.server.calls import Call
-from pinnace.server.continuation import cut
 from pinnace.server.deletion import DeleteOptions
 from pinnace.server.facets import FACETS
 from pinnace.server.fanout import Fanout
@@ -42,12 +41,10 @@ from pinnace.server.ownership import Ownerships
 from pinnace.server.patch_bodies import patch_type, read_patch
 from pinnace.server.pipeline import Pipeline, Written, generated_name, manager_name
 from pinnace.server.presentation import prepare, shown_object
-from pinnace.server.read_options import list_options
 from pinnace.server.reads import Reader
 from pinnace.server.renditions import Form, MetadataOnly, Plain, Rows, partial_metadata
 from pinnace.server.reviews import Reviews
 from pinnace.server.scale_edits import Rescaling, scale_of
-from pinnace.server.selection import selection_of
 from pinnace.server.shelves import Entry
 
 _SCALE = Kind("autoscaling", "v1", "Scale")
@@ -286,22 +283,13 @@ class Verbs:
 
     async def _delete_collection(self, call: Call) -> Outcome:
         raw, options = self._delete_options(call)
-        chosen, page = selection_of(call), list_options(call)
-        shelf = self._fanout.shelf(call.resource.prefix)
-        await chosen.prepare_all(shelf)
-        after = page.continuation.after if page.continuation else ""
-        found = [
-            key
-            for key in shelf.keys_of(chosen.namespace, after=after)
-            if chosen.matches is None or chosen.matches(key, shelf.entries[key])
-        ]
-        keys, extent = cut(found, page.limit, is_all=chosen.matches is None)
+        doomed, extent, revision = await self._reader.doomed(call)
         accepted = self._accepted(call)
         form = self._form(call, accepted)
-        entries = [shelf.entries[key] for key in keys]
+        entries = list(doomed.values())
         if form.waits and (waiting := form.prepare(entries)) is not None:
             await waiting
-        listed = form.many(entries, metadata=extent.metadata(self._fanout.revision))
+        listed = form.many(entries, metadata=extent.metadata(revision))
         room = asyncio.Semaphore(_DELETED_AT_ONCE)
 
         async def delete(key: str) -> None:
@@ -311,7 +299,11 @@ class Verbs:
                 with suppress(errors.NotFound):  # Someone else was faster: it is gone, which is what was wanted.
                     await self._pipeline.delete(one, options, raw_options=raw)
 
-        await asyncio.gather(*(delete(key) for key in keys))
+        if options.has_preconditions:  # Those behind one that is refused are left alone, as by Kubernetes.
+            for key in doomed:
+                await delete(key)
+        else:
+            await asyncio.gather(*(delete(key) for key in doomed))
         return Outcome(body=listed, wants_yaml=accepted.is_yaml)
 
     def _delete_options(self, call: Call) -> tuple[Object, DeleteOptions]:
@@ -549,6 +541,9 @@ def _delete_options_of_query(call: Call) -> Object:
         options["orphanDependents"] = call.flag("orphanDependents")
     if "dryRun" in call.request.query:
         options["dryRun"] = call.request.query["dryRun"]
+    preconditions = {name: said for name in ("uid", "resourceVersion") if (said := call.text(name))}
+    if preconditions:
+        options["preconditions"] = preconditions
     return options
 
 
