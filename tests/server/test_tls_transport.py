@@ -203,11 +203,12 @@ async def test_who_speaks_plain_http_is_told_so(files: CertificateFiles) -> None
 class Scarce(socket.socket):
     """A listening socket for which no file is left, some times."""
 
-    refusals = 3
+    def __init__(self) -> None:
+        super().__init__()
+        self.refusals = [True, True, False, True, False]
 
     def accept(self) -> tuple[socket.socket, Any]:
-        if self.refusals:
-            self.refusals -= 1
+        if self.refusals and self.refusals.pop(0):
             raise OSError(errno.EMFILE, "Too many open files")
         return super().accept()
 
@@ -228,14 +229,12 @@ async def test_a_lack_of_files_is_told_when_it_begins_and_when_it_is_over(
 
     with caplog.at_level(logging.INFO):
         it = Listener([bound], server_context(files), protocol, handshake_time=60.0, closing_time=60.0)
-        clients = []
-        for _ in range(2):
-            clients.append(socket.create_connection(bound.getsockname()))
-            await until(lambda: len(known) == len(clients))
+        clients = [socket.create_connection(bound.getsockname()) for _ in range(2)]
+        await until(lambda: len(known) == len(clients))
         it.close()
     for one in clients:
         one.close()
-    assert bound.refusals == 0
+    assert not bound.refusals
     assert [record.levelname for record in caplog.records if record.name == listener.__name__] == ["ERROR", "WARNING"]
 
 

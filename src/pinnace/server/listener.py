@@ -72,7 +72,12 @@ class Listener:
         for _ in range(BURST):
             try:
                 accepted, _address = listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            except BlockingIOError:
+                if self._is_short:  # One that was accepted between two that were not is no end of it.
+                    self._is_short = False
+                    log.warning("connections are accepted again")
+                return
+            except (InterruptedError, ConnectionAbortedError):
                 return
             except OSError as problem:  # No file is left for it, or no memory: that may pass.
                 if not self._is_short:
@@ -81,9 +86,6 @@ class Listener:
                 self._loop.remove_reader(listening.fileno())
                 self._loop.call_later(PAUSE, self._accept_again, listening)
                 return
-            if self._is_short:
-                self._is_short = False
-                log.warning("connections are accepted again")
             self._welcome(accepted)
 
     def _welcome(self, accepted: socket.socket) -> None:
