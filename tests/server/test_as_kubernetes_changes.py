@@ -375,3 +375,44 @@ async def test_what_is_deleted_can_be_held_to_an_identity_in_the_query(api: InPr
     assert (await api.delete(f"{CONFIG_MAPS}/settings?resourceVersion=1")).status == 409
     held = f"uid={made['uid']}&resourceVersion={made['resourceVersion']}"
     assert (await api.delete(f"{CONFIG_MAPS}/settings?{held}")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("accept", "message"),
+    [
+        (
+            "text/html",
+            "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, "
+            "application/vnd.kubernetes.protobuf",
+        ),
+        (
+            "application/*",
+            "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, "
+            "application/vnd.kubernetes.protobuf",
+        ),
+        (
+            "application/json;as=Table;v=v9;g=meta.k8s.io",
+            "only the following media types are accepted: application/json, application/yaml, "
+            "application/vnd.kubernetes.protobuf",
+        ),
+    ],
+)
+async def test_nothing_is_written_whose_answer_could_not_be_read(api: InProcess, accept: str, message: str) -> None:
+    kept = await api.made(CONFIG_MAPS, config_map("kept"))
+    for method, target, body, form in (
+        ("POST", CONFIG_MAPS, config_map("new"), "application/json"),
+        ("PATCH", f"{CONFIG_MAPS}/kept", {"data": {"a": "changed"}}, MERGE),
+        ("PUT", f"{CONFIG_MAPS}/kept", config_map("kept", {"a": "changed"}), "application/json"),
+        ("DELETE", f"{CONFIG_MAPS}/kept", None, ""),
+        ("DELETE", CONFIG_MAPS, None, ""),
+    ):
+        refused = await api.call(method, target, body, form, accept=accept)
+        assert (refused.status, refused.message) == (406, message)
+    assert (await api.get(f"{CONFIG_MAPS}/kept")).json == kept
+    assert (await api.get(CONFIG_MAPS)).names == ["kept"]
+
+
+async def test_a_deletion_is_told_in_yaml_to_who_asks_for_it(api: InProcess) -> None:
+    await api.made(CONFIG_MAPS, config_map())
+    gone = await api.delete(f"{CONFIG_MAPS}/settings", accept="application/yaml")
+    assert gone.body.startswith(b"apiVersion: v1\ndetails:\n  kind: configmaps\n")

@@ -54,7 +54,8 @@ def test_the_best_answer_we_have_is_chosen(accept: str, answer: Answer) -> None:
     ],
 )
 def test_what_we_cannot_answer_is_refused(accept: str) -> None:
-    with pytest.raises(errors.NotAcceptable) as caught:
+    with pytest.raises(errors.NotShownSo) as caught:
         negotiate(accept)
     assert caught.value.code == 406
-    assert caught.value.message.endswith("application/json, application/yaml")
+    assert "application/json, application/yaml" in caught.value.message
+    assert (PROTOBUF in caught.value.message) == (accept != PROTOBUF), "which is not to be had after all"

@@ -432,8 +432,9 @@ def _prefers_yaml(request: Request) -> bool:
     if b"yaml" not in accept:
         return False
     try:
-        return negotiate(accept.decode("latin-1")).is_yaml
-    except errors.NotAcceptable:
+        accepted = negotiate(accept.decode("latin-1"))
+        return accepted.is_yaml and not accepted.view  # Refusals have no rows.
+    except errors.NotShownSo:
         return False
 
 

@@ -10,6 +10,11 @@ from pinnace.model import errors
 JSON = "application/json"
 YAML = "application/yaml"
 OFFERED = (JSON, YAML)
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+"""Named, as Kubernetes names it, among what is offered of built-in kinds; who accepts it accepts JSON, too."""
+
+ALL_OFFERED = (*OFFERED, PROTOBUF)
+_NAMES = frozenset(("", "*/*", *ALL_OFFERED))
 
 TABLE = "Table"
 METADATA = "PartialObjectMetadata"
@@ -25,6 +30,8 @@ class Answer(NamedTuple):
     version: str = ""
     """The version of the view in meta.k8s.io: v1 or v1beta1."""
     pretty: bool = False
+    is_named: bool = True
+    """Whether the client named a format, or took any: the routes of built-in kinds know no other wildcard."""
 
     @property
     def is_yaml(self) -> bool:
@@ -35,8 +42,8 @@ _PLAIN = Answer()
 
 
 @lru_cache(maxsize=512)
-def negotiate(accept: str) -> Answer:
-    """The best answer that we have for an Accept header. Raises NotAcceptable."""
+def negotiate(accept: str, *, has_rows: bool = True) -> Answer:
+    """The best answer that we have for an Accept header. Raises NotShownSo."""
     if not accept or accept in (JSON, "*/*"):
         return _PLAIN
     for media_type, parameters in _by_preference(accept):
@@ -45,9 +52,14 @@ def negotiate(accept: str) -> Answer:
         if media_type not in OFFERED:
             continue
         answer = _answer(media_type, parameters)
-        if answer is not None:
-            return answer
-    raise errors.NotAcceptable(OFFERED)
+        if answer is not None and (has_rows or answer.view != TABLE):
+            return answer if is_named(accept) else answer._replace(is_named=False)
+    raise errors.NotShownSo(OFFERED if PROTOBUF in accept else ALL_OFFERED)
+
+
+def is_named(accept: str) -> bool:
+    """Whether one of the formats is accepted by its very name, or all are."""
+    return any(clause.partition(";")[0].strip() in _NAMES for clause in accept.split(","))
 
 
 def clauses(accept: str) -> list[tuple[str, dict[str, str]]]:

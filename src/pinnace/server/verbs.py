@@ -35,7 +35,7 @@ from pinnace.server.intake import (
     tell_of_keys,
 )
 from pinnace.server.messages import Answer, Sink
-from pinnace.server.negotiation import METADATA, METADATA_LIST, OFFERED, negotiate
+from pinnace.server.negotiation import ALL_OFFERED, METADATA, METADATA_LIST, is_named, negotiate
 from pinnace.server.negotiation import Answer as Accepted
 from pinnace.server.ownership import Ownerships
 from pinnace.server.patch_bodies import patch_type, read_patch
@@ -126,6 +126,7 @@ class Verbs:
             return self._list(call)
         if verb == "watch":
             return self._watch(call)
+        self._accepted(call)  # Nothing is written whose answer could not be read.
         return self._writers[verb](call)
 
     # Reads.
@@ -143,12 +144,21 @@ class Verbs:
     def _watch(self, call: Call) -> Outcome:
         accepted = self._accepted(call)
         if accepted.is_yaml:
-            raise errors.NotShownSo(_STREAMS if call.resource.custom is None else _STREAMS[:1])
+            raise errors.NotShownSo(_streams(call))
         start = self._reader.watch(call, self._form(call, accepted))
         return Outcome(stream=start)
 
     def _accepted(self, call: Call) -> Accepted:
-        return negotiate(call.request.headers.get(b"accept", b"").decode("latin-1"))
+        accept = call.request.headers.get(b"accept", b"").decode("latin-1")
+        try:
+            accepted = negotiate(accept)
+        except errors.NotShownSo:
+            if call.resource.custom is not None or is_named(accept):
+                raise
+            raise _no_route(call) from None
+        if not accepted.is_named and call.resource.custom is None:
+            raise _no_route(call)
+        return accepted
 
     def _form(self, call: Call, accepted: Accepted) -> Form:
         resource = call.resource
@@ -279,7 +289,7 @@ class Verbs:
         written = await self._pipeline.delete(call, options, raw_options=raw)
         if not written.is_deleted or call.resource.strategy.answers_with_deleted:
             return await self._show(call, written, 200)
-        return Outcome(body=_success(call, written.uid))
+        return Outcome(body=_success(call, written.uid), wants_yaml=self._accepted(call).is_yaml)
 
     async def _delete_collection(self, call: Call) -> Outcome:
         raw, options = self._delete_options(call)
@@ -334,10 +344,13 @@ class Verbs:
             case "scale", "get":
                 return self._show_scale(call, self._reader.entry(call))
             case "scale", "update" | "patch":
+                self._accepted(call)
                 return self._rescale(call)
             case "binding", "create":
+                self._accepted(call)
                 return self._bind(call, self._intake.message(call))
             case "eviction", "create":
+                self._accepted(call)
                 return self._evict(call)
             case _, "create" if (review := self._reviews.of(call)) is not None:
                 return self._ask(call, review)
@@ -346,9 +359,9 @@ class Verbs:
 
     async def _ask(self, call: Call, review: Callable[[Call, Object], Awaitable[Object]]) -> Outcome:
         check_manager(call, "CreateOptions")
-        accepted = self._accepted(call)
-        if accepted.view == "Table":
-            raise errors.NotShownSo(OFFERED)
+        self._accepted(call)
+        accepted = negotiate(call.request.headers.get(b"accept", b"").decode("latin-1"), has_rows=False)
+        _check_view(call, accepted, "")
         asked = self._intake.message(call)
         if call.resource.namespaced:
             match_namespace(call, metadata_of(asked))
@@ -505,6 +518,14 @@ class Verbs:
             await waiting
         body = form.one(written.entry)
         return Outcome(status, body, wants_yaml=accepted.is_yaml)
+
+
+def _no_route(call: Call) -> errors.NotAcceptable:
+    return errors.NotAcceptable((*ALL_OFFERED, *(_STREAMS if call.verb in ("list", "watch") else ())))
+
+
+def _streams(call: Call) -> tuple[str, ...]:
+    return _STREAMS if call.resource.custom is None else _STREAMS[:1]
 
 
 def _patch_type(call: Call) -> str:
