@@ -12,9 +12,10 @@ from tests.admission.test_expression_costs import ENDLESS, LONG
 from tests.server.in_process import InProcess, Object, config_map, control_plane
 
 from pinnace.admission.chain import Requester
-from pinnace.admission.expressions import Budget, Oracles, TakesLong
+from pinnace.admission.expressions import Budget, Oracles
 from pinnace.admission.patience import COST_AT_ONCE, Patience
 from pinnace.auth.users import User
+from pinnace.schema.cel_errors import TakesLong
 from pinnace.schema.cel_library_authorizer import Decision, Oracle, Question
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"

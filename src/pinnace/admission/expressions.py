@@ -13,7 +13,7 @@ from typing import Any
 
 from pinnace.admission.chain import Requester, Review
 from pinnace.schema.cel_environment import MUTATION
-from pinnace.schema.cel_errors import CelError, CompileError, CostExceeded
+from pinnace.schema.cel_errors import CelError, CompileError, CostExceeded, TakesLong
 from pinnace.schema.cel_interpret import Run
 from pinnace.schema.cel_library_authorizer import (
     AUTHORIZER,
@@ -103,10 +103,6 @@ def bindings(
         "authorizer": authorizer,
         _REQUEST_RESOURCE: ResourceCheck(authorizer, question),
     }
-
-
-class TakesLong(Exception):
-    """An evaluation is not done yet, and everybody waits for it."""
 
 
 class _Lazy(dict[str, Any]):

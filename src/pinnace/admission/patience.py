@@ -8,7 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from pinnace.admission.chain import Requester
-from pinnace.admission.expressions import Oracles, TakesLong
+from pinnace.admission.expressions import Oracles
+from pinnace.schema.cel_errors import TakesLong
 from pinnace.schema.cel_library_authorizer import Decision, Oracle, Question
 
 COST_AT_ONCE = 5_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -20,6 +21,8 @@ from pinnace.schema.settle import Settler
 from pinnace.schema.shape import Schema
 from pinnace.schema.validate import Validator
 
+COST_AT_ONCE = 5_000
+"""What the rules of an object may cost while everybody waits for them: some ten milliseconds."""
 _MAX_REPLICAS = 2**31 - 1
 _BLOCKING = frozenset(
     (
@@ -181,6 +184,7 @@ class CustomVersion:
     # Faults.
 
     def faults(self, new: Object, old: Object | None) -> Iterator[Cause]:
+        """Raises TakesLong on an event loop if the rules cost much: they are to be asked in a thread."""
         yield from self._type_faults(new)
         validator = self._validator
         found = validator.validate(new) if old is None else validator.validate_update(new, old)
@@ -200,7 +204,8 @@ class CustomVersion:
             yield causes.invalid("<nil>", None, _NOT_ALL_CHECKED)
             return
         told: list[str] = []
-        for fault in rules.faults(new, old, warnings=told):
+        patience = COST_AT_ONCE if _everybody_waits() else None
+        for fault in rules.faults(new, old, warnings=told, patience=patience):
             yield Cause(*fault)
         self._let_pass = (new, told)
 
@@ -267,3 +272,11 @@ def _embedded_metadata_faults(obj: dict[str, Any], path: str) -> Iterator[tuple[
     named: Object = {"metadata": {"name": "unnamed", **(obj.get("metadata") or {})}}
     for fault in metadata_faults(named, namespaced="namespace" in named["metadata"], name_rule=path_segment):
         yield fault.field.replace("metadata", path, 1), fault.reason, fault.message
+
+
+def _everybody_waits() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:  # In a thread of its own.
+        return False
+    return True

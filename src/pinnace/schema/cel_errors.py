@@ -19,6 +19,10 @@ class CostExceeded(CelError):
         super().__init__("operation cancelled: actual cost limit exceeded")
 
 
+class TakesLong(Exception):
+    """An evaluation is not done yet, and everybody waits for it: it is to be done again where nobody does."""
+
+
 class NoSuchOverload(CelError):
     """An operator or function met values it is not defined for."""
 

@@ -12,7 +12,7 @@ import orjson
 from pinnace.schema import faults
 from pinnace.schema.cel_declarations import Declaration, declaration_of
 from pinnace.schema.cel_decoding import decoder
-from pinnace.schema.cel_errors import CelError, CompileError, CostExceeded, InstantiationError
+from pinnace.schema.cel_errors import CelError, CompileError, CostExceeded, InstantiationError, TakesLong
 from pinnace.schema.cel_interpret import Run
 from pinnace.schema.cel_program import Program, compile_cel
 from pinnace.schema.cel_types import BOOL, STRING, optional_of
@@ -156,8 +156,9 @@ class _TooCostly(Exception):
 class _Account:
     """What may still be spent. Unmetered, every rule is charged the most it could cost an object of this size."""
 
-    def __init__(self, size: int, *, metered: bool) -> None:
+    def __init__(self, size: int, *, metered: bool, patience: int | None) -> None:
         self.left = BUDGET
+        self._patience = patience
         self._size = size
         self._metered = metered
 
@@ -172,11 +173,14 @@ class _Account:
         return program.evaluate(**bindings)
 
     def _evaluate_metered(self, program: Program, bindings: dict[str, Any]) -> Any:
-        run = Run(bindings, CALL_LIMIT)
+        patience = BUDGET if self._patience is None else self._patience
+        run = Run(bindings, min(CALL_LIMIT, patience))
         try:
             return program.evaluate_in(run)
         finally:
             self.left -= run.cost
+            if BUDGET - self.left > patience and self._patience is not None:
+                raise TakesLong
             if self.left < 0:
                 raise _OutOfBudget
 
@@ -208,20 +212,27 @@ class Rules:
         return not (self._own or self._properties or self._items or self._additional)
 
     def faults(
-        self, value: Any, old: Any = None, *, path: str = "", size: int | None = None, warnings: list[str] | None = None
+        self,
+        value: Any,
+        old: Any = None,
+        *,
+        path: str = "",
+        size: int | None = None,
+        warnings: list[str] | None = None,
+        patience: int | None = None,
     ) -> list[Fault]:
         """What the rules say against a value that already fits its schema.
 
         `old` is the value it replaces, None for a new one. Rules that speak of oldSelf run only where there is one.
         What an unchanged part breaks is no fault; it is added to `warnings`. `size` is that of the document in
-        bytes, for callers that know it.
+        bytes, for callers that know it. Raises TakesLong where counting has begun and comes to more than `patience`.
         """
         if size is None:
             size = max(_size(value), _size(old) if old is not None else 0)
         for metered in (False, True):
             found: list[Fault] = []
             told: list[str] = []
-            walk = _Walk(_Account(size, metered=metered), found, told)
+            walk = _Walk(_Account(size, metered=metered, patience=patience), found, told)
             try:
                 before = _Before(_Relation(value, old, self._schema.raw)) if old is not None else _Before()
                 self._check(walk, path, value, old, before)

@@ -17,6 +17,7 @@ from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.metadata import metadata_faults, metadata_update_faults
 from pinnace.model.objects import Object, new_uid
 from pinnace.model.resources import Resource, Strategy
+from pinnace.schema.cel_errors import TakesLong
 from pinnace.schema.equality import identical
 from pinnace.server import deletion
 from pinnace.server.calls import Call
@@ -136,7 +137,10 @@ class Pipeline:
                 self._prepare(call, new, old, now)
                 reservation = self._reservations.reserve(call.resource, new, old)
                 try:
-                    self._check(call, new, old)
+                    try:
+                        self._check(call, new, old)
+                    except TakesLong:
+                        await asyncio.to_thread(self._check, call, new, old)
                     if (waiting := self._admission.validate(review)) is not None:
                         await waiting
                     if is_creation and (there := self._current(call)) is not None:
@@ -287,7 +291,7 @@ class Pipeline:
             metadata["generation"] = old["metadata"].get("generation", 0) + 1
 
     def _check(self, call: Call, new: Object, old: Object | None) -> None:
-        """Collect every fault."""
+        """Collect every fault. Raises TakesLong of a custom resource whose rules are better asked in a thread."""
         resource, strategy = call.resource, call.resource.strategy
         faults: list[Cause] = []
         if old is not None:
