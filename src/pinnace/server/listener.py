@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from OpenSSL import SSL
 
-from pinnace.server.tls import TlsTransport
+from pinnace.server.tls_transport import TlsTransport
 
 BURST = 16
 """Connections that are accepted at once."""
