@@ -129,7 +129,7 @@ def test_schemas_keep_what_merging_needs(openapi: OpenApi) -> None:
     schemas = _read(openapi.v3("apis/apps/v1"))["components"]["schemas"]
     containers = schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"]
     assert containers["x-kubernetes-patch-merge-key"] == "name"
-    assert containers["items"] == {"$ref": "#/components/schemas/io.k8s.api.core.v1.Container"}
+    assert containers["items"]["allOf"] == [{"$ref": "#/components/schemas/io.k8s.api.core.v1.Container"}]
     spec = schemas["io.k8s.api.apps.v1.Deployment"]["properties"]["spec"]
     assert spec["allOf"] == [{"$ref": "#/components/schemas/io.k8s.api.apps.v1.DeploymentSpec"}]
     assert spec["description"]
@@ -153,7 +153,39 @@ def test_a_field_is_described_with_the_texts_that_it_may_have(openapi: OpenApi) 
     claim = _read(openapi.v3("api/v1"))["components"]["schemas"]["io.k8s.api.core.v1.PersistentVolumeClaimSpec"]
     assert claim["properties"]["accessModes"]["items"]["enum"][0] == "ReadOnlyMany"
     whole = _read(openapi.v2())["definitions"]["io.k8s.api.apps.v1.DeploymentStrategy"]["properties"]
-    assert "enum" not in whole["type"], "as on a real server"
+    assert whole["type"]["enum"] == ["Recreate", "RollingUpdate"]
+    assert whole["type"]["description"].endswith('Possible enum values:\n - `"Recreate"`\n - `"RollingUpdate"`')
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "default"),
+    [
+        ("core.v1.ContainerPort", "containerPort", 0),
+        ("core.v1.ContainerPort", "protocol", "TCP"),
+        ("core.v1.SecretKeySelector", "name", ""),
+        ("core.v1.Container", "resources", {}),
+        ("apps.v1.DeploymentList", "metadata", {}),
+        ("core.v1.Container", "image", None),
+        ("core.v1.PodCondition", "lastProbeTime", None),
+    ],
+)
+def test_what_go_makes_of_silence_is_a_default(openapi: OpenApi, kind: str, field: str, default: Any) -> None:
+    schemas = (
+        _read(openapi.v3("apis/apps/v1"))["components"]["schemas"]
+        | _read(openapi.v3("api/v1"))["components"]["schemas"]
+    )
+    assert schemas[f"io.k8s.api.{kind}"]["properties"][field].get("default") == default
+    older = _read(openapi.v2())["definitions"][f"io.k8s.api.{kind}"]["properties"][field]
+    assert "default" not in older
+
+
+def test_elements_of_lists_and_maps_have_defaults_but_bytes(openapi: OpenApi) -> None:
+    schemas = _read(openapi.v3("api/v1"))["components"]["schemas"]
+    pod = schemas["io.k8s.api.core.v1.PodSpec"]["properties"]
+    reference = {"$ref": "#/components/schemas/io.k8s.api.core.v1.Container"}
+    assert pod["containers"]["items"] == {"allOf": [reference], "default": {}}
+    assert pod["nodeSelector"]["additionalProperties"] == {"type": "string", "default": ""}
+    assert "default" not in schemas["io.k8s.api.core.v1.Secret"]["properties"]["data"]["additionalProperties"]
 
 
 def test_a_custom_kind_is_described_like_a_built_in_one(registry: Registry, openapi: OpenApi) -> None:

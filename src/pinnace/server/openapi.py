@@ -10,7 +10,7 @@ from typing import Protocol
 
 import orjson
 
-from pinnace.kinds import enums
+from pinnace.kinds import published as built_in
 from pinnace.model.objects import Kind, Object
 from pinnace.model.openapi_custom import Envelope, published, published_list
 from pinnace.model.openapi_paths import FormV2, FormV3, Paths
@@ -252,7 +252,7 @@ def _in_v3(name: str, body: bytes) -> bytes:
         return body.replace(b'"type":"string","format":"quantity"', b'"oneOf":[{"type":"string"},{"type":"number"}]')
     if name == _INT_OR_STRING:
         return body.replace(b'"type":"string",', b'"oneOf":[{"type":"integer"},{"type":"string"}],')
-    body = enums.described(name, body)
+    body = built_in.in_v3(name, body)
     body = _BARE_REFERENCE.sub(rb'{"$ref":"#/components/schemas/\1"}', body)
     body = REFERENCE.sub(rb'"allOf":[{"$ref":"#/components/schemas/\1"}]', body)
     return body.replace(OPENNESS, b"") if name.startswith("io.k8s.api") else body
@@ -261,7 +261,7 @@ def _in_v3(name: str, body: bytes) -> bytes:
 def _in_v2(name: str, body: bytes) -> bytes:
     if name == _QUANTITY:
         return body.replace(b',"format":"quantity"', b"")
-    body = body.replace(b'"#/$defs/', b'"#/definitions/')
+    body = built_in.in_v2(name, body).replace(b'"#/$defs/', b'"#/definitions/')
     return body.replace(OPENNESS, b"") if name.startswith("io.k8s.api") else body
 
 
