@@ -416,3 +416,39 @@ async def test_a_deletion_is_told_in_yaml_to_who_asks_for_it(api: InProcess) -> 
     await api.made(CONFIG_MAPS, config_map())
     gone = await api.delete(f"{CONFIG_MAPS}/settings", accept="application/yaml")
     assert gone.body.startswith(b"apiVersion: v1\ndetails:\n  kind: configmaps\n")
+
+
+@pytest.mark.parametrize(
+    ("target", "made", "found"),
+    [
+        (
+            CONFIG_MAPS,
+            config_map("web"),
+            "labels finalizers labels labels finalizers[0] labels finalizers finalizers[0]",
+        ),
+        (DEPLOYMENTS, deployment(), "labels finalizers labels labels finalizers[0]"),
+        ("/api/v1/nodes", {}, "labels finalizers labels labels finalizers finalizers[0] labels finalizers[0]"),
+        ("/apis/coordination.k8s.io/v1/namespaces/default/leases", {}, "labels finalizers labels labels"),
+        ("/apis/node.k8s.io/v1/runtimeclasses", {"handler": "h"}, "labels finalizers labels labels finalizers labels"),
+        ("/api/v1/namespaces/default/events", {"involvedObject": {"namespace": "default"}}, "labels finalizers labels"),
+    ],
+)
+async def test_faults_of_metadata_are_told_as_often_as_they_are_found(
+    api: InProcess, target: str, made: dict[str, Any], found: str
+) -> None:
+    await api.made(target, {"metadata": {"name": "web"}, **made})
+    refused = await api.patch(f"{target}/web", {"metadata": {"labels": {"a b": "c"}, "finalizers": ["x y"]}})
+    causes = refused.json["details"]["causes"]
+    assert [cause["field"] for cause in causes] == [f"metadata.{field}" for field in found.split()]
+
+
+@pytest.mark.parametrize(
+    ("target", "code"),
+    [(CONFIG_MAPS, 422), ("/apis/coordination.k8s.io/v1/namespaces/default/leases", 201)],
+)
+async def test_finalizers_of_some_kinds_need_no_domain(api: InProcess, target: str, code: int) -> None:
+    made = await api.post(target, {"metadata": {"name": "web", "finalizers": ["mine"]}})
+    assert made.status == code
+    await api.post(target, {"metadata": {"name": "other"}})
+    changed = await api.patch(f"{target}/other", {"metadata": {"finalizers": ["mine"]}})
+    assert changed.status == (200 if code == 201 else 422)

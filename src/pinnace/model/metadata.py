@@ -70,9 +70,7 @@ def metadata_faults(
     if finalizers := metadata.get("finalizers"):
         yield from finalizer_faults(finalizers, f"{path}.finalizers")
         if qualified_finalizers:
-            for index, finalizer in enumerate(finalizers):
-                if "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
-                    yield causes.invalid(f"{path}.finalizers[{index}]", finalizer, UNQUALIFIED_FINALIZER)
+            yield from _domain_faults(finalizers, f"{path}.finalizers")
 
 
 def metadata_update_faults(new: Object, old: Object, path: str = "metadata") -> Iterator[Cause]:
@@ -99,6 +97,19 @@ def metadata_update_faults(new: Object, old: Object, path: str = "metadata") -> 
     yield from _contents_faults(now, path)
 
 
+def told_update_faults(new: Object, old: Object, rounds: str, *, namespaced: bool) -> Iterator[Cause]:
+    """The faults of an update's metadata as often as Kubernetes tells them: see kinds/metadata_rounds.py."""
+    for word in ("F", "U", *rounds):
+        if word in "fF":
+            yield from metadata_faults(
+                new, namespaced=namespaced, name_rule=names.path_segment, qualified_finalizers=word == "f"
+            )
+        else:
+            yield from metadata_update_faults(new, old)
+            if word == "u":
+                yield from _domain_faults((new.get("metadata") or {}).get("finalizers") or (), "metadata.finalizers")
+
+
 def annotation_faults(annotations: dict[str, str], path: str) -> Iterator[Cause]:
     size = 0
     for key, value in annotations.items():
@@ -116,6 +127,12 @@ def finalizer_faults(finalizers: Sequence[str], path: str) -> Iterator[Cause]:
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
         detail = "finalizer orphan and foregroundDeletion cannot be both set"
         yield causes.invalid(path, list(finalizers), detail)
+
+
+def _domain_faults(finalizers: Sequence[str], path: str) -> Iterator[Cause]:
+    for index, finalizer in enumerate(finalizers):
+        if "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
+            yield causes.invalid(f"{path}[{index}]", finalizer, UNQUALIFIED_FINALIZER)
 
 
 def _contents_faults(metadata: Object, path: str) -> Iterator[Cause]:

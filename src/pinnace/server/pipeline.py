@@ -11,10 +11,11 @@ from typing import NamedTuple, Protocol
 import orjson
 
 from pinnace.admission.chain import AdmissionChain, Review
+from pinnace.kinds.metadata_rounds import CUSTOM, asks_for_domains, rounds
 from pinnace.model import errors, managers, names
 from pinnace.model.causes import Cause
 from pinnace.model.clock import Clock, to_rfc3339
-from pinnace.model.metadata import metadata_faults, metadata_update_faults
+from pinnace.model.metadata import metadata_faults, metadata_update_faults, told_update_faults
 from pinnace.model.objects import Object, new_uid
 from pinnace.model.resources import Resource, Strategy
 from pinnace.schema.cel_errors import TakesLong
@@ -305,6 +306,8 @@ class Pipeline:
                 has_contents_checked=old is not None,
             )
         )
+        if faults:
+            faults = list(_as_told(call, new, old))
         if old is None:
             faults.extend(strategy.validate(new, None))
         else:
@@ -423,6 +426,21 @@ def _options(call: Call) -> Object:
         return {}
     given: Object = {name: query[name][0] for name in ("fieldManager", "fieldValidation") if query.get(name)}
     return {"dryRun": list(query["dryRun"]), **given} if query.get("dryRun") else given
+
+
+def _as_told(call: Call, new: Object, old: Object | None) -> Iterable[Cause]:
+    """The faults of metadata that has some: Kubernetes finds some of them again and again, others not everywhere."""
+    resource = call.resource
+    place = (resource.stored.group, resource.plural)
+    if old is not None:
+        word = CUSTOM if resource.custom is not None else rounds(*place, call.subresource)
+        return told_update_faults(new, old, word, namespaced=resource.namespaced)
+    return metadata_faults(
+        new,
+        namespaced=resource.namespaced,
+        qualified_finalizers=resource.custom is None and asks_for_domains(*place),
+        name_rule=resource.strategy.name_rule,
+    )
 
 
 def _update_faults(strategy: Strategy, facet: str) -> Callable[[Object, Object], Iterable[Cause]]:

@@ -1,0 +1,60 @@
+"""How often Kubernetes looks at an object's metadata when it is updated, and so how often it tells each fault.
+
+Every update is looked at once, by itself and beside what was there; then most kinds do so again, in rounds that a word
+spells: f for the metadata by itself, u beside what was there. In small letters, finalizers must have a domain, too.
+"""
+
+from __future__ import annotations
+
+_USUAL = "u"
+_ROUNDS = {
+    "uf": (
+        "/configmaps /endpoints /persistentvolumeclaims /pods /secrets /serviceaccounts apps/controllerrevisions "
+        "networking.k8s.io/ingressclasses networking.k8s.io/ingresses storage.k8s.io/volumeattributesclasses"
+    ),
+    "fu": (
+        "/namespaces /nodes batch/jobs networking.k8s.io/ipaddresses rbac.authorization.k8s.io/clusterrolebindings "
+        "rbac.authorization.k8s.io/clusterroles rbac.authorization.k8s.io/rolebindings rbac.authorization.k8s.io/roles "
+        "resource.k8s.io/deviceclasses resource.k8s.io/resourceclaims resource.k8s.io/resourceclaimtemplates "
+        "storage.k8s.io/csistoragecapacities storage.k8s.io/storageclasses"
+    ),
+    "ff": "/persistentvolumes",
+    "f": (
+        "/limitranges discovery.k8s.io/endpointslices flowcontrol.apiserver.k8s.io/flowschemas "
+        "flowcontrol.apiserver.k8s.io/prioritylevelconfigurations storage.k8s.io/csinodes "
+        "storage.k8s.io/volumeattachments"
+    ),
+    "F": (
+        "admissionregistration.k8s.io/mutatingadmissionpolicies "
+        "admissionregistration.k8s.io/mutatingadmissionpolicybindings "
+        "admissionregistration.k8s.io/mutatingwebhookconfigurations "
+        "admissionregistration.k8s.io/validatingadmissionpolicies "
+        "admissionregistration.k8s.io/validatingadmissionpolicybindings "
+        "admissionregistration.k8s.io/validatingwebhookconfigurations"
+    ),
+    "U": "apiextensions.k8s.io/customresourcedefinitions coordination.k8s.io/leases",
+    "FU": "node.k8s.io/runtimeclasses",
+    "UF": "apiregistration.k8s.io/apiservices",
+    "": "/events policy/poddisruptionbudgets",
+}
+_OF_KIND = {place: word for word, places in _ROUNDS.items() for place in places.split()}
+_OF_STATUS = {
+    "apiextensions.k8s.io/customresourcedefinitions": "U",
+    "batch/cronjobs": "",
+    "policy/poddisruptionbudgets": "",
+}
+CUSTOM = "U"
+
+
+def rounds(group: str, plural: str, facet: str) -> str:
+    """Of a built-in kind, for an update through its own URL or a subresource's."""
+    place = f"{group}/{plural}"
+    if facet:
+        return _OF_STATUS.get(place, _USUAL)
+    return _OF_KIND.get(place, _USUAL)
+
+
+def asks_for_domains(group: str, plural: str) -> bool:
+    """Whether finalizers of a new object must have a domain."""
+    word = rounds(group, plural, "")
+    return word != "" and word.islower()
