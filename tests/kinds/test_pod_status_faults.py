@@ -97,3 +97,36 @@ def test_the_pods_addresses_come_before_those_of_its_host() -> None:
         "status.hostIPs[0]:",
     ]
     assert "Internal error: failed to check for dual stack with error:invalid IP[0]: a" in found[1]
+
+
+def _mapped(container: str = "main", resource: str = "example.com/gpu", request: str = "r") -> Object:
+    return {"containerName": container, "resourceName": resource, "requestName": request}
+
+
+@pytest.mark.parametrize(
+    ("claimed", "fields"),
+    [
+        ({"requestMappings": [_mapped()], "resourceClaimName": "made"}, []),
+        ({}, ["requestMappings", "resourceClaimName"]),
+        ({"requestMappings": [_mapped("other")], "resourceClaimName": "made"}, ["requestMappings[0].containerName"]),
+        (
+            {"requestMappings": [_mapped(resource="cpu")], "resourceClaimName": "made"},
+            ["requestMappings[0].resourceName"],
+        ),
+        ({"requestMappings": [_mapped(request="A")], "resourceClaimName": "made"}, ["requestName"]),
+        (
+            {"requestMappings": [_mapped(), _mapped()], "resourceClaimName": "A B"},
+            [
+                "requestMappings[1].containerName",
+                "requestMappings[1].resourceName",
+                "requestMappings[1].requestName",
+                "resourceClaimName",
+            ],
+        ),
+    ],
+)
+def test_the_claim_for_extended_resources_stands_for_what_containers_ask_for(
+    claimed: Object, fields: list[str]
+) -> None:
+    faults = told({"extendedResourceClaimStatus": claimed})
+    assert [fault.partition(": ")[0] for fault in faults] == [f"status.extendedResourceClaimStatus.{f}" for f in fields]

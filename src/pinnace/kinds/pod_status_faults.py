@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pinnace.kinds.field_faults import dns_subdomain_faults, ip_faults, parsed_ip, qualified_name_faults
+from pinnace.kinds.field_faults import (
+    dns_label_faults,
+    dns_subdomain_faults,
+    ip_faults,
+    parsed_ip,
+    qualified_name_faults,
+)
 from pinnace.kinds.pod_updates import annotation_change_faults
 from pinnace.model.causes import (
     IMMUTABLE,
@@ -21,6 +27,10 @@ from pinnace.model.objects import Object
 
 _STATUS_LISTS = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
 _BACK_TO_LIFE = "may not be transitioned to non-terminated state"
+_UNREQUESTED = (
+    "must match the extended resource name of an entry in spec.initContainers.resources.requests or "
+    "spec.containers.resources.requests"
+)
 _MOST_ID = 2**31 - 1
 _HEALTH = ("Healthy", "Unhealthy", "Unknown")
 _MOST_MESSAGE = 1024
@@ -54,6 +64,8 @@ def pod_status_faults(new: Object, old: Object) -> list[Cause]:
     for field in _STATUS_LISTS:
         _transition_faults(status.get(field, ()), before.get(field, ()), field, old["spec"], faults)
     _claim_status_faults(status, new["spec"], faults)
+    if (claimed := status.get("extendedResourceClaimStatus")) is not None:
+        _extended_claim_faults(claimed, new["spec"], faults)
     for field in ("podIPs", "hostIPs"):
         _address_faults(status, before, field, faults)
     for field in _STATUS_LISTS:
@@ -115,6 +127,36 @@ def _claim_status_faults(status: Object, spec: Object, faults: list[Cause]) -> N
         seen.add(name)
         if "resourceClaimName" in claim:
             dns_subdomain_faults(claim["resourceClaimName"], f"{where}.resourceClaimName", faults)
+
+
+def _extended_claim_faults(claimed: Object, spec: Object, faults: list[Cause]) -> None:
+    """Of the claim that was made for a pod's extended resources: which request stands for which of them."""
+    path = "status.extendedResourceClaimStatus"
+    requests = {
+        container.get("name", ""): (container.get("resources") or {}).get("requests") or {}
+        for listed in ("initContainers", "containers")
+        for container in spec.get(listed) or ()
+    }
+    mappings = claimed.get("requestMappings") or ()
+    if not mappings:
+        faults.append(required(f"{path}.requestMappings", "at least one request mapping is required"))
+    seen: set[tuple[str, ...]] = set()
+    for index, mapping in enumerate(mappings):
+        where = f"{path}.requestMappings[{index}]"
+        said = {name: mapping.get(name, "") for name in ("containerName", "resourceName", "requestName")}
+        if said["containerName"] not in requests:
+            detail = "must match the name of an entry in spec.initContainers.name or spec.containers.name"
+            faults.append(invalid(f"{where}.containerName", said["containerName"], detail))
+        elif said["resourceName"] not in requests[said["containerName"]]:
+            faults.append(invalid(f"{where}.resourceName", said["resourceName"], _UNREQUESTED))
+        dns_label_faults(said["requestName"], f"{path}.requestName", faults)
+        if (one := tuple(said.values())) in seen:
+            faults.extend(duplicate(f"{where}.{name}", value) for name, value in said.items())
+        seen.add(one)
+    if not claimed.get("resourceClaimName"):
+        faults.append(required(f"{path}.resourceClaimName"))
+    else:
+        dns_subdomain_faults(claimed["resourceClaimName"], f"{path}.resourceClaimName", faults)
 
 
 def _address_faults(status: Object, before: Object, field: str, faults: list[Cause]) -> None:
