@@ -361,3 +361,29 @@ def test_bad_bytes_are_told_with_their_place(given: str, place: int) -> None:
 
 def test_a_schema_without_a_type_takes_anything() -> None:
     assert DECODERS.of(Schema({}))({"a": None}) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"ports": [{"containerPort": "x"}], "resources": {"limits": {"cpu": "zz"}}},
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+        ),
+        (
+            {"tty": "x", "livenessProbe": {"httpGet": {"port": []}}},
+            "json: cannot unmarshal array into Go struct field "
+            "HTTPGetAction.spec.containers.livenessProbe.ProbeHandler.httpGet.port of type int32",
+        ),
+        (
+            {"tty": "x", "ports": [{"containerPort": "x"}]},
+            "json: cannot unmarshal string into Go struct field Container.spec.containers.tty of type bool",
+        ),
+    ],
+)
+def test_a_type_that_reads_itself_is_told_before_faults_that_go_reads_over(
+    fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(DecodeError) as caught:
+        pod(_container(**fields))
+    assert str(caught.value) == message

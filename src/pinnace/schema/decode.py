@@ -133,9 +133,39 @@ class Decoders:
             try:
                 return read(obj) or []
             except _Mismatch as mismatch:
-                raise DecodeError(mismatch.message(), conversion=mismatch.conversion()) from None
+                told = self._refusal(schema, obj) or mismatch.message()
+                raise DecodeError(told, conversion=mismatch.conversion()) from None
 
         return decode
+
+    def _refusal(self, schema: Schema, obj: Any) -> str:
+        """What the first type says that reads itself, and cannot. Go goes on behind other faults, not behind these."""
+        try:
+            self._read_own(schema, obj)
+        except _Mismatch as mismatch:
+            return mismatch.message()
+        except DecodeError as fault:
+            return str(fault)
+        return ""
+
+    def _read_own(self, schema: Schema, value: Any) -> None:
+        if schema.is_int_or_string or schema.is_quantity or schema.format == "date-time":
+            if value is not None:
+                self._read(schema)(value)
+        elif value.__class__ is list and schema.items is not None:
+            for item in value:
+                self._read_own(schema.items, item)
+        elif value.__class__ is dict and schema.additional is not None:
+            for item in value.values():
+                self._read_own(schema.additional, item)
+        elif value.__class__ is dict and not schema.preserves_unknown:
+            for field, item in value.items():
+                if (known := schema.properties.get(field)) is not None:
+                    try:
+                        self._read_own(known, item)
+                    except _Mismatch as mismatch:
+                        self._locate(mismatch, schema, field)
+                        raise
 
     def _read(self, schema: Schema) -> _Read:
         if not schema.name:
