@@ -452,3 +452,13 @@ async def test_finalizers_of_some_kinds_need_no_domain(api: InProcess, target: s
     await api.post(target, {"metadata": {"name": "other"}})
     changed = await api.patch(f"{target}/other", {"metadata": {"finalizers": ["mine"]}})
     assert changed.status == (200 if code == 201 else 422)
+
+
+@pytest.mark.parametrize("path", ["/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1"])
+async def test_discovery_is_told_in_yaml_and_refused_in_other_forms(api: InProcess, path: str) -> None:
+    told = await api.get(path, accept="application/yaml")
+    assert told.header("content-type") == ["application/yaml"]
+    assert b"kind: API" in told.body
+    assert (await api.get(path, accept="text/html")).message.startswith("406: Not Acceptable")
+    assert (await api.get(path, accept=TABLE)).message.startswith("only the following media types are accepted")
+    assert (await api.get(path, accept="text/html, */*;q=0.1")).status == 200

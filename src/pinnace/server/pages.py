@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 import orjson
@@ -14,6 +15,8 @@ from pinnace.server.aggregated_openapi import MergedOpenApi
 from pinnace.server.aggregation import Aggregated, Alone, Backend
 from pinnace.server.documents import Document
 from pinnace.server.messages import Answer, Request, Response
+from pinnace.server.negotiation import ALL_OFFERED, JSON, YAML, is_named, negotiate
+from pinnace.server.yaml_answers import as_yaml
 
 _TEXT = (
     (b"Cache-Control", b"no-cache, private"),
@@ -101,7 +104,7 @@ class Pages:
         if request.path == "/":
             return Response(200, _JSON, self._paths(accept))
         document = self._discovery.page(request.path, accept) if first in ("api", "apis") else None
-        return _shown(request, document) if document is not None else None
+        return _shown(request, _in_form(document, accept)) if document is not None else None
 
     def _is_only_read(self, path: str, segments: list[str]) -> bool:
         """Whether the method matters: Kubernetes shows its other pages, if there are any, whatever it is."""
@@ -205,6 +208,23 @@ def _acceptable(document: Document | None) -> Document:
 
 async def _shown_later(request: Request, backend: Backend) -> Response:
     return _shown(request, await described(backend))
+
+
+def _in_form(document: Document, accept: str) -> Document:
+    """A page of discovery as the client takes it. Those that were asked for by a form of their own are in it."""
+    if document.content_type != JSON:
+        return document
+    try:
+        accepted = negotiate(accept)
+    except errors.NotShownSo:
+        if is_named(accept):
+            raise
+        raise errors.NotAcceptable(ALL_OFFERED) from None
+    if accepted.view:
+        raise errors.NotShownSo(ALL_OFFERED)
+    if accepted.is_yaml:
+        return replace(document, body=as_yaml(orjson.loads(document.body)), content_type=YAML, etag="")
+    return document
 
 
 def _shown(request: Request, document: Document) -> Response:
