@@ -19,7 +19,8 @@ _NAMES = frozenset(("", "*/*", *ALL_OFFERED))
 TABLE = "Table"
 METADATA = "PartialObjectMetadata"
 METADATA_LIST = "PartialObjectMetadataList"
-_VIEWS = frozenset({TABLE, METADATA, METADATA_LIST})
+VIEWS = frozenset({TABLE, METADATA, METADATA_LIST})
+WITHOUT_ROWS = VIEWS - {TABLE}
 
 
 class Answer(NamedTuple):
@@ -42,7 +43,7 @@ _PLAIN = Answer()
 
 
 @lru_cache(maxsize=512)
-def negotiate(accept: str, *, has_rows: bool = True) -> Answer:
+def negotiate(accept: str, *, views: frozenset[str] = VIEWS) -> Answer:
     """The best answer that we have for an Accept header. Raises NotShownSo."""
     if not accept or accept in (JSON, "*/*"):
         return _PLAIN
@@ -52,7 +53,7 @@ def negotiate(accept: str, *, has_rows: bool = True) -> Answer:
         if media_type not in OFFERED:
             continue
         answer = _answer(media_type, parameters)
-        if answer is not None and (has_rows or answer.view != TABLE):
+        if answer is not None and (not answer.view or answer.view in views):
             return answer if is_named(accept) else answer._replace(is_named=False)
     raise errors.NotShownSo(OFFERED if PROTOBUF in accept else ALL_OFFERED)
 
@@ -73,7 +74,7 @@ def _answer(media_type: str, parameters: dict[str, str]) -> Answer | None:
     if not view:
         return Answer(media_type, pretty=pretty)
     version = parameters.get("v", "")
-    if view not in _VIEWS or parameters.get("g") != "meta.k8s.io" or version not in ("v1", "v1beta1"):
+    if view not in VIEWS or parameters.get("g") != "meta.k8s.io" or version not in ("v1", "v1beta1"):
         return None
     return Answer(media_type, view, version, pretty)
 

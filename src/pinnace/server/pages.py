@@ -23,6 +23,7 @@ _TEXT = (
     (b"Content-Type", b"text/plain; charset=utf-8"),
     (b"X-Content-Type-Options", b"nosniff"),
 )
+_NO_VIEWS: frozenset[str] = frozenset()
 _JSON = ((b"Cache-Control", b"no-cache, private"), (b"Content-Type", b"application/json"))
 _PUBLIC = (b"Cache-Control", b"public, max-age=3600")
 _PUBLIC_JSON = (_PUBLIC, (b"Content-Type", b"application/json"))
@@ -215,13 +216,11 @@ def _in_form(document: Document, accept: str) -> Document:
     if document.content_type != JSON:
         return document
     try:
-        accepted = negotiate(accept)
+        accepted = negotiate(accept, views=_NO_VIEWS)
     except errors.NotShownSo:
         if is_named(accept):
             raise
         raise errors.NotAcceptable(ALL_OFFERED) from None
-    if accepted.view:
-        raise errors.NotShownSo(ALL_OFFERED)
     if accepted.is_yaml:
         return replace(document, body=as_yaml(orjson.loads(document.body)), content_type=YAML, etag="")
     return document

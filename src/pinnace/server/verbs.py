@@ -35,7 +35,7 @@ from pinnace.server.intake import (
     tell_of_keys,
 )
 from pinnace.server.messages import Answer, Sink
-from pinnace.server.negotiation import ALL_OFFERED, METADATA, METADATA_LIST, is_named, negotiate
+from pinnace.server.negotiation import ALL_OFFERED, METADATA, METADATA_LIST, WITHOUT_ROWS, is_named, negotiate
 from pinnace.server.negotiation import Answer as Accepted
 from pinnace.server.ownership import Ownerships
 from pinnace.server.patch_bodies import patch_type, read_patch
@@ -263,8 +263,12 @@ class Verbs:
         def decode(merged: Object) -> Object:
             if oddities:
                 tell_of_keys(call, oddities)
+            entries = merged["metadata"].pop("managedFields", None)  # Of our own making: nothing to be read there.
             decoded = self._intake.patched(call, merged, None, call.resource.kind)
-            match_name(call, metadata_of(decoded))  # What is there has a name; what is made must bring one.
+            metadata = metadata_of(decoded)
+            match_name(call, metadata)  # What is there has a name; what is made must bring one.
+            if entries is not None:
+                metadata["managedFields"] = entries
             return decoded
 
         return edits.Application(
@@ -360,7 +364,7 @@ class Verbs:
     async def _ask(self, call: Call, review: Callable[[Call, Object], Awaitable[Object]]) -> Outcome:
         check_manager(call, "CreateOptions")
         self._accepted(call)
-        accepted = negotiate(call.request.headers.get(b"accept", b"").decode("latin-1"), has_rows=False)
+        accepted = negotiate(call.request.headers.get(b"accept", b"").decode("latin-1"), views=WITHOUT_ROWS)
         _check_view(call, accepted, "")
         asked = self._intake.message(call)
         if call.resource.namespaced:
