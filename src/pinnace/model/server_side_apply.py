@@ -109,8 +109,10 @@ def _applied(
     time = last.time if last is not None else ""
     is_same = last is not None and last.api_version == ownership.api_version and last.owned == _stripped(mine)
     managed = {**managed, me: Owned(mine, ownership.api_version, time, last.wire if is_same and last else None)}
-    if last is not None:
+    if last is not None and not is_same:
         merged = _pruned(merged, managed, last, ownership)
+    if len(managed) == 1:
+        return merged, managed  # Nobody else is there to be asked, or to lose anything.
     changes = ownership.changes(live, merged, ownership.api_version)
     assert changes is not None  # Its own version is always known.
     if not force:
