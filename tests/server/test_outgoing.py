@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from pinnace.server.outgoing import SLICE, TURN, Outgoing
+from pinnace.server.outgoing import LARGE, SLICE, TURN, Outgoing
 
 
 class Bottomless:
@@ -55,3 +55,12 @@ async def test_what_is_lost_between_two_turns_is_not_written() -> None:
     outgoing.drop()
     await asyncio.sleep(0)
     assert len(transport.taken) == TURN
+
+
+async def test_what_is_small_goes_together_and_what_is_large_by_itself() -> None:
+    transport = Bottomless()
+    outgoing = _outgoing(transport)
+    pieces = [b"head", b"begin", b"x" * LARGE, b"y" * (SLICE + LARGE), b"end", b"."]
+    outgoing.write_all(list(pieces))
+    assert [len(one) for one in transport.taken] == [9, LARGE, SLICE, LARGE, 4]
+    assert b"".join(transport.taken) == b"".join(pieces)

@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 SLICE = 512 * 1024
 """The most that is handed over at once: pieces need not all be joined."""
+LARGE = 64 * 1024
+"""What is so large is handed over as it is: sending what is small apart costs less than copying what is not."""
 TURN = 8
 """Slices handed over to a client that takes them all before others get their turn."""
 
@@ -95,6 +97,8 @@ class Outgoing:
             batch: list[bytes | memoryview] = []
             room = SLICE
             while pieces and room:
+                if batch and len(pieces[0]) >= LARGE:
+                    break
                 piece = pieces.popleft()
                 if len(piece) > room:
                     view = memoryview(piece)
@@ -102,6 +106,8 @@ class Outgoing:
                     piece = view[:room]
                 batch.append(piece)
                 room -= len(piece)
+                if len(piece) >= LARGE:
+                    break
             self._size -= SLICE - room
             self._transport.write(batch[0] if len(batch) == 1 else b"".join(batch))
         if pieces and not self.is_paused:
