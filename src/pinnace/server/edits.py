@@ -104,9 +104,6 @@ class Owning:
 
     __slots__ = ()
 
-    def __call__(self, live: Object | None) -> Object:
-        raise NotImplementedError
-
 
 @dataclass(frozen=True, slots=True)
 class Application(Owning):

@@ -21,6 +21,7 @@ from pinnace.schema.shape import Schema
 from pinnace.server import bodies
 from pinnace.server.bodies import Body, FieldValidation
 from pinnace.server.calls import Call
+from pinnace.server.patch_bodies import patch_type
 
 _SCHEME = "pkg/api/legacyscheme/scheme.go:30"
 
@@ -169,6 +170,25 @@ def match_name(call: Call, metadata: Object) -> None:
         raise errors.BadRequest(
             f"the name of the object ({metadata['name']}) does not match the name on the URL ({call.name})"
         )
+
+
+def check_applied(call: Call, applied: Any, kind: Kind) -> None:
+    check_kind(applied, kind)
+    metadata = metadata_of(applied)
+    if metadata.get("name"):
+        match_name(call, metadata)
+    match_namespace(call, dict(metadata))
+
+
+def patch_type_of(call: Call) -> str:
+    content_type = call.request.headers.get(b"content-type", b"").decode("latin-1")
+    return patch_type(content_type, takes_strategic=call.resource.strategy.takes_strategic_patches)
+
+
+def refuse_force(call: Call) -> None:
+    if call.text("force"):
+        fault = causes.forbidden("force", "may not be specified for non-apply patch")
+        raise errors.Invalid([fault], group="meta.k8s.io", kind="PatchOptions", name="")
 
 
 def strictness(call: Call) -> FieldValidation:

@@ -6,18 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import orjson
 
 from pinnace.auth.service_accounts import default_lifetime
-from pinnace.kinds import workload_columns
-from pinnace.kinds.rows import scale_resource
-from pinnace.model import causes, errors, managers, server_side_apply
+from pinnace.model import causes, errors
 from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Kind, Object
-from pinnace.model.ownership import Ownership
-from pinnace.model.resources import Column, Registry, Resource
+from pinnace.model.resources import Registry, Resource
 from pinnace.schema.decode import DecodeError
 from pinnace.schema.shape import Schema
 from pinnace.server import actions, bodies, edits
@@ -27,27 +24,29 @@ from pinnace.server.facets import FACETS
 from pinnace.server.fanout import Fanout
 from pinnace.server.intake import (
     Intake,
-    check_kind,
+    check_applied,
     check_manager,
     match_name,
     match_namespace,
     metadata_of,
+    patch_type_of,
+    refuse_force,
     tell_of_keys,
 )
 from pinnace.server.messages import Answer, Sink
 from pinnace.server.negotiation import ALL_OFFERED, METADATA, METADATA_LIST, WITHOUT_ROWS, is_named, negotiate
 from pinnace.server.negotiation import Answer as Accepted
 from pinnace.server.ownership import Ownerships
-from pinnace.server.patch_bodies import patch_type, read_patch
+from pinnace.server.patch_bodies import read_patch
 from pinnace.server.pipeline import Pipeline, Written, generated_name, manager_name
 from pinnace.server.presentation import prepare, shown_object
 from pinnace.server.reads import Reader
 from pinnace.server.renditions import Form, MetadataOnly, Plain, Rows, partial_metadata
 from pinnace.server.reviews import Reviews
-from pinnace.server.scale_edits import Rescaling, scale_of
+from pinnace.server.scale_edits import scale_of
+from pinnace.server.scales import Scales
 from pinnace.server.shelves import Entry
 
-_SCALE = Kind("autoscaling", "v1", "Scale")
 _STREAMS = ("application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch")
 """What a watch can be answered in; the second is named, as Kubernetes names it, and clients take the first."""
 _GENERATE_ATTEMPTS = 8
@@ -102,7 +101,7 @@ class Verbs:
         self._clock = clock
         self._streams = streams
         self._intake = Intake(registry, schema_of)
-        self._scales: dict[tuple[Column, ...], Resource] = {}
+        self._scales = Scales(registry, self._intake, schema_of, clock)
         self._forms: dict[tuple[int, Accepted, str, bool], tuple[Resource, Form]] = {}
         self._writers: dict[str, Callable[[Call], Awaitable[Outcome]]] = {
             "create": self._create,
@@ -238,15 +237,15 @@ class Verbs:
             raise
 
     def _patch_edit(self, call: Call) -> edits.Edit:
-        content_type = _patch_type(call)
+        content_type = patch_type_of(call)
         check_manager(call, "PatchOptions", is_apply=content_type in edits.APPLY_PATCHES)
         if content_type in edits.APPLY_PATCHES:
             patch = read_patch(call.request.body, content_type)
             applied = patch.document or {}
-            self._check_applied(call, applied, call.resource.kind)
+            check_applied(call, applied, call.resource.kind)
             self._intake.modernize(call, applied)
             return self._application(call, applied, patch.oddities)
-        _refuse_force(call)
+        refuse_force(call)
         document, oddities = read_patch(call.request.body, content_type)
 
         def decode(wanted: Object) -> Object:
@@ -280,13 +279,6 @@ class Verbs:
             ownership=self._ownerships.of(call),
             decode=decode,
         )
-
-    def _check_applied(self, call: Call, applied: Any, kind: Kind) -> None:
-        check_kind(applied, kind)
-        metadata = metadata_of(applied)
-        if metadata.get("name"):
-            match_name(call, metadata)
-        match_namespace(call, dict(metadata))
 
     async def _delete(self, call: Call) -> Outcome:
         raw, options = self._delete_options(call)
@@ -389,75 +381,14 @@ class Verbs:
             await waiting
         scale = scale_of(shown_object(entry, call.resource), call.resource)
         accepted = self._accepted(call)
-        seen = Call("get", self._scale_resource(call), call.namespace, call.name, "", "", call.request, call.user)
+        seen = Call("get", self._scales.resource(call), call.namespace, call.name, "", "", call.request, call.user)
         form = self._form(seen, accepted)
         return Outcome(body=form.one(Entry(orjson.dumps(scale), entry.revision)), wants_yaml=accepted.is_yaml)
 
-    def _scale_resource(self, call: Call) -> Resource:
-        columns = workload_columns.SCALE if call.resource.custom is None else workload_columns.CUSTOM_SCALE
-        known = self._scales.get(columns)
-        if known is None:
-            schema = self._schema_of(_SCALE)
-            assert schema is not None, "every minor has a Scale"
-            known = self._scales[columns] = scale_resource(schema, columns)
-        return known
-
     async def _rescale(self, call: Call) -> Outcome:
-        is_whole = call.verb == "update"
-        edit_scale = self._replaced_scale(call) if is_whole else self._read_patch(call, self._patched_scale)
-        written = await self._pipeline.write(call, Rescaling(call, edit_scale, partial(self._replicas_in, call)))
+        edit = self._scales.replaced(call) if call.verb == "update" else self._read_patch(call, self._scales.patched)
+        written = await self._pipeline.write(call, edit)
         return await self._show_scale(call, written.entry)
-
-    def _replaced_scale(self, call: Call) -> Callable[[Object], Object]:
-        check_manager(call, "UpdateOptions")
-        wanted = self._intake.message(call)
-        match_name(call, metadata_of(wanted))
-        match_namespace(call, dict(metadata_of(wanted)))
-        return lambda scale: self._owned_scale(call, scale, wanted)
-
-    def _patched_scale(self, call: Call) -> Callable[[Object], Object]:
-        content_type = _patch_type(call)
-        check_manager(call, "PatchOptions", is_apply=content_type in edits.APPLY_PATCHES)
-        document, _ = read_patch(call.request.body, content_type)
-        if content_type in edits.APPLY_PATCHES:
-            return self._applied_scale(call, document or {})
-        _refuse_force(call)
-        quoted = document if content_type == edits.STRATEGIC_PATCH else None
-
-        def patched(scale: Object) -> Object:
-            wanted = self._intake.patched(call, edits.patched(scale, content_type, document), quoted)
-            match_namespace(call, dict(metadata_of(wanted)))
-            return self._owned_scale(call, scale, wanted)
-
-        return patched
-
-    def _owned_scale(self, call: Call, scale: Object, wanted: Object) -> Object:
-        ownership, now = self._ownership_of_scale(call), to_rfc3339(self._clock.now())
-        managers.after_update(scale, wanted, ownership, manager=manager_name(call), now=now)
-        return wanted
-
-    def _applied_scale(self, call: Call, applied: Object) -> Callable[[Object], Object]:
-        self._check_applied(call, applied, _SCALE)
-        manager, force = manager_name(call), call.flag("force")
-        ownership, now = self._ownership_of_scale(call), to_rfc3339(self._clock.now())
-
-        def laid_over(scale: Object) -> Object:
-            merged = server_side_apply.apply(scale, applied, ownership, manager=manager, now=now, force=force)
-            return self._intake.patched(call, merged, None)
-
-        return laid_over
-
-    def _ownership_of_scale(self, call: Call) -> Ownership:
-        schema = self._scale_resource(call).schema
-        return Ownership(schema=schema, api_version=_SCALE.api_version, subresource=call.subresource)
-
-    def _replicas_in(self, call: Call, api_version: str) -> tuple[str, ...] | None:
-        resource = self._registry.of_kind(Kind.parse(api_version, call.resource.kind.name))
-        if resource is None:
-            return None
-        if resource.custom is None:
-            return ("spec", "replicas")
-        return resource.custom.scale.spec if resource.custom.scale is not None else ()
 
     async def _bind(self, call: Call, binding: Object) -> Outcome:
         if metadata_of(binding).get("name", "") != call.name:
@@ -530,17 +461,6 @@ def _no_route(call: Call) -> errors.NotAcceptable:
 
 def _streams(call: Call) -> tuple[str, ...]:
     return _STREAMS if call.resource.custom is None else _STREAMS[:1]
-
-
-def _patch_type(call: Call) -> str:
-    content_type = call.request.headers.get(b"content-type", b"").decode("latin-1")
-    return patch_type(content_type, takes_strategic=call.resource.strategy.takes_strategic_patches)
-
-
-def _refuse_force(call: Call) -> None:
-    if call.text("force"):
-        fault = causes.forbidden("force", "may not be specified for non-apply patch")
-        raise errors.Invalid([fault], group="meta.k8s.io", kind="PatchOptions", name="")
 
 
 def _success_status() -> Object:
