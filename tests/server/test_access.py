@@ -19,6 +19,7 @@ from tests.server.in_process import InProcess, Object, Reply, config_map, contro
 
 from pinnace.auth.users import ANONYMOUS, User, authenticated
 from pinnace.cluster.cluster import Settings
+from pinnace.server.heads import Head
 from pinnace.server.local import NoTransport
 from pinnace.server.messages import Peer, Request, Response, split_target
 
@@ -74,7 +75,9 @@ async def from_the_wire(api: InProcess, target: str, *, is_upgrade: bool = False
     """A request as it comes from a socket: whoever sends it has yet to show who he is."""
     path, query = split_target(target)
     named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
-    answer = api.plane.api(Request("GET", target, path, query, named, b"", Peer(NoTransport()), upgrade=is_upgrade))
+    answer = api.plane.api(
+        Request("GET", target, path, query, Head(named), b"", Peer(NoTransport()), upgrade=is_upgrade)
+    )
     done = await answer if isinstance(answer, Awaitable) else answer
     assert isinstance(done, Response)
     return reply_of(done)

@@ -17,6 +17,7 @@ from tests.streaming.raw_client import upgraded
 
 from pinnace.auth.certificates import issue, new_ca
 from pinnace.cluster.cluster import Cluster
+from pinnace.server.heads import Head
 from pinnace.server.html_links import relinked
 from pinnace.server.http import (
     Answer,
@@ -252,6 +253,6 @@ def test_headers_of_a_pod_cannot_smuggle_in_others() -> None:
 def test_a_token_that_is_named_as_a_protocol_goes_no_further() -> None:
     token = b"base64url.bearer.authorization.k8s.io.c2VjcmV0"
     headers = {b"upgrade": b"websocket", b"sec-websocket-protocol": b"one, " + token, b"x": b"y"}
-    repeated = [(b"sec-websocket-protocol", b"two")]
-    request = Request("GET", "/", "/", "", headers, b"", Peer(NoTransport()), upgrade=True, repeated=repeated)
+    head = Head(headers, ((b"sec-websocket-protocol", b"two"),))
+    request = Request("GET", "/", "/", "", head, b"", Peer(NoTransport()), upgrade=True)
     assert list(passed_on(request)) == [(b"x", b"y"), (b"sec-websocket-protocol", b"one, two")]

@@ -16,7 +16,6 @@ import orjson
 
 from pinnace.auth.authenticators import Credentials
 from pinnace.auth.authorizers import Action, Authorizer, Decision, refusal
-from pinnace.auth.impersonation import PREFIX as IMPERSONATE
 from pinnace.auth.impersonation import Impersonator, wanted_user
 from pinnace.auth.users import User
 from pinnace.model import errors
@@ -45,7 +44,6 @@ _PLAIN_TEXT = b"text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff"
 _NO_CACHE_AND_TYPE = b"\r\nCache-Control: no-cache, private\r\nContent-Type: "
 _TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
 _ANSWERS = (Response, Stream, Takeover)
-_BROWSERS = (b"curl", b"Wget", b"Mozilla/5.0")
 
 
 class Identify(Protocol):
@@ -113,8 +111,8 @@ class Api:
         try:
             if "timeout=" in request.raw_query:
                 _check_timeout(request)
-            if IMPERSONATE in b"\n".join(request.headers):
-                wanted = wanted_user([*request.headers.items(), *request.repeated])
+            if request.head.impersonates:
+                wanted = wanted_user(request.head.pairs())
                 if wanted is not None:
                     return self._impersonated(request, user, wanted)
             return self._route(request, user)
@@ -337,7 +335,7 @@ class Api:
         elif _is_pretty(request):
             body = _indented(_whole(body))
         head = self._head(content_type, call.warnings)
-        if b"gzip" in request.headers.get(b"accept-encoding", b"") and _size(body) > _GZIP_FROM:
+        if request.head.takes_gzip and _size(body) > _GZIP_FROM:
             head += b"Content-Encoding: gzip\r\nVary: Accept-Encoding\r\n"
             if _size(body) > _THREAD_FROM:
                 return _zipped_aside(outcome.status, head, body)
@@ -373,20 +371,17 @@ class _Shown:
 
     @property
     def token(self) -> str | None:
-        given = self._request.headers.get(b"authorization")
-        if given is None and self._request.upgrade and is_websocket(self._request):
+        request = self._request
+        if request.upgrade and b"authorization" not in request.headers and is_websocket(request):
             try:
-                return token_of_protocols(self._request)
+                return token_of_protocols(request)
             except ValueError:
                 raise errors.Unauthorized() from None
-        if given is None or given[:7].lower() != b"bearer ":
-            return None
-        return given[7:].decode("latin-1").strip() or None
+        return request.head.bearer
 
     @property
     def remote_headers(self) -> Sequence[tuple[bytes, bytes]]:
-        given = [*self._request.headers.items(), *self._request.repeated]
-        return [(name, value) for name, value in given if name.startswith(b"x-remote-")]
+        return [(name, value) for name, value in self._request.head.pairs() if name.startswith(b"x-remote-")]
 
 
 def _check_timeout(request: Request) -> None:
@@ -418,7 +413,7 @@ def _warning(text: str) -> bytes:
 
 def _is_pretty(request: Request) -> bool:
     if not request.raw_query or "pretty" not in request.raw_query:
-        return request.headers.get(b"user-agent", b"").startswith(_BROWSERS)
+        return request.head.is_browser
     asked = request.parameter("pretty")
     return asked in _TRUE
 

@@ -193,7 +193,7 @@ class _Record:
             methods = [
                 name
                 for name, is_shown in (
-                    ("bearer", self._request.headers.get(b"authorization", b"")[:7].lower() == b"bearer "),
+                    ("bearer", self._request.head.bearer is not None),
                     ("x509", self._request.peer.certificate is not None),
                 )
                 if is_shown
@@ -228,7 +228,7 @@ class _Record:
         action, request = self._action, self._request
         if not action.resource or not request.body or action.verb not in _WITH_BODY:
             return
-        content_type = request.headers.get(b"content-type", b"").decode("latin-1")
+        content_type = request.head.content_type
         said = _parsed(request.body, content_type)
         reference = self._event["objectRef"]
         if action.verb in ("create", "update") and isinstance(said, dict) and isinstance(said.get("metadata"), dict):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from email.utils import formatdate
 from typing import Any, cast
 
+from pinnace.server.heads import Heads
 from pinnace.server.incoming import NEVER, Incoming
 from pinnace.server.limits import Limits
 from pinnace.server.messages import (
@@ -69,6 +70,7 @@ class Surroundings:
     tasks: set[asyncio.Task[None]]
     corks: Corks
     date: DateHeader
+    heads: Heads
     stopping: bool = False
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -111,7 +113,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._outgoing = Outgoing(self._transport, self.resume_writing)
-        self._incoming = Incoming(self, Peer(transport), limits=self._limits, loop=self._around.loop)
+        around = self._around
+        self._incoming = Incoming(self, Peer(transport), heads=around.heads, limits=around.limits, loop=around.loop)
         if self._around.stopping:
             self._transport.abort()
             return

@@ -8,6 +8,7 @@ from typing import Any, NoReturn, Protocol
 
 import httptools
 
+from pinnace.server.heads import Head, Heads
 from pinnace.server.limits import Limits
 from pinnace.server.messages import BadTarget, Peer, Request, Response, failure, split_target
 
@@ -49,7 +50,9 @@ class Incoming:
         "_body",
         "_conversation",
         "_fed",
+        "_first",
         "_headers",
+        "_heads",
         "_limits",
         "_loop",
         "_parser",
@@ -66,15 +69,17 @@ class Incoming:
     )
 
     def __init__(
-        self, conversation: Conversation, peer: Peer, *, limits: Limits, loop: asyncio.AbstractEventLoop
+        self, conversation: Conversation, peer: Peer, *, heads: Heads, limits: Limits, loop: asyncio.AbstractEventLoop
     ) -> None:
         self._conversation = conversation
         self._peer = peer
+        self._heads = heads
         self._limits = limits
         self._loop = loop
         self._parser: Any = httptools.HttpRequestParser(self)
         self._wire = 0
         self._fed = 0
+        self._first = b""  # What was read last, if it begins with a request that has not been read to its end.
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
         self._repeated: list[tuple[bytes, bytes]] = []
@@ -93,6 +98,15 @@ class Incoming:
     def feed(self, data: bytes) -> None:
         if self._parser is None:
             return
+        if self.is_reading:
+            self._first = b""
+        else:
+            known = None if self.is_last else self._heads.read(data, self._limits.body)
+            if known is not None:
+                self.deadline = NEVER
+                self._conversation.asked(Request(*known, self._peer), keep=True, chunks=True)
+                return
+            self._first = data
         self._fed = len(data)
         self._wire += self._fed
         try:
@@ -218,25 +232,20 @@ class Incoming:
             path, query = split_target(target)
         except (BadTarget, UnicodeDecodeError) as error:
             self._refuse_within(400, "BadRequest", str(error))
-        body = self._body
+        body, self._body = self._body, b""
         upgrade: bool = parser.should_upgrade()
-        request = Request(
-            method,
-            target,
-            path,
-            query,
-            self._headers,
-            body if type(body) is bytes else bytes(body),
-            self._peer,
-            upgrade,
-            self._repeated,
-        )
-        self._body = b""
         # llhttp cannot go on after an upgrade; refusing one is rare enough to cost the connection.
         keep: bool = parser.should_keep_alive() and not upgrade
         chunks: bool = parser.get_http_version() == "1.1"
         if not keep:
             self.is_last = True
+        first, self._first = self._first, b""
+        if first and keep and chunks:
+            head = self._heads.learn(first, self._headers, self._repeated)
+        else:
+            head = Head(self._headers, tuple(self._repeated))
+        body = body if type(body) is bytes else bytes(body)
+        request = Request(method, target, path, query, head, body, self._peer, upgrade)
         self._conversation.asked(request, keep, chunks)
 
     def _refuse_within(self, code: int, reason: str, message: str) -> NoReturn:

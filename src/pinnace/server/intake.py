@@ -38,7 +38,7 @@ class Intake:
         self._compiled: dict[int, tuple[Resource, Decoder]] = {}
 
     def _read(self, call: Call) -> Body:
-        content_type = call.request.headers.get(b"content-type", b"").decode("latin-1")
+        content_type = call.request.head.content_type
         return bodies.read(
             call.request.body,
             content_type,
@@ -90,7 +90,7 @@ class Intake:
                 if validation == "Warn":
                     call.warnings.extend(faults)
         except DecodeError as problem:
-            if not is_custom and b"apply-patch" in call.request.headers.get(b"content-type", b""):
+            if not is_custom and "apply-patch" in call.request.head.content_type:
                 raise ApplyFailed(
                     f"failed to convert new object ({described(wanted)}) to proper version: unable to convert "
                     f"unstructured object to {kind.group}/{kind.version}, Kind={kind.name}: {problem.conversion}"
@@ -181,7 +181,7 @@ def check_applied(call: Call, applied: Any, kind: Kind) -> None:
 
 
 def patch_type_of(call: Call) -> str:
-    content_type = call.request.headers.get(b"content-type", b"").decode("latin-1")
+    content_type = call.request.head.content_type
     return patch_type(content_type, takes_strategic=call.resource.strategy.takes_strategic_patches)
 
 

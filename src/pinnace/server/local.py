@@ -6,10 +6,12 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import lru_cache
 from typing import Protocol, cast
 
 from pinnace.auth.users import User, authenticated
 from pinnace.model.byte_streams import Duplex
+from pinnace.server.heads import Head
 from pinnace.server.messages import Answer, Peer, Request, Response, Stream, Takeover, split_target, unframe
 
 log = logging.getLogger(__name__)
@@ -71,10 +73,18 @@ class LocalApi:
         self, method: str, target: str, body: bytes, headers: Mapping[str, str] | None, *, upgrade: bool = False
     ) -> Answer:
         path, query = split_target(target)
-        lowered = {name.lower().encode(): value.encode() for name, value in (headers or {}).items()}
-        request = Request(method, target, path, query, lowered, body, self._peer, upgrade)
+        head = _head(tuple(headers.items())) if headers else _NO_HEADERS
+        request = Request(method, target, path, query, head, body, self._peer, upgrade)
         answer = self._api.answer(request, self._user)
         return await answer if isinstance(answer, Awaitable) else answer
+
+
+_NO_HEADERS = Head({})
+
+
+@lru_cache(maxsize=256)
+def _head(pairs: tuple[tuple[str, str], ...]) -> Head:
+    return Head({name.lower().encode(): value.encode() for name, value in pairs})
 
 
 class LocalConnection:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Protocol
 from urllib.parse import unquote_plus, unquote_to_bytes
@@ -13,6 +13,7 @@ from urllib.parse import unquote_plus, unquote_to_bytes
 import orjson
 
 from pinnace.server.audit_notes import AuditNotes
+from pinnace.server.heads import Head
 
 Headers = Sequence[tuple[bytes, bytes]] | bytes
 """Header pairs, or a block made once with `header_block` and shared by many answers."""
@@ -44,23 +45,25 @@ class Peer:
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One request, read whole. Header names are lower-case bytes."""
+    """One request, read whole."""
 
     method: str
     target: str
     path: str
     raw_query: str
-    headers: dict[bytes, bytes]
-    """The first value of each header."""
+    head: Head
     body: bytes
     peer: Peer
     upgrade: bool = False
     """The client asks for another protocol: answer with a `Takeover`, or refuse."""
-    repeated: list[tuple[bytes, bytes]] = field(default_factory=list)
-    """The second and later values of headers that came more than once, in order."""
     _query: dict[str, list[str]] | None = None
     notes: AuditNotes | None = None
     """Of a request that is written down: what is to be written down about it."""
+
+    @property
+    def headers(self) -> dict[bytes, bytes]:
+        """The first value of each header. Names are lower-case."""
+        return self.head.headers
 
     @property
     def query(self) -> dict[str, list[str]]:
@@ -86,7 +89,7 @@ class Request:
         first = self.headers.get(name)
         if first is None:
             return []
-        return [first, *(value for key, value in self.repeated if key == name)]
+        return [first, *(value for key, value in self.head.repeated if key == name)]
 
 
 @dataclass(slots=True, eq=False)

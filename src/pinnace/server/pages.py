@@ -95,7 +95,7 @@ class Pages:
             return Response(200, _JSON, self._version)
         if request.path == "/metrics":
             return Response(200, _METRICS, self._metrics().encode())
-        accept = request.headers.get(b"accept", b"").decode("latin-1")
+        accept = request.head.accept
         if request.path.rstrip("/") == "/.well-known/openid-configuration":
             return Response(200, _PUBLIC_JSON, self._openid(request))
         if request.path.rstrip("/") == "/openid/v1/jwks":
@@ -235,7 +235,7 @@ def _shown(request: Request, document: Document) -> Response:
         return Response(301, [*headers, (b"Location", document.location.encode())])
     if document.is_held_by(request.headers.get(b"if-none-match", b"").decode("latin-1")):
         return Response(304, headers)
-    if len(document.body) > _GZIP_FROM and b"gzip" in request.headers.get(b"accept-encoding", b""):
+    if len(document.body) > _GZIP_FROM and request.head.takes_gzip:
         headers += [(b"Content-Encoding", b"gzip"), (b"Vary", b"Accept-Encoding")]
         return Response(200, headers, document.gzipped)
     return Response(200, headers, document.body)

@@ -392,11 +392,7 @@ def generated_name(prefix: str) -> str:
 
 def manager_name(call: Call) -> str:
     """Whose edit this is: what the client says, or the first word of its User-Agent."""
-    said = call.text("fieldManager")
-    if said:
-        return said
-    agent = call.request.headers.get(b"user-agent", b"").decode("latin-1").partition("/")[0][:128]
-    return agent or "unknown"
+    return call.text("fieldManager") or call.request.head.agent
 
 
 def _review(call: Call, new: Object | None, old: Object | None, options: Object | None) -> Review:

@@ -34,7 +34,7 @@ def passed_on(request: Request) -> Iterator[tuple[bytes, bytes]]:
     """The caller's headers, less what concerns this connection and the caller's identity."""
     named = b",".join(request.header_values(b"connection")).lower().split(b",")
     dropped = OF_THE_CONNECTION | _OF_THE_CALLER | {name.strip() for name in named}
-    for name, value in (*request.headers.items(), *request.repeated):
+    for name, value in request.head.pairs():
         if name not in dropped and not name.startswith(_SETTLED):
             yield name, value
     if protocols := protocols_of(request):  # One of them may have been a token.

@@ -148,7 +148,7 @@ class Verbs:
         return Outcome(stream=start)
 
     def _accepted(self, call: Call) -> Accepted:
-        accept = call.request.headers.get(b"accept", b"").decode("latin-1")
+        accept = call.request.head.accept
         try:
             accepted = negotiate(accept)
         except errors.NotShownSo:
@@ -232,7 +232,7 @@ class Verbs:
         try:
             return read(call)
         except errors.BadRequest:
-            if call.subresource or b"apply-patch" not in call.request.headers.get(b"content-type", b""):
+            if call.subresource or "apply-patch" not in call.request.head.content_type:
                 self._reader.entry(call)
             raise
 
@@ -319,7 +319,7 @@ class Verbs:
 
     def _read_delete_options(self, call: Call) -> Object:
         """DeleteOptions may be of any version, and say no kind at all."""
-        content_type = call.request.headers.get(b"content-type", b"").decode("latin-1")
+        content_type = call.request.head.content_type
         options = bodies.read_untyped(call.request.body, content_type)
         kind = options.get("kind") or _DELETE_OPTIONS.name
         if kind != _DELETE_OPTIONS.name:
@@ -356,7 +356,7 @@ class Verbs:
     async def _ask(self, call: Call, review: Callable[[Call, Object], Awaitable[Object]]) -> Outcome:
         check_manager(call, "CreateOptions")
         self._accepted(call)
-        accepted = negotiate(call.request.headers.get(b"accept", b"").decode("latin-1"), views=WITHOUT_ROWS)
+        accepted = negotiate(call.request.head.accept, views=WITHOUT_ROWS)
         _check_view(call, accepted, "")
         asked = self._intake.message(call)
         if call.resource.namespaced:

@@ -1,0 +1,121 @@
+"""What the headers of requests say, worked out once: a client sends the same ones with each of its requests."""
+
+from __future__ import annotations
+
+import re
+from typing import TypeAlias
+
+BEARER = b"bearer "
+IMPERSONATE = b"impersonate-"
+
+_MOST_KNOWN = 1000
+_MOST_BYTES = 4096
+_LENGTH = b"\r\nContent-Length: "
+_MOST_DIGITS = 9
+
+# The beginning of most requests. What is written otherwise is read by the parser, and refused there if need be.
+_FIRST_LINE = re.compile(rb"(GET|POST|PUT|PATCH|DELETE) ((/[!-\"$&->@-~]*)(?:\?([!-\"$-~]*))?) HTTP/1\.1(?=\r\n)")
+
+
+class Head:
+    """The headers of a request, but for the length of its body. Shared among requests: nobody changes it."""
+
+    __slots__ = (
+        "accept",
+        "agent",
+        "bearer",
+        "content_type",
+        "headers",
+        "impersonates",
+        "is_browser",
+        "repeated",
+        "takes_gzip",
+    )
+
+    def __init__(self, headers: dict[bytes, bytes], repeated: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+        self.headers = headers
+        """The first value of each. Names are lower-case."""
+        self.repeated = repeated
+        """The second and later values of those that came more than once, in order."""
+        self.accept = headers.get(b"accept", b"").decode("latin-1")
+        self.content_type = headers.get(b"content-type", b"").decode("latin-1")
+        agent = headers.get(b"user-agent", b"")
+        self.agent = agent.decode("latin-1").partition("/")[0][:128] or "unknown"
+        """The first word of what the client says that it is."""
+        self.is_browser = agent.startswith((b"curl", b"Wget", b"Mozilla/5.0"))
+        """People look at what it shows."""
+        shown = headers.get(b"authorization", b"")
+        self.bearer = (shown[7:].decode("latin-1").strip() or None) if shown[:7].lower() == BEARER else None
+        """The token that is shown."""
+        self.takes_gzip = b"gzip" in headers.get(b"accept-encoding", b"")
+        self.impersonates = any(name.startswith(IMPERSONATE) for name in headers)
+        """Whether the client wants to act as somebody else."""
+
+    def pairs(self) -> list[tuple[bytes, bytes]]:
+        """Every value of every header."""
+        return [*self.headers.items(), *self.repeated]
+
+
+Known: TypeAlias = tuple[str, str, str, str, Head, bytes]
+"""Method, target, path, query, headers and body."""
+
+
+class Heads:
+    """Every block of headers that came, as it was understood: the parser reads each once.
+
+    Blocks are the same if they are so to the byte, but for the length of the body. A request is read here only if it
+    came in one piece and nothing follows it.
+    """
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Head] = {}
+
+    def read(self, data: bytes, most: int) -> Known | None:
+        """The request that `data` is, with `most` so many bytes of body; None if the parser has to look at it."""
+        line = _FIRST_LINE.match(data)
+        if line is None:
+            return None
+        start = line.end()
+        end = data.find(b"\r\n\r\n", start)
+        if end < 0:
+            return None
+        block, size = _split(data[start:end])
+        head = self._known.get(block)
+        if head is None or len(data) != end + 4 + size or size > most:
+            return None
+        method, target, path, query = line.groups(b"")
+        return method.decode(), target.decode(), path.decode(), query.decode(), head, data[end + 4 :]
+
+    def learn(self, data: bytes, headers: dict[bytes, bytes], repeated: list[tuple[bytes, bytes]]) -> Head:
+        """What the parser has found in `data`, which begins with a request that was read to its end."""
+        size = headers.pop(b"content-length", None)
+        head = Head(headers, tuple(repeated))
+        line = _FIRST_LINE.match(data)
+        end = data.find(b"\r\n\r\n")
+        if line is None or end - line.end() > _MOST_BYTES:
+            return head
+        block, told = _split(data[line.end() : end])
+        if told == int(size or 0) and not headers.keys() & _SAYS_MORE:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[block] = head
+        return head
+
+
+_SAYS_MORE = frozenset((b"expect", b"transfer-encoding", b"upgrade"))
+"""Headers that decide how the rest is read."""
+
+
+def _split(block: bytes) -> tuple[bytes, int]:
+    """A block of headers without the length of the body, and that length."""
+    at = block.find(_LENGTH)
+    if at < 0:
+        return block, 0
+    at += len(_LENGTH)
+    after = block.find(b"\r\n", at)
+    digits = block[at:] if after < 0 else block[at:after]
+    if not digits.isdigit() or len(digits) > _MOST_DIGITS:
+        return block, -1
+    return block[:at] + (b"" if after < 0 else block[after:]), int(digits)
