@@ -15,12 +15,12 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
 import pytest
-from OpenSSL import SSL
 from tests.server.raw_http import client_context, event_loop_policy, files, pytestmark, server_context, until
 
 from pinnace.auth.certificates import CertificateFiles
 from pinnace.server import listener
 from pinnace.server.listener import Listener
+from pinnace.server.tls import Channel
 
 __all__ = ["event_loop_policy", "files", "pytestmark"]
 
@@ -268,13 +268,13 @@ class Updating:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows with each attempt to read."""
     counted: list[int] = []
-    read = SSL.Connection.recv
+    take = Channel.take
 
-    def counting(self: SSL.Connection, size: int) -> bytes:
-        counted.append(size)
-        return read(self, size)
+    def counting(self: Channel) -> bytes:
+        counted.append(len(counted))
+        return take(self)
 
-    monkeypatch.setattr(SSL.Connection, "recv", counting)
+    monkeypatch.setattr(Channel, "take", counting)
     return counted
 
 

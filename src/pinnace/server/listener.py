@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from OpenSSL import SSL
 
+from pinnace.server.tls import Channel, Room
 from pinnace.server.tls_transport import TlsTransport
 
 BURST = 16
@@ -54,6 +55,7 @@ class Listener:
         self._make_protocol = make_protocol
         self._handshake_time = handshake_time
         self._closing_time = closing_time
+        self._room = Room()
         self._arriving: set[TlsTransport] = set()
         self._is_short = False
         for one in self.sockets:
@@ -90,9 +92,11 @@ class Listener:
 
     def _welcome(self, accepted: socket.socket) -> None:
         try:
+            accepted.setblocking(False)
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             transport = TlsTransport(
                 accepted,
-                self._context,
+                Channel(self._context, accepted, self._room),
                 self._make_protocol(),
                 handshake_time=self._handshake_time,
                 closing_time=self._closing_time,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import cast
 
@@ -18,6 +19,46 @@ _UNTRUSTED = object()
 
 OPENSSL = Binding.lib
 """For what pyOpenSSL has no words."""
+
+RECORD = 16 * 1024
+"""The most that one record of TLS carries, and so the most that is read at once."""
+
+
+class Room:
+    """Where OpenSSL puts what it reads: one for all the connections of a loop, which reads one at a time."""
+
+    __slots__ = ("buffer", "view")
+
+    def __init__(self) -> None:
+        self.buffer = Binding.ffi.new("char[]", RECORD)
+        self.view = Binding.ffi.buffer(self.buffer)
+
+
+class Channel(SSL.Connection):
+    """pyOpenSSL's connection, where reading and writing cost what OpenSSL's two calls do, unless something is wrong."""
+
+    def __init__(self, context: SSL.Context, accepted: socket.socket, room: Room) -> None:
+        super().__init__(context, accepted)
+        self.set_accept_state()
+        self._room = room
+        # pyOpenSSL has one call read on until there is data: for ever, if the client renews its keys fast enough.
+        OPENSSL.SSL_clear_mode(self._ssl, OPENSSL.SSL_MODE_AUTO_RETRY)
+
+    def take(self) -> bytes:
+        """The next record, or as much of it as is left. Raises as `recv` does."""
+        size = _SSL_READ(self._ssl, self._room.buffer, RECORD)
+        if size <= 0:
+            self._raise_ssl_error(self._ssl, size)
+        return cast(bytes, self._room.view[:size])
+
+    def give(self, data: bytes | bytearray | memoryview) -> None:
+        """Send all of it. Raises as `send` does: WantWriteError means to come again with the same."""
+        size = _SSL_WRITE(self._ssl, data if type(data) is bytes else _FROM_BUFFER(data), len(data))
+        if size <= 0:
+            self._raise_ssl_error(self._ssl, size)
+
+
+_SSL_READ, _SSL_WRITE, _FROM_BUFFER = OPENSSL.SSL_read, OPENSSL.SSL_write, Binding.ffi.from_buffer
 
 
 def tls_context(*, certificate: Path, key: Path, client_ca: Path, proxy_ca: Path | None = None) -> SSL.Context:

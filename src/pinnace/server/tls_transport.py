@@ -15,10 +15,8 @@ from typing import Any, cast
 
 from OpenSSL import SSL
 
-from pinnace.server.tls import OPENSSL, shown_certificates
+from pinnace.server.tls import RECORD, Channel, shown_certificates
 
-RECORD = 16 * 1024
-"""The most that one record of TLS carries, and so the most that is read at once."""
 BURST = 16
 """Records that are read of one client before others get their turn."""
 HIGH_WATER = 64 * 1024
@@ -40,24 +38,19 @@ class TlsTransport(asyncio.Transport):
     def __init__(
         self,
         accepted: socket.socket,
-        context: SSL.Context,
+        channel: Channel,
         protocol: asyncio.Protocol,
         *,
         handshake_time: float,
         closing_time: float,
         arrived: Callable[[TlsTransport], None],
     ) -> None:
-        accepted.setblocking(False)
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         super().__init__()
         self._told: dict[str, object] = {"peername": _peer_name(accepted), "socket": accepted, "is_tls": True}
         self._loop = asyncio.get_running_loop()
         self._socket = accepted
         self._descriptor = accepted.fileno()
-        self._tls = SSL.Connection(context, accepted)
-        self._tls.set_accept_state()
-        # pyOpenSSL has one call read on until there is data: for ever, if the client renews its keys fast enough.
-        OPENSSL.SSL_clear_mode(self._tls._ssl, OPENSSL.SSL_MODE_AUTO_RETRY)
+        self._tls = channel
         self._protocol: asyncio.BaseProtocol = protocol
         self._closing_time = closing_time
         self._arrived = arrived
@@ -125,7 +118,7 @@ class TlsTransport(asyncio.Transport):
         protocol = cast(asyncio.Protocol, self._protocol)
         for _ in range(BURST):
             try:
-                data = self._tls.recv(RECORD)
+                data = self._tls.take()
             except SSL.WantReadError:
                 return
             except SSL.WantWriteError:
@@ -194,7 +187,7 @@ class TlsTransport(asyncio.Transport):
             return
         if not self._waiting:
             try:
-                self._tls.send(data)
+                self._tls.give(data)
                 return
             except SSL.WantWriteError:
                 self._write_on(self._send)
@@ -212,7 +205,7 @@ class TlsTransport(asyncio.Transport):
     def _send(self) -> None:
         while self._waiting:
             try:
-                self._tls.send(self._waiting[0])
+                self._tls.give(self._waiting[0])
             except SSL.WantWriteError:
                 return
             except SSL.Error as problem:
@@ -285,7 +278,7 @@ class TlsTransport(asyncio.Transport):
     def _discard(self) -> None:
         """Closing with bytes unread would reset the connection, and could destroy what is on its way to the client."""
         try:
-            self._tls.recv(RECORD)
+            self._tls.take()
         except SSL.WantReadError:
             return
         except SSL.Error:  # It has said goodbye, or is gone.
