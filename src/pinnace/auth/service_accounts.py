@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import uuid
 from base64 import b64decode
@@ -16,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from pinnace.auth import jwt
 from pinnace.auth.sources import Objects
-from pinnace.auth.tokens import BadToken, Bearer
+from pinnace.auth.tokens import BadToken, Bearer, token_hash
 from pinnace.auth.users import User, authenticated, service_account_groups, service_account_name
 from pinnace.model import causes, errors
 from pinnace.model.clock import Clock, to_rfc3339
@@ -215,7 +214,7 @@ class ServiceAccountTokens:
             self._source(what).on_change(partial(self._changed, what))
 
     def find(self, token: str, audiences: Sequence[str] = ()) -> Bearer | None:
-        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+        digest = token_hash(token)
         if not audiences and (good := self._good.get(digest)) is not None:
             bearer, until = good
             if self._clock.now().timestamp() <= until:

@@ -6,6 +6,7 @@ import csv
 import hashlib
 import io
 from collections.abc import Awaitable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -39,10 +40,10 @@ class StaticTokens:
     """Tokens known in advance. Only their hashes are kept, so neither memory nor timing gives one away."""
 
     def __init__(self, tokens: Mapping[str, User]) -> None:
-        self._users = {_hash(token): Bearer(authenticated(user)) for token, user in tokens.items()}
+        self._users = {token_hash(token): Bearer(authenticated(user)) for token, user in tokens.items()}
 
     def find(self, token: str, audiences: Sequence[str] = ()) -> Bearer | None:
-        return self._users.get(_hash(token))
+        return self._users.get(token_hash(token))
 
 
 class AnyOf:
@@ -117,5 +118,7 @@ def read_token_file(path: Path) -> dict[str, User]:
     return users
 
 
-def _hash(token: str) -> bytes:
+@lru_cache(maxsize=1024)
+def token_hash(token: str) -> bytes:
+    """By which a token is remembered. Those who come back need it again with each request."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

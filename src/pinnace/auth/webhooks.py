@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Awaitable, Sequence
 from datetime import datetime, timedelta
@@ -10,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from pinnace.auth.authorizers import Action, Decision
 from pinnace.auth.remote import Remote, RemoteError
-from pinnace.auth.tokens import BadToken, Bearer
+from pinnace.auth.tokens import BadToken, Bearer, token_hash
 from pinnace.auth.users import User, authenticated
 from pinnace.model.clock import Clock
 from pinnace.model.objects import Object
@@ -35,7 +34,7 @@ class WebhookTokens:
         self._memory: _Memory[Bearer] = _Memory(clock)
 
     def find(self, token: str, audiences: Sequence[str] = ()) -> Bearer | Awaitable[Bearer | None] | None:
-        key = (hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest(), tuple(audiences))
+        key = (token_hash(token), tuple(audiences))
         known = self._memory.get(key)
         if known is None:
             return self._ask(key, token, audiences)

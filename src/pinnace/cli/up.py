@@ -34,8 +34,6 @@ from pinnace.server.audit_log import Rotation
 from pinnace.server.audit_webhook import Batching
 from pinnace.store.store import StoreError
 
-SWITCH_INTERVAL = 0.0005
-"""With Python's own interval a busy event loop keeps the store's writer thread waiting: a third of the writes."""
 COLLECT_AFTER = (20_000, 20, 50)
 """Stored objects live long and form no cycles: looking through them at Python's own pace costs a write 7 % more."""
 
@@ -239,7 +237,6 @@ async def _serve(settings: Settings, kubeconfig_path: Path | None, *, merge: boo
     if kubeconfig_path is not None:
         paths.append(kubeconfig_path)
 
-    sys.setswitchinterval(SWITCH_INTERVAL)
     gc.set_threshold(*COLLECT_AFTER)
 
     def tell(access: Access) -> None:

@@ -282,18 +282,21 @@ def _check_envelope(value: Any) -> None:
 def _identified(body: Body, text: bytes, kind: Kind, *, is_known: Callable[[Kind], bool], is_custom: bool) -> Body:
     obj = body.obj or {}
     api_version, name = obj.get("apiVersion") or "", obj.get("kind") or ""
-    if api_version == kind.api_version and name == kind.name:
+    own = kind.api_version
+    if api_version == own and name == kind.name:
         return body
     if api_version.count("/") > 1:
         raise _unrecognized(kind, f"unexpected GroupVersion string: {api_version}", text)
     if is_custom and not name:
         shown = text.decode("utf-8", "replace")
         raise _unrecognized(kind, f"Object 'Kind' is missing in '{shown}'", text)
-    found = (
-        Kind.parse(api_version, name) if is_custom else Kind.parse(api_version or kind.api_version, name or kind.name)
-    )
-    if found != kind:
-        _refuse_other(found, kind, is_known=is_known, is_custom=is_custom)
+    if not is_custom:
+        api_version, name = api_version or own, name or kind.name
+    found = kind
+    if api_version != own or name != kind.name:
+        found = Kind.parse(api_version, name)
+        if found != kind:
+            _refuse_other(found, kind, is_known=is_known, is_custom=is_custom)
     obj["kind"], obj["apiVersion"] = found.name, found.api_version
     return body if body.obj else body._replace(obj=obj)
 

@@ -66,8 +66,8 @@ class Call:
 
     @property
     def is_dry_run(self) -> bool:
-        if not self.request.has_query:
-            return False
+        if self.request.body_says_dry_run or not self.request.raw_query:
+            return self.request.body_says_dry_run
         asked = self.request.query.get("dryRun")
         if not asked:
             return False
@@ -124,7 +124,8 @@ def understand(request: Request, segments: list[str], registry: Registry, user: 
             f"Name parameter invalid: {orjson.dumps(name).decode()}: {';'.join(path_segment(name))}"
         )
     subresource = rest[2] if len(rest) > 2 else ""
-    call = Call("", resource, namespace, name, subresource, "/".join(rest[3:]), request, user)
+    tail = "/".join(rest[3:]) if len(rest) > 3 else ""
+    call = Call("", resource, namespace, name, subresource, tail, request, user)
     call.verb = _verb(call, watching)
     if subresource:
         known = resource.subresource(subresource)

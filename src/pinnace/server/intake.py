@@ -37,7 +37,7 @@ class Intake:
         )
         self._compiled: dict[int, tuple[Resource, Decoder]] = {}
 
-    def _read(self, call: Call) -> Body:
+    def _read(self, call: Call, validation: FieldValidation) -> Body:
         content_type = call.request.head.content_type
         return bodies.read(
             call.request.body,
@@ -45,16 +45,16 @@ class Intake:
             kind=kind_of(call),
             is_known=lambda kind: self._registry.of_kind(kind) is not None,
             is_custom=call.resource.custom is not None and kind_of(call) == call.resource.kind,
-            look_for_repeats=strictness(call) != "Ignore",
+            look_for_repeats=validation != "Ignore",
         )
 
     def object(self, call: Call) -> Object:
         """The object that a create or update brings: wrong types are refused, unknown fields told of and dropped."""
-        body = self._read(call)
+        validation = strictness(call)
+        body = self._read(call, validation)
         self.modernize(call, body.obj)
         decoder = self._decoder(call.resource)
-        warnings = bodies.decode(body, decoder, kind=call.resource.kind, validation=strictness(call))
-        call.warnings.extend(warnings)
+        call.warnings.extend(bodies.decode(body, decoder, kind=call.resource.kind, validation=validation))
         return body.obj
 
     def modernize(self, call: Call, obj: Object) -> None:
@@ -64,9 +64,10 @@ class Intake:
 
     def message(self, call: Call) -> Object:
         """What travels through a subresource of its own kind, or is asked and answered without being stored."""
-        body = self._read(call)
+        validation = strictness(call)
+        body = self._read(call, validation)
         kind = kind_of(call)
-        call.warnings.extend(bodies.decode(body, self.decoder_of(kind), kind=kind, validation=strictness(call)))
+        call.warnings.extend(bodies.decode(body, self.decoder_of(kind), kind=kind, validation=validation))
         return body.obj
 
     def patched(
@@ -192,7 +193,7 @@ def refuse_force(call: Call) -> None:
 
 
 def strictness(call: Call) -> FieldValidation:
-    if not call.request.has_query:
+    if not call.request.raw_query:
         return "Warn"
     asked = call.text("fieldValidation")
     if asked == "Strict":
@@ -216,7 +217,7 @@ def tell_of_keys(call: Call, repeated: tuple[str, ...]) -> None:
 
 
 def check_manager(call: Call, options: str, *, is_apply: bool = False) -> None:
-    if not is_apply and not call.request.has_query:
+    if not is_apply and not call.request.raw_query:
         return
     manager = call.text("fieldManager")
     faults = list(manager_faults(manager, "fieldManager")) if manager else []

@@ -57,6 +57,8 @@ class Request:
     upgrade: bool = False
     """The client asks for another protocol: answer with a `Takeover`, or refuse."""
     _query: dict[str, list[str]] | None = None
+    body_says_dry_run: bool = False
+    """The options of a deletion may come in its body."""
     notes: AuditNotes | None = None
     """Of a request that is written down: what is to be written down about it."""
 
@@ -72,14 +74,9 @@ class Request:
             self._query = _parse_query(self.raw_query) if self.raw_query else {}
         return self._query
 
-    @property
-    def has_query(self) -> bool:
-        """Whether there can be any parameter: most requests have none, and need not ask for each."""
-        return bool(self.raw_query or self._query)
-
     def parameter(self, name: str) -> str | None:
         """The first value of a query parameter, or None."""
-        if not self.raw_query and not self._query:
+        if not self.raw_query:
             return None
         values = self.query.get(name)
         return values[0] if values else None

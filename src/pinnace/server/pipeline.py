@@ -149,9 +149,9 @@ class Pipeline:
                     if entry is not None and _is_unchanged(new, old) and await self._is_kept_so(call, entry, new):
                         done: Written | None = Written(entry)
                     elif entry is not None and deletion.is_finished(call.resource, new):
-                        done = await self._remove(call, entry, entry.decode(), shown=new)
+                        done = await self._remove(call, key, entry, entry.decode(), shown=new)
                     else:
-                        done = await self._store_object(call, entry, new)
+                        done = await self._store_object(call, key, entry, new)
                 except BaseException as problem:
                     reservation.give_back()
                     review.end(is_open=isinstance(problem, asyncio.CancelledError))
@@ -189,11 +189,11 @@ class Pipeline:
                     await waiting
                 marked = {**old, "metadata": dict(old["metadata"])}
                 if deletion.marked_for_deletion(call.resource, marked, options, self._clock.now()):
-                    done = await self._remove(call, entry, old, shown=None if marked == old else marked)
+                    done = await self._remove(call, key, entry, old, shown=None if marked == old else marked)
                 elif marked == old:
                     return Written(entry)
                 else:
-                    done = await self._store_object(call, entry, marked)
+                    done = await self._store_object(call, key, entry, marked)
                 if done is not None:
                     return done
         finally:
@@ -318,14 +318,14 @@ class Pipeline:
         if call.subresource in ("", "scale"):
             call.warnings.extend(strategy.warnings(new, old))
 
-    async def _store_object(self, call: Call, entry: Entry | None, new: Object) -> Written | None:
+    async def _store_object(self, call: Call, key: str, entry: Entry | None, new: Object) -> Written | None:
         """None if another writer was faster: look again."""
         resource = call.resource
         value = encoded(new, resource) if resource.custom is None else await self._encoded(call, new)
         if call.is_dry_run:
             return Written(_dry(value, entry), is_created=entry is None)
         try:
-            revision = await self._store.put(self._store_key(call), value, expected=entry.revision if entry else 0)
+            revision = await self._store.put(key, value, expected=entry.revision if entry else 0)
         except stores.Conflict:
             return None
         written = self._current(call)
@@ -333,7 +333,7 @@ class Pipeline:
             written = Entry(stamp(value, revision), revision)
         return Written(written, is_created=entry is None)
 
-    async def _remove(self, call: Call, entry: Entry, old: Object, *, shown: Object | None) -> Written | None:
+    async def _remove(self, call: Call, key: str, entry: Entry, old: Object, *, shown: Object | None) -> Written | None:
         """None if another writer was faster. `shown` is what the answer shows where that is not what is stored."""
         last, uid = entry, old["metadata"].get("uid", "")
         if shown is not None:
@@ -341,7 +341,7 @@ class Pipeline:
         if call.is_dry_run:
             return Written(last, is_deleted=True, uid=uid)
         try:
-            revision = await self._store.delete(self._store_key(call), expected=entry.revision)
+            revision = await self._store.delete(key, expected=entry.revision)
         except stores.Conflict:
             return None
         self._reservations.release(call.resource, old)

@@ -39,6 +39,7 @@ class ServiceReservations:
         self._network = ipaddress.ip_network(network)
         self._addresses: set[str] = set()
         self._ports: set[int] = set()
+        self._nothing = Reservation(self._addresses, self._ports)
 
     def adopt(self, service: Object) -> None:
         """A service that was there before this process."""
@@ -46,9 +47,9 @@ class ServiceReservations:
         self._ports.update(_ports_of(service))
 
     def reserve(self, resource: Resource, new: Object, old: Object | None) -> Reservation:
-        reservation = Reservation(self._addresses, self._ports)
         if resource.plural != "services" or resource.group:
-            return reservation
+            return self._nothing
+        reservation = Reservation(self._addresses, self._ports)
         spec = new.setdefault("spec", {})
         held_addresses = set(_addresses_of(old)) if old else set()
         held_ports = set(_ports_of(old)) if old else set()

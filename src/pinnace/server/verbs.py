@@ -475,7 +475,7 @@ def _success(call: Call, uid: str) -> bytes:
 
 def _delete_options_of_query(call: Call) -> Object:
     options: Object = {}
-    if not call.request.has_query:
+    if not call.request.raw_query:
         return options
     grace = call.number("gracePeriodSeconds")
     if grace is not None:
@@ -496,7 +496,7 @@ def _meant(call: Call, raw: Object) -> DeleteOptions:
     """The options of a deletion; a dry run is one whether the query asked for it or the options do."""
     options = DeleteOptions.of(raw)
     if options.is_dry_run:
-        call.request.query["dryRun"] = ["All"]
+        call.request.body_says_dry_run = True
     return options
 
 

@@ -2,8 +2,8 @@
 
 The event loop decides and numbers every write, against what the key will hold once the queue before it is committed;
 the writer thread only appends. So the hot path has no query, one message per batch in each direction, and a cost that
-is mostly SQLite's own. Two threads share one interpreter, though: whoever assembles a cluster sets
-`sys.setswitchinterval(0.0005)`, or a busy loop keeps the writer waiting ten times longer each time it wants to go on.
+is mostly SQLite's own. Two threads share one interpreter: the writer goes on when the loop next gives up Python's lock,
+which it does with every record of TLS (docs/decisions/0007-the-interpreters-lock.md).
 """
 
 from __future__ import annotations

@@ -1,0 +1,163 @@
+"""Headers that came before are not parsed again, and mean what the parser says that they mean."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pinnace.server.heads import Heads
+from pinnace.server.incoming import Incoming
+from pinnace.server.limits import Limits
+from pinnace.server.local import NoTransport
+from pinnace.server.messages import Peer, Request, Response
+
+FIRST = (
+    b"POST /api/v1/namespaces/default/configmaps?fieldManager=me HTTP/1.1\r\nHost: here\r\nAccept: application/json\r\n"
+    b"Authorization: Bearer secret\r\nContent-Length: 5\r\nContent-Type: application/json\r\n\r\nhello"
+)
+
+Seen = tuple[object, ...]
+
+
+class Listening:
+    """Notes down what is asked and what is refused."""
+
+    def __init__(self) -> None:
+        self.seen: list[Seen] = []
+
+    def asked(self, request: Request, keep: bool, chunks: bool) -> None:
+        head = request.head
+        told = [getattr(head, name) for name in head.__slots__ if name != "headers"]
+        headers = {name: value for name, value in head.headers.items() if name != b"content-length"}
+        target = (request.method, request.target, request.path, request.raw_query)
+        self.seen.append((*target, headers, *told, request.body, request.upgrade, keep, chunks))
+
+    def refused(self, answer: Response) -> None:
+        self.seen.append((answer.status, answer.body))
+
+    def expecting(self) -> None:
+        self.seen.append(("expecting",))
+
+    def upgraded(self) -> None:
+        self.seen.append(("upgraded",))
+
+
+def read(heads: Heads, *pieces: bytes, limits: Limits | None = None) -> list[Seen]:
+    """What a connection makes of the pieces, and what it waits for at the end."""
+    listening, loop = Listening(), asyncio.new_event_loop()
+    try:
+        incoming = Incoming(listening, Peer(NoTransport()), heads=heads, limits=limits or Limits(), loop=loop)
+        for piece in pieces:
+            incoming.feed(piece)
+        return [*listening.seen, (incoming.is_reading, incoming.is_last, incoming.is_in_body and incoming.is_reading)]
+    finally:
+        loop.close()
+
+
+def knowing(*requests: bytes) -> Heads:
+    heads = Heads()
+    for request in requests:
+        read(heads, request)
+    return heads
+
+
+def is_known(heads: Heads, request: bytes) -> bool:
+    return heads.read(request, 1 << 20) is not None
+
+
+def test_the_second_request_is_read_from_memory() -> None:
+    heads = Heads()
+    assert not is_known(heads, FIRST)
+    first = read(heads, FIRST)
+    assert is_known(heads, FIRST)
+    assert read(heads, FIRST) == first == read(Heads(), FIRST)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        FIRST.replace(b"5\r\n", b"7\r\n").replace(b"hello", b"goodbye"),
+        FIRST.replace(b"/configmaps?fieldManager=me", b"/secrets"),
+        FIRST.replace(b"POST", b"DELETE"),
+        FIRST.replace(b"Content-Length: 5\r\n", b"Content-Length: 0\r\n").replace(b"hello", b""),
+    ],
+)
+def test_neither_the_body_nor_what_is_asked_for_makes_a_difference(other: bytes) -> None:
+    heads = knowing(FIRST)
+    assert is_known(heads, other)
+    assert read(heads, other) == read(Heads(), other)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        FIRST + b"GET / HTTP/1.1\r\n",  # Something follows.
+        FIRST[:-1],  # The body has not all come.
+        FIRST.replace(b"secret", b"Secret"),
+        FIRST.replace(b"Content-Length: 5", b"Content-Length: 5, 5"),
+        FIRST.replace(b"Content-Length: 5", b"Content-Length: +5"),
+        FIRST.replace(b"Content-Length: 5\r\n", b"Content-Length: 5\r\nContent-Length: 5\r\n"),
+        FIRST.replace(b"Content-Length: 5\r\n", b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"),
+        FIRST.replace(b"Content-Length: 5\r\n", b""),
+        FIRST.replace(b"HTTP/1.1", b"HTTP/1.0"),
+        FIRST.replace(b"POST", b"post"),
+        FIRST.replace(b"POST", b"PROPFIND"),
+        FIRST.replace(b"/api", b"/%zz"),
+        FIRST.replace(b"/api", b"//evil"),
+        FIRST.replace(b"/api", b"http://evil/api"),
+        FIRST.replace(b"?fieldManager", b"#fieldManager"),
+        FIRST.replace(b"\r\n", b"\n"),
+        FIRST.replace(b"Host: here\r\n", b"Host: here\r\n \r\n"),
+    ],
+)
+def test_what_is_not_the_same_is_read_by_the_parser(other: bytes) -> None:
+    assert read(knowing(FIRST), other) == read(Heads(), other)
+
+
+@pytest.mark.parametrize(
+    "header", [b"Connection: close", b"Expect: 100-continue", b"Upgrade: websocket\r\nConnection: Upgrade"]
+)
+def test_headers_about_the_connection_are_read_each_time(header: bytes) -> None:
+    request = b"GET / HTTP/1.1\r\nHost: here\r\n" + header + b"\r\n\r\n"
+    heads = knowing(request)
+    assert not is_known(heads, request)
+    assert read(heads, request) == read(Heads(), request)
+
+
+def test_one_that_a_body_is_too_large_for_is_refused_though_its_headers_are_known() -> None:
+    limits = Limits(body=4)
+    assert read(knowing(FIRST), FIRST, limits=limits) == read(Heads(), FIRST, limits=limits)
+
+
+def test_what_came_with_an_earlier_request_is_not_taken_for_the_first() -> None:
+    get = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
+    assert not is_known(knowing(get + FIRST), FIRST)
+    assert read(knowing(get + FIRST), get, FIRST, get) == read(Heads(), get, FIRST, get)
+
+
+def test_memory_is_bounded() -> None:
+    heads = Heads()
+    for number in range(3000):
+        read(heads, b"GET / HTTP/1.1\r\nHost: here\r\nX: %d\r\n\r\n" % number)
+    assert is_known(heads, b"GET / HTTP/1.1\r\nHost: here\r\nX: 2999\r\n\r\n")
+    assert not is_known(heads, b"GET / HTTP/1.1\r\nHost: here\r\nX: 0\r\n\r\n")
+    large = b"GET / HTTP/1.1\r\nHost: here\r\nX: %b\r\n\r\n" % (b"x" * 5000)
+    read(heads, large)
+    assert not is_known(heads, large)
+
+
+@given(
+    at=st.integers(0, len(FIRST)),
+    gone=st.integers(0, 4),
+    put=st.sampled_from(
+        [b"", b"\r", b"\n", b"\r\n", b"\r\n\r\n", b" ", b":", b"0", b"5", b"%", b"?", b"\x80", b"X: y\r\n"]
+    ),
+)
+@example(at=len(FIRST) - 5, gone=0, put=b"\r\n\r\n")
+def test_a_known_request_that_was_tampered_with_means_what_the_parser_says(at: int, gone: int, put: bytes) -> None:
+    other = FIRST[:at] + put + FIRST[at + gone :]
+    assert read(knowing(FIRST), other) == read(Heads(), other)
+    assert read(knowing(FIRST, other), other, FIRST) == read(Heads(), other, FIRST)
