@@ -228,3 +228,28 @@ async def test_some_kinds_say_in_their_own_words_what_they_cannot_be_chosen_by(
     api: InProcess, path: str, told: str
 ) -> None:
     assert (await api.get(f"{path}?fieldSelector=spec.suspend=true")).message == told
+
+
+HPAS = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
+
+
+@pytest.mark.parametrize(
+    ("path", "view"),
+    [
+        (HPAS, ""),
+        (HPAS.replace("v2", "v1"), ""),  # Converted.
+        (HPAS, "PartialObjectMetadataList"),
+    ],
+)
+async def test_items_of_built_in_kinds_leave_it_to_the_list_to_say_what_they_are(
+    api: InProcess, path: str, view: str
+) -> None:
+    scaled = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    for name in ("one", "two"):
+        spec = {"maxReplicas": 3, "scaleTargetRef": scaled}
+        await api.post(HPAS, {"metadata": {"name": name}, "spec": spec})
+    accept = {"accept": f"application/json;as={view};g=meta.k8s.io;v=v1"} if view else {}
+    items = (await api.get(path, **accept)).json["items"]
+    assert [item["metadata"]["name"] for item in items] == ["one", "two"]
+    assert [item.get("kind") for item in items] == [view.removesuffix("List") or None] * 2
+    assert [item.get("apiVersion") for item in items] == ["meta.k8s.io/v1" if view else None] * 2

@@ -95,7 +95,8 @@ async def test_a_watch_that_begins_with_a_list_misses_nothing_of_a_storm(alone: 
         await asyncio.sleep(0)
     await storm
     assert len(followers) > 10
-    final = {item["metadata"]["name"]: item for item in (await alone.get(CONFIG_MAPS)).json["items"]}
+    named = {"kind": "ConfigMap", "apiVersion": "v1"}
+    final = {item["metadata"]["name"]: {**named, **item} for item in (await alone.get(CONFIG_MAPS)).json["items"]}
     await alone.made(CONFIG_MAPS, config_map("the-end"))
     for known in await asyncio.gather(*followers):
         assert known == final

@@ -185,7 +185,7 @@ def _verb(call: Call, watching: bool) -> str:
     if method in ("GET", "HEAD"):
         if call.subresource:
             return "get"
-        if watching or (call.flag("watch") and not call.name):
+        if watching or (call.request.raw_query and not call.name and call.flag("watch")):
             return "watch"
         return "get" if call.name else "list"
     if method == "DELETE":

@@ -37,7 +37,12 @@ class WatchOptions:
     bookmarks: bool
 
 
+_ALL_OF_NOW = ListOptions(0, None, 0, is_exact=False)
+
+
 def list_options(call: Call) -> ListOptions:
+    if not call.request.raw_query:
+        return _ALL_OF_NOW
     limit = max(0, call.number("limit") or 0)
     call.number("timeoutSeconds")  # A list is over before any time is; but it must be one.
     token, wanted, match = call.text("continue"), call.text("resourceVersion"), call.text("resourceVersionMatch")

@@ -51,6 +51,7 @@ class Plain:
             resource.list_kind.encode(),
             kind.api_version.encode(),
         )
+        self._stored_head = len(head_of(resource.stored))
         self.name: object = kind
         self.waits = waits_for(resource)
 
@@ -74,10 +75,14 @@ class Plain:
         return self.listing(self.joined(entries), metadata=metadata)
 
     def joined(self, entries: Iterable[Entry]) -> bytes:
-        """The items of a list."""
-        if self._is_stored:
-            return b",".join([entry.body for entry in entries])
-        return b",".join(map(self.one, entries))
+        """The items of a list. Those of built-in kinds do not say what they are: the list does."""
+        resource = self._resource
+        if resource.custom is not None:
+            return b",".join(map(self.one, entries))
+        if resource.is_converted:
+            return b",".join([_without_kind(self.object(entry)) for entry in entries])
+        rests = [entry.body[self._stored_head :] for entry in entries]
+        return _ITEM + (b"," + _ITEM).join(rests) if rests else b""
 
     def listing(self, items: bytes, *, metadata: Object) -> list[bytes]:
         """The list of these items, in pieces."""
@@ -86,6 +91,15 @@ class Plain:
     def bookmark(self, metadata: Object) -> bytes:
         kind = self._resource.kind
         return orjson.dumps({"kind": kind.name, "apiVersion": kind.api_version, "metadata": metadata})
+
+
+_ITEM = b'{"metadata":{'
+
+
+def _without_kind(obj: Object) -> bytes:
+    obj.pop("kind", None)
+    obj.pop("apiVersion", None)
+    return encode(obj)
 
 
 class _Parts(msgspec.Struct, gc=False):
