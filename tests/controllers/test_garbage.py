@@ -9,6 +9,8 @@ from tests.controllers.world import WIDGET, World, config_map, widget
 from tests.server.in_process import pod
 from tests.testing.both_ways import IN_PROCESS
 
+from pinnace.controllers.garbage import GarbageCollector
+from pinnace.controllers.owner_graph import Place
 from pinnace.model.objects import Object
 from pinnace.reconcile.owners import owner_reference
 from pinnace.testing.clock import ManualClock
@@ -75,6 +77,25 @@ async def test_orphans_that_nobody_has_heard_of_yet_are_kept_too(world: World) -
     await world.client.delete(KIND, "owner", namespace="default", propagation="Orphan")
     await world.settle()
     assert len(await world.names(KIND)) == 20
+
+
+async def test_an_orphan_that_goes_while_it_is_set_free_keeps_nobody(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = await world.client.create(config_map("owner"))
+    for name in ("goes", "stays"):
+        await world.client.create(config_map(name, owner))
+    patch = GarbageCollector._patch
+
+    async def interrupted(self: GarbageCollector, place: Place, version: str, metadata: Object) -> Object:
+        if place.key.name == "goes":
+            await world.client.delete(KIND, "goes", namespace="default")
+        return await patch(self, place, version, metadata)
+
+    monkeypatch.setattr(GarbageCollector, "_patch", interrupted)
+    await world.client.delete(KIND, "owner", namespace="default", propagation="Orphan")
+    await world.settle()
+    assert await world.names(KIND) == {"stays"}
 
 
 async def test_one_living_owner_is_enough(world: World) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -177,7 +178,8 @@ class GarbageCollector:
     async def _orphan_dependents(self, node: Node) -> None:
         """Set the dependents free, then the owner."""
         for dependent in await self._live_dependents(node.place):
-            await self._drop_owners(dependent, {node.place.uid})
+            with suppress(errors.NotFound):  # One that goes meanwhile is as free.
+                await self._drop_owners(dependent, {node.place.uid})
         await self._remove_finalizer(node.place, ORPHAN)
 
     async def _await_dependents(self, node: Node) -> None:
