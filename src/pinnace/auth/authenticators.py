@@ -163,10 +163,13 @@ class FirstOf:
 
     def __init__(self, authenticators: Sequence[Authenticator]) -> None:
         self._authenticators = tuple(authenticators)
+        of_certificates = (CertificateAuthenticator, ProxyAuthenticator)
+        self._without_certificate = tuple(one for one in authenticators if not isinstance(one, of_certificates))
 
     def authenticate(self, credentials: Credentials) -> User | Awaitable[User]:
         refused: errors.Unauthorized | None = None
-        for index, authenticator in enumerate(self._authenticators):
+        asked = self._without_certificate if credentials.certificate is None else self._authenticators
+        for index, authenticator in enumerate(asked):
             try:
                 user = authenticator.authenticate(credentials)
             except errors.Unauthorized as problem:
@@ -175,7 +178,7 @@ class FirstOf:
             if isinstance(user, User):
                 return user
             if user is not None:
-                return self._rest(credentials, user, index, refused)
+                return self._rest(credentials, user, asked[index + 1 :], refused)
         if refused is not None:
             raise refused
         return ANONYMOUS
@@ -184,11 +187,11 @@ class FirstOf:
         self,
         credentials: Credentials,
         pending: Awaitable[User | None],
-        index: int,
+        others: Sequence[Authenticator],
         refused: errors.Unauthorized | None,
     ) -> User:
         found: User | Awaitable[User | None] | None = pending
-        for authenticator in (*self._authenticators[index + 1 :], None):
+        for authenticator in (*others, None):
             try:
                 user = found if found is None or isinstance(found, User) else await found
                 if user is not None:

@@ -29,7 +29,7 @@ from pinnace.server.messages import (
     header_block,
     status_line,
 )
-from pinnace.server.outgoing import SLICE, Outgoing
+from pinnace.server.outgoing import LARGE, Outgoing
 from pinnace.server.sinks import ChunkedSink, Corks
 
 BURST = 32
@@ -282,7 +282,7 @@ class Connection(asyncio.Protocol):
         if method == "HEAD" or not size:
             self._outgoing.write(head)
         elif isinstance(body, bytes):
-            if size < SLICE:
+            if size < LARGE:
                 self._outgoing.write(head + body)
             else:
                 self._outgoing.write_all([head, body])

@@ -81,7 +81,9 @@ class Heads:
         end = data.find(b"\r\n\r\n", start)
         if end < 0:
             return None
-        block, size = _split(data[start:end])
+        block, size = data[start:end], 0
+        if _LENGTH in block:
+            block, size = _split(block)
         head = self._known.get(block)
         if head is None or len(data) != end + 4 + size or size > most:
             return None

@@ -6,12 +6,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-SLICE = 512 * 1024
-"""The most that is handed over at once: pieces need not all be joined."""
+SLICE = 2 * 1024 * 1024
+"""The most that is handed over at once: about a millisecond's work, for which others wait."""
 LARGE = 64 * 1024
 """What is so large is handed over as it is: sending what is small apart costs less than copying what is not."""
-TURN = 8
-"""Slices handed over to a client that takes them all before others get their turn."""
+TURN = 2 * SLICE
+"""What is handed over to a client that takes it all before others get their turn."""
 
 
 class Outgoing:
@@ -90,8 +90,8 @@ class Outgoing:
 
     def _pump(self) -> None:
         """Hand slices to the transport until it has had enough, or had its turn."""
-        pieces = self._pieces
-        for _ in range(TURN):
+        pieces, given = self._pieces, 0
+        while given < TURN:
             if not pieces or self.is_paused or self._closed:
                 return
             batch: list[bytes | memoryview] = []
@@ -108,6 +108,7 @@ class Outgoing:
                 room -= len(piece)
                 if len(piece) >= LARGE:
                     break
+            given += SLICE - room
             self._size -= SLICE - room
             self._transport.write(batch[0] if len(batch) == 1 else b"".join(batch))
         if pieces and not self.is_paused:

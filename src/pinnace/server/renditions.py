@@ -75,18 +75,27 @@ class Plain:
         return self.listing(self.joined(entries), metadata=metadata)
 
     def joined(self, entries: Iterable[Entry]) -> bytes:
-        """The items of a list. Those of built-in kinds do not say what they are: the list does."""
+        """The items of a list, and its end. Those of built-in kinds do not say what they are: the list does."""
         resource = self._resource
-        if resource.custom is not None:
-            return b",".join(map(self.one, entries))
-        if resource.is_converted:
-            return b",".join([_without_kind(self.object(entry)) for entry in entries])
+        if resource.custom is not None or resource.is_converted:
+            item = self.one if resource.custom is not None else self._item
+            return b"%b]}\n" % b",".join(map(item, entries))
         rests = [entry.body[self._stored_head :] for entry in entries]
-        return _ITEM + (b"," + _ITEM).join(rests) if rests else b""
+        if not rests:
+            return b"]}\n"
+        rests[0] = _ITEM + rests[0]
+        rests[-1] += b"]}\n"
+        return _NEXT_ITEM.join(rests)
+
+    def _item(self, entry: Entry) -> bytes:
+        obj = self.object(entry)
+        obj.pop("kind", None)
+        obj.pop("apiVersion", None)
+        return encode(obj)
 
     def listing(self, items: bytes, *, metadata: Object) -> list[bytes]:
-        """The list of these items, in pieces."""
-        return [b'%b%b,"items":[' % (self._list_head, orjson.dumps(metadata)), items, b"]}\n"]
+        """The list of these items, which are `joined`, in pieces."""
+        return [b'%b%b,"items":[' % (self._list_head, orjson.dumps(metadata)), items]
 
     def bookmark(self, metadata: Object) -> bytes:
         kind = self._resource.kind
@@ -94,12 +103,7 @@ class Plain:
 
 
 _ITEM = b'{"metadata":{'
-
-
-def _without_kind(obj: Object) -> bytes:
-    obj.pop("kind", None)
-    obj.pop("apiVersion", None)
-    return encode(obj)
+_NEXT_ITEM = b"," + _ITEM
 
 
 class _Parts(msgspec.Struct, gc=False):

@@ -12,6 +12,8 @@ from OpenSSL.crypto import FILETYPE_ASN1, X509, dump_certificate
 
 # One call sends as much as the socket takes. pyOpenSSL has no name for the mode, in which each sends one record.
 _PARTIAL_WRITES = 0x1
+# Only the server's own certificate is sent. Else OpenSSL looks for those that stand behind it, for each client anew.
+_NO_AUTO_CHAIN = 0x8
 _SUITES = b"TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
 """AES-128 first, as Go's servers have it: a fifth cheaper than the AES-256 that OpenSSL would choose."""
 _NOT_YET_VALID, _EXPIRED = 9, 10
@@ -78,7 +80,7 @@ def tls_context(*, certificate: Path, key: Path, client_ca: Path, proxy_ca: Path
         SSL.OP_CIPHER_SERVER_PREFERENCE | SSL.OP_NO_COMPRESSION | SSL.OP_NO_RENEGOTIATION | SSL.OP_NO_TICKET
     )
     context.clear_mode(_PARTIAL_WRITES)
-    context.set_mode(SSL.MODE_RELEASE_BUFFERS)  # Thousands of connections may be idle.
+    context.set_mode(SSL.MODE_RELEASE_BUFFERS | _NO_AUTO_CHAIN)  # Thousands of connections may be idle.
     context.set_alpn_select_callback(_chosen_protocol)
     context.use_certificate_chain_file(str(certificate))
     context.use_privatekey_file(str(key))
