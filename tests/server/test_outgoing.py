@@ -6,6 +6,7 @@ import asyncio
 from typing import cast
 
 from pinnace.server.outgoing import LARGE, SLICE, TURN, Outgoing
+from pinnace.server.tls import RECORD
 
 
 class Bottomless:
@@ -57,10 +58,10 @@ async def test_what_is_lost_between_two_turns_is_not_written() -> None:
     assert len(transport.taken) == TURN // SLICE
 
 
-async def test_what_is_small_goes_together_and_what_is_large_by_itself() -> None:
+async def test_what_is_small_goes_together_and_takes_what_fills_a_record_of_what_is_large() -> None:
     transport = Bottomless()
     outgoing = _outgoing(transport)
     pieces = [b"head", b"begin", b"x" * LARGE, b"y" * (SLICE + LARGE), b"end", b"."]
     outgoing.write_all(list(pieces))
-    assert [len(one) for one in transport.taken] == [9, LARGE, SLICE, LARGE, 4]
+    assert [len(one) for one in transport.taken] == [RECORD, LARGE, SLICE, LARGE - RECORD + 9 + 4]
     assert b"".join(transport.taken) == b"".join(pieces)

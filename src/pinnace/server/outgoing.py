@@ -6,10 +6,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from pinnace.server.tls import RECORD
+
 SLICE = 2 * 1024 * 1024
 """The most that is handed over at once: about a millisecond's work, for which others wait."""
 LARGE = 64 * 1024
-"""What is so large is handed over as it is: sending what is small apart costs less than copying what is not."""
+"""What is so large is not copied to be sent with what is small, but for what fills a record of TLS."""
 TURN = 2 * SLICE
 """What is handed over to a client that takes it all before others get their turn."""
 
@@ -97,16 +99,16 @@ class Outgoing:
             batch: list[bytes | memoryview] = []
             room = SLICE
             while pieces and room:
-                if batch and len(pieces[0]) >= LARGE:
-                    break
                 piece = pieces.popleft()
-                if len(piece) > room:
+                is_large = len(piece) >= LARGE
+                most = (room - SLICE) % RECORD if is_large and batch else room
+                if len(piece) > most:
                     view = memoryview(piece)
-                    pieces.appendleft(view[room:])
-                    piece = view[:room]
+                    pieces.appendleft(view[most:])
+                    piece = view[:most]
                 batch.append(piece)
                 room -= len(piece)
-                if len(piece) >= LARGE:
+                if is_large:
                     break
             given += SLICE - room
             self._size -= SLICE - room
