@@ -7,7 +7,6 @@ import itertools
 import logging
 import secrets
 import time
-import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Protocol
@@ -32,6 +31,7 @@ from pinnace.server.verbs import Outcome, Verbs
 from pinnace.server.watch_sockets import watch_over_websocket
 from pinnace.server.websocket import is_websocket, token_of_protocols
 from pinnace.server.yaml_answers import as_yaml
+from pinnace.server.zipping import Zipper, zipped_whole
 from pinnace.store import store as stores
 
 log = logging.getLogger(__name__)
@@ -87,6 +87,7 @@ class Api:
         self._identify = identify
         self._authorizer = authorizer
         self._metrics = metrics
+        self._zipper = Zipper()
         words = secrets.token_hex(10)
         self._audit_prefix = f"Audit-Id: {words[:8]}-{words[8:12]}-{words[12:16]}-{words[16:]}-".encode()
         self._audit_numbers = itertools.count(1)
@@ -337,9 +338,14 @@ class Api:
         head = self._head(content_type, call.warnings)
         if request.head.takes_gzip and _size(body) > _GZIP_FROM:
             head += b"Content-Encoding: gzip\r\nVary: Accept-Encoding\r\n"
-            if _size(body) > _THREAD_FROM:
-                return _zipped_aside(outcome.status, head, body)
-            return Response(outcome.status, head, _gzip(body))
+            if isinstance(body, list):
+                zipped = self._zipper.zipped(body)
+                if isinstance(zipped, list):
+                    return Response(outcome.status, head, zipped)
+                return _once_zipped(outcome.status, head, zipped)
+            if len(body) > _THREAD_FROM:
+                return _once_zipped(outcome.status, head, asyncio.to_thread(zipped_whole, body))
+            return Response(outcome.status, head, zipped_whole(body))
         return Response(outcome.status, head, body)
 
     def _refused(self, request: Request, refused: errors.ApiError, warnings: list[str] | None = None) -> Response:
@@ -441,11 +447,6 @@ def _whole(body: bytes | list[bytes]) -> bytes:
     return body if isinstance(body, bytes) else b"".join(body)
 
 
-def _gzip(body: bytes | list[bytes]) -> bytes:
-    packer = zlib.compressobj(1, zlib.DEFLATED, 31)
-    return packer.compress(_whole(body)) + packer.flush()
-
-
-async def _zipped_aside(status: int, head: bytes, body: bytes | list[bytes]) -> Response:
+async def _once_zipped(status: int, head: bytes, zipped: Awaitable[bytes | list[bytes]]) -> Response:
     """Compression takes long and leaves the interpreter alone: others are served meanwhile."""
-    return Response(status, head, await asyncio.to_thread(_gzip, body))
+    return Response(status, head, await zipped)

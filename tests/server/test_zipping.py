@@ -1,0 +1,78 @@
+"""Bodies packed for clients that accept gzip: right whatever they are put together of, and packed once."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import Awaitable
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pinnace.server import zipping
+from pinnace.server.zipping import Packed, Zipper, joined, packed
+
+LIST = b'{"metadata":{"name":"a"}},' * 20_000
+
+
+@pytest.fixture
+def packings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows with each end that is packed."""
+    counted: list[int] = []
+
+    def counting(end: bytes) -> Packed:
+        counted.append(len(end))
+        return packed(end)
+
+    monkeypatch.setattr(zipping, "packed", counting)
+    return counted
+
+
+async def unzipped(zipped: list[bytes] | Awaitable[list[bytes]]) -> bytes:
+    return gzip.decompress(b"".join(zipped if isinstance(zipped, list) else await zipped))
+
+
+@given(begin=st.binary(max_size=300), end=st.binary(max_size=3000))
+@example(begin=b"", end=b"")
+@example(begin=b"x" * 70_000, end=b"y" * 70_000)
+def test_a_beginning_and_an_end_make_a_whole(begin: bytes, end: bytes) -> None:
+    assert gzip.decompress(b"".join(joined(begin, packed(end)))) == begin + end
+
+
+async def test_what_came_before_is_not_packed_again_though_another_answer_begins_with_it(packings: list[int]) -> None:
+    zipper = Zipper()
+    assert await unzipped(zipper.zipped([b"first,", LIST])) == b"first," + LIST
+    again = zipper.zipped([b"second,", LIST])
+    assert isinstance(again, list), "nothing is left to wait for"
+    assert await unzipped(again) == b"second," + LIST
+    assert packings == [len(LIST)]
+
+
+async def test_those_who_ask_at_once_wait_for_the_same_and_one_who_leaves_spoils_nothing(packings: list[int]) -> None:
+    zipper = Zipper()
+    asking = [asyncio.ensure_future(unzipped(zipper.zipped([b"%d," % number, LIST]))) for number in range(5)]
+    await asyncio.sleep(0)
+    asking.pop().cancel()
+    assert await asyncio.gather(*asking) == [b"%d," % number + LIST for number in range(4)]
+    assert packings == [len(LIST)]
+
+
+async def test_memory_is_bounded_and_what_was_asked_for_longest_ago_is_forgotten(packings: list[int]) -> None:
+    zipper = Zipper(most_bytes=3 * len(LIST))
+    lists = [LIST + b"%d" % number for number in range(4)]
+    for one in (*lists, lists[-1], lists[0]):
+        assert await unzipped(zipper.zipped([b"", one])) == one
+    assert len(packings) == 5
+
+
+async def test_one_that_could_not_be_packed_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(end: bytes) -> Packed:
+        raise MemoryError
+
+    zipper = Zipper()
+    with monkeypatch.context() as failing:
+        failing.setattr(zipping, "packed", refuse)
+        with pytest.raises(MemoryError):
+            await unzipped(zipper.zipped([b"", LIST]))
+    assert await unzipped(zipper.zipped([b"", LIST])) == LIST
