@@ -27,6 +27,8 @@ __all__ = ["event_loop_policy", "files", "pytestmark"]
 SECONDS = 30
 SMALL = 4096
 PIECE = b"x" * 100
+RESETS = b"\x01" + b"\x00" * 7
+"""Of SO_LINGER: closing resets the connection."""
 
 
 class Heard(asyncio.Protocol):
@@ -68,9 +70,25 @@ class Listening:
     def plain(self) -> socket.socket:
         client = socket.socket()
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         client.settimeout(SECONDS)
         client.connect(("127.0.0.1", self.port))
         return client
+
+    async def shake_hands(self) -> ssl.SSLSocket:
+        """A client whose last word of the handshake has not been read yet."""
+        plain = self.plain()
+        plain.setblocking(False)
+        context = client_context(self._files)
+        client = context.wrap_socket(plain, server_hostname="127.0.0.1", do_handshake_on_connect=False)
+        async with asyncio.timeout(SECONDS):
+            while True:
+                try:
+                    client.do_handshake()
+                except ssl.SSLWantReadError:
+                    await asyncio.sleep(0)
+                else:
+                    return client
 
     async def connect(self) -> ssl.SSLSocket:
         """A client that tells an end of the connection from a goodbye."""
@@ -172,6 +190,56 @@ async def test_who_has_taken_a_connection_hears_that_it_was_reset_after_the_last
         await until(lambda: bool(protocol.losses))
         assert protocol.data.startswith(b"well")
         assert len(protocol.losses) == 1
+
+
+@pytest.mark.parametrize("records", [1, 3, 20])
+@pytest.mark.parametrize("when", ["known", "just shaken hands", "closing"])
+async def test_who_resets_right_after_the_last_words_is_heard_and_forgotten(
+    files: CertificateFiles, records: int, when: str
+) -> None:
+    async with listening(files) as it:
+        if when == "just shaken hands":  # What is said comes with the end of the handshake, before the loop looks.
+            client = await it.shake_hands()
+        else:
+            client = await it.connect()
+        protocol = it.known[-1]
+        if when == "closing":
+            protocol.transport.close()
+        for _ in range(records):
+            client.send(b"well")
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESETS)
+        client.close()
+        await until(lambda: bool(protocol.losses))
+        assert protocol.data == (b"" if when == "closing" else b"well" * records)
+        assert len(protocol.losses) == 1
+
+
+async def test_who_is_not_read_learns_of_a_reset_once_it_is(files: CertificateFiles) -> None:
+    async with listening(files) as it:
+        client = await it.connect()
+        protocol = it.known[-1]
+        protocol.transport.pause_reading()
+        client.send(b"well")
+        client.send(b"then")
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESETS)
+        client.close()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert (protocol.data, protocol.losses) == (b"", [])
+        protocol.transport.resume_reading()
+        await until(lambda: bool(protocol.losses))
+        assert protocol.data == b"wellthen"
+
+
+async def test_a_listener_that_is_closed_tells_the_last_of_its_clients_of_their_resets(files: CertificateFiles) -> None:
+    async with listening(files) as it:
+        one, other = await it.connect(), await it.connect()
+        it.listener.close()
+        for client in (one, other):
+            client.send(b"well")
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESETS)
+            client.close()
+        await until(lambda: all(protocol.losses for protocol in it.known))
 
 
 class Failing(Heard):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from OpenSSL import SSL
 
+from pinnace.server.resets import Resets
 from pinnace.server.tls import Channel, Room
 from pinnace.server.tls_transport import TlsTransport
 
@@ -56,6 +57,7 @@ class Listener:
         self._handshake_time = handshake_time
         self._closing_time = closing_time
         self._room = Room()
+        self._resets = Resets(self._loop)
         self._arriving: set[TlsTransport] = set()
         self._is_short = False
         for one in self.sockets:
@@ -69,6 +71,7 @@ class Listener:
             one.close()
         for transport in list(self._arriving):
             transport.abort()
+        self._resets.close()
 
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(BURST):
@@ -98,6 +101,7 @@ class Listener:
                 accepted,
                 Channel(self._context, accepted, self._room),
                 self._make_protocol(),
+                self._resets,
                 handshake_time=self._handshake_time,
                 closing_time=self._closing_time,
                 arrived=self._arriving.discard,

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from OpenSSL import SSL
 
+from pinnace.server.resets import Resets
 from pinnace.server.tls import RECORD, Channel, shown_certificates
 
 BURST = 16
@@ -40,6 +41,7 @@ class TlsTransport(asyncio.Transport):
         accepted: socket.socket,
         channel: Channel,
         protocol: asyncio.Protocol,
+        resets: Resets,
         *,
         handshake_time: float,
         closing_time: float,
@@ -54,6 +56,7 @@ class TlsTransport(asyncio.Transport):
         self._protocol: asyncio.BaseProtocol = protocol
         self._closing_time = closing_time
         self._arrived = arrived
+        self._resets = resets
         self._waiting: deque[_Piece] = deque()
         """What is still to be sent. The first may be half sent: it must be given to OpenSSL again as it was."""
         self._size = 0
@@ -61,11 +64,8 @@ class TlsTransport(asyncio.Transport):
         self._is_known = False
         self._is_reading = False
         self._wants_reading = True
-        self._is_given_away = False
-        """It is read until there is nothing: of one that was reset uvloop tells once, though there is more to read.
-
-        Who asks one thing after another is let go after a while in any case, and is spared the attempt.
-        """
+        self._was_reset = False
+        """It is read until there is nothing: uvloop tells no more of it, though there may be more to read."""
         self._is_held = False
         """Nothing is read before TLS itself has sent something, for which there is no room."""
         self._is_writing = False
@@ -73,6 +73,7 @@ class TlsTransport(asyncio.Transport):
         self._is_closing = False
         self._has_said_goodbye = False
         self._is_lost = False
+        resets.listen(self._descriptor, self._hear_of_reset)  # Which may fail, and so comes first.
         self._alarm: asyncio.TimerHandle | None = self._loop.call_later(handshake_time, self.abort)
         self._read_on(self._shake_hands)
 
@@ -136,13 +137,21 @@ class TlsTransport(asyncio.Transport):
                 self._blame(problem)
             if not self._is_reading or self._is_closing:
                 return
-            if len(data) < RECORD and not self._is_given_away:
+            if len(data) < RECORD and not self._was_reset:
                 return  # If there is more, the loop tells: OpenSSL reads whole records, and no further.
             protocol = cast(asyncio.Protocol, self._protocol)
-        if self._is_given_away:
+        if self._was_reset:
             self._loop.call_soon(self._read_further)
 
+    def _hear_of_reset(self) -> None:
+        self._was_reset = True
+        if self._is_closing:
+            pass  #  goodbye to.
+        elif self._is_known:
+            pass
+
     def _read_further(self) -> None:
+        """What came before the reset, as far as it is wanted; who reads no further learns of it when it does."""
         if self._is_reading and not self._is_closing:
             self._read()
 
@@ -313,6 +322,7 @@ class TlsTransport(asyncio.Transport):
 
     def _report(self, problem: Exception | None) -> None:
         """After whoever is being called has returned."""
+        self._resets.forget(self._descriptor)
         self._socket.close()
         protocol, self._protocol = self._protocol, asyncio.Protocol()
         del self._tls  # Freed now, and not when the garbage of those who knew each other is looked for.
@@ -354,7 +364,6 @@ class TlsTransport(asyncio.Transport):
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
-        self._is_given_away = True
 
 
 def _peer_name(accepted: socket.socket) -> object:
