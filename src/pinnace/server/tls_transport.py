@@ -146,9 +146,9 @@ class TlsTransport(asyncio.Transport):
     def _hear_of_reset(self) -> None:
         self._was_reset = True
         if self._is_closing:
-            pass  #  goodbye to.
+            self.abort()  # There is nobody left to say goodbye to.
         elif self._is_known:
-            pass
+            self._read_further()
 
     def _read_further(self) -> None:
         """What came before the reset, as far as it is wanted; who reads no further learns of it when it does."""
