@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from base64 import b64encode
 from collections.abc import Awaitable, Sequence
 from datetime import UTC, datetime
@@ -124,3 +125,21 @@ async def test_a_token_without_audiences_is_for_this_api_alone() -> None:
     mine = await found(tokens, "t", "here", "there")
     assert mine is not None and mine.audiences == ("here",)
     assert await found(tokens, "t", "there") is None
+
+
+def test_tokens_that_nobody_knows_take_no_memory_however_long_they_are() -> None:
+    tokens, size = StaticTokens({"t": User("bob")}), 1 << 20
+    tracemalloc.start()
+    try:
+        assert not any(tokens.find(f"{number}{'x' * size}") for number in range(20))
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < size
+
+
+@pytest.mark.parametrize("length", [1, 4096, 4097, 1 << 20])
+def test_a_token_is_known_whatever_its_length(length: int) -> None:
+    tokens = StaticTokens({"t" * length: User("bob")})
+    assert tokens.find("t" * length) is not None
+    assert tokens.find("t" * (length + 1)) is None
