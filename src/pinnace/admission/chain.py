@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from pinnace.model import errors
+from pinnace.model.causes import Cause
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
 
@@ -71,6 +72,7 @@ class Review:
     new: Object | None
     old: Object | None
     user: Requester
+    verb: str = ""  # As the client asked for it: an UPDATE is an update or a patch.
     is_dry_run: bool = False
     options: Object = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -130,6 +132,14 @@ class Asking(Protocol):
     def asks_about(self, resource: Resource) -> bool: ...
 
 
+@runtime_checkable
+class Finding(Protocol):
+    """A Validator whose refusals are told before whatever else is wrong with an object, and together with it."""
+
+    async def faults(self, review: Review) -> list[Cause]:
+        """Those for which it would refuse."""
+
+
 class AdmissionChain:
     """Mutators in order, then (after validation of the object) validators in order: together one Mutator and Validator.
 
@@ -175,6 +185,12 @@ class AdmissionChain:
             if waiting is not None:
                 return _validate_on(review, waiting, gates)
         return None
+
+    async def faults(self, review: Review) -> list[Cause]:
+        """What validators find in an object with which something else is wrong, so that it does not come to them."""
+        return [
+            fault for one in self._gates(review)[1] if isinstance(one, Finding) for fault in await one.faults(review)
+        ]
 
     def _gates(self, review: Review) -> tuple[tuple[Mutator, ...], tuple[Validator, ...]]:
         resource = review.resource

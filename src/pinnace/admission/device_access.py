@@ -1,4 +1,5 @@
-"""Keeps devices that are in use to their users: who wants a hand in them must be in a namespace that is let."""
+"""Keeps devices to their users: who wants a hand in those of others must be in a namespace that is let, and who says
+whose they are must be let to say so."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from pinnace.admission.chain import WRITES, Review
-from pinnace.admission.sources import Objects
+from pinnace.admission.claim_writers import status_refusals
+from pinnace.admission.sources import Objects, Permissions
 from pinnace.model import errors
 from pinnace.model.causes import Cause, forbidden
 from pinnace.model.objects import Object
@@ -15,21 +17,33 @@ GROUP = "resource.k8s.io"
 LABEL = "resource.kubernetes.io/admin-access"
 
 
-class DeviceAdminAccess:
+class DeviceAccess:
+    """`permissions` are asked about each part of a claim's status; None if whoever may write it may write all of it."""
+
     interests = tuple((GROUP, plural, WRITES) for plural in ("resourceclaims", "resourceclaimtemplates"))
 
-    def __init__(self, namespaces: Objects) -> None:
+    def __init__(self, namespaces: Objects, permissions: Permissions | None) -> None:
         self._namespaces = namespaces
+        self._permissions = permissions
 
-    def validate(self, review: Review) -> None:
+    async def validate(self, review: Review) -> None:
+        found = await self.faults(review)
+        if found:
+            kind = review.resource.kind
+            raise errors.Invalid(found, group=kind.group, kind=kind.name, name=review.name)
+
+    async def faults(self, review: Review) -> list[Cause]:
+        found: list[Cause] = []
         field = _newly_wanted(review)
-        if not field:
-            return
-        namespace = self._namespaces.get(review.namespace) or {"metadata": {}}
-        if (namespace["metadata"].get("labels") or {}).get(LABEL) == "true":
-            return
-        kind = review.resource.kind
-        raise errors.Invalid([_refusal(field)], group=kind.group, kind=kind.name, name=review.name)
+        if field and not self._is_let(review.namespace):
+            found.append(_refusal(field))
+        if self._permissions is not None and review.subresource == "status":
+            found += await status_refusals(review, self._permissions)
+        return found
+
+    def _is_let(self, name: str) -> bool:
+        namespace = self._namespaces.get(name) or {"metadata": {}}
+        return bool((namespace["metadata"].get("labels") or {}).get(LABEL) == "true")
 
 
 def _refusal(field: str) -> Cause:

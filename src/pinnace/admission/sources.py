@@ -36,6 +36,19 @@ class Permissions(Protocol):
         name: str = "",
     ) -> Awaitable[bool]: ...
 
+    def refusal(
+        self,
+        user: Requester,
+        verb: str,
+        *,
+        group: str,
+        resource: str,
+        subresource: str = "",
+        namespace: str = "",
+        name: str = "",
+    ) -> Awaitable[str]:
+        """What who asks for it is told; empty if it is allowed."""
+
 
 class Kept:
     """What is worked out from all objects of a kind, once, and again only after one of them has changed."""

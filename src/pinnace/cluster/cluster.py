@@ -187,6 +187,7 @@ async def build(
         security,
         needs_service_accounts=needs_service_accounts,
         limits_audiences=_minor(definitions.minor) >= (1, 33),
+        guards_claims=_minor(definitions.minor) >= (1, 36),
     )
     pipeline = Pipeline(
         fanout=fanout,

@@ -13,7 +13,7 @@ from pinnace.admission.certificates import (
 )
 from pinnace.admission.chain import AdmissionChain, Mutator, Requester, Validator
 from pinnace.admission.default_classes import DefaultIngressClass, DefaultStorageClass
-from pinnace.admission.device_access import DeviceAdminAccess
+from pinnace.admission.device_access import DeviceAccess
 from pinnace.admission.expression_checks import ExpressionChecks
 from pinnace.admission.limit_ranges import LimitRanger
 from pinnace.admission.mutating_policies import MutatingPolicies, compile_mutations
@@ -37,7 +37,7 @@ from pinnace.admission.validating_policies import ValidatingPolicies, compile_va
 from pinnace.admission.webhook_client import WebhookClient
 from pinnace.admission.webhook_warnings import SelfBlockingWebhooks
 from pinnace.admission.webhooks import HookTable, MutatingWebhooks, ValidatingWebhooks
-from pinnace.auth.authorizers import Action, Authorizer, Decision
+from pinnace.auth.authorizers import Action, Authorizer, Decision, refusal
 from pinnace.auth.certificate_requests import CertificateRequester
 from pinnace.auth.users import AUTHENTICATED, User, service_account_groups, service_account_name
 from pinnace.cluster.fair_shares import GROUP as FLOW_CONTROL
@@ -79,9 +79,30 @@ class AuthorizerPermissions:
         namespace: str = "",
         name: str = "",
     ) -> bool:
-        asking = User(user.name, user.groups, user.uid, user.extra)
-        decision = self._authorizer.decide(asking, Action(verb, "", group, resource, subresource, namespace, name))
-        return (decision if isinstance(decision, Decision) else await decision).is_allowed
+        return (await self._decided(user, Action(verb, "", group, resource, subresource, namespace, name))).is_allowed
+
+    async def refusal(
+        self,
+        user: Requester,
+        verb: str,
+        *,
+        group: str,
+        resource: str,
+        subresource: str = "",
+        namespace: str = "",
+        name: str = "",
+    ) -> str:
+        action = Action(verb, "", group, resource, subresource, namespace, name)
+        decision = await self._decided(user, action)
+        return "" if decision.is_allowed else str(refusal(_as_user(user), action, decision.reason))
+
+    async def _decided(self, user: Requester, action: Action) -> Decision:
+        decision = self._authorizer.decide(_as_user(user), action)
+        return decision if isinstance(decision, Decision) else await decision
+
+
+def _as_user(user: Requester) -> User:
+    return User(user.name, user.groups, user.uid, user.extra)
 
 
 class AuthorizerOracle:
@@ -92,7 +113,7 @@ class AuthorizerOracle:
         self._user = user
 
     def decide(self, question: Question) -> Answer:
-        user = User(self._user.name, self._user.groups, self._user.uid, self._user.extra)
+        user = _as_user(self._user)
         if question.service_account is not None:
             namespace, name = question.service_account
             groups = (*service_account_groups(namespace), AUTHENTICATED)
@@ -176,10 +197,12 @@ def build_admission(
     *,
     needs_service_accounts: bool,
     limits_audiences: bool,
+    guards_claims: bool,
 ) -> Gates:
     """`needs_service_accounts`: pods are held to accounts that somebody has to make in every namespace.
 
-    `limits_audiences`: nodes get tokens only for those whom their pods' volumes name.
+    `limits_audiences`: nodes get tokens only for those whom their pods' volumes name. `guards_claims`: each part of the
+    status of a claim for devices is for those who may write that part.
     """
     namespaces = fanout.shelf("/registry/core/namespaces/")
 
@@ -299,7 +322,7 @@ def build_admission(
         CertificateSigning(permissions),
         ClusterTrustBundleAttest(permissions),
         CertificateSubjectRestriction(),
-        DeviceAdminAccess(objects("", "namespaces")),
+        DeviceAccess(objects("", "namespaces"), permissions if guards_claims else None),
         ExpressionChecks(),
         SelfBlockingWebhooks(objects("", "namespaces"), lambda group, plural: registry.find(group, "v1", plural)),
         validating_policies,

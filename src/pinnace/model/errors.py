@@ -205,6 +205,12 @@ class Invalid(ApiError):
             details={key: value for key, value in details.items() if value},
         )
         self.causes = tuple(causes)
+        self._about = (group, kind, name)
+
+    def after(self, causes: Sequence[Cause]) -> Invalid:
+        """The same, with others told first."""
+        group, kind, name = self._about
+        return Invalid([*causes, *self.causes], group=group, kind=kind, name=name)
 
 
 class TooManyRequests(ApiError):

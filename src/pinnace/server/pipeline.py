@@ -142,6 +142,10 @@ class Pipeline:
                         self._check(call, new, old)
                     except TakesLong:
                         await asyncio.to_thread(self._check, call, new, old)
+                    except errors.Invalid as problem:
+                        if found := await self._admission.faults(review):
+                            raise problem.after(found) from None
+                        raise
                     if (waiting := self._admission.validate(review)) is not None:
                         await waiting
                     if is_creation and (there := self._current(call)) is not None:
@@ -406,6 +410,7 @@ def _review(call: Call, new: Object | None, old: Object | None, options: Object 
         new=new,
         old=old,
         user=call.user,
+        verb=call.verb,
         is_dry_run=call.is_dry_run,
         options=options or _options(call),
         warnings=call.warnings,
