@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pinnace.server.heads import Heads
-from pinnace.server.incoming import Incoming
+from pinnace.server.heads import Head, Heads
+from pinnace.server.incoming import NEVER, Incoming
 from pinnace.server.limits import Limits
 from pinnace.server.local import NoTransport
 from pinnace.server.messages import Peer, Request, Response
@@ -30,10 +30,9 @@ class Listening:
 
     def asked(self, request: Request, keep: bool, chunks: bool) -> None:
         head = request.head
-        told = [getattr(head, name) for name in head.__slots__ if name != "headers"]
-        headers = {name: value for name, value in head.headers.items() if name != b"content-length"}
+        told = [getattr(head, name) for name in head.__slots__]
         target = (request.method, request.target, request.path, request.raw_query)
-        self.seen.append((*target, headers, *told, request.body, request.upgrade, keep, chunks))
+        self.seen.append((*target, *told, request.body, request.upgrade, keep, chunks))
 
     def refused(self, answer: Response) -> None:
         self.seen.append((answer.status, answer.body))
@@ -52,7 +51,8 @@ def read(heads: Heads, *pieces: bytes, limits: Limits | None = None) -> list[See
         incoming = Incoming(listening, Peer(NoTransport()), heads=heads, limits=limits or Limits(), loop=loop)
         for piece in pieces:
             incoming.feed(piece)
-        return [*listening.seen, (incoming.is_reading, incoming.is_last, incoming.is_in_body and incoming.is_reading)]
+        is_in_body, is_waited_for = incoming.is_in_body and incoming.is_reading, incoming.deadline != NEVER
+        return [*listening.seen, (incoming.is_reading, incoming.is_last, is_in_body, is_waited_for)]
     finally:
         loop.close()
 
@@ -82,6 +82,8 @@ def test_the_second_request_is_read_from_memory() -> None:
         FIRST.replace(b"5\r\n", b"7\r\n").replace(b"hello", b"goodbye"),
         FIRST.replace(b"/configmaps?fieldManager=me", b"/secrets"),
         FIRST.replace(b"POST", b"DELETE"),
+        FIRST.replace(b"/configmaps?", b'/"<>\\^`{|}~?%zz?/&'),
+        FIRST.replace(b"Content-Length: 5\r\n", b"Content-Length: 005\r\n"),
         FIRST.replace(b"Content-Length: 5\r\n", b"Content-Length: 0\r\n").replace(b"hello", b""),
     ],
 )
@@ -99,6 +101,9 @@ def test_neither_the_body_nor_what_is_asked_for_makes_a_difference(other: bytes)
         FIRST.replace(b"secret", b"Secret"),
         FIRST.replace(b"Content-Length: 5", b"Content-Length: 5, 5"),
         FIRST.replace(b"Content-Length: 5", b"Content-Length: +5"),
+        FIRST.replace(b"Content-Length: 5", b"Content-Length: "),
+        FIRST.replace(b"Content-Length: 5", b"Content-Length: %b" % (b"1" * 5000)),  # More than Python reads.
+        FIRST.replace(b"Content-Length: 5", b"Content-Length: 5\r\n 5"),
         FIRST.replace(b"Content-Length: 5\r\n", b"Content-Length: 5\r\nContent-Length: 5\r\n"),
         FIRST.replace(b"Content-Length: 5\r\n", b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"),
         FIRST.replace(b"Content-Length: 5\r\n", b""),
@@ -109,7 +114,10 @@ def test_neither_the_body_nor_what_is_asked_for_makes_a_difference(other: bytes)
         FIRST.replace(b"/api", b"//evil"),
         FIRST.replace(b"/api", b"http://evil/api"),
         FIRST.replace(b"?fieldManager", b"#fieldManager"),
+        FIRST.replace(b"?fieldManager", b"?field HTTP/1.1 Manager"),
+        FIRST.replace(b"?fieldManager", b"?\x80"),
         FIRST.replace(b"\r\n", b"\n"),
+        FIRST.replace(b"here\r\n", b"here\n\nGET /evil HTTP/1.1\r\n"),
         FIRST.replace(b"Host: here\r\n", b"Host: here\r\n \r\n"),
     ],
 )
@@ -118,13 +126,110 @@ def test_what_is_not_the_same_is_read_by_the_parser(other: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "header", [b"Connection: close", b"Expect: 100-continue", b"Upgrade: websocket\r\nConnection: Upgrade"]
+    "header",
+    [
+        b"Connection: close",
+        b"Connection: keep-alive, close",
+        b"Expect: 100-continue",
+        b"Upgrade: websocket",
+        b"Upgrade: websocket\r\nConnection: Upgrade",
+    ],
 )
 def test_headers_about_the_connection_are_read_each_time(header: bytes) -> None:
     request = b"GET / HTTP/1.1\r\nHost: here\r\n" + header + b"\r\n\r\n"
     heads = knowing(request)
     assert not is_known(heads, request)
     assert read(heads, request) == read(Heads(), request)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"content-length: 5\r\n\r\nhello",
+        b"CONTENT-LENGTH: 5\r\n\r\nhello",
+        b"Content-Length:5\r\n\r\nhello",
+        b"Content-Length:  5\r\n\r\nhello",
+        b"Content-Length: 5 \r\n\r\nhello",
+        b"Content-Length: 00000000000005\r\n\r\nhello",
+        b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+    ],
+)
+def test_a_body_belongs_to_its_request_however_its_length_is_told(body: bytes) -> None:
+    request = b"POST / HTTP/1.1\r\nHost: here\r\n" + body
+    head = request[: request.index(b"\r\n\r\n") + 4]
+    heads = knowing(request)
+    assert read(heads, request) == read(Heads(), request)
+    assert read(heads, head, request[len(head) :]) == read(Heads(), request)
+    assert read(heads, head) == read(Heads(), head)
+
+
+def test_the_length_of_one_body_is_not_told_of_others() -> None:
+    for request in (FIRST, FIRST.replace(b"5\r\n", b"7\r\n").replace(b"hello", b"goodbye")):
+        for heads in (knowing(FIRST), Heads()):
+            assert b"content-length" not in heads_of(heads, request)
+    assert b"content-length" not in heads_of(Heads(), FIRST.replace(b"HTTP/1.1", b"HTTP/1.0"))
+
+
+def heads_of(heads: Heads, request: bytes) -> dict[bytes, bytes]:
+    (_, _, _, _, *told), _ = read(heads, request)
+    headers = told[Head.__slots__.index("headers")]
+    assert isinstance(headers, dict)
+    return headers
+
+
+def test_each_value_of_a_header_that_came_more_than_once_is_remembered() -> None:
+    request = b"GET / HTTP/1.1\r\nHost: here\r\nImpersonate-Group: a\r\nX: y\r\nImpersonate-Group: b\r\n\r\n"
+    heads = knowing(request)
+    known = heads.read(request, 0)
+    assert known is not None
+    assert [value for name, value in known[4].pairs() if name == b"impersonate-group"] == [b"a", b"b"]
+
+
+def test_two_requests_that_came_together_are_not_taken_for_one_another() -> None:
+    one = b"GET /mine HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer mine\r\n\r\n"
+    other = one.replace(b"mine", b"yours")
+    for request in (one, other):
+        assert read(knowing(one + other), request) == read(Heads(), request)
+
+
+@pytest.mark.parametrize("body", [b"\r\n", b"Content-Length: 12\r\n\r\nhello, there"], ids=["none", "some"])
+def test_what_came_in_pieces_is_not_taken_for_a_part_of_it(body: bytes) -> None:
+    request = b"GET / HTTP/1.1\r\nHost: here\r\nX: yes\r\n" + body
+    for at in range(1, len(request)):
+        heads = Heads()
+        assert read(heads, request[:at], request[at:]) == read(Heads(), request)
+        for end in range(at - 4, at + 1):
+            part = request[: max(end, 0)] + b"\r\n\r\n"
+            assert read(heads, part) == read(Heads(), part)
+
+
+def test_a_body_that_looks_like_a_known_request_is_a_body() -> None:
+    head = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % len(FIRST)
+    assert read(knowing(FIRST), head, FIRST) == read(Heads(), head + FIRST)
+    half = head[:-2]
+    assert read(knowing(FIRST), half, FIRST) == read(Heads(), half + FIRST)
+
+
+def test_nothing_is_answered_after_the_last_request_though_its_headers_are_known() -> None:
+    last = b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n"
+    assert read(knowing(FIRST), last, FIRST) == read(Heads(), last, FIRST)
+    assert len(read(knowing(FIRST), last, FIRST)) == 2
+
+
+@pytest.mark.parametrize(
+    ("authorization", "token"),
+    [(b"Bearer t", "t"), (b"bEARER  t ", "t"), (b"Bearer ", None), (b"Basic t", None), (b"Bearert", None), (b"", None)],
+)
+def test_who_shows_a_token_is_known_by_it(authorization: bytes, token: str | None) -> None:
+    assert Head({b"authorization": authorization}).bearer == token
+
+
+@pytest.mark.parametrize(
+    ("name", "does"),
+    [(b"impersonate-user", True), (b"impersonate-extra-scopes", True), (b"x-impersonate-user", False)],
+)
+def test_who_wants_to_be_somebody_else_says_so_by_any_of_these_headers(name: bytes, does: bool) -> None:
+    assert Head({name: b"bob"}).impersonates is does
 
 
 def test_one_that_a_body_is_too_large_for_is_refused_though_its_headers_are_known() -> None:

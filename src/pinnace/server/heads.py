@@ -90,20 +90,20 @@ class Heads:
         method, target, path, query = line.groups(b"")
         return method.decode(), target.decode(), path.decode(), query.decode(), head, data[end + 4 :]
 
-    def learn(self, data: bytes, headers: dict[bytes, bytes], repeated: list[tuple[bytes, bytes]]) -> Head:
-        """What the parser has found in `data`, which begins with a request that was read to its end."""
-        size = headers.pop(b"content-length", None)
-        head = Head(headers, tuple(repeated))
+    def learn(self, data: bytes, head: Head, size: int) -> None:
+        """What the parser has found in `data`, which begins with a request, and has the whole of it.
+
+        `size` is that of its body, by its Content-Length.
+        """
         line = _FIRST_LINE.match(data)
         end = data.find(b"\r\n\r\n")
         if line is None or end - line.end() > _MOST_BYTES:
-            return head
+            return
         block, told = _split(data[line.end() : end])
-        if told == int(size or 0) and not headers.keys() & _SAYS_MORE:
+        if told == size and not head.headers.keys() & _SAYS_MORE:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             self._known[block] = head
-        return head
 
 
 _SAYS_MORE = frozenset((b"expect", b"transfer-encoding", b"upgrade"))

@@ -239,11 +239,11 @@ class Incoming:
         chunks: bool = parser.get_http_version() == "1.1"
         if not keep:
             self.is_last = True
+        size = int(self._headers.pop(b"content-length", b"0"))
+        head = Head(self._headers, tuple(self._repeated))
         first, self._first = self._first, b""
         if first and keep and chunks:
-            head = self._heads.learn(first, self._headers, self._repeated)
-        else:
-            head = Head(self._headers, tuple(self._repeated))
+            self._heads.learn(first, head, size)
         body = body if type(body) is bytes else bytes(body)
         request = Request(method, target, path, query, head, body, self._peer, upgrade)
         self._conversation.asked(request, keep, chunks)
