@@ -9,11 +9,11 @@ from pinnace.admission.expressions import (
     Budget,
     ConditionFailed,
     all_hold,
-    compiled,
     read_conditions,
     tried,
 )
 from pinnace.schema.cel_errors import CelError
+from pinnace.schema.cel_policies import compiled
 from pinnace.schema.cel_types import DYN
 
 CHEAP = compiled("[1, 2, 3].all(a, a > 0)")

@@ -280,6 +280,91 @@ async def test_an_expression_that_makes_no_sense_is_refused(api: InProcess, spec
     assert reply.message == f'ValidatingAdmissionPolicy.admissionregistration.k8s.io "p" is invalid: {said}'
 
 
+WRONG_ALL_OVER = {
+    "failurePolicy": "Maybe",
+    "matchConditions": [{"name": "", "expression": " 1 "}, {"name": "a b", "expression": "params.x"}],
+    "variables": [{"name": "1x", "expression": "nope"}, {"name": "v", "expression": " "}],
+    "validations": [
+        {"expression": "variables.v", "messageExpression": "authorizer", "message": " ", "reason": "Never"},
+        {"expression": "", "messageExpression": "1"},
+    ],
+    "auditAnnotations": [{"key": "a b", "valueExpression": " 1 "}],
+}
+UNDECLARED = "compilation failed: ERROR: <input>:1:1: undeclared reference to"
+
+
+async def test_what_is_wrong_with_expressions_is_told_together_with_the_rest_and_in_its_place(api: InProcess) -> None:
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy"}
+    reply = await api.post(
+        f"{GROUP}/validatingadmissionpolicies", {**kind, "metadata": {"name": "p"}, "spec": WRONG_ALL_OVER}
+    )
+    told = [f"{one['field']}: {one['message']}" for one in reply.json["details"]["causes"]]
+    assert [one.partition("\n")[0] for one in told if "must consist of" not in one] == [
+        'spec.failurePolicy: Unsupported value: "Maybe": supported values: "Fail", "Ignore"',
+        "spec.matchConstraints: Required value",
+        'spec.matchConditions[0].expression: Invalid value: "1": must evaluate to bool but got int',
+        "spec.matchConditions[0].name: Required value",
+        f"spec.matchConditions[1].expression: Invalid value: \"params.x\": {UNDECLARED} 'params' (in container '')",
+        'spec.variables[0].name: Invalid value: "1x": must be a valid CEL identifier',
+        f"spec.variables[0].expression: Invalid value: \"nope\": {UNDECLARED} 'nope' (in container '')",
+        "spec.variables[1].expression: Required value: expression is not specified",
+        'spec.validations[0].expression: Invalid value: "variables.v": compilation failed: ERROR: <input>:1:10: '
+        "undefined field 'v'",
+        'spec.validations[0].messageExpression: Invalid value: "authorizer": '
+        f"{UNDECLARED} 'authorizer' (in container '')",
+        'spec.validations[0].message: Invalid value: " ": must be non-empty if specified',
+        'spec.validations[0].reason: Unsupported value: "Never": supported values: "Forbidden", "Invalid", '
+        '"RequestEntityTooLarge"',
+        "spec.validations[1].expression: Required value: expression is not specified",
+        'spec.validations[1].messageExpression: Invalid value: "1": must evaluate to string but got int',
+        'spec.auditAnnotations[0].valueExpression: Invalid value: " 1 ": '
+        "must evaluate to one of [string null_type] but got int",
+    ]
+
+
+async def test_the_expressions_of_mutations_and_of_hooks_are_told_in_their_places_too(api: InProcess) -> None:
+    spec = {
+        "matchConstraints": rules("deployments"),
+        "mutations": [
+            {**patching("  1 "), "applyConfiguration": {"expression": "never looked at"}},
+            {"patchType": "Other", "jsonPatch": {"expression": "never looked at"}},
+            applied("variables.x"),
+        ],
+        "reinvocationPolicy": "Sometimes",
+    }
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy"}
+    reply = await api.post(f"{GROUP}/mutatingadmissionpolicies", {**kind, "metadata": {"name": "p"}, "spec": spec})
+    assert [one["field"] for one in reply.json["details"]["causes"]] == [
+        "spec.mutations[0].jsonPatch.expression",
+        "spec.mutations[0].applyConfiguration",
+        "spec.mutations[1].patchType",
+        "spec.mutations[2].applyConfiguration.expression",
+        "spec.reinvocationPolicy",
+    ]
+    assert "undefined field 'x'" in reply.json["details"]["causes"][3]["message"]
+    hook = {"name": "short", "sideEffects": "None", "admissionReviewVersions": ["v9"], "clientConfig": {}}
+    hooks = [{**hook, "matchConditions": [{"name": "", "expression": "nope"}]}]
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
+    reply = await api.post(
+        f"{GROUP}/validatingwebhookconfigurations", {**kind, "metadata": {"name": "p"}, "webhooks": hooks}
+    )
+    assert [one["field"] for one in reply.json["details"]["causes"]] == [
+        "webhooks[0].name",
+        "webhooks[0].clientConfig",
+        "webhooks[0].matchConditions[0].expression",
+        "webhooks[0].matchConditions[0].name",
+        "webhooks[0].admissionReviewVersions",
+    ]
+
+
+async def test_a_variable_that_is_there_is_found_and_another_is_not(api: InProcess) -> None:
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy"}
+    spec: Object = {"matchConstraints": rules("deployments", "apps"), "variables": [{"name": "v", "expression": "1"}]}
+    for expression, status in (("has(variables.v)", 201), ("has(variables.w)", 422), ("variables.w == 1", 422)):
+        body = {**kind, "metadata": {"name": "p"}, "spec": {**spec, "validations": [{"expression": expression}]}}
+        assert (await api.post(f"{GROUP}/validatingadmissionpolicies?dryRun=All", body)).status == status
+
+
 @pytest.mark.parametrize(
     ("expression", "status"),
     [

@@ -1,42 +1,17 @@
-"""CEL as webhooks' conditions and policies use it: which variables there are, and what is written out in them.
-
-Two things are said in other words before they are checked. `authorizer.requestResource` and a policy's own
-`variables.x` are variables, not fields; the latter are worked out when first looked at. And the objects that mutations
-write out, Object{spec: Object.spec{}} and JSONPatch{op: "add"}, are maps.
-"""
+"""Evaluates the expressions of webhooks' conditions and policies: with which values, and at what cost at most."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pinnace.admission.chain import Requester, Review
-from pinnace.schema.cel_environment import MUTATION
 from pinnace.schema.cel_errors import CelError, CompileError, CostExceeded, TakesLong
 from pinnace.schema.cel_interpret import Run
-from pinnace.schema.cel_library_authorizer import (
-    AUTHORIZER,
-    RESOURCE_CHECK,
-    Authorizer,
-    Oracle,
-    Question,
-    ResourceCheck,
-)
-from pinnace.schema.cel_program import Program, Variable, compile_cel
-from pinnace.schema.cel_tree import (
-    Call,
-    Comprehension,
-    Entry,
-    Ident,
-    ListLiteral,
-    Literal,
-    MapLiteral,
-    MessageLiteral,
-    Node,
-    Select,
-)
-from pinnace.schema.cel_types import DYN, Type
+from pinnace.schema.cel_library_authorizer import Authorizer, Oracle, Question, ResourceCheck
+from pinnace.schema.cel_policies import REQUEST_RESOURCE, compiled
+from pinnace.schema.cel_program import Program, Variable
 
 MOST_COST = 10_000_000
 """What all expressions of one policy or webhook may cost for one write."""
@@ -46,33 +21,8 @@ MOST_COST_OF_CONDITIONS = 2_500_000
 """What all conditions of one policy or webhook may, beside the rest of it."""
 OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 
-_REQUEST_RESOURCE = "authorizer.requestResource"
-VARIABLES: Mapping[str, Type] = {
-    "object": DYN,
-    "oldObject": DYN,
-    "request": DYN,
-    "params": DYN,
-    "namespaceObject": DYN,
-    "variables": DYN,
-    "authorizer": AUTHORIZER,
-    _REQUEST_RESOURCE: RESOURCE_CHECK,
-}
-
 Oracles = Callable[[Requester], Oracle]
 """Whom to ask what a user may do."""
-
-
-def compiled(expression: str, more: Mapping[str, Variable] | None = None, *, without: Collection[str] = ()) -> Program:
-    """`more` are further variables, or others than usual; there are none of those `without`. Raises CompileError."""
-    known: Mapping[str, Variable] = {**VARIABLES, **more} if more else VARIABLES
-    if without:
-        known = {name: variable for name, variable in known.items() if name not in without}
-    return compile_cel(expression, known, environment=MUTATION, rewrite=lambda tree: _Rewriting(known).of(tree))
-
-
-def own_variable(name: str) -> str:
-    """How a policy's own variable is called among the others."""
-    return f"variables.{name}"
 
 
 def bindings(
@@ -101,7 +51,7 @@ def bindings(
         "namespaceObject": namespace,
         "variables": {},
         "authorizer": authorizer,
-        _REQUEST_RESOURCE: ResourceCheck(authorizer, question),
+        REQUEST_RESOURCE: ResourceCheck(authorizer, question),
     }
 
 
@@ -219,55 +169,3 @@ def all_hold(
     if faults and fails_closed:
         raise ConditionFailed(faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]")
     return not faults
-
-
-class _Rewriting:
-    """Nodes may hang in a tree more than once: each is said in other words once."""
-
-    def __init__(self, known: Mapping[str, Variable]) -> None:
-        self._known = known
-        self._done: dict[int, tuple[Node, Node]] = {}
-
-    def of(self, node: Node) -> Node:
-        known = self._done.get(id(node))
-        if known is None:
-            known = self._done[id(node)] = (node, self._made(node))
-        return known[1]
-
-    def _made(self, node: Node) -> Node:
-        match node:
-            case Select(operand=Ident(name=whole), field_name=part, is_test=False) if f"{whole}.{part}" in self._known:
-                return Ident(node.offset, f"{whole}.{part}")
-            case Select():
-                node.operand = self.of(node.operand)
-            case Call():
-                node.target = self.of(node.target) if node.target is not None else None
-                node.arguments = [self.of(one) for one in node.arguments]
-            case ListLiteral():
-                node.elements = [self.of(one) for one in node.elements]
-            case MapLiteral():
-                for entry in node.entries:
-                    entry.key, entry.value = self.of(entry.key), self.of(entry.value)
-            case MessageLiteral() if node.type_name.partition(".")[0] in ("Object", "JSONPatch"):
-                return self._written_out(node)
-            case MessageLiteral():
-                for written in node.fields:
-                    written.value = self.of(written.value)
-            case Comprehension():
-                for name in ("range", "initial", "condition", "step", "result"):
-                    setattr(node, name, self.of(getattr(node, name)))
-                if node.macro.predicate is not None:
-                    node.macro.predicate = self.of(node.macro.predicate)
-                if node.macro.transform is not None:
-                    node.macro.transform = self.of(node.macro.transform)
-        return node
-
-    def _written_out(self, node: MessageLiteral) -> MapLiteral:
-        entries = []
-        for written in node.fields:
-            value = self.of(written.value)
-            # Fields are of many types, and the values of a map of one.
-            kept = value if written.is_optional else Call(value.offset, "dyn", None, [value])
-            name = Literal(written.offset, written.name.strip("`"))
-            entries.append(Entry(written.offset, name, kept, written.is_optional))
-        return MapLiteral(node.offset, entries)

@@ -11,7 +11,6 @@ from pinnace.admission.expressions import (
     Condition,
     Oracles,
     bindings,
-    own_variable,
     read_conditions,
     tried,
 )
@@ -22,6 +21,7 @@ from pinnace.model.objects import Object, new_uid
 from pinnace.model.resources import Resource
 from pinnace.model.selectors import from_object
 from pinnace.schema.cel_errors import CompileError
+from pinnace.schema.cel_policies import own_variable
 from pinnace.schema.cel_program import Program, Variable
 from pinnace.schema.cel_types import DYN
 

@@ -14,7 +14,6 @@ from pinnace.admission.certificates import (
 from pinnace.admission.chain import AdmissionChain, Mutator, Requester, Validator
 from pinnace.admission.default_classes import DefaultIngressClass, DefaultStorageClass
 from pinnace.admission.device_access import DeviceAccess
-from pinnace.admission.expression_checks import ExpressionChecks
 from pinnace.admission.limit_ranges import LimitRanger
 from pinnace.admission.mutating_policies import MutatingPolicies, compile_mutations
 from pinnace.admission.namespaces import NamespaceLifecycle
@@ -323,7 +322,6 @@ def build_admission(
         ClusterTrustBundleAttest(permissions),
         CertificateSubjectRestriction(),
         DeviceAccess(objects("", "namespaces"), permissions if guards_claims else None),
-        ExpressionChecks(),
         SelfBlockingWebhooks(objects("", "namespaces"), lambda group, plural: registry.find(group, "v1", plural)),
         validating_policies,
         validating,

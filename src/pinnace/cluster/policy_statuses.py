@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pinnace.admission.expression_checks import type_warnings
+from pinnace.admission.type_checks import type_warnings
 from pinnace.cluster.status_keeper import StatusKeeper
 from pinnace.model.objects import Object
 from pinnace.model.resources import Registry, Resource

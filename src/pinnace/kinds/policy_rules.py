@@ -1,4 +1,4 @@
-"""What is special about admission policies and their bindings. What their CEL expressions mean is checked elsewhere."""
+"""What is special about admission policies and their bindings."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from pinnace.kinds.field_checks import choice_faults, condition_faults, name_faults
+from pinnace.kinds.policy_expressions import OBJECT, PATCHES, PolicyExpressions
 from pinnace.kinds.webhook_rules import (
     FAILURE_POLICIES,
     MATCH_POLICIES,
@@ -110,7 +111,11 @@ def _mutating_operation_faults(matched: Mapping[str, Any], path: str) -> Iterato
 
 
 def _common_policy_faults(
-    spec: Mapping[str, Any], before: Mapping[str, Any] | None, *, mutating: bool
+    spec: Mapping[str, Any],
+    before: Mapping[str, Any] | None,
+    expressions: PolicyExpressions,
+    *,
+    mutating: bool,
 ) -> Iterator[Cause]:
     yield from choice_faults(spec.get("failurePolicy"), FAILURE_POLICIES, "spec.failurePolicy")
     if (param_kind := spec.get("paramKind")) is not None:
@@ -127,9 +132,10 @@ def _common_policy_faults(
         (before.get(field) or None) == (spec.get(field) or None) for field in ("paramKind", "matchConditions")
     )
     if not unchanged:
-        yield from match_condition_faults(spec.get("matchConditions") or [], "spec.matchConditions")
+        conditions = spec.get("matchConditions") or []
+        yield from match_condition_faults(conditions, "spec.matchConditions", expressions.condition_faults)
     for i, variable in enumerate(spec.get("variables") or []):
-        yield from _variable_faults(variable, f"spec.variables[{i}]")
+        yield from _variable_faults(variable, f"spec.variables[{i}]", expressions)
 
 
 def _param_kind_faults(kind: Mapping[str, Any], path: str) -> Iterator[Cause]:
@@ -152,14 +158,16 @@ def _param_kind_faults(kind: Mapping[str, Any], path: str) -> Iterator[Cause]:
         yield invalid(f"{path}.kind", name, "may have mixed case, but should otherwise match: " + ",".join(faults))
 
 
-def _variable_faults(variable: Mapping[str, Any], path: str) -> Iterator[Cause]:
-    name = variable.get("name", "")
+def _variable_faults(variable: Mapping[str, Any], path: str, expressions: PolicyExpressions) -> Iterator[Cause]:
+    name, expression = variable.get("name", ""), variable.get("expression", "")
     if not name.strip():
         yield required(f"{path}.name", "name is not specified")
     elif not _is_identifier(name) or name in _RESERVED:
         yield invalid(f"{path}.name", name, "must be a valid CEL identifier")
-    if not variable.get("expression", "").strip():
+    if not expression.strip():
         yield required(f"{path}.expression", "expression is not specified")
+    else:
+        yield from expressions.variable_faults(name, expression, f"{path}.expression")
 
 
 # --- validating policies
@@ -167,22 +175,30 @@ def _variable_faults(variable: Mapping[str, Any], path: str) -> Iterator[Cause]:
 
 def _validating_policy_faults(policy: Object, old: Object | None) -> Iterator[Cause]:
     spec, before = policy.get("spec", {}), None if old is None else old.get("spec", {})
-    yield from _common_policy_faults(spec, before, mutating=False)
+    if spec == before:
+        return
+    expressions = PolicyExpressions(spec, mutating=False)
+    yield from _common_policy_faults(spec, before, expressions, mutating=False)
     validations, annotations = spec.get("validations") or [], spec.get("auditAnnotations") or []
     if not validations and not annotations:
         yield required("spec.validations", AT_LEAST_ONE)
         yield required("spec.auditAnnotations", AT_LEAST_ONE)
     for i, validation in enumerate(validations):
-        yield from _validation_faults(validation, f"spec.validations[{i}]")
-    yield from _audit_annotation_faults(annotations, policy["metadata"].get("name", ""), "spec.auditAnnotations")
+        yield from _validation_faults(validation, f"spec.validations[{i}]", expressions)
+    yield from _audit_annotation_faults(annotations, policy["metadata"].get("name", ""), expressions)
 
 
-def _validation_faults(validation: Mapping[str, Any], path: str) -> Iterator[Cause]:
-    message, expression = validation.get("message", ""), validation.get("messageExpression", "")
-    if not validation.get("expression", "").strip():
+def _validation_faults(validation: Mapping[str, Any], path: str, expressions: PolicyExpressions) -> Iterator[Cause]:
+    message, composed = validation.get("message", ""), validation.get("messageExpression", "")
+    expression = validation.get("expression", "")
+    if not expression.strip():
         yield required(f"{path}.expression", "expression is not specified")
-    if expression and not expression.strip():
-        yield invalid(f"{path}.messageExpression", expression, "must be non-empty if specified")
+    else:
+        yield from expressions.validation_faults(expression, f"{path}.expression")
+    if composed and not composed.strip():
+        yield invalid(f"{path}.messageExpression", composed, "must be non-empty if specified")
+    elif composed:
+        yield from expressions.message_faults(composed, f"{path}.messageExpression")
     if message and not message.strip():
         yield invalid(f"{path}.message", message, "must be non-empty if specified")
     elif re.search(r"[\n\r]", message.strip()):
@@ -190,7 +206,10 @@ def _validation_faults(validation: Mapping[str, Any], path: str) -> Iterator[Cau
     yield from choice_faults(validation.get("reason"), VALIDATION_REASONS, f"{path}.reason")
 
 
-def _audit_annotation_faults(annotations: Sequence[Mapping[str, Any]], policy_name: str, path: str) -> Iterator[Cause]:
+def _audit_annotation_faults(
+    annotations: Sequence[Mapping[str, Any]], policy_name: str, expressions: PolicyExpressions
+) -> Iterator[Cause]:
+    path = "spec.auditAnnotations"
     if len(annotations) > MAX_AUDIT_ANNOTATIONS:
         shown = [
             {"Key": item.get("key", ""), "ValueExpression": item.get("valueExpression", "")} for item in annotations
@@ -198,7 +217,8 @@ def _audit_annotation_faults(annotations: Sequence[Mapping[str, Any]], policy_na
         yield invalid(path, shown, f"must not have more than {MAX_AUDIT_ANNOTATIONS} auditAnnotations")
     seen: set[str] = set()
     for i, annotation in enumerate(annotations):
-        key, expression = annotation.get("key", ""), annotation.get("valueExpression", "").strip()
+        key, written = annotation.get("key", ""), annotation.get("valueExpression", "")
+        expression = written.strip()
         if policy_name:
             yield from name_faults(f"{policy_name}/{key}", names.qualified_name, f"{path}[{i}].key")
         else:
@@ -207,6 +227,8 @@ def _audit_annotation_faults(annotations: Sequence[Mapping[str, Any]], policy_na
             yield required(f"{path}[{i}].valueExpression", "valueExpression is not specified")
         elif len(expression.encode()) > MAX_VALUE_EXPRESSION:
             yield required(f"{path}[{i}].valueExpression", f"must not exceed {MAX_VALUE_EXPRESSION} bytes in length")
+        else:
+            yield from expressions.annotation_faults(written, f"{path}[{i}].valueExpression")
         if key in seen:
             yield duplicate(f"{path}[{i}].key", key)
         seen.add(key)
@@ -228,12 +250,15 @@ def _validating_status_faults(policy: Object, old: Object | None) -> Iterator[Ca
 
 def _mutating_policy_faults(policy: Object, old: Object | None) -> Iterator[Cause]:
     spec, before = policy.get("spec", {}), None if old is None else old.get("spec", {})
-    yield from _common_policy_faults(spec, before, mutating=True)
+    if spec == before:
+        return
+    expressions = PolicyExpressions(spec, mutating=True)
+    yield from _common_policy_faults(spec, before, expressions, mutating=True)
     mutations = spec.get("mutations") or []
     if not mutations:
         yield required("spec.mutations", "mutations must contain at least one item")
     for i, mutation in enumerate(mutations):
-        yield from _mutation_faults(mutation, f"spec.mutations[{i}]")
+        yield from _mutation_faults(mutation, f"spec.mutations[{i}]", expressions)
     if not spec.get("reinvocationPolicy"):
         yield required("spec.reinvocationPolicy")
     else:
@@ -243,7 +268,7 @@ def _mutating_policy_faults(policy: Object, old: Object | None) -> Iterator[Caus
 _PATCH_FIELD = {"JSONPatch": "jsonPatch", "ApplyConfiguration": "applyConfiguration"}
 
 
-def _mutation_faults(mutation: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _mutation_faults(mutation: Mapping[str, Any], path: str, expressions: PolicyExpressions) -> Iterator[Cause]:
     patch_type = mutation.get("patchType", "")
     if not patch_type:
         yield required(f"{path}.patchType")
@@ -255,8 +280,11 @@ def _mutation_faults(mutation: Mapping[str, Any], path: str) -> Iterator[Cause]:
     other = next(name for name in _PATCH_FIELD.values() if name != field)
     if mutation.get(field) is None:
         yield required(f"{path}.{field}", f"must be specified when patchType is {patch_type}")
-    elif not mutation[field].get("expression", "").strip():
+    elif not (expression := mutation[field].get("expression", "").strip()):
         yield required(f"{path}.{field}.expression")
+    else:
+        wanted = PATCHES if patch_type == "JSONPatch" else OBJECT
+        yield from expressions.mutation_faults(expression, f"{path}.{field}.expression", wanted=wanted)
     if mutation.get(other) is not None:
         yield invalid(f"{path}.{other}", f"{{{other}}}", f"must not be specified when patchType is {patch_type}")
 

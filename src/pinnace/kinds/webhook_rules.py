@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 from pinnace.kinds.field_checks import choice_faults, name_faults
+from pinnace.kinds.policy_expressions import hook_condition_faults
 from pinnace.model import names
 from pinnace.model.causes import Cause, duplicate, invalid, required, too_many
 from pinnace.model.objects import Object
@@ -71,7 +72,8 @@ def _configuration_faults(
         path, name = f"webhooks[{i}]", hook.get("name", "")
         yield from _hook_faults(hook, path, side_effects=side_effects, mutating=mutating)
         if conditions_changed:
-            yield from match_condition_faults(hook.get("matchConditions") or [], f"{path}.matchConditions")
+            place = f"{path}.matchConditions"
+            yield from match_condition_faults(hook.get("matchConditions") or [], place, hook_condition_faults)
         versions = hook.get("admissionReviewVersions") or []
         yield from _review_version_faults(versions, f"{path}.admissionReviewVersions", must_be_known=known_versions)
         if name and name in seen and len(set(names_before)) == len(names_before) and not is_v1beta1:
@@ -253,15 +255,19 @@ def _url_path_faults(url_path: str, path: str) -> Iterator[Cause]:
             yield from (invalid(path, url_path, f"segment[{i}]: {fault}") for fault in names.dns_subdomain(step))
 
 
-def match_condition_faults(conditions: Sequence[Mapping[str, Any]], path: str) -> Iterator[Cause]:
-    """The structure of CEL match conditions; what the expressions mean is for the CEL compiler to say."""
+def match_condition_faults(
+    conditions: Sequence[Mapping[str, Any]], path: str, faults_of: Callable[[str, str], Iterable[Cause]]
+) -> Iterator[Cause]:
+    """Of conditions in CEL. `faults_of` tells those of an expression at a path."""
     if len(conditions) > MAX_MATCH_CONDITIONS:
         yield too_many(path, len(conditions), MAX_MATCH_CONDITIONS)
     seen: set[str] = set()
     for i, condition in enumerate(conditions):
-        name = condition.get("name", "")
-        if not condition.get("expression", "").strip():
+        name, expression = condition.get("name", ""), condition.get("expression", "").strip()
+        if not expression:
             yield required(f"{path}[{i}].expression")
+        else:
+            yield from faults_of(expression, f"{path}[{i}].expression")
         if not name:
             yield required(f"{path}[{i}].name")
             continue
