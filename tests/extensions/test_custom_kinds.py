@@ -19,7 +19,7 @@ from tests.extensions.definitions import (
     shape,
     version,
 )
-from tests.server.in_process import APPLY, MERGE, STRATEGIC, TABLE, Object
+from tests.server.in_process import APPLY, CONFIG_MAPS, MERGE, STRATEGIC, TABLE, Object
 
 from pinnace.model import resources
 
@@ -372,3 +372,41 @@ async def test_what_is_no_object_of_the_kind_is_refused(cluster: Cluster, body: 
     reply = await cluster.post(BOATS, body)
     assert reply.status == 400
     assert message in reply.message
+
+
+async def test_a_list_says_that_nothing_follows(cluster: Cluster) -> None:
+    await cluster.define(boats())
+    await cluster.made(BOATS, boat("one"))
+    await cluster.made(BOATS, boat("two"))
+    first = (await cluster.get(f"{BOATS}?limit=1")).json["metadata"]
+    assert first["continue"]
+    assert (await cluster.get(f"{BOATS}?limit=1&continue={first['continue']}")).json["metadata"]["continue"] == ""
+    assert "continue" not in (await cluster.get("/api/v1/namespaces/default/pods")).json["metadata"]
+
+
+async def test_paths_that_lead_nowhere_are_refused_by_the_kind_itself(cluster: Cluster) -> None:
+    await cluster.define(boats(version(subresources={"status": {}})))
+    about = {"group": "example.com", "kind": "boats"}
+    nowhere = await cluster.get(f"{BOATS}/pinnace/sails")
+    assert (nowhere.status, nowhere.json["details"]) == (404, {"name": "pinnace", **about})
+    refused = await cluster.delete(f"{BOATS}/pinnace/status")
+    assert (refused.status, refused.json["details"]) == (405, about)
+    assert refused.message == 'delete is not supported on resources of kind "boats.example.com"'
+    unnamed = await cluster.put(BOATS, boat())
+    assert (unnamed.status, unnamed.message) == (400, "name must be provided")
+
+
+async def test_what_cannot_be_shown_or_selected_is_told_as_of_any_custom_kind(cluster: Cluster) -> None:
+    await cluster.define(boats())
+    assert (await cluster.get(f"{BOATS}?fieldSelector=spec.size%3D9")).message == "field label not supported: spec.size"
+    one = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+    assert (await cluster.get(BOATS, accept=one)).message.endswith("is a list (*unstructured.UnstructuredList)")
+    streamed = await cluster.get(f"{BOATS}?watch=1", accept="application/yaml")
+    assert b"application/vnd.kubernetes.protobuf;stream=watch" in streamed.body
+
+
+async def test_its_columns_are_described_as_those_of_built_in_kinds(cluster: Cluster) -> None:
+    await cluster.define(boats())
+    tables = [(await cluster.get(target, accept=TABLE)).json for target in (BOATS, CONFIG_MAPS)]
+    own, built_in = ({one["name"]: one["description"] for one in table["columnDefinitions"]} for table in tables)
+    assert own == {name: built_in[name] for name in ("Name", "Age")}

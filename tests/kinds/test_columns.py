@@ -70,6 +70,9 @@ def test_columns_are_described_as_the_api_documents_their_fields(registry: Regis
     pods = served(registry, "/api/v1/pods")
     node = next(column for column in pods.columns if column.name == "Node")
     assert node.description.startswith("NodeName indicates in which node this pod is scheduled.")
+    binding = served(registry, "/apis/rbac.authorization.k8s.io/v1/rolebindings")
+    role = next(column for column in binding.columns if column.name == "Role")
+    assert role.description.endswith("the Authorizer must return an error."), "as of v1beta1: nothing on immutability"
     assert not any(column.description.startswith("io.k8s.") for resource in registry for column in resource.columns)
 
 

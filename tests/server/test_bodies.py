@@ -156,6 +156,20 @@ def test_other_formats_are_refused(content_type: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        (b"\xcf", r"invalid character '\xcf' looking for beginning of value"),
+        (b'{"a"\xff', r"invalid character '\xff' after object key"),
+        (b'{"a":"\\u\xcf1 ', "invalid escape sequence `\\u\ufffd1 ` in string"),
+    ],
+)
+def test_a_byte_that_is_no_text_is_told_by_its_number(body: bytes, fault: str) -> None:
+    with pytest.raises(bodies.Malformed) as refused:
+        bodies.parse_json(body)
+    assert str(refused.value) == fault
+
+
 def test_what_is_no_unicode_is_replaced() -> None:
     assert _read(b'{"data":{"a":"\xff"}}').obj["data"] == {"a": "\N{REPLACEMENT CHARACTER}"}
     assert _read(b'{"data":{"a":"\\ud800"}}').obj["data"] == {"a": "\N{REPLACEMENT CHARACTER}"}

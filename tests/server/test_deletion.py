@@ -244,3 +244,22 @@ async def test_the_first_namespaces_stay(api: InProcess, name: str) -> None:
         403,
         f'namespaces "{name}" is forbidden: this namespace may not be deleted',
     )
+
+
+@pytest.mark.parametrize("field", ["uid", "resourceVersion"])
+async def test_a_namespace_refuses_another_precondition_in_the_words_of_a_write(api: InProcess, field: str) -> None:
+    made = await api.made("/api/v1/namespaces", {"metadata": {"name": "kept"}})
+    reply = await api.delete("/api/v1/namespaces/kept", {"preconditions": {field: "1"}})
+    word = {"uid": "UID", "resourceVersion": "ResourceVersion"}[field]
+    assert (reply.status, reply.json["details"]) == (409, {"name": "kept", "kind": "namespaces"})
+    assert reply.message.endswith(
+        f"Precondition failed: {word} in precondition: 1, {word} in object meta: {made['metadata'][field]}"
+    )
+
+
+async def test_who_deletes_a_job_in_vain_is_told_of_its_pods_too(api: InProcess) -> None:
+    reply = await api.delete("/apis/batch/v1/namespaces/default/jobs/missing")
+    assert reply.status == 404
+    assert ["child pods are preserved" in warning for warning in reply.header("warning")] == [True]
+    said = await api.delete("/apis/batch/v1/namespaces/default/jobs/missing?propagationPolicy=Background")
+    assert said.header("warning") == []

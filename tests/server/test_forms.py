@@ -107,3 +107,13 @@ async def test_answers_are_indented_for_people(api: InProcess) -> None:
         assert (await api.get(f"/api/v1/namespaces/default?{query}", user_agent="curl/8.0")).body == compact.body
     refused = await api.get("/api/v1/namespaces/nowhere?pretty=true")
     assert b"\n  " in refused.body
+
+
+async def test_what_is_empty_is_null_where_kubernetes_has_no_list_for_it(api: InProcess) -> None:
+    assert (await api.get(PODS, accept=METADATA_LIST)).json["items"] is None
+    assert (await api.get(PODS)).json["items"] == []
+    assert (await api.get(PODS, accept=TABLE)).json["rows"] == []
+    limit_ranges = "/api/v1/namespaces/default/limitranges"
+    assert (await api.get(limit_ranges, accept=TABLE)).json["rows"] is None, "nobody wrote columns for them"
+    await api.made(limit_ranges, {"metadata": {"name": "limits"}, "spec": {"limits": []}})
+    assert len((await api.get(limit_ranges, accept=TABLE)).json["rows"]) == 1

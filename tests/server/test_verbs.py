@@ -75,6 +75,51 @@ async def test_a_name_is_generated_where_only_its_beginning_is_given(api: InProc
     assert all(re.fullmatch("run-[bcdfghjklmnpqrstvwxz2456789]{5}", name) for name in names)
 
 
+async def test_a_limit_range_without_a_name_is_found_by_the_one_that_it_is_given(api: InProcess) -> None:
+    limit_ranges = "/api/v1/namespaces/default/limitranges"
+    for _ in range(2):
+        made = await api.made(limit_ranges, {"metadata": {}, "spec": {"limits": []}})
+        assert (await api.get(f"{limit_ranges}/{made['metadata']['name']}")).json == made
+
+
+@pytest.mark.parametrize(("api_of_events", "status"), [("/api/v1", 201), ("/apis/events.k8s.io/v1", 422)])
+async def test_only_the_newer_api_cares_how_an_event_is_called(api: InProcess, api_of_events: str, status: int) -> None:
+    event = {
+        "metadata": {"name": "Bad_Name!", "namespace": "default"},
+        "eventTime": "2024-01-01T00:00:00.000000Z",
+        "reportingInstance": "test",
+        "action": "Testing",
+        "reason": "Test",
+        "type": "Normal",
+    }
+    about = {"kind": "Pod", "name": "web", "namespace": "default"}
+    names = {"involvedObject": about, "reportingComponent": "example.com/test"}
+    if "events.k8s.io" in api_of_events:
+        names = {"regarding": about, "reportingController": "example.com/test"}
+    reply = await api.post(f"{api_of_events}/namespaces/default/events", {**event, **names})
+    assert reply.status == status, reply.message
+    target = f"{api_of_events}/namespaces/default/events"
+    await api.made(target, {**event, **names, "metadata": {"name": "good"}})
+    kept = await api.delete(f"{target}/good", {"preconditions": {"uid": "1"}})
+    assert kept.json["details"] == {"name": "good", "kind": "Event"}, "it is an event of the core API to both"
+    unnamed = await api.post(target, {**event, **names, "metadata": {}})
+    assert [cause["field"] for cause in unnamed.json["details"]["causes"]] == ["metadata.name"]
+
+
+@pytest.mark.parametrize(
+    ("target", "spec"),
+    [
+        ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", {"group": "example.com"}),
+        ("/apis/apiregistration.k8s.io/v1/apiservices", {"group": "example.com", "version": "v1"}),
+    ],
+    ids=["definition", "API service"],
+)
+async def test_a_name_that_is_missing_is_not_told_to_be_wrong_too(api: InProcess, target: str, spec: Any) -> None:
+    reply = await api.post(target, {"metadata": {}, "spec": spec})
+    of_name = [one["reason"] for one in reply.json["details"]["causes"] if one["field"] == "metadata.name"]
+    assert of_name == ["FieldValueRequired"]
+
+
 async def test_a_long_beginning_leaves_room_for_the_generated_end(api: InProcess) -> None:
     made = await api.made(CONFIG_MAPS, {"metadata": {"generateName": "a" * 90}})
     assert re.fullmatch("a{58}[a-z0-9]{5}", made["metadata"]["name"])

@@ -9,7 +9,6 @@ from pinnace.kinds.cells import AGE, NAME, NONE, at, human_duration, labels_at, 
 from pinnace.model.objects import Object
 from pinnace.model.resources import Column
 
-_RBAC = "io.k8s.api.rbac.v1"
 _CERTIFICATES = "io.k8s.api.certificates.v1"
 
 
@@ -30,10 +29,10 @@ def _subject(subject: Object) -> str:
     return f"{subject.get('namespace', '')}/{name}" if subject.get("kind") == "ServiceAccount" else name
 
 
-def _binding_columns(kind: str, called: str) -> tuple[Column, ...]:
+def _binding_columns(called: str, said_of_role: str) -> tuple[Column, ...]:
     return (
         NAME,
-        string("Role", f"{_RBAC}.{kind}.roleRef", _role),
+        string("Role", said_of_role, _role),
         AGE,
         string("Users", f"Users in the {called}", _subjects("User"), wide=True),
         string("Groups", f"Groups in the {called}", _subjects("Group"), wide=True),
@@ -41,8 +40,26 @@ def _binding_columns(kind: str, called: str) -> tuple[Column, ...]:
     )
 
 
-ROLE_BINDING = _binding_columns("RoleBinding", "roleBinding")
-CLUSTER_ROLE_BINDING = _binding_columns("ClusterRoleBinding", "clusterRoleBinding")
+# Kubernetes describes roles and signers in the words of v1beta1, which it does not serve any more.
+ROLE_BINDING = _binding_columns(
+    "roleBinding",
+    "RoleRef can reference a Role in the current namespace or a ClusterRole in the global namespace. If the RoleRef "
+    "cannot be resolved, the Authorizer must return an error.",
+)
+CLUSTER_ROLE_BINDING = _binding_columns(
+    "clusterRoleBinding",
+    "RoleRef can only reference a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the "
+    "Authorizer must return an error.",
+)
+_SIGNER = """\
+Requested signer for the request. It is a qualified name in the form: `scope-hostname.io/name`. If empty, it will be \
+defaulted:
+ 1. If it's a kubelet client certificate, it is assigned
+    "kubernetes.io/kube-apiserver-client-kubelet".
+ 2. If it's a kubelet serving certificate, it is assigned
+    "kubernetes.io/kubelet-serving".
+ 3. Otherwise, it is assigned "kubernetes.io/legacy-unknown".
+Distribution of trust for signers happens out of band. You can select on this field using `spec.signerName`."""
 
 
 def _requested_duration(request: Object, now: datetime) -> str:
@@ -63,7 +80,7 @@ _REQUEST = f"{_CERTIFICATES}.CertificateSigningRequest"
 CERTIFICATE_SIGNING_REQUEST = (
     NAME,
     AGE,
-    string("SignerName", f"{_REQUEST}Spec.signerName", nonempty_at("spec.signerName", NONE)),
+    string("SignerName", _SIGNER, nonempty_at("spec.signerName", NONE)),
     string("Requestor", "Base64-encoded PKCS#10 CSR data", at("spec.username")),
     string("RequestedDuration", f"{_REQUEST}Spec.expirationSeconds", _requested_duration),
     string("Condition", "Conditions applied to the request, such as approval or denial.", request_state),

@@ -80,7 +80,7 @@ def definition_faults(definition: Object, old: Object | None) -> Iterator[Cause]
     spec, name = definition.get("spec", {}), definition["metadata"].get("name", "")
     group, said = spec.get("group", ""), spec.get("names", {})
     before = old.get("spec", {}) if old is not None else None
-    if old is None and name != f"{said.get('plural', '')}.{group}":
+    if old is None and name and name != f"{said.get('plural', '')}.{group}":
         yield invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
     yield from _spec_faults(definition, before)
     if before is not None:

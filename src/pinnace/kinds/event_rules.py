@@ -68,6 +68,8 @@ def _event_faults(new: Object, old: Object | None) -> Iterator[Cause]:
     version = new.get("apiVersion", "v1")
     yield from _loose_faults(event, controller="reportingComponent" if version == "v1" else "reportingController")
     if version == STRICT_VERSION:
+        if old is None and (name := new["metadata"].get("name")):
+            yield from name_faults(name, names.dns_subdomain, "metadata.name")
         yield from _strict_faults(event) if old is None else _strict_update_faults(event, _Event(old))
 
 
@@ -153,4 +155,10 @@ def _default_event(event: Object) -> None:
         event.setdefault(names_here.get(field, field), {} if empty == {} else empty)
 
 
-EVENT = Strategy(default=_default_event, validate=_event_faults, may_create_on_update=True, dependents="none")
+EVENT = Strategy(
+    default=_default_event,
+    validate=_event_faults,
+    name_rule=names.path_segment,
+    may_create_on_update=True,
+    dependents="none",
+)

@@ -52,7 +52,7 @@ def _prepare_api_service(service: Object, old: Object | None) -> None:
 def _api_service_faults(service: Object, old: Object | None) -> Iterator[Cause]:
     spec, name = service.get("spec", {}), service["metadata"].get("name", "")
     group, version = spec.get("group", ""), spec.get("version", "")
-    if not names.path_segment(name) and name != f"{version}.{group}":
+    if name and not names.path_segment(name) and name != f"{version}.{group}":
         yield invalid("metadata.name", name, f'must be `spec.version+"."+spec.group`: "{version}.{group}"')
     if not group and version != "v1":
         yield required("spec.group", "only v1 may have an empty group and it better be legacy kube")

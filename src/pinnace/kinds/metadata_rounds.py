@@ -13,7 +13,8 @@ _ROUNDS = {
         "networking.k8s.io/ingressclasses networking.k8s.io/ingresses storage.k8s.io/volumeattributesclasses"
     ),
     "fu": (
-        "/namespaces /nodes batch/jobs networking.k8s.io/ipaddresses rbac.authorization.k8s.io/clusterrolebindings "
+        "/namespaces /nodes batch/jobs certificates.k8s.io/certificatesigningrequests networking.k8s.io/ipaddresses "
+        "rbac.authorization.k8s.io/clusterrolebindings "
         "rbac.authorization.k8s.io/clusterroles rbac.authorization.k8s.io/rolebindings rbac.authorization.k8s.io/roles "
         "resource.k8s.io/deviceclasses resource.k8s.io/resourceclaims resource.k8s.io/resourceclaimtemplates "
         "storage.k8s.io/csistoragecapacities storage.k8s.io/storageclasses"
@@ -41,6 +42,7 @@ _OF_KIND = {place: word for word, places in _ROUNDS.items() for place in places.
 _OF_STATUS = {
     "apiextensions.k8s.io/customresourcedefinitions": "U",
     "batch/cronjobs": "",
+    "certificates.k8s.io/certificatesigningrequests": "fu",
     "policy/poddisruptionbudgets": "",
 }
 CUSTOM = "U"

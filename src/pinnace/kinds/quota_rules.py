@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -217,11 +216,6 @@ def _default_limits(limit_range: Object) -> None:
                 limit["defaultRequest"] = request
 
 
-def _prepare_limits(limit_range: Object, old: Object | None) -> None:
-    if old is None and not limit_range["metadata"].get("name"):
-        limit_range["metadata"]["name"] = str(uuid.uuid4())
-
-
 def _limit_range_faults(limit_range: Object, old: Object | None) -> Iterator[Cause]:
     seen: set[str] = set()
     for index, limit in enumerate((limit_range.get("spec") or {}).get("limits") or ()):
@@ -319,5 +313,5 @@ def _ratios(ratio: Quantity, low: Quantity, high: Quantity) -> tuple[float, floa
 
 
 LIMIT_RANGE = Strategy(
-    default=_default_limits, prepare=_prepare_limits, validate=_limit_range_faults, may_create_on_update=True
+    default=_default_limits, names_itself=True, validate=_limit_range_faults, may_create_on_update=True
 )

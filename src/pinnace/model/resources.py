@@ -92,6 +92,8 @@ class Strategy:
     """Every fault of `new` (metadata is checked already), those against `old` (immutable fields) included."""
     validate_status: Callable[[Object, Object | None], Iterable[Cause]] = _no_faults
     name_rule: NameRule = names.dns_subdomain
+    names_itself: bool = False
+    """An object that comes without a name is given a random one."""
     qualified_finalizers: bool = True
     """Finalizers must say whose they are. Custom kinds and their definitions have others, too."""
     tracks_generation: bool = False

@@ -238,11 +238,10 @@ def _meet(path: str, value: Any, repeated: set[str], unknown: set[str], found: l
 
 def _parse_leniently(body: bytes) -> Any:
     """What Go reads and our fast parser refuses: bytes that are not UTF-8 and halves of surrogate pairs."""
-    text = body.decode("utf-8", "replace")
-    fault = fault_of(text)
+    fault = fault_of(body.decode("utf-8", "surrogateescape"))
     if fault:
         raise Malformed(fault)
-    return _without_halves(json.loads(text))
+    return _without_halves(json.loads(body.decode("utf-8", "replace")))
 
 
 def _without_halves(value: Any) -> Any:

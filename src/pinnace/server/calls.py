@@ -129,6 +129,11 @@ def understand(request: Request, segments: list[str], registry: Registry, user: 
     call.verb = _verb(call, watching)
     if subresource:
         known = resource.subresource(subresource)
+        if resource.custom is not None:
+            if known is None:
+                raise call.not_found()
+            if call.verb not in known.verbs:
+                raise errors.MethodNotAllowed(call.verb, group=resource.group, plural=resource.plural)
         if known is None or (call.tail and subresource != "proxy"):
             return None
         if call.verb and call.verb not in known.verbs:
@@ -198,6 +203,8 @@ def _verb(call: Call, watching: bool) -> str:
         or (verb == "create" and call.name and not call.subresource)
         or (verb != "create" and not call.name)
     ):
+        if call.resource.custom is not None and verb in ("update", "patch"):
+            raise errors.BadRequest("name must be provided")
         raise errors.BadMethod()
     return verb
 

@@ -11,6 +11,9 @@ from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
 
+_CHECKED_AS_STORED = ("namespaces", "customresourcedefinitions")
+"""Kubernetes first writes into these that they are to go, and so refuses in the words of a write."""
+
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
 _POLICIES = ("Foreground", "Background", "Orphan")
@@ -74,6 +77,8 @@ _WITHOUT = DeleteOptions()
 def check_preconditions(resource: Resource, obj: Object, options: DeleteOptions) -> None:
     metadata = obj["metadata"]
     why = ""
+    if resource.plural in _CHECKED_AS_STORED and "deletionTimestamp" not in metadata:
+        _check_as_stored(resource, metadata, options)
     if options.uid is not None and options.uid != metadata.get("uid"):
         why = (
             f"the UID in the precondition ({options.uid}) does not match the UID in record ({metadata.get('uid')}). "
@@ -85,7 +90,17 @@ def check_preconditions(resource: Resource, obj: Object, options: DeleteOptions)
             f"in record ({metadata.get('resourceVersion')}). The object might have been modified"
         )
     if why:
-        raise errors.Conflict(why, group=resource.group, plural=resource.kind.name, name=metadata["name"])
+        raise errors.Conflict(why, group=resource.stored.group, plural=resource.kind.name, name=metadata["name"])
+
+
+def _check_as_stored(resource: Resource, metadata: Object, options: DeleteOptions) -> None:
+    for what, wanted, found in (
+        ("UID", options.uid, metadata.get("uid")),
+        ("ResourceVersion", options.resource_version, metadata.get("resourceVersion")),
+    ):
+        if wanted is not None and wanted != found:
+            why = f"Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
+            raise errors.Conflict(why, group=resource.group, plural=resource.plural, name=metadata["name"])
 
 
 def marked_for_deletion(resource: Resource, obj: Object, options: DeleteOptions, now: datetime) -> bool:

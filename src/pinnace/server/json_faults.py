@@ -20,11 +20,11 @@ class _Fault(Exception):
 
 
 def fault_of(text: str) -> str:
-    """The first fault of the text; empty if it is JSON after all."""
+    """The first fault of the text; empty if it is JSON after all. Bytes that are no text stand in it as surrogates."""
     try:
         _Scanner(text).scan()
     except _Fault as fault:
-        return str(fault)
+        return str(fault).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return ""
 
 
@@ -162,6 +162,6 @@ def _quoted(letter: str) -> str:
         return r"'\''"
     if letter in _ESCAPED:
         return f"'{_ESCAPED[letter]}'"
-    if letter < " " or letter == "\x7f":
-        return f"'\\x{ord(letter):02x}'"
+    if letter < " " or letter == "\x7f" or "\udc80" <= letter <= "\udcff":
+        return f"'\\x{ord(letter) & 0xFF:02x}'"
     return f"'{letter}'" if letter.isprintable() else f"'\\u{ord(letter):04x}'"

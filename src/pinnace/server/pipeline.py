@@ -177,6 +177,8 @@ class Pipeline:
         if key in self._writing:
             await self._turn(key)
         self._writing[key] = None
+        if call.resource.strategy.deletion_warning and not options.says_of_dependents:
+            call.warnings.append(call.resource.strategy.deletion_warning)
         try:
             while True:
                 entry = self._current(call)
@@ -184,8 +186,6 @@ class Pipeline:
                     raise call.not_found()
                 old = entry.decode()
                 deletion.check_preconditions(call.resource, old, options)
-                if call.resource.strategy.deletion_warning and not options.says_of_dependents:
-                    call.warnings.append(call.resource.strategy.deletion_warning)
                 review = _review(call, None, old, raw_options)
                 if (waiting := self._admission.mutate(review)) is not None:
                     await waiting

@@ -95,6 +95,8 @@ class Plain:
 
     def listing(self, items: bytes, *, metadata: Object) -> list[bytes]:
         """The list of these items, which are `joined`, in pieces."""
+        if self._resource.custom is not None:
+            metadata = {"continue": "", **metadata}  # Kubernetes says it of custom kinds even where nothing follows.
         return [b'%b%b,"items":[' % (self._list_head, orjson.dumps(metadata)), items]
 
     def bookmark(self, metadata: Object) -> bytes:
@@ -131,8 +133,12 @@ class MetadataOnly:
 
     def many(self, entries: Iterable[Entry], *, metadata: Object) -> list[bytes]:
         version = self._version.encode()
-        head = b'{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/%b","metadata":%b,"items":['
-        return [head % (version, orjson.dumps(metadata)), b",".join(map(self.one, entries)), b"]}\n"]
+        head = b'{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/%b","metadata":%b,"items":' % (
+            version,
+            orjson.dumps(metadata),
+        )
+        items = b",".join(map(self.one, entries))
+        return [head, b"[", items, b"]}\n"] if items else [head, b"null}\n"]
 
     def bookmark(self, metadata: Object) -> bytes:
         return orjson.dumps(partial_metadata({"metadata": metadata}, self._version))
@@ -208,6 +214,8 @@ class Rows:
                 own = without_version_annotations(obj, self._resource.strategy)
                 row["object"] = partial_metadata(own, self._version)
             table["rows"].append(row)
+        if not objects and columns[-1].name == _CREATED_AT:
+            table["rows"] = None  # So does Kubernetes where nobody wrote columns for a kind.
         return orjson.dumps(table)
 
 
@@ -219,9 +227,10 @@ def _created_cell(obj: Object, now: datetime) -> str:
     return str(obj["metadata"].get("creationTimestamp", ""))
 
 
+_CREATED_AT = "Created At"
 DEFAULT_COLUMNS = (
     Column("Name", "string", "The object's name, unique within its namespace.", _name_cell, format="name"),
-    Column("Created At", "date", "When the object was created.", _created_cell),
+    Column(_CREATED_AT, "date", "When the object was created.", _created_cell),
 )
 
 

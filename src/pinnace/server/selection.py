@@ -90,7 +90,7 @@ def _field_selector(text: str, resource: Resource) -> selectors.FieldSelector:
         field = requirement.field
         if field in ("metadata.name", "metadata.namespace") or field in resource.selectable:
             continue
-        if resource.selectable:
+        if resource.selectable or resource.custom is not None:
             raise errors.BadRequest(_NOT_SELECTABLE.get(resource.plural, "field label not supported: {}").format(field))
         raise errors.BadRequest(f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"')
     return selector

@@ -13,7 +13,7 @@ import orjson
 from pinnace.auth.service_accounts import default_lifetime
 from pinnace.model import causes, errors
 from pinnace.model.clock import Clock, to_rfc3339
-from pinnace.model.objects import Kind, Object
+from pinnace.model.objects import Kind, Object, new_uid
 from pinnace.model.resources import Registry, Resource
 from pinnace.schema.decode import DecodeError
 from pinnace.schema.shape import Schema
@@ -143,7 +143,7 @@ class Verbs:
     def _watch(self, call: Call) -> Outcome:
         accepted = self._accepted(call)
         if accepted.is_yaml:
-            raise errors.NotShownSo(_streams(call))
+            raise errors.NotShownSo(_STREAMS)
         start = self._reader.watch(call, self._form(call, accepted))
         return Outcome(stream=start)
 
@@ -202,6 +202,8 @@ class Verbs:
                 match_namespace(call, metadata)
             if prefix:
                 call.name = metadata["name"] = generated_name(prefix)
+            elif call.resource.strategy.names_itself:
+                call.name = metadata["name"] = new_uid()
             try:
                 return await self._show(call, await self._pipeline.write(call, edits.creation(obj)), 201)
             except errors.AlreadyExists:
@@ -459,10 +461,6 @@ def _no_route(call: Call) -> errors.NotAcceptable:
     return errors.NotAcceptable((*ALL_OFFERED, *(_STREAMS if call.verb in ("list", "watch") else ())))
 
 
-def _streams(call: Call) -> tuple[str, ...]:
-    return _STREAMS if call.resource.custom is None else _STREAMS[:1]
-
-
 def _success_status() -> Object:
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
@@ -502,7 +500,9 @@ def _meant(call: Call, raw: Object) -> DeleteOptions:
 
 def _check_view(call: Call, accepted: Accepted, include: str) -> None:
     """Refuse a view of one object for many, of many for one, and rows with what no row can have."""
-    package, name = call.resource.group.partition(".")[0] or "core", call.resource.kind.name
+    package, name = call.resource.stored.group.partition(".")[0] or "core", call.resource.kind.name
+    if call.resource.custom is not None:
+        package, name = "unstructured", "Unstructured"
     is_list = call.verb in ("list", "deletecollection")
     if accepted.view == METADATA and is_list:
         raise errors.WrongView(

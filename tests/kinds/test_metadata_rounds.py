@@ -1,0 +1,28 @@
+"""How often a fault of metadata is told. The numbers are those of a real server, asked with one bad label."""
+
+from __future__ import annotations
+
+import pytest
+
+from pinnace.kinds.metadata_rounds import rounds
+from pinnace.model.metadata import told_update_faults
+from pinnace.model.objects import Object
+
+
+@pytest.mark.parametrize(
+    ("group", "plural", "facet", "times"),
+    [
+        ("certificates.k8s.io", "certificatesigningrequests", "", 4),
+        ("certificates.k8s.io", "certificatesigningrequests", "status", 4),
+        ("certificates.k8s.io", "certificatesigningrequests", "approval", 4),
+        ("apps", "deployments", "", 3),
+        ("policy", "poddisruptionbudgets", "", 2),
+    ],
+)
+def test_a_bad_label_is_told_as_often_as_kubernetes_looks_at_it(
+    group: str, plural: str, facet: str, times: int
+) -> None:
+    old: Object = {"metadata": {"name": "x", "resourceVersion": "1"}}
+    new: Object = {"metadata": {**old["metadata"], "labels": {"bad label!": ""}}}
+    told = list(told_update_faults(new, old, rounds(group, plural, facet), namespaced=False))
+    assert [cause.field for cause in told] == ["metadata.labels"] * times
