@@ -153,6 +153,20 @@ async def test_what_was_written_is_sent_though_its_buffer_is_used_again(files: C
         assert await asyncio.to_thread(_everything, client) == b"a" * len(buffer)
 
 
+async def test_a_client_that_takes_a_part_is_told_from_one_that_takes_nothing(files: CertificateFiles) -> None:
+    async with listening(files) as it:
+        client = await it.connect()
+        transport = it.known[-1].transport
+        transport.write(b"x" * (1 << 20))
+        assert transport.get_extra_info("parts_sent") is None
+        assert await asyncio.to_thread(client.recv, 1 << 14)
+        for parts in range(1, 4):
+            await until(lambda parts=parts: (transport.get_extra_info("parts_sent") or 0) >= parts)  # type: ignore[misc]
+            await asyncio.to_thread(client.recv, 1 << 14)
+        assert transport.get_write_buffer_size() == 1 << 20
+        client.close()
+
+
 @pytest.mark.parametrize("begun", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["silent", "half a hello"])
 @pytest.mark.parametrize("lingers", [b"\x00" * 8, b"\x01" + b"\x00" * 7], ids=["closes", "resets"])
 async def test_who_leaves_during_the_handshake_is_forgotten(

@@ -105,6 +105,8 @@ class Connection(asyncio.Protocol):
         self._discarding = False
         self._given_away = False
         self._write_deadline = NEVER
+        self._left: object = None
+        """What the socket had not taken when the deadline was set."""
         self._overdue = NEVER
         """The reader's deadline that has been found to be over once."""
 
@@ -139,6 +141,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._outgoing.is_paused = True
+        self._left = self._outgoing.left
         self._write_deadline = self._around.loop.time() + self._limits.stall_time
 
     def resume_writing(self) -> None:
@@ -399,8 +402,11 @@ class Connection(asyncio.Protocol):
         if now >= self._write_deadline:
             if self._discarding and not self._closing and not self._outgoing.is_paused:
                 self._close_idle()
-            else:
+            elif self._closing or self._left == (left := self._outgoing.left):
                 self.abort()
+            else:  # It is slow, but it takes what it gets.
+                self._left = left
+                self._write_deadline = now + self._limits.stall_time
         elif now >= self._incoming.deadline and not self._occupied and not self._closing:
             if self._overdue != self._incoming.deadline:
                 # The whole process may have stood still, with what the client sent in time still unread: look again.

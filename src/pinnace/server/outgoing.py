@@ -47,6 +47,11 @@ class Outgoing:
         """Bytes written that the socket has not taken."""
         return 0 if self._closed else self._size + self._transport.get_write_buffer_size()
 
+    @property
+    def left(self) -> tuple[int, object]:
+        """Another one as soon as the client has taken something of what the transport was given."""
+        return self._transport.get_write_buffer_size(), self._transport.get_extra_info("parts_sent")
+
     def write(self, data: bytes) -> None:
         if self._closed:
             return

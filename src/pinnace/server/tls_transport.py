@@ -33,7 +33,8 @@ class TlsTransport(asyncio.Transport):
     """One client's connection. Its protocol hears of it once the handshake is done.
 
     Beside what asyncio's transports tell, `get_extra_info` knows `client_certificate` (DER; b"" for one that nobody
-    who is trusted stands behind; None if there is none) and `client_chain`, from it to who is trusted.
+    who is trusted stands behind; None if there is none) and `client_chain`, from it to who is trusted. `parts_sent`
+    grows with each part of what waits that the client has made room for.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class TlsTransport(asyncio.Transport):
         self._waiting: deque[_Piece] = deque()
         """What is still to be sent. The first may be half sent: it must be given to OpenSSL again as it was."""
         self._size = 0
+        self._parts_sent = 0
         self._high, self._low = HIGH_WATER, HIGH_WATER // 4
         self._is_known = False
         self._is_reading = False
@@ -215,7 +217,9 @@ class TlsTransport(asyncio.Transport):
         while self._waiting:
             try:
                 self._tls.give(self._waiting[0])
-            except SSL.WantWriteError:
+            except SSL.WantWriteError:  # A part of it is sent, though OpenSSL does not say how much.
+                self._parts_sent += 1
+                self._told["parts_sent"] = self._parts_sent
                 return
             except SSL.Error as problem:
                 self._cut_off(problem)

@@ -1,0 +1,83 @@
+"""A connection whose client takes little, or nothing, of what it asked for: without the client, and without waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from pinnace.server.connection import Connection, DateHeader, Surroundings
+from pinnace.server.heads import Heads
+from pinnace.server.http import Limits, Request, Response
+from pinnace.server.sinks import Corks
+
+LIMITS = Limits()
+BODY = b"x" * 10_000_000
+
+
+class Full(asyncio.Transport):
+    """A transport whose socket has no room. What is taken is said by the test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = 0
+        self.parts_sent = 0
+        self.is_cut = False
+        self.protocol: Connection | None = None
+
+    def write(self, data: Any) -> None:
+        self.waiting += len(data)
+        assert self.protocol is not None
+        self.protocol.pause_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self.parts_sent if name == "parts_sent" else default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def abort(self) -> None:
+        self.is_cut = True
+
+
+async def asked() -> tuple[Full, Connection, float]:
+    """One that was asked for much, and when it was."""
+    loop, transport = asyncio.get_running_loop(), Full()
+
+    def answer(request: Request) -> Response:
+        return Response(200, (), BODY)
+
+    connection = Connection(Surroundings(loop, answer, LIMITS, set(), set(), Corks(loop), DateHeader(), Heads()))
+    transport.protocol = connection
+    connection.connection_made(transport)
+    connection.data_received(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+    assert 0 < transport.waiting < len(BODY)
+    return transport, connection, loop.time()
+
+
+async def test_who_takes_nothing_is_cut_off() -> None:
+    transport, connection, now = await asked()
+    connection.check(now + LIMITS.stall_time - 1)
+    assert not transport.is_cut
+    connection.check(now + LIMITS.stall_time)
+    assert transport.is_cut
+
+
+async def test_who_takes_a_little_each_time_is_waited_for_and_cut_off_when_that_ends() -> None:
+    transport, connection, now = await asked()
+    for _ in range(5):
+        now += LIMITS.stall_time
+        transport.waiting -= 1
+        connection.check(now)
+        assert not transport.is_cut
+    for _ in range(5):
+        now += LIMITS.stall_time
+        transport.parts_sent += 1  # Of TLS is known only that there was something.
+        connection.check(now)
+        assert not transport.is_cut
+    connection.check(now + LIMITS.stall_time - 1)
+    assert not transport.is_cut
+    connection.check(now + LIMITS.stall_time)
+    assert transport.is_cut
