@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 import struct
 
 import orjson
@@ -91,6 +92,27 @@ async def test_any_protocol_will_do_and_a_token_among_them_is_not_said_back(clus
 async def test_a_handshake_is_refused_as_kubernetes_refuses_it(cluster: Cluster, handshake: str, code: int) -> None:
     async with upgraded(cluster, WATCH, handshake=handshake) as watch:
         assert watch.status == code
+
+
+async def test_connections_that_are_given_away_are_counted_without_a_code(cluster: Cluster) -> None:
+    before = await counted(cluster, "configmaps")
+    async with upgraded(cluster, WATCH, handshake=HANDSHAKE + ORIGIN) as watch:
+        assert watch.status == 101
+    async with upgraded(cluster, WATCH, handshake=HANDSHAKE) as watch:
+        assert watch.status == 403
+    async with upgraded(cluster, f"{CONFIG_MAPS}?watch=1&labelSelector=a==b==c", handshake=HANDSHAKE + ORIGIN) as watch:
+        assert watch.status == 400
+    after = await counted(cluster, "configmaps")
+    assert {code: after[code] - before.get(code, 0) for code in after} == {"0": 2, "400": 1}
+
+
+async def counted(cluster: Cluster, plural: str) -> dict[str, int]:
+    """How many watches of a resource were answered with each code."""
+    body = (await cluster.plane.local().request("GET", "/metrics")).body
+    assert isinstance(body, bytes)
+    line = r'^apiserver_request_total\{code="(\d+)",.*resource="(\w+)",.*verb="WATCH",.* (\d+)$'
+    found = re.findall(line, body.decode(), re.MULTILINE)
+    return {code: int(count) for code, about, count in found if about == plural}
 
 
 async def test_an_upgrade_of_what_is_no_watch_is_answered_as_if_it_were_none(cluster: Cluster) -> None:

@@ -25,7 +25,7 @@ from pinnace.server.calls import Call, action_of, requested_action, understand
 from pinnace.server.deadlines import LIMIT_SECONDS, LONG_RUNNING, Deadlines, asked_seconds, too_late
 from pinnace.server.flow_control import FlowControl
 from pinnace.server.messages import Answer, Request, Response, Stream, Takeover
-from pinnace.server.metrics import Metrics
+from pinnace.server.metrics import HANDED_OVER, Metrics
 from pinnace.server.negotiation import negotiate
 from pinnace.server.verbs import Outcome, Verbs
 from pinnace.server.watch_sockets import watch_over_websocket
@@ -202,7 +202,8 @@ class Api:
                 self._deadlines.end(deadline)
         counted = passed(action, backend)
         if counted is not None:
-            self._metrics.observe(counted, answer.status, time.perf_counter() - started)
+            code = HANDED_OVER if isinstance(answer, Takeover) else answer.status
+            self._metrics.observe(counted, code, time.perf_counter() - started)
         return answer
 
     def _page(self, request: Request, segments: list[str], user: User) -> Answer | Awaitable[Answer]:
@@ -290,7 +291,8 @@ class Api:
             if isinstance(outcome, Outcome):
                 answer = self._shown(call, outcome)
                 if isinstance(answer, _ANSWERS):
-                    self._metrics.observe(call, answer.status, time.perf_counter() - started)
+                    code = _upgraded_code(call, outcome, answer) if call.request.upgrade else answer.status
+                    self._metrics.observe(call, code, time.perf_counter() - started)
                     return answer
                 return self._later(call, answer, started)
         except errors.ApiError as refused:
@@ -302,6 +304,7 @@ class Api:
         self._metrics.in_flight += 1
         is_limited = call.subresource not in LONG_RUNNING
         deadline = self._deadlines.begin(asked_seconds(call.request)) if is_limited else None
+        found: Outcome | Answer | None = None
         try:
             found = await outcome
             answer = self._shown(call, found) if isinstance(found, Outcome) else found
@@ -319,7 +322,8 @@ class Api:
             self._metrics.in_flight -= 1
             if deadline is not None:
                 self._deadlines.end(deadline)
-        self._metrics.observe(call, done.status, time.perf_counter() - started)
+        code = _upgraded_code(call, found, done) if call.request.upgrade else done.status
+        self._metrics.observe(call, code, time.perf_counter() - started)
         return done
 
     # Answers.
@@ -388,6 +392,12 @@ class _Shown:
     @property
     def remote_headers(self) -> Sequence[tuple[bytes, bytes]]:
         return [(name, value) for name, value in self._request.head.pairs() if name.startswith(b"x-remote-")]
+
+
+def _upgraded_code(call: Call, outcome: Outcome | Answer | None, answer: Answer) -> int:
+    """What an answer to somebody who wants another protocol is counted as."""
+    is_watched = isinstance(outcome, Outcome) and outcome.stream is not None and is_websocket(call.request)
+    return HANDED_OVER if is_watched or isinstance(answer, Takeover) else answer.status
 
 
 def _check_timeout(request: Request) -> None:

@@ -10,6 +10,10 @@ from typing import Protocol
 
 _BUCKETS = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60)
 
+HANDED_OVER = 0
+"""The code of a connection that speaks another protocol from then on: Kubernetes gives it away before anything is
+answered, be it a 101 or that the handshake was no good, and so knows of none."""
+
 Labels = tuple[tuple[str, str], ...]
 
 
