@@ -20,7 +20,7 @@ from tests.server.raw_http import client_context, event_loop_policy, files, pyte
 from pinnace.auth.certificates import CertificateFiles
 from pinnace.server import listener
 from pinnace.server.listener import Listener
-from pinnace.server.tls import Channel
+from pinnace.server.tls import OPENSSL, Channel
 
 __all__ = ["event_loop_policy", "files", "pytestmark"]
 
@@ -165,6 +165,22 @@ async def test_a_client_that_takes_a_part_is_told_from_one_that_takes_nothing(fi
             await asyncio.to_thread(client.recv, 1 << 14)
         assert transport.get_write_buffer_size() == 1 << 20
         client.close()
+
+
+@pytest.mark.parametrize("act", ["write", "close"])
+async def test_what_is_wrong_with_one_connection_is_not_said_of_the_next(files: CertificateFiles, act: str) -> None:
+    async with listening(files) as it:
+        client = await it.connect()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESETS)
+        client.close()
+        transport = it.known[-1].transport
+        if act == "write":
+            transport.write(PIECE)
+        else:
+            transport.close()
+        assert OPENSSL.ERR_peek_error() == 0
+        await until(lambda: len(it.known[-1].losses) == 1)
+        assert OPENSSL.ERR_peek_error() == 0
 
 
 @pytest.mark.parametrize("begun", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["silent", "half a hello"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from cryptography.hazmat.bindings.openssl.binding import Binding
 from OpenSSL import SSL
@@ -58,6 +58,14 @@ class Channel(SSL.Connection):
         size = _SSL_WRITE(self._ssl, data if type(data) is bytes else _FROM_BUFFER(data), len(data))
         if size <= 0:
             self._raise_ssl_error(self._ssl, size)
+
+    def _raise_ssl_error(self, ssl: Any, result: int) -> None:
+        try:
+            super()._raise_ssl_error(ssl, result)
+        except SSL.SysCallError:
+            # pyOpenSSL leaves what OpenSSL says of it. Before version 4, that would be taken for the next one's fault.
+            OPENSSL.ERR_clear_error()
+            raise
 
 
 _SSL_READ, _SSL_WRITE, _FROM_BUFFER = OPENSSL.SSL_read, OPENSSL.SSL_write, Binding.ffi.from_buffer
