@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
+import weakref
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -74,6 +76,18 @@ def is_refused(authenticator: FirstOf, shown: Shown) -> bool:
     except errors.Unauthorized:
         return True
     return False
+
+
+def test_nothing_is_left_of_what_was_refused(everyone: FirstOf) -> None:
+    gc.disable()  # It comes seldom where much is stored: until then, what was shown would pile up.
+    try:
+        shown = Shown(b"junk", token="x")
+        left = weakref.ref(shown)
+        assert is_refused(everyone, shown)
+        del shown
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 def test_a_certificate_names_user_and_groups(everyone: FirstOf) -> None:

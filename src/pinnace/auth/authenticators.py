@@ -167,20 +167,20 @@ class FirstOf:
         self._without_certificate = tuple(one for one in authenticators if not isinstance(one, of_certificates))
 
     def authenticate(self, credentials: Credentials) -> User | Awaitable[User]:
-        refused: errors.Unauthorized | None = None
+        is_refused = False  # An error that is kept keeps its call, and so itself and what was shown: no small thing.
         asked = self._without_certificate if credentials.certificate is None else self._authenticators
         for index, authenticator in enumerate(asked):
             try:
                 user = authenticator.authenticate(credentials)
-            except errors.Unauthorized as problem:
-                refused = problem
+            except errors.Unauthorized:
+                is_refused = True
                 continue
             if isinstance(user, User):
                 return user
             if user is not None:
-                return self._rest(credentials, user, asked[index + 1 :], refused)
-        if refused is not None:
-            raise refused
+                return self._rest(credentials, user, asked[index + 1 :], is_refused=is_refused)
+        if is_refused:
+            raise errors.Unauthorized()
         return ANONYMOUS
 
     async def _rest(
@@ -188,7 +188,8 @@ class FirstOf:
         credentials: Credentials,
         pending: Awaitable[User | None],
         others: Sequence[Authenticator],
-        refused: errors.Unauthorized | None,
+        *,
+        is_refused: bool,
     ) -> User:
         found: User | Awaitable[User | None] | None = pending
         for authenticator in (*others, None):
@@ -197,10 +198,10 @@ class FirstOf:
                 if user is not None:
                     return user
                 found = authenticator.authenticate(credentials) if authenticator is not None else None
-            except errors.Unauthorized as problem:
-                refused, found = problem, None
-        if refused is not None:
-            raise refused
+            except errors.Unauthorized:
+                is_refused, found = True, None
+        if is_refused:
+            raise errors.Unauthorized()
         return ANONYMOUS
 
 
