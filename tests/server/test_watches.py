@@ -196,6 +196,39 @@ async def test_a_watch_list_marks_where_its_beginning_ends(alone: InProcess) -> 
     watch.close()
 
 
+async def test_a_bookmark_has_what_an_object_has_of_which_nothing_was_said(alone: InProcess) -> None:
+    await alone.made(PODS, pod())
+    query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    watch = await alone.watch(f"{PODS}?{query}")
+    _, plain = [event["object"] for event in await watch.take(2)]
+    watch.close()
+    assert plain == {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": plain["metadata"],
+        "spec": {"containers": None},
+        "status": {},
+    }
+
+
+@pytest.mark.parametrize(("include", "kind"), [("None", "PartialObjectMetadata"), ("Object", "Pod")])
+async def test_the_row_of_a_bookmark_always_has_an_object(alone: InProcess, include: str, kind: str) -> None:
+    query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    query += f"&includeObject={include}"
+    watch = await alone.watch(f"{PODS}?{query}", accept=TABLE)
+    first = (await watch.next())["object"]
+    assert first["columnDefinitions"], "it is the first"
+    assert first["rows"][0]["cells"][:4] == ["", "0/0", "", "0"]
+    assert first["rows"][0]["object"]["kind"] == kind
+    await alone.made(PODS, pod())
+    assert (await watch.next())["object"]["columnDefinitions"] is None
+    watch.close()
+    again = await alone.watch(f"{PODS}?{query}", accept=TABLE)
+    tables = [event["object"]["columnDefinitions"] for event in await again.take(2)]
+    assert (bool(tables[0]), tables[1]) == (True, None), "only the first event says what the columns are"
+    again.close()
+
+
 async def test_a_watch_without_its_beginning_has_only_what_comes(alone: InProcess) -> None:
     await fill(alone, 2)
     watch = await alone.watch(f"{CONFIG_MAPS}?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan")

@@ -88,6 +88,13 @@ class Watcher:
             self.rendition, self.later = self.later, None
         return line
 
+    def take_headers(self) -> bool:
+        """Whether what is sent next is the first, and says what only the first does. Whatever follows will not."""
+        if self.later is None:
+            return False
+        self.rendition, self.later = self.later, None
+        return True
+
 
 class LateWatcher(Watcher):
     """A watcher whose objects have to be converted elsewhere first: its events wait, in order, to be fetched."""

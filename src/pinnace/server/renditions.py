@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
 from datetime import datetime
+from functools import cached_property
 from typing import Protocol
 
 import msgspec
 import orjson
 
+from pinnace.kinds import empty_fields
 from pinnace.model.clock import Clock
 from pinnace.model.objects import Object
 from pinnace.model.resources import Column, Resource, Strategy
@@ -100,8 +102,11 @@ class Plain:
         return [b'%b%b,"items":[' % (self._list_head, orjson.dumps(metadata)), items]
 
     def bookmark(self, metadata: Object) -> bytes:
-        kind = self._resource.kind
-        return orjson.dumps({"kind": kind.name, "apiVersion": kind.api_version, "metadata": metadata})
+        return orjson.dumps({**self._nothing, "metadata": metadata})
+
+    @cached_property
+    def _nothing(self) -> Object:
+        return _nothing_but({}, self._resource)
 
 
 _ITEM = b'{"metadata":{'
@@ -185,10 +190,13 @@ class Rows:
         return entry.decode() if self._resource.custom is None else shown_object(entry, self._resource)
 
     def bookmark(self, metadata: Object) -> bytes:
-        row = {"cells": [None] * len(self._resource.columns or DEFAULT_COLUMNS), "object": None}
+        """Whatever is asked for, its row has an object: that says what the bookmark means."""
+        obj = _nothing_but(metadata, self._resource)
+        now = self._clock.now()
+        cells = [column.value(obj, now) for column in self._resource.columns or DEFAULT_COLUMNS]
+        shown = obj if self._include == "Object" else partial_metadata(obj, self._version)
         table = self._empty({"resourceVersion": metadata["resourceVersion"]})
-        partial = partial_metadata({"metadata": metadata}, self._version)
-        table["rows"] = [{**row, "object": partial}]
+        table["rows"] = [{"cells": cells, "object": shown}]
         return orjson.dumps(table)
 
     def _empty(self, metadata: Object) -> Object:
@@ -217,6 +225,13 @@ class Rows:
         if not objects and columns[-1].name == _CREATED_AT:
             table["rows"] = None  # So does Kubernetes where nobody wrote columns for a kind.
         return orjson.dumps(table)
+
+
+def _nothing_but(metadata: Object, resource: Resource) -> Object:
+    """An object with these metadata of which nothing else was said: a built-in one has the fields that Go writes."""
+    kind = resource.kind
+    unsaid = empty_fields.empty(resource.schema) if resource.custom is None else {}
+    return {**unsaid, "kind": kind.name, "apiVersion": kind.api_version, "metadata": metadata}
 
 
 def _name_cell(obj: Object, now: datetime) -> str:

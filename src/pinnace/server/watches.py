@@ -199,7 +199,10 @@ class Watch:
         is_behind = isinstance(self._watcher, LateWatcher) and self._watcher.is_busy
         revision = self._seen if is_behind else self._fanout.revision
         metadata = {"resourceVersion": str(revision), **more}
-        return event_line("BOOKMARK", self._form.bookmark(metadata))
+        form = self._form
+        if isinstance(form, Rows) and not self._watcher.take_headers():
+            form = form.without_headers()
+        return event_line("BOOKMARK", form.bookmark(metadata))
 
     def _end(self) -> None:
         for timer in self._timers:
