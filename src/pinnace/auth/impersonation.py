@@ -82,7 +82,10 @@ class Impersonator:
                 return way
             first = first or problem
         assert first is not None, "there is always one way"
-        raise first
+        try:
+            raise first
+        finally:
+            del first, problem  # An error keeps its call: if that kept it, both would stay, and who was asked for.
 
     async def _refusal(self, way: Way) -> errors.Forbidden | None:
         for step in way.steps:

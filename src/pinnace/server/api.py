@@ -154,7 +154,7 @@ class Api:
             try:
                 call = understand(request, segments, self._registry, user)
             except errors.ApiError as found:
-                call, problem = None, found
+                call, problem = None, found.with_traceback(None)  # Which would keep this call, that keeps it.
             if call is not None:
                 return self._objects(call)
             # Whether something is there, or takes this method, is told to those only who may ask for it.
