@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from pinnace.schema import cel_rules
-from pinnace.schema.cel_rules import BUDGET, OUT_OF_BUDGET, Rules, rules_of
+from pinnace.schema import cel_rule_accounts
+from pinnace.schema.cel_errors import TakesLong
+from pinnace.schema.cel_rule_accounts import BUDGET
+from pinnace.schema.cel_rules import OUT_OF_BUDGET, Rules, rules_of
 from pinnace.schema.shape import Schema
 
 
@@ -237,7 +239,7 @@ def test_one_call_may_not_cost_more_than_its_limit() -> None:
 def test_an_object_may_not_cost_more_than_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     assert BUDGET == 10_000_000
     budget = BUDGET // 10  # Spending the whole of it would take ten seconds.
-    monkeypatch.setattr(cel_rules, "BUDGET", budget)
+    monkeypatch.setattr(cel_rule_accounts, "BUDGET", budget)
     many = [rule("self.all(x, x >= 0)", message=f"m{number}") for number in range(300)]
     checked = rules({**NUMBERS, "x-kubernetes-validations": many})
     values = list(range(budget // 5 // 200))
@@ -250,6 +252,44 @@ def test_rules_that_might_cost_too_much_are_counted_and_then_pass() -> None:
     checked = rules({**NUMBERS, "x-kubernetes-validations": [rule("self.all(x, self.exists_one(y, x == y))")]})
     assert checked.faults(list(range(200))) == []
     assert checked.faults([1, 1]) != []
+
+
+PATIENCE = 2_000
+
+
+@pytest.mark.parametrize(
+    ("seconds", "patience", "is_done"),
+    [(0, PATIENCE, True), (1, PATIENCE, False), (1, None, True)],
+    ids=["quick", "slow", "nobody waits"],
+)
+def test_many_rules_that_may_cost_much_are_given_up_when_somebody_waits_and_time_is_over(
+    seconds: int, patience: int | None, is_done: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moments = iter(range(1000))
+    monkeypatch.setattr(cel_rule_accounts, "perf_counter", lambda: next(moments) * seconds)
+    monkeypatch.setattr(cel_rule_accounts, "SECONDS_AT_ONCE", 10)
+    many = [rule(f"self.all(x, x >= {-number})") for number in range(100)]
+    checked = rules({**NUMBERS, "x-kubernetes-validations": many})
+    values = list(range(1000))
+    if is_done:
+        assert checked.faults(values, patience=patience) == []
+    else:
+        with pytest.raises(TakesLong):
+            checked.faults(values, patience=patience)
+        assert next(moments) == 22  # Eleven took a second each, with two looks at the clock.
+
+
+@pytest.mark.parametrize(("count", "is_done"), [(5, True), (100, False)])
+def test_a_rule_that_may_cost_much_beside_others_is_counted_while_somebody_waits(count: int, is_done: bool) -> None:
+    dear = rule("self.all(x, self.all(y, x + y >= 0))")
+    checked = rules({**NUMBERS, "x-kubernetes-validations": [rule("self.size() > 0"), dear]})
+    values, size = [1] * count, 256  # As if there were more in the document.
+    assert checked.faults(values, size=size) == []
+    if is_done:
+        assert checked.faults(values, size=size, patience=PATIENCE) == []
+    else:
+        with pytest.raises(TakesLong):
+            checked.faults(values, size=size, patience=PATIENCE)
 
 
 def test_embedded_resources_have_names_and_kinds() -> None:

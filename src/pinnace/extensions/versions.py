@@ -21,8 +21,8 @@ from pinnace.schema.settle import Settler
 from pinnace.schema.shape import Schema
 from pinnace.schema.validate import Validator
 
-COST_AT_ONCE = 5_000
-"""What the rules of an object may cost while everybody waits for them: some ten milliseconds."""
+COST_AT_ONCE = 2_000
+"""What the rules of an object may cost while everybody waits for them: one to five milliseconds."""
 _MAX_REPLICAS = 2**31 - 1
 _BLOCKING = frozenset(
     (

@@ -12,9 +12,9 @@ import orjson
 from pinnace.schema import faults
 from pinnace.schema.cel_declarations import Declaration, declaration_of
 from pinnace.schema.cel_decoding import decoder
-from pinnace.schema.cel_errors import CelError, CompileError, CostExceeded, InstantiationError, TakesLong
-from pinnace.schema.cel_interpret import Run
+from pinnace.schema.cel_errors import CelError, CompileError, CostExceeded, InstantiationError
 from pinnace.schema.cel_program import Program, compile_cel
+from pinnace.schema.cel_rule_accounts import Account, OutOfBudget, TooCostly
 from pinnace.schema.cel_types import BOOL, STRING, optional_of
 from pinnace.schema.cel_values import NONE, some
 from pinnace.schema.correlation import UNRELATED, OldItems, is_same
@@ -22,8 +22,6 @@ from pinnace.schema.faults import Fault
 from pinnace.schema.fieldpaths import place_of
 from pinnace.schema.shape import Raw, Schema
 
-CALL_LIMIT = 1_000_000
-BUDGET = 10_000_000
 LONGEST_MESSAGE = 5 * 1024
 OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 
@@ -149,46 +147,6 @@ class _Before:
         return _Before(None if was is UNRELATED else _Relation(value, was, schema), self.here)
 
 
-class _TooCostly(Exception):
-    """By the bounds of its rules the object might be over budget: its real cost has to be counted."""
-
-
-class _Account:
-    """What may still be spent. Unmetered, every rule is charged the most it could cost an object of this size."""
-
-    def __init__(self, size: int, *, metered: bool, patience: int | None) -> None:
-        self.left = BUDGET
-        self._patience = patience
-        self._size = size
-        self._metered = metered
-
-    def evaluate(self, program: Program, bindings: dict[str, Any]) -> Any:
-        """Raises CelError; CostExceeded beyond the limit of a call, _OutOfBudget beyond that of the object."""
-        if self._metered:
-            return self._evaluate_metered(program, bindings)
-        bound = program.most_cost(self._size)
-        self.left -= bound
-        if bound > CALL_LIMIT or self.left < 0:
-            raise _TooCostly
-        return program.evaluate(**bindings)
-
-    def _evaluate_metered(self, program: Program, bindings: dict[str, Any]) -> Any:
-        patience = BUDGET if self._patience is None else self._patience
-        run = Run(bindings, min(CALL_LIMIT, patience))
-        try:
-            return program.evaluate_in(run)
-        finally:
-            self.left -= run.cost
-            if BUDGET - self.left > patience and self._patience is not None:
-                raise TakesLong
-            if self.left < 0:
-                raise _OutOfBudget
-
-
-class _OutOfBudget(Exception):
-    """The object has cost all it may."""
-
-
 class _Stop(Exception):
     """No further rule is to run; what was found stands."""
 
@@ -232,11 +190,11 @@ class Rules:
         for metered in (False, True):
             found: list[Fault] = []
             told: list[str] = []
-            walk = _Walk(_Account(size, metered=metered, patience=patience), found, told)
+            walk = _Walk(Account(size, metered=metered, patience=patience), found, told)
             try:
                 before = _Before(_Relation(value, old, self._schema.raw)) if old is not None else _Before()
                 self._check(walk, path, value, old, before)
-            except _TooCostly:
+            except TooCostly:
                 continue
             except _Stop:
                 pass
@@ -277,7 +235,7 @@ class Rules:
 class _Walk:
     """One object being held against its rules."""
 
-    def __init__(self, account: _Account, found: list[Fault], warnings: list[str]) -> None:
+    def __init__(self, account: Account, found: list[Fault], warnings: list[str]) -> None:
         self._account = account
         self._found = found
         self._warnings = warnings
@@ -291,7 +249,7 @@ class _Walk:
         except RuleError as error:
             self._found.append(faults.invalid(at, schema.type, f"rule compile error: {error.message}"))
             return
-        except _OutOfBudget:
+        except OutOfBudget:
             self._found.append(faults.invalid(at, schema.type, OUT_OF_BUDGET))
             raise _Stop from None
         except CostExceeded as error:
@@ -329,7 +287,7 @@ class _Walk:
             if program is None:
                 return rule.message
             text = self._account.evaluate(program, rule.bindings(value, old))
-        except _OutOfBudget:
+        except OutOfBudget:
             raise _MessageTooCostly(
                 "messageExpression evaluation failed due to running out of cost budget, "
                 "no further validation rules will be run"
