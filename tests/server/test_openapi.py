@@ -157,6 +157,18 @@ def test_a_field_is_described_with_the_texts_that_it_may_have(openapi: OpenApi) 
     assert whole["type"]["description"].endswith('Possible enum values:\n - `"Recreate"`\n - `"RollingUpdate"`')
 
 
+def test_every_text_that_is_one_of_a_few_has_them_listed_at_the_end_of_its_description(openapi: OpenApi) -> None:
+    definitions = _read(openapi.v2())["definitions"]
+    fields = [field for one in definitions.values() for field in (one.get("properties") or {}).values()]
+    closed = [field for field in fields if "enum" in field]
+    assert len(closed) > 80
+    for field in closed:
+        text, _, listed = field["description"].rpartition("\n\nPossible enum values:\n")
+        assert listed.split("\n") == [f' - `"{value}"`' for value in field["enum"]]
+        assert "Possible enum values" not in text
+    assert [field for field in fields if "Possible enum" in field.get("description", "")] == closed
+
+
 @pytest.mark.parametrize(
     ("kind", "field", "default"),
     [
