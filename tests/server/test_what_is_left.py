@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import tracemalloc
 from collections.abc import Awaitable
 
 import pytest
 
 from pinnace.cluster.cluster import Settings, build, give_birth
-from pinnace.server.heads import Head
+from pinnace.server.heads import Head, Heads
+from pinnace.server.incoming import Incoming
+from pinnace.server.limits import Limits
 from pinnace.server.local import NoTransport
 from pinnace.server.messages import Peer, Request, Response
 from pinnace.store.memory import MemoryStore
 
 BAD_TOKEN = {b"authorization": b"Bearer nobody's"}
+LARGE = 500_000
+UNFINISHED = {
+    "a head": b"GET / HTTP/1.1\r\nHost: a\r\nX: %b\r\nY: z\r\n",
+    "a target": b"GET /%b",
+    "a body": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2000000\r\n\r\n%b",
+}
 REFUSED = {
     "a token that nobody knows": ("GET", "/api/v1/pods", BAD_TOKEN, 401),
     "somebody whom one may not be": ("GET", "/version", {b"impersonate-user": b"admin"}, 403),
@@ -41,3 +51,29 @@ async def test_a_refused_request_is_forgotten(method: str, path: str, headers: d
     finally:
         gc.enable()
         await store.close()
+
+
+class Silent:
+    """Answers nobody."""
+
+    def asked(self, request: Request, keep: bool, chunks: bool) -> None: ...
+
+    def refused(self, answer: Response) -> None: ...
+
+    def expecting(self) -> None: ...
+
+    def upgraded(self) -> None: ...
+
+
+@pytest.mark.parametrize("begun", UNFINISHED.values(), ids=UNFINISHED)
+async def test_what_was_read_is_forgotten_when_the_client_leaves(begun: bytes) -> None:
+    loop = asyncio.get_running_loop()
+    tracemalloc.start()
+    try:
+        incoming = Incoming(Silent(), Peer(NoTransport()), heads=Heads(), limits=Limits(), loop=loop)
+        incoming.feed(begun % (b"x" * LARGE))
+        incoming.stop()
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < LARGE

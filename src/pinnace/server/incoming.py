@@ -134,8 +134,10 @@ class Incoming:
         self._conversation.refused(answer)
 
     def stop(self) -> None:
-        """Read no more."""
+        """Read no more. What was read is let go, since the connection itself may stay until the collector comes."""
         self._parser = None
+        self._first = self._target = self._body = b""
+        self._headers, self._repeated = {}, []
 
     def refuse_late(self) -> None:
         """What was begun has not come in time."""
