@@ -12,6 +12,7 @@ from pinnace.model import causes, names
 from pinnace.model.causes import Cause
 from pinnace.model.errors import BadRequest
 from pinnace.model.objects import Object
+from pinnace.model.remembering import LONGEST, remembered
 
 Labels = Mapping[str, str]
 
@@ -141,8 +142,8 @@ def requirement_faults(expression: Object, path: str) -> Iterator[Cause]:
 
 
 # Labels repeat across objects: the same few keys and values are checked on every write.
-_key_faults = lru_cache(maxsize=4096)(names.qualified_name)
-_value_faults = lru_cache(maxsize=16384)(names.label_value)
+_key_faults = remembered(4096)(names.qualified_name)
+_value_faults = remembered(16384)(names.label_value)
 
 
 def _key_of_requirement(requirement: Requirement) -> str:
@@ -188,9 +189,10 @@ def _selector(requirements: tuple[Requirement, ...]) -> LabelSelector:
     return LabelSelector(requirements)
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def _parsed(text: str) -> LabelSelector:
-    return _selector(tuple(sorted(_Parser(text).requirements(), key=_key_of_requirement)))
+    requirements = tuple(sorted(_Parser(text).requirements(), key=_key_of_requirement))
+    return _selector(requirements) if len(text) <= LONGEST else LabelSelector(requirements)
 
 
 class _Parser:
@@ -326,7 +328,7 @@ class FieldSelector:
         return ",".join(f"{field}{operator}{_escaped(value)}" for field, operator, value in self.requirements)
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def field_selector(text: str) -> FieldSelector:
     """What `fieldSelector=` in a query means. Raises BadRequest in the words of Kubernetes' parser."""
     requirements = []

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from pinnace.model import errors
+from pinnace.model.remembering import LONGEST
 
 JSON = "application/json"
 YAML = "application/yaml"
@@ -42,11 +43,14 @@ class Answer(NamedTuple):
 _PLAIN = Answer()
 
 
-@lru_cache(maxsize=512)
 def negotiate(accept: str, *, views: frozenset[str] = VIEWS) -> Answer:
     """The best answer that we have for an Accept header. Raises NotShownSo."""
     if not accept or accept in (JSON, "*/*"):
         return _PLAIN
+    return _negotiated(accept, views) if len(accept) <= LONGEST else _best(accept, views)
+
+
+def _best(accept: str, views: frozenset[str]) -> Answer:
     for media_type, parameters in _by_preference(accept):
         if media_type in ("*/*", "application/*"):
             media_type = JSON
@@ -56,6 +60,9 @@ def negotiate(accept: str, *, views: frozenset[str] = VIEWS) -> Answer:
         if answer is not None and (not answer.view or answer.view in views):
             return answer if is_named(accept) else answer._replace(is_named=False)
     raise errors.NotShownSo(OFFERED if PROTOBUF in accept else ALL_OFFERED)
+
+
+_negotiated = lru_cache(maxsize=512)(_best)
 
 
 def is_named(accept: str) -> bool:
