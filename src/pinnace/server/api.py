@@ -337,7 +337,7 @@ class Api:
         body, content_type = outcome.body, outcome.content_type
         if outcome.wants_yaml:
             body, content_type = as_yaml(orjson.loads(_whole(body))), _YAML
-        elif _is_pretty(request):
+        elif (request.head.is_browser or request.raw_query) and _is_pretty(request):
             body = _indented(_whole(body))
         head = self._head(content_type, call.warnings)
         if request.head.takes_gzip and _size(body) > _GZIP_FROM:

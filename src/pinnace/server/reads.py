@@ -130,7 +130,10 @@ class Reader:
             entries, extent = _gathered(shelf, selection_of(call), options)
             page = Joined(form.joined(entries), extent, shelf.changed)
             self._pages.keep(place, page)
-        return form.listing(page.items, metadata=page.extent.metadata(self._fanout.revision))
+        now = self._fanout.revision
+        if page.shown_at != now:
+            page.shown_at, page.pieces = now, form.listing(page.items, metadata=page.extent.metadata(now))
+        return page.pieces
 
     def _page(
         self, shelf: Shelf, chosen: Selection, form: Form, options: ListOptions, *, revision: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from pinnace.server.continuation import Extent
 
@@ -15,13 +15,17 @@ Place = tuple[object, ...]
 """What was asked for: the form of the answer, and all by which it was chosen."""
 
 
-class Joined(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Joined:
     """The items of a page as one text."""
 
     items: bytes
     extent: Extent
     changed: int
     """The revision of the last change to what was listed: after another one this is out of date."""
+    shown_at: int = 0
+    pieces: list[bytes] = field(default_factory=list)
+    """The answer at the revision that it was last shown at. Nobody changes it."""
 
 
 class RecentPages:
