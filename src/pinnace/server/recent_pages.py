@@ -15,7 +15,7 @@ Place = tuple[object, ...]
 """What was asked for: the form of the answer, and all by which it was chosen."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True)
 class Joined:
     """The items of a page as one text."""
 
