@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.auth.https_server import https_server
+from tests.server.raw_http import until
 
 from pinnace.auth.remote import RemoteConfigError
 from pinnace.cluster.auditing import AuditSettings, open_audit
@@ -160,6 +161,7 @@ async def test_events_arrive_over_https_and_in_the_log_alike(tmp_path: Path) -> 
         await give_birth(plane, address="127.0.0.1", port=6443)
         await plane.local().request("GET", "/version")
         metrics = plane.metrics.text()
+        await until(lambda: bool(server.asked))  # What is first sent while the server stops is not sent again.
         await auditor.close()
         await store.close()
         arrived = [event for path, sent in server.asked[1:] for event in sent["items"] if path.startswith("/events")]
