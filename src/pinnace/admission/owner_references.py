@@ -33,7 +33,7 @@ class OwnerReferencesPermissionEnforcement:
 
     async def _check(self, review: Review, owners: list[Object], before: list[Object]) -> None:
         resource, user = review.resource, review.user
-        if review.old is not None and not await self._permissions.allows(
+        if review.old is not None and await self._permissions.refusal(
             user,
             "delete",
             group=resource.group,
@@ -44,7 +44,7 @@ class OwnerReferencesPermissionEnforcement:
         ):
             raise review.forbidden("cannot set an ownerRef on a resource you can't delete: , <nil>")
         blocking = _newly_blocking(owners, before)
-        if not blocking or await self._permissions.allows(
+        if not blocking or not await self._permissions.refusal(
             user, "update", group="*", resource="*", subresource="finalizers", name="*"
         ):
             return
@@ -60,7 +60,7 @@ class OwnerReferencesPermissionEnforcement:
                 f"{kind.api_version} Kind {kind.name}: "
                 f'no matches for kind "{kind.name}" in version "{kind.api_version}"'
             )
-        if not await self._permissions.allows(
+        if await self._permissions.refusal(
             review.user,
             "update",
             group=found.group,

@@ -24,18 +24,6 @@ class Objects(Protocol):
 class Permissions(Protocol):
     """Who may do what."""
 
-    def allows(
-        self,
-        user: Requester,
-        verb: str,
-        *,
-        group: str,
-        resource: str,
-        subresource: str = "",
-        namespace: str = "",
-        name: str = "",
-    ) -> Awaitable[bool]: ...
-
     def refusal(
         self,
         user: Requester,

@@ -43,7 +43,7 @@ class TokenAudiences:
                 return
         except _Missing as fault:
             raise review.forbidden(f'error validating audience "{audience}": {fault}') from None
-        is_open = await self._permissions.allows(
+        refusal = await self._permissions.refusal(
             review.user,
             VERB,
             group="",
@@ -51,7 +51,7 @@ class TokenAudiences:
             namespace=review.namespace,
             name=review.name,
         )
-        if not is_open:
+        if refusal:
             why = f"{review.user.name} is not authorized to request tokens for this audience"
             raise review.forbidden(f'audience "{audience}" not found in pod spec volume, {why}')
 

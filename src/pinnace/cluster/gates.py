@@ -67,19 +67,6 @@ class AuthorizerPermissions:
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
 
-    async def allows(
-        self,
-        user: Requester,
-        verb: str,
-        *,
-        group: str,
-        resource: str,
-        subresource: str = "",
-        namespace: str = "",
-        name: str = "",
-    ) -> bool:
-        return (await self._decided(user, Action(verb, "", group, resource, subresource, namespace, name))).is_allowed
-
     async def refusal(
         self,
         user: Requester,
@@ -92,12 +79,10 @@ class AuthorizerPermissions:
         name: str = "",
     ) -> str:
         action = Action(verb, "", group, resource, subresource, namespace, name)
-        decision = await self._decided(user, action)
-        return "" if decision.is_allowed else str(refusal(_as_user(user), action, decision.reason))
-
-    async def _decided(self, user: Requester, action: Action) -> Decision:
-        decision = self._authorizer.decide(_as_user(user), action)
-        return decision if isinstance(decision, Decision) else await decision
+        asking = _as_user(user)
+        found = self._authorizer.decide(asking, action)
+        decision = found if isinstance(found, Decision) else await found
+        return "" if decision.is_allowed else str(refusal(asking, action, decision.reason))
 
 
 def _as_user(user: Requester) -> User:
