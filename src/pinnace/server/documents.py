@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+
+from pinnace.server.zipping import zipped_whole
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,8 @@ class Document:
 
     @cached_property
     def gzipped(self) -> bytes:
-        """The body for clients that accept gzip, packed once and fast: most of the gain for a tenth of the time."""
-        return gzip.compress(self.body, 1, mtime=0)
+        """The body for clients that accept gzip, packed once."""
+        return zipped_whole(self.body)
 
     def is_held_by(self, if_none_match: str) -> bool:
         """True if the client, by its If-None-Match header, has this very document: answer 304."""

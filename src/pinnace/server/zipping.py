@@ -83,7 +83,7 @@ def joined(begin: bytes, end: Packed) -> list[bytes]:
 
 
 def zipped_whole(body: bytes) -> bytes:
-    """The gzip file of a body that nobody else will ask for."""
+    """The gzip file of a body that always begins in the same way, or that nobody else will ask for."""
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
     return packer.compress(body) + packer.flush()
 
