@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import threading
 
 import pytest
 import yaml
 from tests.server.conftest import fill
 from tests.server.in_process import CONFIG_MAPS, PODS, TABLE, InProcess, pod
+
+from pinnace.server import api as api_module
+from pinnace.server.zipping import zipped_whole
 
 METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
@@ -91,6 +95,27 @@ async def test_large_answers_are_compressed_for_those_who_accept_it(alone: InPro
     assert plain.header("content-encoding") == []
     small = await alone.get(f"{CONFIG_MAPS}/cm-0000", accept_encoding="gzip")
     assert small.header("content-encoding") == []
+
+
+async def test_what_is_large_is_compressed_beside_the_loop_whatever_pieces_it_comes_in(
+    alone: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: set[threading.Thread] = set()
+
+    def watched(body: bytes) -> bytes:
+        threads.add(threading.current_thread())
+        return zipped_whole(body)
+
+    monkeypatch.setattr(api_module, "zipped_whole", watched)
+    for number in range(5):
+        note = {"large": "x" * 200_000}
+        await alone.made(CONFIG_MAPS, {"metadata": {"name": f"cm-{number}", "annotations": note}})
+    accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+    plain = await alone.get(CONFIG_MAPS, accept=accept)
+    packed = await alone.get(CONFIG_MAPS, accept=accept, accept_encoding="gzip")
+    assert gzip.decompress(packed.body) == plain.body
+    assert threads
+    assert threading.current_thread() not in threads
 
 
 async def test_answers_are_indented_for_people(api: InProcess) -> None:

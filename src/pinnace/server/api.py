@@ -342,14 +342,15 @@ class Api:
         head = self._head(content_type, call.warnings)
         if request.head.takes_gzip and _size(body) > _GZIP_FROM:
             head += b"Content-Encoding: gzip\r\nVary: Accept-Encoding\r\n"
-            if isinstance(body, list):
+            if isinstance(body, list) and len(body[-1]) > _GZIP_FROM:
                 zipped = self._zipper.zipped(body)
                 if isinstance(zipped, list):
                     return Response(outcome.status, head, zipped)
                 return _once_zipped(outcome.status, head, zipped)
-            if len(body) > _THREAD_FROM:
-                return _once_zipped(outcome.status, head, asyncio.to_thread(zipped_whole, body))
-            return Response(outcome.status, head, zipped_whole(body))
+            whole = _whole(body)
+            if len(whole) > _THREAD_FROM:
+                return _once_zipped(outcome.status, head, asyncio.to_thread(zipped_whole, whole))
+            return Response(outcome.status, head, zipped_whole(whole))
         return Response(outcome.status, head, body)
 
     def _refused(self, request: Request, refused: errors.ApiError, warnings: list[str] | None = None) -> Response:
