@@ -6,11 +6,11 @@ import csv
 import hashlib
 import io
 from collections.abc import Awaitable, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from pinnace.auth.users import User, authenticated
+from pinnace.model.remembering import remembered
 
 
 class BadToken(Exception):
@@ -118,16 +118,7 @@ def read_token_file(path: Path) -> dict[str, User]:
     return users
 
 
+@remembered(1024, longest=4096)
 def token_hash(token: str) -> bytes:
-    """By which a token is remembered."""
-    # Anybody may show anything, as long as a head may be: a thousand of those would be a gigabyte.
-    return _known_hash(token) if len(token) <= _MOST_KNOWN else _hash(token)
-
-
-def _hash(token: str) -> bytes:
+    """By which a token is remembered. Those who come back need it again with each request."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
-
-
-# Those who come back need it again with each request.
-_MOST_KNOWN = 4096
-_known_hash = lru_cache(maxsize=1024)(_hash)

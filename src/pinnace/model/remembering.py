@@ -11,15 +11,17 @@ _Meaning = TypeVar("_Meaning")
 LONGEST = 1024
 
 
-def remembered(most: int) -> Callable[[Callable[[str], _Meaning]], Callable[[str], _Meaning]]:
-    """Of a function of one text, keep the `most` last results, but for texts of more than a kilobyte."""
+def remembered(
+    most: int, *, longest: int = LONGEST
+) -> Callable[[Callable[[str], _Meaning]], Callable[[str], _Meaning]]:
+    """Of a function of one text, keep the `most` last results, but for texts that are longer than `longest`."""
 
     def remembering(function: Callable[[str], _Meaning]) -> Callable[[str], _Meaning]:
         known = lru_cache(maxsize=most)(function)
 
         @wraps(function)
         def look(text: str) -> _Meaning:
-            return known(text) if len(text) <= LONGEST else function(text)
+            return known(text) if len(text) <= longest else function(text)
 
         return look
 
