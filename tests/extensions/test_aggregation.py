@@ -442,6 +442,10 @@ async def test_a_custom_kind_is_answered_elsewhere_while_an_api_service_says_so(
     await cluster.available("True", lambda found: found["reason"] == "Local")
     await cluster.made(RECIPES, recipe("local"))
     assert (await cluster.get(RECIPES)).names == ["local"]
+    await cluster.delete(f"{API_SERVICES}/{NAME}")
+    await cluster.made(API_SERVICES, api_service(cluster.port, cluster.ca))
+    await cluster.available("True", lambda found: found["reason"] == "Passed")
+    assert (await cluster.get(RECIPES)).names == ["remote"]
 
 
 async def test_custom_kinds_have_an_api_service_as_long_as_they_are_served(cluster: Aggregating) -> None:

@@ -266,3 +266,15 @@ def test_a_known_request_that_was_tampered_with_means_what_the_parser_says(at: i
     other = FIRST[:at] + put + FIRST[at + gone :]
     assert read(knowing(FIRST), other) == read(Heads(), other)
     assert read(knowing(FIRST, other), other, FIRST) == read(Heads(), other, FIRST)
+
+
+def test_requests_that_are_remembered_whole_are_neither_too_many_nor_too_long() -> None:
+    heads = Heads()
+    get = FIRST.replace(b"POST", b"GET").replace(b"Content-Length: 5\r\n", b"").removesuffix(b"hello")
+    targets = [get.replace(b"fieldManager=me", b"limit=%d" % number) for number in range(3000)]
+    for one in targets:
+        assert read(heads, one) == read(Heads(), one) == read(heads, one)
+    long = get.replace(b"fieldManager=me", b"labelSelector=%b" % (b"x" * 5000))
+    assert read(heads, long) == read(Heads(), long) == read(heads, long)
+    assert len(heads._whole) <= 1000
+    assert max(map(len, heads._whole)) <= 4096

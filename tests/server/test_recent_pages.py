@@ -35,16 +35,17 @@ def test_empty_pages_are_not_kept_without_end() -> None:
     pages = RecentPages()
     for number in range(2000):
         pages.keep((number,), page(b""))
-    assert pages.find((0,), 1) is None
-    assert pages.find((1999,), 1) == page(b"")
+    assert pages.get((0,)) is None
+    assert pages.get((1999,)) == page(b"")
 
 
-def test_a_page_is_found_until_something_changes() -> None:
+def test_the_last_page_is_found() -> None:
     pages = RecentPages()
     pages.keep(("a",), page(b"x"))
-    assert pages.find(("a",), 1) == page(b"x")
-    assert pages.find(("a",), 2) is None
-    assert pages.find(("b",), 1) is None
+    assert pages.get(("a",)) == page(b"x")
+    assert pages.get(("b",)) is None
+    pages.keep(("a",), page(b"y", changed=2))
+    assert pages.get(("a",)) == page(b"y", changed=2)
 
 
 def test_what_was_kept_longest_ago_goes_first_and_what_is_too_large_is_not_kept() -> None:
@@ -53,11 +54,11 @@ def test_what_was_kept_longest_ago_goes_first_and_what_is_too_large_is_not_kept(
     pages.keep(("b",), page(b"12345"))
     pages.keep(("a",), page(b"1234"))
     pages.keep(("c",), page(b"12"))
-    assert pages.find(("a",), 1) is not None
-    assert pages.find(("b",), 1) is None
+    assert pages.get(("a",)) is not None
+    assert pages.get(("b",)) is None
     pages.keep(("a",), page(b"12345678901"))
-    assert pages.find(("a",), 1) is None
-    assert pages.find(("c",), 1) is not None
+    assert pages.get(("a",)) is None
+    assert pages.get(("c",)) is not None
 
 
 async def test_a_list_shows_every_change_and_the_revision_of_its_moment(cluster: Cluster) -> None:

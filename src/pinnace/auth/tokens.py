@@ -37,13 +37,18 @@ class Tokens(Protocol):
 
 
 class StaticTokens:
-    """Tokens known in advance, found by their hashes: how long that takes gives none away."""
+    """Tokens known in advance, found by their hashes: how long that takes gives none away.
 
-    def __init__(self, tokens: Mapping[str, User]) -> None:
-        self._users = {token_hash(token): Bearer(authenticated(user)) for token, user in tokens.items()}
+    They are for this API, whose audiences are `own_audiences`.
+    """
+
+    def __init__(self, tokens: Mapping[str, User], *, own_audiences: Sequence[str] = ()) -> None:
+        own = tuple(own_audiences)
+        self._users = {token_hash(token): Bearer(authenticated(user), own) for token, user in tokens.items()}
 
     def find(self, token: str, audiences: Sequence[str] = ()) -> Bearer | None:
-        return self._users.get(token_hash(token))
+        found = self._users.get(token_hash(token))
+        return Bearer(found.user) if found is not None and audiences else found
 
 
 class AnyOf:
@@ -62,7 +67,7 @@ class AnyOf:
                 faults.append(str(problem))
                 continue
             if isinstance(found, Bearer):
-                return self._good_for(found, audiences)
+                return found if found.audiences else self._good_for(found, audiences)
             if found is not None:
                 return self._rest(token, audiences, found, index, faults)
         if faults:

@@ -89,7 +89,7 @@ def build_security(
     issuer = TokenIssuer(key, accounts, clock, issuer=settings.issuer, audiences=settings.audiences)
     static = {**read_token_file(settings.token_file), **tokens} if settings.token_file is not None else tokens
     issuers: list[Tokens] = [
-        StaticTokens(static),
+        StaticTokens(static, own_audiences=issuer.audiences),
         ServiceAccountTokens(issuer, accounts, clock),
         BootstrapTokens(accounts.secrets, clock),
         *(OidcTokens(provider, clock) for provider in settings.providers),

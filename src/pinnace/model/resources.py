@@ -175,7 +175,7 @@ class Custom(Protocol):
         """An object of any version as it is in another, with nothing filled in or taken away. May share parts."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Resource:
     """One row of what the API serves. The same object again for each served version."""
 

@@ -7,7 +7,7 @@ import itertools
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Protocol
 
@@ -18,18 +18,20 @@ from pinnace.auth.authorizers import Action, Authorizer, Decision, refusal
 from pinnace.auth.impersonation import Impersonator, wanted_user
 from pinnace.auth.users import User
 from pinnace.model import errors
-from pinnace.model.resources import Registry
+from pinnace.model.resources import Registry, Resource
 from pinnace.server.aggregation import Aggregated, Alone, Backend, pass_on, passed
 from pinnace.server.audit_events import Auditor
 from pinnace.server.calls import Call, action_of, requested_action, understand
+from pinnace.server.credentials import Shown, ShownInUpgrade
 from pinnace.server.deadlines import LIMIT_SECONDS, LONG_RUNNING, Deadlines, asked_seconds, too_late
 from pinnace.server.flow_control import FlowControl
 from pinnace.server.messages import Answer, Request, Response, Stream, Takeover
 from pinnace.server.metrics import HANDED_OVER, Metrics
 from pinnace.server.negotiation import negotiate
+from pinnace.server.routes import Routes
 from pinnace.server.verbs import Outcome, Verbs
 from pinnace.server.watch_sockets import watch_over_websocket
-from pinnace.server.websocket import is_websocket, token_of_protocols
+from pinnace.server.websocket import is_websocket
 from pinnace.server.yaml_answers import as_yaml
 from pinnace.server.zipping import Zipper, zipped_whole
 from pinnace.store import store as stores
@@ -82,6 +84,7 @@ class Api:
         self._flow_control = flow_control
         self._aggregated = aggregated or Alone()
         self._registry = registry
+        self._routes = Routes(registry)
         self._verbs = verbs
         self._pages = pages
         self._identify = identify
@@ -95,11 +98,11 @@ class Api:
     def __call__(self, request: Request) -> Answer | Awaitable[Answer]:
         """Answer a request from the wire."""
         try:
-            user = self._identify.authenticate(_Shown(request))
+            user = self._identify.authenticate(ShownInUpgrade(request) if request.upgrade else Shown(request))
         except errors.ApiError as refused:
             return self._unknown(request, refused)
         if isinstance(user, User):
-            return self.answer(request, user)
+            return self._answer(request, user) if self._audit is None else self.answer(request, user)
         return self._once_known(request, user)
 
     def answer(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
@@ -143,6 +146,9 @@ class Api:
             return self._refused(request, refused)
 
     def _route(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
+        route = self._routes.find(request)
+        if route is not None and (not route.action.group or not self._is_elsewhere(route.resource)):
+            return self._objects(route.call(request, user), route.action)
         segments = request.path.split("/")[1:]
         if segments[0] == "apis" and len(segments) > 2:
             backend = self._aggregated.find(segments[1], segments[2])
@@ -156,7 +162,7 @@ class Api:
             except errors.ApiError as found:
                 call, problem = None, found.with_traceback(None)  # Which would keep this call, that keeps it.
             if call is not None:
-                return self._objects(call)
+                return self._objects(call, self._routes.learn(call).action)
             # Whether something is there, or takes this method, is told to those only who may ask for it.
             action = action_of(request, segments)
             if problem is not None:
@@ -232,16 +238,12 @@ class Api:
         except errors.ApiError as refused:
             return self._refused(request, refused)
 
-    def _objects(self, call: Call) -> Answer | Awaitable[Answer]:
+    def _is_elsewhere(self, resource: Resource) -> bool:
+        """Another server answers for it since."""
+        return self._aggregated.find(resource.group, resource.version) is not None
+
+    def _objects(self, call: Call, action: Action) -> Answer | Awaitable[Answer]:
         started = time.perf_counter()
-        resource, group, plural, name = call.resource, call.resource.group, call.resource.plural, call.name
-        # A namespace is in itself, so that roles bound there can be about it.
-        namespace = name if plural == "namespaces" and not group else call.namespace
-        fields = ""
-        if call.request.raw_query:
-            fields = call.text("fieldSelector")
-            name = name or _selected_name(fields)
-        action = Action(call.verb, "", group, plural, call.subresource, namespace, name, resource.version, fields)
         act: Callable[[], Answer | Awaitable[Answer]] = partial(self._act, call, started)
         if self._flow_control is not None:
             act = partial(self._flow_control.passed, call.user, action, act, call)
@@ -370,31 +372,6 @@ class Api:
         return head
 
 
-class _Shown:
-    """What a request shows of its sender."""
-
-    __slots__ = ("_request", "certificate", "chain")
-
-    def __init__(self, request: Request) -> None:
-        self._request = request
-        self.certificate: bytes | None = request.peer.certificate
-        self.chain: Sequence[bytes] = request.peer.chain
-
-    @property
-    def token(self) -> str | None:
-        request = self._request
-        if request.upgrade and b"authorization" not in request.headers and is_websocket(request):
-            try:
-                return token_of_protocols(request)
-            except ValueError:
-                raise errors.Unauthorized() from None
-        return request.head.bearer
-
-    @property
-    def remote_headers(self) -> Sequence[tuple[bytes, bytes]]:
-        return [(name, value) for name, value in self._request.head.pairs() if name.startswith(b"x-remote-")]
-
-
 def _upgraded_code(call: Call, outcome: Outcome | Answer | None, answer: Answer) -> int:
     """What an answer to somebody who wants another protocol is counted as."""
     is_watched = isinstance(outcome, Outcome) and outcome.stream is not None and is_websocket(call.request)
@@ -406,15 +383,6 @@ def _check_timeout(request: Request) -> None:
     action = requested_action(request)
     if action.verb != "watch" and action.subresource not in LONG_RUNNING:
         asked_seconds(request)
-
-
-def _selected_name(fields: str) -> str:
-    """The one object that a list or watch is about, if its field selector says so: roles can be about names."""
-    for part in fields.split(","):
-        field, equals, name = part.partition("=")
-        if equals and field == "metadata.name":
-            return name.removeprefix("=")
-    return ""
 
 
 def _method_verb(request: Request) -> str:

@@ -53,10 +53,7 @@ class _Flow:
 
     def marked(self, answer: Answer) -> Answer:
         headers = answer.headers
-        more = (headers if isinstance(headers, bytes) else header_block(headers)) + self.headers
-        if isinstance(answer, Response):
-            return Response(answer.status, more, answer.body)  # Some answers are shared.
-        answer.headers = more
+        answer.headers = (headers if isinstance(headers, bytes) else header_block(headers)) + self.headers
         return answer
 
     def refused(self, reason: str) -> Answer:

@@ -1,4 +1,4 @@
-"""What the headers of requests say, worked out once: a client sends the same ones with each of its requests."""
+"""What the heads of requests say, worked out once: clients ask for the same again, with the same headers each time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LENGTH = b"\r\nContent-Length: "
 _MOST_DIGITS = 9
 
 # The beginning of most requests. What is written otherwise is read by the parser, and refused there if need be.
-_FIRST_LINE = re.compile(rb"(GET|POST|PUT|PATCH|DELETE) ((/[!-\"$&->@-~]*)(?:\?([!-\"$-~]*))?) HTTP/1\.1(?=\r\n)")
+_FIRST_LINE = re.compile(rb"(GET|POST|PUT|PATCH|DELETE) ((/[!-\"$&->@-~]*)(?:\?([!-\"$-~]*))?) HTTP/1\.1")
 
 
 class Head:
@@ -64,20 +64,22 @@ class Heads:
     """Every block of headers that came, as it was understood: the parser reads each once.
 
     Blocks are the same if they are so to the byte, but for the length of the body. A request is read here only if it
-    came in one piece and nothing follows it.
+    came in one piece and nothing follows it. Those without a body are remembered whole.
     """
 
-    __slots__ = ("_known",)
+    __slots__ = ("_known", "_whole")
 
     def __init__(self) -> None:
         self._known: dict[bytes, Head] = {}
+        self._whole: dict[bytes, Known] = {}
 
     def read(self, data: bytes, most: int) -> Known | None:
         """The request that `data` is, with `most` so many bytes of body; None if the parser has to look at it."""
-        line = _FIRST_LINE.match(data)
-        if line is None:
-            return None
-        start = line.end()
+        if data.endswith(b"\r\n\r\n"):
+            whole = self._whole.get(data)
+            if whole is not None:
+                return whole
+        start = data.find(b"\r\n")
         end = data.find(b"\r\n\r\n", start)
         if end < 0:
             return None
@@ -87,19 +89,26 @@ class Heads:
         head = self._known.get(block)
         if head is None or len(data) != end + 4 + size or size > most:
             return None
+        line = _FIRST_LINE.fullmatch(data, 0, start)
+        if line is None:
+            return None
         method, target, path, query = line.groups(b"")
-        return method.decode(), target.decode(), path.decode(), query.decode(), head, data[end + 4 :]
+        known = method.decode(), target.decode(), path.decode(), query.decode(), head, data[end + 4 :]
+        if not size and len(data) <= _MOST_BYTES:
+            if len(self._whole) >= _MOST_KNOWN:
+                self._whole.clear()
+            self._whole[data] = known
+        return known
 
     def learn(self, data: bytes, head: Head, size: int) -> None:
         """What the parser has found in `data`, which begins with a request, and has the whole of it.
 
         `size` is that of its body, by its Content-Length.
         """
-        line = _FIRST_LINE.match(data)
-        end = data.find(b"\r\n\r\n")
-        if line is None or end - line.end() > _MOST_BYTES:
+        start, end = data.find(b"\r\n"), data.find(b"\r\n\r\n")
+        if end - start > _MOST_BYTES or _FIRST_LINE.fullmatch(data, 0, start) is None:
             return
-        block, told = _split(data[line.end() : end])
+        block, told = _split(data[start:end])
         if told == size and not head.headers.keys() & _SAYS_MORE:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()

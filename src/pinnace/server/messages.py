@@ -91,7 +91,7 @@ class Request:
 
 @dataclass(slots=True, eq=False)
 class Response:
-    """An answer that is complete. Length, date and connection headers are added when it is written."""
+    """A complete answer to one request. Length, date and connection headers are added when it is written."""
 
     status: int
     headers: Headers = ()

@@ -43,10 +43,13 @@ class Counted(Protocol):
     def subresource(self) -> str: ...
 
 
-class _Timing:
-    __slots__ = ("count", "counts", "total")
+class _Row:
+    """What is counted of the requests of one sort."""
+
+    __slots__ = ("codes", "count", "counts", "total")
 
     def __init__(self) -> None:
+        self.codes: dict[int, int] = {}
         self.counts = [0] * (len(_BUCKETS) + 1)
         self.count = 0
         self.total = 0.0
@@ -56,8 +59,7 @@ class Metrics:
     """Requests counted and timed by verb, resource and code; gauges are read from whoever knows them."""
 
     def __init__(self) -> None:
-        self._requests: dict[tuple[str, str, str, str, str, str, int], int] = {}
-        self._timings: dict[tuple[str, str, str, str, str, str], _Timing] = {}
+        self._rows: dict[tuple[str, str, str, str, str, str], _Row] = {}
         self._more: list[Callable[[], list[str]]] = []
         self._gauges: list[tuple[str, str, Callable[[], Iterable[tuple[Labels, float]]]]] = []
         self.started = time.time()
@@ -65,19 +67,19 @@ class Metrics:
 
     def drop(self, call: Counted) -> None:
         """Count a request that got no turn. How long it has waited says nothing of how long such requests take."""
-        counted = (*_place(call), 429)
-        self._requests[counted] = self._requests.get(counted, 0) + 1
+        codes = self._rows.setdefault(_place(call), _Row()).codes
+        codes[429] = codes.get(429, 0) + 1
 
     def observe(self, call: Counted, code: int, seconds: float) -> None:
         place = _place(call)
-        counted = (*place, code)
-        self._requests[counted] = self._requests.get(counted, 0) + 1
-        timing = self._timings.get(place)
-        if timing is None:
-            timing = self._timings[place] = _Timing()
-        timing.counts[bisect_left(_BUCKETS, seconds)] += 1
-        timing.count += 1
-        timing.total += seconds
+        row = self._rows.get(place)
+        if row is None:
+            row = self._rows[place] = _Row()
+        codes = row.codes
+        codes[code] = codes.get(code, 0) + 1
+        row.counts[bisect_left(_BUCKETS, seconds)] += 1
+        row.count += 1
+        row.total += seconds
 
     def gauge(self, name: str, help: str, read: Callable[[], Iterable[tuple[Labels, float]]]) -> None:
         self._gauges.append((name, help, read))
@@ -92,7 +94,8 @@ class Metrics:
             "# HELP apiserver_request_total Requests by verb, group, version, resource, scope and HTTP code.",
             "# TYPE apiserver_request_total counter",
         ]
-        for (verb, group, version, plural, sub, scope, code), count in sorted(self._requests.items()):
+        counted = [(*place, code, count) for place, row in self._rows.items() for code, count in row.codes.items()]
+        for verb, group, version, plural, sub, scope, code, count in sorted(counted):
             labels = _labels(
                 code=str(code),
                 component="apiserver",
@@ -107,7 +110,10 @@ class Metrics:
             lines.append(f"apiserver_request_total{labels} {count}")
         name = "apiserver_request_duration_seconds"
         lines += [f"# HELP {name} How long requests took.", f"# TYPE {name} histogram"]
-        for (verb, group, version, plural, sub, scope), timing in sorted(self._timings.items()):
+        for place, row in sorted(self._rows.items(), key=lambda one: one[0]):
+            if not row.count:
+                continue
+            verb, group, version, plural, sub, scope = place
             common = {
                 "component": "apiserver",
                 "dry_run": "",
@@ -119,12 +125,12 @@ class Metrics:
                 "version": version,
             }
             below = 0
-            for edge, count in zip([*_BUCKETS, float("inf")], timing.counts, strict=True):
+            for edge, count in zip([*_BUCKETS, float("inf")], row.counts, strict=True):
                 below += count
                 shown = "+Inf" if edge == float("inf") else f"{edge:g}"
                 lines.append(f"{name}_bucket{_labels(**common, le=shown)} {below}")
-            lines.append(f"{name}_sum{_labels(**common)} {timing.total}")
-            lines.append(f"{name}_count{_labels(**common)} {timing.count}")
+            lines.append(f"{name}_sum{_labels(**common)} {row.total}")
+            lines.append(f"{name}_count{_labels(**common)} {row.count}")
         gauges = [*self._gauges, *self._process_gauges()]
         for gauge, help, read in gauges:
             kind = "counter" if gauge.endswith("_total") else "gauge"

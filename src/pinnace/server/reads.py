@@ -9,6 +9,7 @@ from itertools import islice
 
 from pinnace.model import errors
 from pinnace.model.objects import Object
+from pinnace.model.remembering import LONGEST
 from pinnace.server.calls import Call
 from pinnace.server.continuation import LATEST, Extent, cut
 from pinnace.server.fanout import Fanout
@@ -21,7 +22,7 @@ from pinnace.server.read_options import (
     too_large_revision,
     watch_options,
 )
-from pinnace.server.recent_pages import Joined, RecentPages
+from pinnace.server.recent_pages import Joined, Place, RecentPages
 from pinnace.server.renditions import Form, Plain
 from pinnace.server.selection import Matches, Selection, keys_named, selection_of
 from pinnace.server.shelves import Entry, Shelf, stamp
@@ -68,6 +69,11 @@ class Reader:
         entry = self.entry(call)
         waiting = form.prepare((entry,)) if form.waits else None
         return form.one(entry) if waiting is None else _one_later(waiting, form, entry)
+
+    def recent(self, call: Call) -> Body | None:
+        """The list that a call asks for, if it was made for whoever asked the same, and nothing has changed since."""
+        page = self._pages.get(_place(call))
+        return page.pieces if page is not None and page.shown_at == self._fanout.revision else None
 
     def list(self, call: Call, form: Form) -> Body | Awaitable[Body]:
         options = list_options(call)
@@ -124,12 +130,13 @@ class Reader:
     # One page.
 
     def _page_of_now(self, call: Call, shelf: Shelf, form: Plain, options: ListOptions) -> Body:
-        place = (form, call.namespace, call.name, call.request.raw_query)
-        page = self._pages.find(place, shelf.changed)
-        if page is None:
+        place = _place(call)
+        page = self._pages.get(place)
+        if page is None or page.changed != shelf.changed:
             entries, extent = _gathered(shelf, selection_of(call), options)
             page = Joined(form.joined(entries), extent, shelf.changed)
-            self._pages.keep(place, page)
+            if len(call.request.raw_query) + len(call.request.head.accept) <= LONGEST:
+                self._pages.keep(place, page)
         now = self._fanout.revision
         if page.shown_at != now:
             page.shown_at, page.pieces = now, form.listing(page.items, metadata=page.extent.metadata(now))
@@ -205,6 +212,11 @@ class Reader:
     def _check_not_ahead(self, revision: int) -> None:
         if revision > self._fanout.revision:
             raise too_large_revision(revision, self._fanout.revision)
+
+
+def _place(call: Call) -> Place:
+    request = call.request
+    return call.resource, call.namespace, request.raw_query, request.head.accept
 
 
 class _Alarm:

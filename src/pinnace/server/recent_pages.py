@@ -12,7 +12,7 @@ MOST_PAGES = 512
 """An empty list costs something, too."""
 
 Place = tuple[object, ...]
-"""What was asked for: the form of the answer, and all by which it was chosen."""
+"""What was asked for: everything by which the answer was chosen."""
 
 
 @dataclass(slots=True)
@@ -35,10 +35,8 @@ class RecentPages:
         self._most_bytes = most_bytes
         self._bytes = 0
         self._known: dict[Place, Joined] = {}
-
-    def find(self, place: Place, changed: int) -> Joined | None:
-        known = self._known.get(place)
-        return known if known is not None and known.changed == changed else None
+        self.get = self._known.get
+        """The page that was kept last, which may be out of date."""
 
     def keep(self, place: Place, page: Joined) -> None:
         self._forget(place)

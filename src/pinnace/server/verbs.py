@@ -132,7 +132,7 @@ class Verbs:
 
     def _list(self, call: Call) -> Outcome | Awaitable[Outcome]:
         accepted = self._accepted(call)
-        found = self._reader.list(call, self._form(call, accepted))
+        found = self._reader.recent(call) or self._reader.list(call, self._form(call, accepted))
         if isinstance(found, _WHOLE):
             return Outcome(body=found, wants_yaml=accepted.is_yaml)
         return self._listed(found, accepted)

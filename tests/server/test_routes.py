@@ -1,0 +1,96 @@
+"""What a target means is remembered, as long as it means that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.server.in_process import CONFIG_MAPS, InProcess
+
+from pinnace.auth.users import User
+from pinnace.model.resources import Registry
+from pinnace.server.calls import Call, understand
+from pinnace.server.heads import Head
+from pinnace.server.local import NoTransport
+from pinnace.server.messages import Peer, Request
+from pinnace.server.routes import Routes
+
+BOB = User("bob")
+
+
+def request(target: str, method: str = "GET") -> Request:
+    path, _, query = target.partition("?")
+    return Request(method, target, path, query, Head({}), b"", Peer(NoTransport()))
+
+
+def understood(asked: Request, registry: Registry) -> Call:
+    call = understand(asked, asked.path.split("/")[1:], registry, BOB)
+    assert call is not None
+    return call
+
+
+@pytest.fixture
+def registry(api: InProcess) -> Registry:
+    return Registry(api.plane.registry)
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [
+        ("GET", CONFIG_MAPS),
+        ("GET", f"{CONFIG_MAPS}/one"),
+        ("GET", f"{CONFIG_MAPS}?watch=true&fieldSelector=metadata.name%3Done"),
+        ("GET", "/api/v1/namespaces/default"),
+        ("GET", "/api/v1/watch/pods"),
+        ("POST", "/api/v1/namespaces/default/pods/one/eviction"),
+        ("PATCH", "/apis/apps/v1/namespaces/default/deployments/one/scale"),
+        ("DELETE", CONFIG_MAPS),
+        ("GET", "/api/v1/namespaces/default/services/one/proxy/some/where"),
+    ],
+)
+def test_a_call_that_is_remembered_is_the_same_as_the_one_that_was_understood(
+    registry: Registry, method: str, target: str
+) -> None:
+    routes = Routes(registry)
+    first = request(target, method)
+    assert routes.find(first) is None
+    call = understood(first, registry)
+    learnt = routes.learn(call)
+    again = request(target, method)
+    route = routes.find(again)
+    assert route == learnt
+    known = route.call(again, BOB)
+    parts = ("verb", "resource", "namespace", "name", "subresource", "tail", "user")
+    assert [getattr(known, part) for part in parts] == [getattr(call, part) for part in parts]
+    assert known.request is again
+    assert known.warnings == []
+
+
+def test_nothing_is_remembered_of_what_was_served_before(registry: Registry) -> None:
+    routes, asked = Routes(registry), request(CONFIG_MAPS)
+    call = understood(asked, registry)
+    routes.learn(call)
+    other = replace(call.resource, singular="other")
+    registry.add(other)
+    assert routes.find(asked) is None
+    assert routes.learn(understood(asked, registry)).resource is other
+    registry.remove(other)
+    assert routes.find(asked) is None
+
+
+def test_another_method_or_query_is_another_target(registry: Registry) -> None:
+    routes = Routes(registry)
+    routes.learn(understood(request(CONFIG_MAPS), registry))
+    assert routes.find(request(CONFIG_MAPS, "DELETE")) is None
+    assert routes.find(request(f"{CONFIG_MAPS}?watch=1")) is None
+
+
+def test_neither_many_targets_nor_long_ones_take_memory_without_end(registry: Registry) -> None:
+    routes, base = Routes(registry), understood(request(CONFIG_MAPS), registry)
+    targets = [f"{CONFIG_MAPS}/{number}" for number in range(5000)]
+    for target in [*targets, f"{CONFIG_MAPS}?labelSelector={'x' * 5000}"]:
+        base.request = request(target)
+        routes.learn(base)
+    assert routes.find(base.request) is None
+    assert routes.find(request(targets[-1])) is not None
+    assert sum(routes.find(request(target)) is not None for target in targets) <= 1000
