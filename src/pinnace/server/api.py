@@ -27,7 +27,9 @@ from pinnace.server.deadlines import LIMIT_SECONDS, LONG_RUNNING, Deadlines, ask
 from pinnace.server.flow_control import FlowControl
 from pinnace.server.messages import Answer, Request, Response, Stream, Takeover
 from pinnace.server.metrics import HANDED_OVER, Metrics
-from pinnace.server.negotiation import negotiate
+from pinnace.server.negotiation import PLAIN, negotiate
+from pinnace.server.negotiation import Answer as Accepted
+from pinnace.server.prettiness import indented, wants_pretty
 from pinnace.server.routes import Routes
 from pinnace.server.verbs import Outcome, Verbs
 from pinnace.server.watch_sockets import watch_over_websocket
@@ -44,7 +46,6 @@ _JSON = b"application/json"
 _YAML = b"application/yaml"
 _PLAIN_TEXT = b"text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff"
 _NO_CACHE_AND_TYPE = b"\r\nCache-Control: no-cache, private\r\nContent-Type: "
-_TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
 _ANSWERS = (Response, Stream, Takeover)
 
 
@@ -335,12 +336,14 @@ class Api:
         if outcome.stream is not None:
             if request.upgrade and is_websocket(request):
                 return watch_over_websocket(request, outcome.stream)
-            return Stream(outcome.status, self._head(outcome.content_type, call.warnings), outcome.stream)
-        body, content_type = outcome.body, outcome.content_type
-        if outcome.wants_yaml:
+            return Stream(outcome.status, self._head(_JSON, call.warnings), outcome.stream)
+        body, accepted, content_type = outcome.body, outcome.accepted, _JSON
+        if accepted.is_yaml:
             body, content_type = as_yaml(orjson.loads(_whole(body))), _YAML
-        elif (request.head.is_browser or request.raw_query) and _is_pretty(request):
-            body = _indented(_whole(body))
+        elif accepted.is_pretty or ((request.head.is_browser or request.raw_query) and wants_pretty(request)):
+            body = indented(_whole(body))
+        elif type(body) is bytes:
+            body += b"\n"
         head = self._head(content_type, call.warnings)
         if request.head.takes_gzip and _size(body) > _GZIP_FROM:
             head += b"Content-Encoding: gzip\r\nVary: Accept-Encoding\r\n"
@@ -356,14 +359,16 @@ class Api:
         return Response(outcome.status, head, body)
 
     def _refused(self, request: Request, refused: errors.ApiError, warnings: list[str] | None = None) -> Response:
-        wants_yaml = _prefers_yaml(request)
-        head = self._head(_YAML if wants_yaml else _JSON, warnings)
+        accepted = _accepted(request)
+        head = self._head(_YAML if accepted.is_yaml else _JSON, warnings)
         if refused.retry_after:
             head += b"Retry-After: %d\r\n" % refused.retry_after
-        if wants_yaml:
+        if accepted.is_yaml:
             return Response(refused.code, head, as_yaml(refused.status))
         body = orjson.dumps(refused.status, option=orjson.OPT_APPEND_NEWLINE)
-        return Response(refused.code, head, _indented(body) if _is_pretty(request) else body)
+        # Whom nothing can be shown to is taken for a person.
+        is_pretty = accepted.is_pretty or refused.code == 406 or wants_pretty(request)
+        return Response(refused.code, head, indented(body) if is_pretty else body)
 
     def _head(self, content_type: bytes, warnings: list[str] | None = None) -> bytes:
         head = b"%b%012x%b%b\r\n" % (self._audit_prefix, next(self._audit_numbers), _NO_CACHE_AND_TYPE, content_type)
@@ -396,26 +401,13 @@ def _warning(text: str) -> bytes:
     return b'Warning: 299 - "%b"\r\n' % quoted.encode()
 
 
-def _is_pretty(request: Request) -> bool:
-    if not request.raw_query or "pretty" not in request.raw_query:
-        return request.head.is_browser
-    asked = request.parameter("pretty")
-    return asked in _TRUE
-
-
-def _indented(body: bytes) -> bytes:
-    return orjson.dumps(orjson.loads(body), option=orjson.OPT_INDENT_2)
-
-
-def _prefers_yaml(request: Request) -> bool:
-    accept = request.headers.get(b"accept", b"")
-    if b"yaml" not in accept:
-        return False
+def _accepted(request: Request) -> Accepted:
+    """What a refusal is shown in."""
     try:
-        accepted = negotiate(accept.decode("latin-1"))
-        return accepted.is_yaml and not accepted.view  # Refusals have no rows.
+        accepted = negotiate(request.head.accept)
     except errors.NotShownSo:
-        return False
+        return PLAIN
+    return PLAIN if accepted.view else accepted  # Refusals have no rows.
 
 
 def _size(body: bytes | list[bytes]) -> int:

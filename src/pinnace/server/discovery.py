@@ -107,7 +107,7 @@ class Discovery:
             if bool(name) == (root == "apis")
         ]
         page = {"kind": "APIGroupDiscoveryList", "apiVersion": f"apidiscovery.k8s.io/{version}", "metadata": {}}
-        body = orjson.dumps({**page, "items": items})
+        body = orjson.dumps({**page, "items": items}, option=orjson.OPT_APPEND_NEWLINE)
         content_type = f"{JSON};g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
         return Document(body, content_type, etag=f'"{content_hash(body)}"', headers=_SHARED)
 
@@ -146,7 +146,7 @@ def _wanted_aggregation(accept: str) -> str:
 
 
 def _written(page: Object) -> Document:
-    return Document(orjson.dumps(page))
+    return Document(orjson.dumps(page, option=orjson.OPT_APPEND_NEWLINE))
 
 
 def _group(name: str, versions: dict[str, Served]) -> Object:

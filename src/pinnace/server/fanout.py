@@ -10,6 +10,8 @@ from pinnace.server.messages import frame
 from pinnace.server.shelves import Entry, Event, Shelf, stamp
 from pinnace.store import store as stores
 
+FRESHNESS_SECONDS = 3.0
+"""How long a client waits that asks for a revision which is yet to come."""
 _FIRST_SEGMENT = len("/registry/")
 
 
@@ -150,6 +152,25 @@ class Fanout:
 
     def forget_progress(self, callback: Callable[[int], None]) -> None:
         self._progress.remove(callback)
+
+    async def has_reached(self, revision: int) -> bool:
+        """Whether everything up to a revision is here: a client that has seen a later one waits a little for it."""
+        reached = asyncio.get_running_loop().create_future()
+
+        def look(now: int) -> None:
+            if now >= revision and not reached.done():
+                reached.set_result(None)
+
+        self.on_progress(look)
+        try:
+            look(self.revision)
+            async with asyncio.timeout(FRESHNESS_SECONDS):
+                await reached
+        except TimeoutError:
+            return False
+        finally:
+            self.forget_progress(look)
+        return True
 
     def on_change(self, prefix: str, callback: Callable[[Event], None]) -> None:
         """Call back with every change below a resource's prefix, before its writer gets an answer. It must not fail."""

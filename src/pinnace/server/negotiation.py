@@ -16,6 +16,7 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 ALL_OFFERED = (*OFFERED, PROTOBUF)
 _NAMES = frozenset(("", "*/*", *ALL_OFFERED))
+ONLY_JSON = frozenset(("", "*/*", JSON))
 
 TABLE = "Table"
 METADATA = "PartialObjectMetadata"
@@ -27,26 +28,24 @@ WITHOUT_ROWS = VIEWS - {TABLE}
 class Answer(NamedTuple):
     """`view` is empty for the object itself, else Table, PartialObjectMetadata or PartialObjectMetadataList."""
 
-    media_type: str = JSON
     view: str = ""
     version: str = ""
     """The version of the view in meta.k8s.io: v1 or v1beta1."""
-    pretty: bool = False
+    is_yaml: bool = False
+    """Else it is JSON."""
+    is_pretty: bool = False
+    """With line breaks, for people."""
     is_named: bool = True
     """Whether the client named a format, or took any: the routes of built-in kinds know no other wildcard."""
 
-    @property
-    def is_yaml(self) -> bool:
-        return self.media_type == YAML
 
-
-_PLAIN = Answer()
+PLAIN = Answer()
 
 
 def negotiate(accept: str, *, views: frozenset[str] = VIEWS) -> Answer:
     """The best answer that we have for an Accept header. Raises NotShownSo."""
     if not accept or accept in (JSON, "*/*"):
-        return _PLAIN
+        return PLAIN
     return _negotiated(accept, views) if len(accept) <= LONGEST else _best(accept, views)
 
 
@@ -65,9 +64,9 @@ def _best(accept: str, views: frozenset[str]) -> Answer:
 _negotiated = lru_cache(maxsize=512)(_best)
 
 
-def is_named(accept: str) -> bool:
+def is_named(accept: str, names: frozenset[str] = _NAMES) -> bool:
     """Whether one of the formats is accepted by its very name, or all are."""
-    return any(clause.partition(";")[0].strip() in _NAMES for clause in accept.split(","))
+    return any(clause.partition(";")[0].strip() in names for clause in accept.split(","))
 
 
 def clauses(accept: str) -> list[tuple[str, dict[str, str]]]:
@@ -77,13 +76,13 @@ def clauses(accept: str) -> list[tuple[str, dict[str, str]]]:
 
 def _answer(media_type: str, parameters: dict[str, str]) -> Answer | None:
     view = parameters.get("as", "")
-    pretty = parameters.get("pretty", "0") not in ("0", "false")
+    is_yaml, is_pretty = media_type == YAML, parameters.get("pretty") == "1"
     if not view:
-        return Answer(media_type, pretty=pretty)
+        return Answer(is_yaml=is_yaml, is_pretty=is_pretty)
     version = parameters.get("v", "")
     if view not in VIEWS or parameters.get("g") != "meta.k8s.io" or version not in ("v1", "v1beta1"):
         return None
-    return Answer(media_type, view, version, pretty)
+    return Answer(view, version, is_yaml, is_pretty)
 
 
 def _by_preference(accept: str) -> list[tuple[str, dict[str, str]]]:

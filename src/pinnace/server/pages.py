@@ -15,7 +15,8 @@ from pinnace.server.aggregated_openapi import MergedOpenApi
 from pinnace.server.aggregation import Aggregated, Alone, Backend
 from pinnace.server.documents import Document
 from pinnace.server.messages import Answer, Request, Response
-from pinnace.server.negotiation import ALL_OFFERED, JSON, YAML, is_named, negotiate
+from pinnace.server.negotiation import ALL_OFFERED, JSON, ONLY_JSON, YAML, clauses, is_named, negotiate
+from pinnace.server.prettiness import indented, wants_pretty
 from pinnace.server.yaml_answers import as_yaml
 
 _TEXT = (
@@ -29,6 +30,7 @@ _PUBLIC = (b"Cache-Control", b"public, max-age=3600")
 _PUBLIC_JSON = (_PUBLIC, (b"Content-Type", b"application/json"))
 _JWKS = (_PUBLIC, (b"Content-Type", b"application/jwk-set+json"))
 _METRICS = ((b"Content-Type", b"text/plain; version=0.0.4; charset=utf-8"),)
+_NOT_ACCEPTED = ((b"Cache-Control", b"no-cache, private"), (b"Vary", b"Accept"))
 _GZIP_FROM = 1024
 _HEALTH = frozenset(("healthz", "livez", "readyz"))
 _ONLY_READ = frozenset(("/version", "/openid/v1/jwks", "/.well-known/openid-configuration"))
@@ -92,7 +94,7 @@ class Pages:
         if request.method != "GET" and self._is_only_read(request.path, segments):
             raise errors.BadMethod()
         if request.path == "/version" or request.path == "/version/":
-            return Response(200, _JSON, self._version)
+            return Response(200, _JSON, _if_accepted(self._version, request.head.accept))
         if request.path == "/metrics":
             return Response(200, _METRICS, self._metrics().encode())
         accept = request.head.accept
@@ -105,7 +107,7 @@ class Pages:
         if request.path == "/":
             return Response(200, _JSON, self._paths(accept))
         document = self._discovery.page(request.path, accept) if first in ("api", "apis") else None
-        return _shown(request, _in_form(document, accept)) if document is not None else None
+        return _shown(request, _in_form(document, request)) if document is not None else None
 
     def _is_only_read(self, path: str, segments: list[str]) -> bool:
         """Whether the method matters: Kubernetes shows its other pages, if there are any, whatever it is."""
@@ -119,7 +121,7 @@ class Pages:
             case ["openapi", "v2"]:
                 if self._aggregated.revision:
                     return self._merged_later(request, accept)
-                document = _acceptable(self._openapi.v2(accept))
+                return _shown_if_accepted(request, self._openapi.v2(accept))
             case ["openapi", "v3"] | ["openapi", "v3", ""]:
                 document = self._openapi.index()
                 if self._aggregated.revision:
@@ -133,7 +135,7 @@ class Pages:
         return _shown(request, document) if document is not None else None
 
     async def _merged_later(self, request: Request, accept: str) -> Response:
-        return _shown(request, _acceptable(await self._merged_openapi.v2(accept)))
+        return _shown_if_accepted(request, await self._merged_openapi.v2(accept))
 
     def _openid(self, request: Request) -> bytes:
         """Where the keys are: at this server, by the name that the client knows it by."""
@@ -201,29 +203,37 @@ class Pages:
         return Response(200, _TEXT, "\n".join([*lines, f"{page} check passed", ""]).encode())
 
 
-def _acceptable(document: Document | None) -> Document:
-    if document is None:
-        raise errors.NotAcceptable(("application/json",))
-    return document
-
-
 async def _shown_later(request: Request, backend: Backend) -> Response:
     return _shown(request, await described(backend))
 
 
-def _in_form(document: Document, accept: str) -> Document:
+def _if_accepted(body: bytes, accept: str) -> bytes:
+    if not is_named(accept, ONLY_JSON):
+        raise errors.NotAcceptable((JSON,))
+    return body
+
+
+def _in_form(document: Document, request: Request) -> Document:
     """A page of discovery as the client takes it. Those that were asked for by a form of their own are in it."""
+    accept = request.head.accept
     if document.content_type != JSON:
-        return document
+        is_pretty = wants_pretty(request) or any(parameters.get("pretty") == "1" for _, parameters in clauses(accept))
+        return replace(document, body=indented(document.body)) if is_pretty else document
     try:
         accepted = negotiate(accept, views=_NO_VIEWS)
     except errors.NotShownSo:
-        if is_named(accept):
+        if is_named(accept) or request.path.rstrip("/") == "/apis":
             raise
         raise errors.NotAcceptable(ALL_OFFERED) from None
     if accepted.is_yaml:
         return replace(document, body=as_yaml(orjson.loads(document.body)), content_type=YAML, etag="")
+    if accepted.is_pretty or wants_pretty(request):
+        return replace(document, body=indented(document.body))
     return document
+
+
+def _shown_if_accepted(request: Request, document: Document | None) -> Response:
+    return _shown(request, document) if document is not None else Response(406, _NOT_ACCEPTED)
 
 
 def _shown(request: Request, document: Document) -> Response:

@@ -11,7 +11,8 @@ from pinnace.server.calls import Call
 from pinnace.server.continuation import Continuation
 
 _MATCHES = ("Exact", "NotOlderThan")
-_MOST_DIGITS = 19
+_LARGEST = 2**64 - 1
+_MOST_DIGITS = len(str(_LARGEST))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,10 @@ class WatchOptions:
     since: int | None
     """None: begin now."""
     initial_events: bool
-    marks_end_of_initial: bool
     bookmarks: bool
+    marks_end_of_initial: bool = False
+    least: int = 0
+    """The revision that the present state must have come to."""
 
 
 _ALL_OF_NOW = ListOptions(0, None, 0, is_exact=False)
@@ -64,7 +67,7 @@ def list_options(call: Call) -> ListOptions:
                     "resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
                 )
             )
-    if call.text("sendInitialEvents"):
+    if call.request.parameter("sendInitialEvents") is not None:
         faults.append(causes.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
     _refuse(faults)
     if token:
@@ -80,37 +83,35 @@ def list_options(call: Call) -> ListOptions:
 
 
 def watch_options(call: Call) -> WatchOptions:
-    wanted, match, initial = (
-        call.text("resourceVersion"),
-        call.text("resourceVersionMatch"),
-        call.text("sendInitialEvents"),
-    )
-    bookmarks = call.flag("allowWatchBookmarks")
+    call.number("limit")  # A watch has no pages; but it must be a number.
+    wanted, match = call.text("resourceVersion"), call.text("resourceVersionMatch")
+    is_said = call.request.parameter("sendInitialEvents") is not None
+    is_told = call.flag("sendInitialEvents")
+    if not is_said and not match and wanted in ("", "0"):
+        # Who says nothing of the beginning gets all that is there, as if asked for, and is told where it ends.
+        is_said, is_told, match = True, True, "NotOlderThan"
     faults = []
-    if initial and match != "NotOlderThan":
+    if is_said and match != "NotOlderThan":
         faults.append(
             causes.forbidden(
                 "resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
             )
         )
-    if match and not initial:
+    if match and not is_said:
         why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
         faults.append(causes.forbidden("resourceVersionMatch", why))
     if match and match != "NotOlderThan":
         faults.append(causes.not_supported("resourceVersionMatch", match, ["NotOlderThan"]))
-    if call.text("continue"):
+    if match and call.text("continue"):
         faults.append(_no_match_with_continue())
     _refuse(faults)
     revision = revision_of(wanted, Unreadable) if wanted else 0
-    if initial:
-        told = call.flag("sendInitialEvents")
-        if told:
-            return WatchOptions(None, initial_events=True, marks_end_of_initial=bookmarks, bookmarks=bookmarks)
-        since = revision or None
-        return WatchOptions(since, initial_events=False, marks_end_of_initial=False, bookmarks=bookmarks)
-    if revision == 0:
-        return WatchOptions(None, initial_events=True, marks_end_of_initial=False, bookmarks=bookmarks)
-    return WatchOptions(revision, initial_events=False, marks_end_of_initial=False, bookmarks=bookmarks)
+    bookmarks = call.flag("allowWatchBookmarks")
+    if is_told:
+        return WatchOptions(
+            None, initial_events=True, least=revision, marks_end_of_initial=bookmarks, bookmarks=bookmarks
+        )
+    return WatchOptions(revision or None, initial_events=not is_said and revision == 0, bookmarks=bookmarks)
 
 
 def _no_match_with_continue() -> causes.Cause:
@@ -142,9 +143,10 @@ class Unreadable(errors.ApiError):
 
 def revision_of(text: str, refusal: type[BadRevision] | type[Unreadable]) -> int:
     why = "invalid syntax" if not text.isascii() or not text.isdigit() else ""
-    if not why and len(text.lstrip("0")) > _MOST_DIGITS:
+    digits = text.lstrip("0") or "0"
+    if not why and (len(digits) > _MOST_DIGITS or int(digits) > _LARGEST):
         why = "value out of range"
     if why:
         shown = orjson.dumps(text).decode()
         raise refusal(f"resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: {why}")
-    return int(text)
+    return int(digits)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from itertools import islice
@@ -31,7 +30,6 @@ from pinnace.store import store as stores
 
 WATCH_SECONDS = 1800.0
 BOOKMARK_SECONDS = 60.0
-_FRESHNESS_SECONDS = 3.0
 _LONGEST_WATCH = 10 * 365 * 86400
 
 Body = bytes | list[bytes]
@@ -197,15 +195,8 @@ class Reader:
 
     async def _when_fresh(self, call: Call, form: Form, revision: int) -> Body:
         """A client that has seen a later revision than this server waits a little for it."""
-        fresh = asyncio.get_running_loop().create_future()
-        shelf_watcher = _Alarm(self._fanout, revision, fresh)
-        try:
-            async with asyncio.timeout(_FRESHNESS_SECONDS):
-                await fresh
-        except TimeoutError:
-            raise too_large_revision(revision, self._fanout.revision) from None
-        finally:
-            shelf_watcher.cancel()
+        if not await self._fanout.has_reached(revision):
+            raise too_large_revision(revision, self._fanout.revision)
         found = self.list(call, form)
         return found if isinstance(found, bytes | list) else await found
 
@@ -217,21 +208,6 @@ class Reader:
 def _place(call: Call) -> Place:
     request = call.request
     return call.resource, call.namespace, request.raw_query, request.head.accept
-
-
-class _Alarm:
-    """Resolves a future when the fanout reaches a revision."""
-
-    def __init__(self, fanout: Fanout, revision: int, reached: asyncio.Future[None]) -> None:
-        self._fanout, self._revision, self._reached = fanout, revision, reached
-        fanout.on_progress(self._progress)
-
-    def _progress(self, revision: int) -> None:
-        if revision >= self._revision and not self._reached.done():
-            self._reached.set_result(None)
-
-    def cancel(self) -> None:
-        self._fanout.forget_progress(self._progress)
 
 
 def _candidates(shelf: Shelf, chosen: Selection, options: ListOptions) -> list[str]:

@@ -183,7 +183,7 @@ class Rows:
         objects = [self._object(entry) for entry in entries]
         if self._resource.row_order is not None:
             objects.sort(key=self._resource.row_order)
-        return self._table(objects, metadata) + b"\n"
+        return self._table(objects, metadata)
 
     def _object(self, entry: Entry) -> Object:
         """What columns are given: the stored version, but of custom kinds the version that is asked for."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import orjson
 
@@ -34,7 +35,7 @@ from pinnace.server.intake import (
     tell_of_keys,
 )
 from pinnace.server.messages import Answer, Sink
-from pinnace.server.negotiation import ALL_OFFERED, METADATA, METADATA_LIST, WITHOUT_ROWS, is_named, negotiate
+from pinnace.server.negotiation import ALL_OFFERED, METADATA, METADATA_LIST, PLAIN, WITHOUT_ROWS, is_named, negotiate
 from pinnace.server.negotiation import Answer as Accepted
 from pinnace.server.ownership import Ownerships
 from pinnace.server.patch_bodies import read_patch
@@ -58,14 +59,14 @@ _Read = TypeVar("_Read")
 _META_SCHEME = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"
 
 
-class Outcome(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Outcome:
     """What to answer: a whole body, or a stream that goes on."""
 
     status: int = 200
     body: bytes | list[bytes] = b""
     """In pieces where it is large, so that they need not be joined to be sent."""
-    content_type: bytes = _JSON
-    wants_yaml: bool = False
+    accepted: Accepted = PLAIN
     stream: Callable[[Sink], Awaitable[None] | None] | None = None
 
 
@@ -119,7 +120,7 @@ class Verbs:
             accepted = self._accepted(call)
             found = self._reader.get(call, self._form(call, accepted))
             if isinstance(found, _WHOLE):
-                return Outcome(body=found, wants_yaml=accepted.is_yaml)
+                return Outcome(body=found, accepted=accepted)
             return self._listed(found, accepted)
         if verb == "list":
             return self._list(call)
@@ -134,11 +135,11 @@ class Verbs:
         accepted = self._accepted(call)
         found = self._reader.recent(call) or self._reader.list(call, self._form(call, accepted))
         if isinstance(found, _WHOLE):
-            return Outcome(body=found, wants_yaml=accepted.is_yaml)
+            return Outcome(body=found, accepted=accepted)
         return self._listed(found, accepted)
 
     async def _listed(self, found: Awaitable[bytes | list[bytes]], accepted: Accepted) -> Outcome:
-        return Outcome(body=await found, wants_yaml=accepted.is_yaml)
+        return Outcome(body=await found, accepted=accepted)
 
     def _watch(self, call: Call) -> Outcome:
         accepted = self._accepted(call)
@@ -287,7 +288,7 @@ class Verbs:
         written = await self._pipeline.delete(call, options, raw_options=raw)
         if not written.is_deleted or call.resource.strategy.answers_with_deleted:
             return await self._show(call, written, 200)
-        return Outcome(body=_success(call, written.uid), wants_yaml=self._accepted(call).is_yaml)
+        return Outcome(body=_success(call, written.uid), accepted=self._accepted(call))
 
     async def _delete_collection(self, call: Call) -> Outcome:
         raw, options = self._delete_options(call)
@@ -312,7 +313,7 @@ class Verbs:
                 await delete(key)
         else:
             await asyncio.gather(*(delete(key) for key in doomed))
-        return Outcome(body=listed, wants_yaml=accepted.is_yaml)
+        return Outcome(body=listed, accepted=accepted)
 
     def _delete_options(self, call: Call) -> tuple[Object, DeleteOptions]:
         """As they came, and as they are meant."""
@@ -375,7 +376,7 @@ class Verbs:
         answer = await review(call, asked)
         if accepted.view:
             answer = partial_metadata(answer, accepted.version)
-        return Outcome(201, orjson.dumps(answer, option=orjson.OPT_APPEND_NEWLINE), wants_yaml=accepted.is_yaml)
+        return Outcome(201, orjson.dumps(answer), accepted=accepted)
 
     async def _show_scale(self, call: Call, entry: Entry) -> Outcome:
         waiting = prepare((entry,), call.resource)
@@ -385,7 +386,7 @@ class Verbs:
         accepted = self._accepted(call)
         seen = Call("get", self._scales.resource(call), call.namespace, call.name, "", "", call.request, call.user)
         form = self._form(seen, accepted)
-        return Outcome(body=form.one(Entry(orjson.dumps(scale), entry.revision)), wants_yaml=accepted.is_yaml)
+        return Outcome(body=form.one(Entry(orjson.dumps(scale), entry.revision)), accepted=accepted)
 
     async def _rescale(self, call: Call) -> Outcome:
         edit = self._scales.replaced(call) if call.verb == "update" else self._read_patch(call, self._scales.patched)
@@ -399,7 +400,7 @@ class Verbs:
         await self._pipeline.admit(call, binding)
         edit = actions.bound(call, binding, to_rfc3339(self._clock.now()))
         await self._pipeline.unguarded().write(call, edit)
-        return Outcome(201, orjson.dumps({**_success_status(), "code": 201}))
+        return Outcome(201, orjson.dumps({**_success_status(), "code": 201}), self._accepted(call))
 
     async def _evict(self, call: Call) -> Outcome:
         eviction = self._intake.message(call)
@@ -420,7 +421,7 @@ class Verbs:
             await unguarded.write(marking, actions.marked_for_eviction(call, to_rfc3339(self._clock.now())))
         one = Call("delete", call.resource, call.namespace, call.name, "", "", call.request, call.user, call.warnings)
         await unguarded.delete(one, options, raw_options=raw)
-        return Outcome(201, orjson.dumps({**_success_status(), "code": 201}))
+        return Outcome(201, orjson.dumps({**_success_status(), "code": 201}), self._accepted(call))
 
     async def _spend_budget(self, call: Call, pod: Object) -> None:
         """Take one disruption from the budget that covers the pod, atomically with others who do."""
@@ -454,7 +455,7 @@ class Verbs:
         if form.waits and (waiting := form.prepare((written.entry,))) is not None:
             await waiting
         body = form.one(written.entry)
-        return Outcome(status, body, wants_yaml=accepted.is_yaml)
+        return Outcome(status, body, accepted=accepted)
 
 
 def _no_route(call: Call) -> errors.NotAcceptable:
@@ -468,7 +469,7 @@ def _success_status() -> Object:
 def _success(call: Call, uid: str) -> bytes:
     details = {"name": call.name, "group": call.resource.group, "kind": call.resource.plural, "uid": uid}
     kept = {name: value for name, value in details.items() if value}
-    return orjson.dumps({**_success_status(), "details": kept}, option=orjson.OPT_APPEND_NEWLINE)
+    return orjson.dumps({**_success_status(), "details": kept})
 
 
 def _delete_options_of_query(call: Call) -> Object:

@@ -11,7 +11,7 @@ from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.server.fanout import Fanout, LateWatcher, Watcher, event_line
 from pinnace.server.messages import Sink, frame
-from pinnace.server.read_options import WatchOptions
+from pinnace.server.read_options import WatchOptions, too_large_revision
 from pinnace.server.renditions import Form, Rows
 from pinnace.server.selection import Selection, keys_named
 from pinnace.server.shelves import Entry, Event, Shelf, restamp, stamp
@@ -62,6 +62,20 @@ class Watch:
         self._deadline = loop.time() + self._seconds
         sink.on_close(self._end)
         self._timers.append(loop.call_later(self._seconds, sink.finish))
+        if self._options.least > self._fanout.revision:
+            return self._begin_when_fresh()
+        return self._begin()
+
+    async def _begin_when_fresh(self) -> None:
+        """A client that asks for a state which is yet to come waits a little for it."""
+        least = self._options.least
+        if not await self._fanout.has_reached(least):
+            self._fail(too_large_revision(least, self._fanout.revision))
+            return
+        waiting = self._begin()
+        await (self._ended() if waiting is None else waiting)
+
+    def _begin(self) -> Awaitable[None] | None:
         since = self._options.since
         if isinstance(self._watcher, LateWatcher):
             return self._follow_late(self._watcher, since)
@@ -127,6 +141,10 @@ class Watch:
             return
         self._send_events(list(self._shelf.since(since)))
         self._join()
+        await self._ended()
+
+    async def _ended(self) -> None:
+        """The stream of a coroutine lasts as long as that: until its client or its time has gone."""
         ended = asyncio.Event()
         self._sink.on_close(ended.set)
         await ended.wait()
