@@ -9,7 +9,7 @@ import pytest
 from tests.server.conftest import fill
 from tests.server.in_process import CONFIG_MAPS, PODS, InProcess, config_map, control_plane, pod
 
-from pinnace.server import reads
+from pinnace.server import fanout
 from pinnace.server.continuation import Continuation
 from pinnace.store.memory import MemoryStore
 
@@ -139,7 +139,7 @@ async def test_a_revision_of_the_future_is_waited_for_and_then_given_up(
     await asyncio.sleep(0)
     await alone.made(CONFIG_MAPS, config_map("awaited"))
     assert (await waiting).names == ["awaited"]
-    monkeypatch.setattr(reads, "_FRESHNESS_SECONDS", 0.01)
+    monkeypatch.setattr(fanout, "FRESHNESS_SECONDS", 0.01)
     late = await alone.get(f"{CONFIG_MAPS}?resourceVersion={coming + 10}")
     assert (late.status, late.json["reason"], late.header("retry-after")) == (504, "Timeout", ["1"])
     assert late.json["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
@@ -149,6 +149,7 @@ async def test_a_revision_of_the_future_is_waited_for_and_then_given_up(
     ("query", "code"),
     [
         ("resourceVersionMatch=Exact", 422),
+        ("sendInitialEvents=", 422),
         ("resourceVersionMatch=Exact&resourceVersion=0", 422),
         ("resourceVersionMatch=Foo&resourceVersion=1", 422),
         ("resourceVersion=x", 400),

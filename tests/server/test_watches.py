@@ -9,7 +9,7 @@ import pytest
 from tests.server.conftest import fill, short
 from tests.server.in_process import CONFIG_MAPS, PODS, TABLE, InProcess, config_map, control_plane, pod
 
-from pinnace.server import reads, shelves
+from pinnace.server import fanout, reads, shelves
 from pinnace.store.memory import MemoryStore
 from pinnace.store.store import Batch
 
@@ -125,8 +125,19 @@ async def test_bookmarks_tell_who_wants_them_how_far_they_are() -> None:
 
 async def test_a_watch_that_ends_before_its_next_bookmark_sends_none() -> None:
     async with control_plane() as api:
-        watch = await api.watch(f"{PODS}?watch=1&allowWatchBookmarks=true&timeoutSeconds=1")
+        since = api.plane.fanout.revision - 1
+        watch = await api.watch(f"{PODS}?watch=1&allowWatchBookmarks=true&timeoutSeconds=1&resourceVersion={since}")
         assert await watch.rest() == []
+
+
+@pytest.mark.usefixtures("quick_bookmarks")
+async def test_a_watch_that_has_got_nowhere_sends_no_bookmarks() -> None:
+    async with control_plane() as api:
+        since = api.plane.fanout.revision
+        query = "watch=1&allowWatchBookmarks=true&timeoutSeconds=1"
+        assert await (await api.watch(f"{PODS}?{query}&resourceVersion={since}")).rest() == []
+        (end,) = await (await api.watch(f"{PODS}?{query}")).rest()
+        assert end["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
 
 class HeldStore(MemoryStore):
@@ -154,7 +165,7 @@ async def test_a_bookmark_never_runs_ahead_of_the_events_before_it(monkeypatch: 
         names = await fill(api, 10)
         query = "watch=1&allowWatchBookmarks=true"
         behind = await api.watch(f"{CONFIG_MAPS}?{query}&resourceVersion={since}")
-        abreast = await api.watch(f"{CONFIG_MAPS}?{query}&resourceVersion={api.plane.fanout.revision}")
+        abreast = await api.watch(f"{PODS}?{query}&resourceVersion={since}")
         assert [event["type"] for event in await abreast.take(3)] == ["BOOKMARK"] * 3
         assert behind.stream.buffered == 0, "a bookmark would skip the events that are still to come"
         store.let_go.set()
@@ -194,6 +205,66 @@ async def test_a_watch_list_marks_where_its_beginning_ends(alone: InProcess) -> 
     assert events[-1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
     assert int(events[-1]["object"]["metadata"]["resourceVersion"]) == alone.plane.fanout.revision
     watch.close()
+
+
+@pytest.mark.parametrize("beginning", ["", "&resourceVersion=", "&resourceVersion=0"])
+async def test_a_watch_that_says_nothing_of_its_beginning_is_told_where_it_ends(
+    alone: InProcess, beginning: str
+) -> None:
+    await fill(alone, 1)
+    watch = await alone.watch(f"{CONFIG_MAPS}?watch=1&allowWatchBookmarks=true{beginning}")
+    added, bookmark = await watch.take(2)
+    assert (short(added), bookmark["type"]) == (("ADDED", "cm-0000"), "BOOKMARK")
+    assert bookmark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+    watch.close()
+
+
+async def test_an_empty_wish_for_the_beginning_is_one(alone: InProcess) -> None:
+    await fill(alone, 1)
+    refused = await alone.get(f"{CONFIG_MAPS}?watch=1&sendInitialEvents=")
+    assert refused.json["details"]["causes"][0]["message"].startswith("Forbidden: sendInitialEvents requires setting")
+    watch = await alone.watch(f"{CONFIG_MAPS}?watch=1&sendInitialEvents=&resourceVersionMatch=NotOlderThan")
+    assert short(await watch.next()) == ("ADDED", "cm-0000")
+    watch.close()
+
+
+async def test_a_beginning_that_is_yet_to_come_is_waited_for_and_then_given_up(
+    alone: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    coming = alone.plane.fanout.revision + 2
+    watch = await alone.watch(f"{CONFIG_MAPS}?{query}&resourceVersion={coming}")
+    await fill(alone, 3)
+    names = [short(event) for event in await watch.take(4)]
+    assert sorted(names) == [("ADDED", "cm-0000"), ("ADDED", "cm-0001"), ("ADDED", "cm-0002"), ("BOOKMARK", "")]
+    watch.close()
+    monkeypatch.setattr(fanout, "FRESHNESS_SECONDS", 0.01)
+    late = await alone.watch(f"{CONFIG_MAPS}?{query}&resourceVersion={coming + 100}")
+    (event,) = await late.rest()
+    assert event["type"] == "ERROR"
+    assert (event["object"]["code"], event["object"]["reason"]) == (504, "Timeout")
+    assert event["object"]["message"] == f"Timeout: Too large resource version: {coming + 100}, current: {coming + 1}"
+    assert event["object"]["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ("limit=x", 400),
+        ("limit=99999999999999999999", 400),
+        ("continue=abc", 422),
+        ("resourceVersion=18446744073709551616", 500),
+    ],
+)
+async def test_what_is_no_use_to_a_watch_must_still_be_valid(alone: InProcess, query: str, code: int) -> None:
+    assert (await alone.get(f"{CONFIG_MAPS}?watch=1&{query}")).status == code
+
+
+@pytest.mark.parametrize("query", ["continue=abc&resourceVersion={}", "resourceVersion=18446744073709551615"])
+async def test_odd_wishes_that_are_valid_are_granted(alone: InProcess, query: str) -> None:
+    since = alone.plane.fanout.revision
+    watch = await alone.watch(f"{CONFIG_MAPS}?watch=1&timeoutSeconds=1&{query.format(since)}")
+    assert await watch.rest() == []
 
 
 async def test_a_bookmark_has_what_an_object_has_of_which_nothing_was_said(alone: InProcess) -> None:

@@ -47,6 +47,8 @@ class Watch:
         self._allowed = MAX_BUFFERED
         self._timers: list[asyncio.TimerHandle] = []
         self._seen = 0
+        self._began = 0
+        """The revision that its client knew before the first change that it is told."""
         self._watcher = (LateWatcher if form.waits or chosen.prepare is not None else Watcher)(
             namespace=chosen.namespace,
             matches=chosen.matches,
@@ -95,6 +97,8 @@ class Watch:
         self._allowed = MAX_BUFFERED + self._sink.buffered  # What it asked for at the start is not held against it.
         self._fanout.join(self._shelf.prefix, self._watcher)
         if self._options.bookmarks:
+            since = self._options.since
+            self._began = self._fanout.revision if since is None else since
             self._schedule_bookmark()
 
     def _initial(self) -> list[Entry]:
@@ -210,13 +214,18 @@ class Watch:
             self._timers.append(loop.call_later(delay, self._send_bookmark))
 
     def _send_bookmark(self) -> None:
-        self._sink.write(frame(self._bookmark_line({})))
+        if self._revision > self._began:  # A watch that has got nowhere has nothing to tell.
+            self._sink.write(frame(self._bookmark_line({})))
         self._schedule_bookmark()
 
-    def _bookmark_line(self, more: Object) -> bytes:
+    @property
+    def _revision(self) -> int:
+        """How far its client is."""
         is_behind = isinstance(self._watcher, LateWatcher) and self._watcher.is_busy
-        revision = self._seen if is_behind else self._fanout.revision
-        metadata = {"resourceVersion": str(revision), **more}
+        return self._seen if is_behind else self._fanout.revision
+
+    def _bookmark_line(self, more: Object) -> bytes:
+        metadata = {"resourceVersion": str(self._revision), **more}
         form = self._form
         if isinstance(form, Rows) and not self._watcher.take_headers():
             form = form.without_headers()
