@@ -65,3 +65,42 @@ async def test_what_is_small_goes_together_and_takes_what_fills_a_record_of_what
     outgoing.write_all(list(pieces))
     assert [len(one) for one in transport.taken] == [RECORD, LARGE, SLICE, LARGE - RECORD + 9 + 4]
     assert b"".join(transport.taken) == b"".join(pieces)
+
+
+async def test_what_is_before_something_large_fills_a_record_with_it() -> None:
+    transport = Bottomless()
+    outgoing = _outgoing(transport)
+    large = bytes(range(256)) * (LARGE // 128)
+    for small in (b"head", b"x" * RECORD, b"x" * (RECORD + 1)):
+        outgoing.write_before(small, large)
+        assert b"".join(transport.taken) == small + large
+        assert len(transport.taken) == 2
+        assert len(transport.taken[0]) % RECORD == 0
+        transport.taken.clear()
+    outgoing.write_before(b"head", bytes(2 * TURN))
+    assert len(transport.taken) == TURN // SLICE + 1
+    outgoing.write_before(b"next", large)  # Which waits its turn.
+    await outgoing.drained()
+    assert b"".join(transport.taken) == b"head" + bytes(2 * TURN) + b"next" + large
+
+
+class Full(Bottomless):
+    """A transport that is full after each write, until it is asked to go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outgoing = _outgoing(self)
+
+    def write(self, data: bytes | memoryview) -> None:
+        super().write(data)
+        self.outgoing.is_paused = True
+
+
+def test_what_is_large_waits_if_the_client_takes_no_more_than_what_is_before_it() -> None:
+    transport = Full()
+    outgoing = transport.outgoing
+    outgoing.write_before(b"head", bytes(LARGE))
+    assert [len(one) for one in transport.taken] == [RECORD]
+    assert outgoing.buffered == LARGE + 4 - RECORD
+    outgoing.resume()
+    assert b"".join(transport.taken) == b"head" + bytes(LARGE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from pinnace.server.connection import Connection, DateHeader, Surroundings
+from pinnace.server.connection import Connection, FirstLines, Surroundings
 from pinnace.server.heads import Heads
 from pinnace.server.http import Limits, Request, Response
 from pinnace.server.sinks import Corks
@@ -49,7 +49,7 @@ async def asked() -> tuple[Full, Connection, float]:
     def answer(request: Request) -> Response:
         return Response(200, (), BODY)
 
-    connection = Connection(Surroundings(loop, answer, LIMITS, set(), set(), Corks(loop), DateHeader(), Heads()))
+    connection = Connection(Surroundings(loop, answer, LIMITS, set(), set(), Corks(loop), FirstLines(), Heads()))
     transport.protocol = connection
     connection.connection_made(transport)
     connection.data_received(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")

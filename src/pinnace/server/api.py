@@ -149,7 +149,7 @@ class Api:
     def _route(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
         route = self._routes.find(request)
         if route is not None and (not route.action.group or not self._is_elsewhere(route.resource)):
-            return self._objects(route.call(request, user), route.action)
+            return self._objects(Call(*route[:-1], request, user), route.action)
         segments = request.path.split("/")[1:]
         if segments[0] == "apis" and len(segments) > 2:
             backend = self._aggregated.find(segments[1], segments[2])

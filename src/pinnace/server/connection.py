@@ -36,27 +36,30 @@ BURST = 32
 """Pipelined requests answered before other connections get their turn."""
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_STATUS_LINES = {code: status_line(code) for code in range(100, 600)}
 _ANSWERS = (Response, Stream, Takeover)
 
 log = logging.getLogger(__name__)
 
 
-class DateHeader:
-    """The Date header, made once per second."""
+class FirstLines:
+    """The lines that answers begin with, their status and the date, made once per second."""
 
-    __slots__ = ("_line", "_until")
+    __slots__ = ("_lines", "_until")
 
     def __init__(self) -> None:
-        self._line = b""
+        self._lines: dict[int, bytes] = {}
         self._until = 0.0
 
-    def line(self) -> bytes:
+    def of(self, status: int) -> bytes:
         now = time.time()
         if now >= self._until or now < self._until - 1:
             self._until = float(int(now) + 1)
-            self._line = b"Date: %b\r\n" % formatdate(now, usegmt=True).encode()
-        return self._line
+            self._lines.clear()
+        lines = self._lines.get(status)
+        if lines is None:
+            date = formatdate(now, usegmt=True).encode()
+            lines = self._lines[status] = b"%bDate: %b\r\n" % (status_line(status), date)
+        return lines
 
 
 @dataclass(slots=True, eq=False)
@@ -69,7 +72,7 @@ class Surroundings:
     connections: set[Connection]
     tasks: set[asyncio.Task[None]]
     corks: Corks
-    date: DateHeader
+    first_lines: FirstLines
     heads: Heads
     stopping: bool = False
 
@@ -231,11 +234,12 @@ class Connection(asyncio.Protocol):
         except Exception as error:
             answer = _failed(request, error)
         if type(answer) is Response:
+            incoming = self._incoming
+            deadline, incoming.deadline = incoming.deadline, self._around.loop.time() + self._limits.idle_time
             self._respond(answer, method=request.method, keep=keep, chunks=chunks)
-            # The usual case, kept short: everything was written and nothing waits.
-            if keep and not self._queue and not self._outgoing.is_waiting and not self._around.stopping:
-                self._incoming.deadline = self._around.loop.time() + self._limits.idle_time
-            else:
+            # Else it is the usual case: everything was written and nothing waits.
+            if not keep or self._queue or self._outgoing.is_waiting or self._around.stopping:
+                incoming.deadline = deadline
                 self._advance_soon()
         else:
             self._busy = True
@@ -288,14 +292,16 @@ class Connection(asyncio.Protocol):
             if size < LARGE:
                 self._outgoing.write(head + body)
             else:
-                self._outgoing.write_all([head, body])
+                self._outgoing.write_before(head, body)
+        elif len(body) == 2 and len(body[1]) >= LARGE:  # A list: what it says of itself, and its items.
+            self._outgoing.write_before(head + body[0], body[1])
         else:
             self._outgoing.write_all([head, *body])
 
     def _head(self, answer: Answer, *, keep: bool, chunks: bool) -> bytes:
         headers = answer.headers
         block = headers if isinstance(headers, bytes) else header_block(headers)
-        head = (_STATUS_LINES.get(answer.status) or status_line(answer.status)) + self._around.date.line() + block
+        head = self._around.first_lines.of(answer.status) + block
         if keep and not self._around.stopping:
             return head if chunks else head + b"Connection: keep-alive\r\n"
         if answer.status == 101:

@@ -6,7 +6,7 @@ import asyncio
 
 from OpenSSL.SSL import Context
 
-from pinnace.server.connection import Connection, DateHeader, Surroundings
+from pinnace.server.connection import Connection, FirstLines, Surroundings
 from pinnace.server.heads import Heads
 from pinnace.server.limits import Limits
 from pinnace.server.listener import Listener, listening_sockets
@@ -82,7 +82,7 @@ class HttpServer:
     async def start(self, host: str, port: int, tls: Context | None, handler: Handler) -> None:
         """Listen, in the clear without `tls`. Connections are accepted when this returns."""
         loop, limits = asyncio.get_running_loop(), self._limits
-        around = Surroundings(loop, handler, limits, set(), set(), Corks(loop), DateHeader(), Heads())
+        around = Surroundings(loop, handler, limits, set(), set(), Corks(loop), FirstLines(), Heads())
         if tls is None:
             self._listener = await loop.create_server(
                 lambda: Connection(around), host, port, backlog=BACKLOG, reuse_address=True

@@ -174,7 +174,7 @@ _VERBS = {
 
 def _place(call: Counted) -> tuple[str, str, str, str, str, str]:
     resource = call.resource
-    scope = "resource" if call.name else "namespace" if call.namespace else "cluster"
+    scope = "resource" if call.name or call.verb == "create" else "namespace" if call.namespace else "cluster"
     return _VERBS[call.verb], resource.group, resource.version, resource.plural, call.subresource, scope
 
 

@@ -52,7 +52,7 @@ class Outgoing:
         """Another one as soon as the client has taken something of what the transport was given."""
         return self._transport.get_write_buffer_size(), self._transport.get_extra_info("parts_sent")
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         if self._closed:
             return
         if self._pieces or self.is_paused:
@@ -67,6 +67,15 @@ class Outgoing:
         self._pieces.extend(pieces)
         self._size += sum(map(len, pieces))
         self._pump()
+
+    def write_before(self, small: bytes, large: bytes) -> None:
+        """What is small, and what is large behind it, of which it takes as much as fills a record of TLS."""
+        if not self.is_free or self._closed or len(large) > SLICE:
+            self.write_all([small, large])
+            return
+        view, taken = memoryview(large), -len(small) % RECORD
+        self._transport.write(b"".join((small, view[:taken])))
+        self.write(view[taken:])
 
     def resume(self) -> bool:
         """The socket has room again: go on. True if everything is written then."""

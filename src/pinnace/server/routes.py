@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pinnace.auth.authorizers import Action
-from pinnace.auth.users import User
 from pinnace.model.resources import Registry, Resource
 from pinnace.server.calls import Call
 from pinnace.server.messages import Request
@@ -24,10 +23,6 @@ class Route(NamedTuple):
     subresource: str
     tail: str
     action: Action
-
-    def call(self, request: Request, user: User) -> Call:
-        verb, resource, namespace, name, subresource, tail, _ = self
-        return Call(verb, resource, namespace, name, subresource, tail, request, user)
 
 
 class Routes:
