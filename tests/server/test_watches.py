@@ -12,6 +12,7 @@ from tests.server.in_process import CONFIG_MAPS, PODS, TABLE, InProcess, config_
 from pinnace.server import fanout, reads, shelves
 from pinnace.store.memory import MemoryStore
 from pinnace.store.store import Batch
+from pinnace.testing.clock import ManualClock
 
 
 async def test_a_watch_begins_with_what_is_there_and_goes_on(alone: InProcess) -> None:
@@ -375,6 +376,20 @@ async def test_rows_of_a_watch_name_their_columns_once(alone: InProcess) -> None
         assert [bool(table["columnDefinitions"]) for table in tables] == [True, False]
         assert tables[0]["rows"][0]["object"]["metadata"]["name"] == "cm-0000"
         watch.close()
+
+
+async def test_rows_of_the_past_tell_the_ages_of_now() -> None:
+    clock = ManualClock()
+    async with control_plane(clock=clock) as api:
+        since = api.plane.fanout.revision
+        live = await api.watch(f"{PODS}?watch=1&resourceVersion={since}", accept=TABLE)
+        await api.made(PODS, pod())
+        await clock.advance(90)
+        resumed = await api.watch(f"{PODS}?watch=1&resourceVersion={since}", accept=TABLE)
+        ages = [(await watch.next())["object"]["rows"][0]["cells"][4] for watch in (live, resumed)]
+        assert ages == ["0s", "90s"]
+        for watch in (live, resumed):
+            watch.close()
 
 
 async def test_a_watch_cannot_be_told_in_yaml(api: InProcess) -> None:

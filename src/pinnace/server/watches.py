@@ -86,7 +86,7 @@ class Watch:
         elif since < self._shelf.recent_since or since > self._fanout.revision:
             return self._catch_up(since)
         else:
-            self._send_events(list(self._shelf.since(since)))
+            self._send_events(self._recent(since))
         self._join()
         return None
 
@@ -118,6 +118,13 @@ class Watch:
         if lines:
             self._sink.write(frame(b"".join(lines)))
 
+    def _recent(self, since: int) -> list[Event]:
+        """What has changed behind a revision, from memory."""
+        events = list(self._shelf.since(since))
+        if isinstance(self._form, Rows):  # Rows tell ages: those that were made of an event once are old by now.
+            return [Event(event.key, event.revision, event.new, event.old) for event in events]
+        return events
+
     def _send_events(self, events: list[Event]) -> None:
         namespace = self._chosen.namespace
         frames = []
@@ -143,7 +150,7 @@ class Watch:
         except stores.Compacted as problem:
             self._fail(errors.Expired(f"too old resource version: {since} ({problem.compacted})"))
             return
-        self._send_events(list(self._shelf.since(since)))
+        self._send_events(self._recent(since))
         self._join()
         await self._ended()
 
@@ -170,7 +177,7 @@ class Watch:
                     if changes[-1].revision >= self._seen:
                         break
             else:
-                await self._send_late(watcher, list(self._shelf.since(since)))
+                await self._send_late(watcher, self._recent(since))
             while not self._sink.closed:
                 events = await watcher.fetch()
                 await self._send_late(watcher, [event for event in events if event.revision > self._seen])
