@@ -117,6 +117,20 @@ async def test_an_exact_revision_shows_things_as_they_were(alone: InProcess) -> 
     assert gone.message == "The resourceVersion for the provided list is too old."
 
 
+async def test_a_list_of_one_name_has_no_pages(alone: InProcess) -> None:
+    await fill(alone, 2)
+    then = alone.plane.fanout.revision
+    await alone.patch(f"{CONFIG_MAPS}/cm-0000", {"data": {"a": "changed"}})
+    now = str(alone.plane.fanout.revision)
+    named = "limit=1&fieldSelector=metadata.name%3Dcm-0000"
+    limited = await alone.get(f"{CONFIG_MAPS}?{named}&resourceVersion={then}")
+    assert (limited.version, limited.json["items"][0]["data"]) == (now, {"a": "changed"}), "a limit means nothing"
+    continued = await alone.get(f"{CONFIG_MAPS}?{named}&continue=nonsense")
+    assert (continued.names, continued.version) == (["cm-0000"], now)
+    everywhere = await alone.get(f"/api/v1/configmaps?{named}&resourceVersion={then}")
+    assert everywhere.version == str(then), "there may be one in each namespace"
+
+
 async def test_an_exact_revision_from_before_this_process_shows_what_was_deleted_since() -> None:
     store = MemoryStore()
     async with control_plane(store) as first:

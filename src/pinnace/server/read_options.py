@@ -9,6 +9,7 @@ import orjson
 from pinnace.model import causes, errors
 from pinnace.server.calls import Call
 from pinnace.server.continuation import Continuation
+from pinnace.server.selection import selection_of
 
 _MATCHES = ("Exact", "NotOlderThan")
 _LARGEST = 2**64 - 1
@@ -70,7 +71,7 @@ def list_options(call: Call) -> ListOptions:
     if call.request.parameter("sendInitialEvents") is not None:
         faults.append(causes.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
     _refuse(faults)
-    if token:
+    if token and not _names_one(call):
         continuation = Continuation.decode(token)
         if wanted and wanted != "0":
             raise errors.BadRequest("specifying resource version is not allowed when using continue")
@@ -78,8 +79,14 @@ def list_options(call: Call) -> ListOptions:
     if wanted == "0":
         limit = 0  # Whoever takes any state gets it whole, as from Kubernetes' memory of it.
     revision = revision_of(wanted, BadRevision) if wanted else 0
-    is_exact = match == "Exact" or (not match and limit > 0 and revision > 0)
+    is_exact = match == "Exact" or (not match and limit > 0 and revision > 0 and not _names_one(call))
     return ListOptions(limit, None, revision, is_exact=is_exact)
+
+
+def _names_one(call: Call) -> bool:
+    """Whether one object is asked for: a list of that has no pages."""
+    chosen = selection_of(call)
+    return bool(chosen.name) and (bool(chosen.namespace) or not call.resource.namespaced)
 
 
 def watch_options(call: Call) -> WatchOptions:
