@@ -162,6 +162,34 @@ async def test_a_pod_that_runs_nowhere_is_gone_at_once(api: InProcess) -> None:
     assert (await api.get(f"{PODS}/web")).status == 404
 
 
+@pytest.mark.parametrize("spec", [{}, {"nodeName": "node"}])
+async def test_watchers_hear_that_a_pods_time_is_over_before_they_hear_that_it_is_gone(
+    api: InProcess, spec: dict[str, Any]
+) -> None:
+    await api.made(PODS, pod(**spec))
+    watch = await api.watch(f"{PODS}?watch=1")
+    assert (await watch.next())["type"] == "ADDED"
+    await api.delete(f"{PODS}/web?gracePeriodSeconds=0&dryRun=All")
+    answer = await api.delete(f"{PODS}/web?gracePeriodSeconds=0")
+    over, gone = await watch.take(2)
+    assert (over["type"], gone["type"]) == ("MODIFIED", "DELETED")
+    for event in (over, gone):
+        metadata = event["object"]["metadata"]
+        assert (metadata["deletionGracePeriodSeconds"], metadata["generation"]) == (0, 2)
+        assert metadata["deletionTimestamp"]
+    assert int(gone["object"]["metadata"]["resourceVersion"]) == int(over["object"]["metadata"]["resourceVersion"]) + 1
+    assert answer.version == gone["object"]["metadata"]["resourceVersion"]
+
+
+async def test_who_removes_the_last_finalizer_is_shown_the_revision_that_was_stored(api: InProcess) -> None:
+    await api.made(CONFIG_MAPS, {"metadata": {"name": "one", "finalizers": ["a.b/c"]}})
+    held = await api.delete(f"{CONFIG_MAPS}/one")
+    let_go = await api.patch(f"{CONFIG_MAPS}/one", {"metadata": {"finalizers": None}, "data": {"k": "v"}})
+    assert let_go.version == held.version
+    assert let_go.json["data"] == {"k": "v"}
+    assert (await api.get(f"{CONFIG_MAPS}/one")).status == 404
+
+
 async def test_a_pod_waits_for_its_finalizers_after_its_grace_period(api: InProcess) -> None:
     body = pod(nodeName="node")
     body["metadata"]["finalizers"] = ["example.com/hold"]

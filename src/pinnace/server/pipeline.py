@@ -193,7 +193,7 @@ class Pipeline:
                     await waiting
                 marked = {**old, "metadata": dict(old["metadata"])}
                 if deletion.marked_for_deletion(call.resource, marked, options, self._clock.now()):
-                    done = await self._remove(call, key, entry, old, shown=None if marked == old else marked)
+                    done = await self._remove_last(call, key, entry, old, marked)
                 elif marked == old:
                     return Written(entry)
                 else:
@@ -337,8 +337,20 @@ class Pipeline:
             written = Entry(stamp(value, revision), revision)
         return Written(written, is_created=entry is None)
 
+    async def _remove_last(self, call: Call, key: str, entry: Entry, old: Object, marked: Object) -> Written | None:
+        """Remove what nothing holds back. Where there is a grace period, watchers first hear that it is over."""
+        if marked == old:
+            return await self._remove(call, key, entry, old, shown=None)
+        if call.resource.strategy.grace is None or call.is_dry_run:
+            return await self._remove(call, key, entry, old, shown=marked)
+        told = await self._store_object(call, key, entry, marked)
+        return await self._remove(call, key, told.entry, old, shown=None) if told is not None else None
+
     async def _remove(self, call: Call, key: str, entry: Entry, old: Object, *, shown: Object | None) -> Written | None:
-        """None if another writer was faster. `shown` is what the answer shows where that is not what is stored."""
+        """None if another writer was faster.
+
+        `shown` is what the answer shows where that is not what is stored, at the revision that is.
+        """
         last, uid = entry, old["metadata"].get("uid", "")
         if shown is not None:
             last = Entry(stamp(await self._encoded(call, shown), entry.revision), entry.revision)
@@ -349,7 +361,9 @@ class Pipeline:
         except stores.Conflict:
             return None
         self._reservations.release(call.resource, old)
-        return Written(Entry(restamp(last.body, revision), revision), is_deleted=True, uid=uid)
+        if shown is None:
+            last = Entry(restamp(last.body, revision), revision)
+        return Written(last, is_deleted=True, uid=uid)
 
     async def _encoded(self, call: Call, new: Object) -> bytes:
         custom = call.resource.custom
