@@ -248,6 +248,18 @@ async def test_a_beginning_that_is_yet_to_come_is_waited_for_and_then_given_up(
     assert event["object"]["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
 
 
+async def test_a_watch_by_its_path_alone_is_asked_for_as_a_list_is(alone: InProcess) -> None:
+    await fill(alone, 1)
+    path = "/api/v1/watch/namespaces/default/configmaps?timeoutSeconds=1"
+    for query in ("allowWatchBookmarks=true", "resourceVersionMatch=NotOlderThan&resourceVersion=0", "continue=abc"):
+        events = await (await alone.watch(f"{path}&{query}")).rest()
+        assert list(map(short, events)) == [("ADDED", "cm-0000")], "nor is it told where its beginning ends"
+    refused = await alone.get(f"{path}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0")
+    assert refused.json["details"]["causes"][0]["message"] == "Forbidden: sendInitialEvents is forbidden for list"
+    both = await (await alone.watch(f"{path}&watch=1&allowWatchBookmarks=true")).rest()
+    assert list(map(short, both)) == [("ADDED", "cm-0000"), ("BOOKMARK", "")]
+
+
 @pytest.mark.parametrize(
     ("query", "code"),
     [
@@ -332,7 +344,7 @@ async def test_a_field_that_changes_is_selected_by_its_new_value(api: InProcess)
     await api.made(PODS, pod())
     await api.post(f"{PODS}/web/binding", {"metadata": {"name": "web"}, "target": {"name": "n1"}})
     await api.delete(f"{PODS}/web?gracePeriodSeconds=0")
-    assert list(map(short, await watch.take(2))) == [("ADDED", "web"), ("DELETED", "web")]
+    assert [event["type"] for event in await watch.take(3)] == ["ADDED", "MODIFIED", "DELETED"]
     watch.close()
 
 

@@ -50,34 +50,14 @@ def list_options(call: Call) -> ListOptions:
     limit = max(0, call.number("limit") or 0)
     call.number("timeoutSeconds")  # A list is over before any time is; but it must be one.
     token, wanted, match = call.text("continue"), call.text("resourceVersion"), call.text("resourceVersionMatch")
-    faults = []
-    if match:
-        if not wanted:
-            faults.append(
-                causes.forbidden(
-                    "resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"
-                )
-            )
-        if token:
-            faults.append(_no_match_with_continue())
-        if match not in _MATCHES:
-            faults.append(causes.not_supported("resourceVersionMatch", match, [*_MATCHES, ""]))
-        if match == "Exact" and wanted == "0":
-            faults.append(
-                causes.forbidden(
-                    "resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-                )
-            )
-    if call.request.parameter("sendInitialEvents") is not None:
-        faults.append(causes.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
-    _refuse(faults)
-    if token and not _names_one(call):
+    _refuse(_faults_of_a_list(call, wanted, match))
+    if wanted == "0":
+        limit = 0  # Whoever takes any state gets it whole, as from Kubernetes' memory of it.
+    if token:
         continuation = Continuation.decode(token)
         if wanted and wanted != "0":
             raise errors.BadRequest("specifying resource version is not allowed when using continue")
         return ListOptions(limit, continuation, 0, is_exact=False)
-    if wanted == "0":
-        limit = 0  # Whoever takes any state gets it whole, as from Kubernetes' memory of it.
     revision = revision_of(wanted, BadRevision) if wanted else 0
     is_exact = match == "Exact" or (not match and limit > 0 and revision > 0 and not _names_one(call))
     return ListOptions(limit, None, revision, is_exact=is_exact)
@@ -89,14 +69,52 @@ def _names_one(call: Call) -> bool:
     return bool(chosen.name) and (bool(chosen.namespace) or not call.resource.namespaced)
 
 
+def _faults_of_a_list(call: Call, wanted: str, match: str) -> list[causes.Cause]:
+    faults = []
+    if match:
+        if not wanted:
+            faults.append(
+                causes.forbidden(
+                    "resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"
+                )
+            )
+        if call.text("continue"):
+            faults.append(_no_match_with_continue())
+        if match not in _MATCHES:
+            faults.append(causes.not_supported("resourceVersionMatch", match, [*_MATCHES, ""]))
+        if match == "Exact" and wanted == "0":
+            faults.append(
+                causes.forbidden(
+                    "resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+                )
+            )
+    if call.request.parameter("sendInitialEvents") is not None:
+        faults.append(causes.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    return faults
+
+
 def watch_options(call: Call) -> WatchOptions:
     call.number("limit")  # A watch has no pages; but it must be a number.
     wanted, match = call.text("resourceVersion"), call.text("resourceVersionMatch")
     is_said = call.request.parameter("sendInitialEvents") is not None
     is_told = call.flag("sendInitialEvents")
-    if not is_said and not match and wanted in ("", "0"):
-        # Who says nothing of the beginning gets all that is there, as if asked for, and is told where it ends.
-        is_said, is_told, match = True, True, "NotOlderThan"
+    if not call.flag("watch"):  # Only its path says that it is a watch: its options are taken for those of a list.
+        _refuse(_faults_of_a_list(call, wanted, match))
+    else:
+        if not is_said and not match and wanted in ("", "0"):
+            # Who says nothing of the beginning gets all that is there, as if asked for, and is told where it ends.
+            is_said, is_told, match = True, True, "NotOlderThan"
+        _refuse(_faults_of_a_watch(call, match, is_said=is_said))
+    revision = revision_of(wanted, Unreadable) if wanted else 0
+    bookmarks = call.flag("allowWatchBookmarks")
+    if is_told:
+        return WatchOptions(
+            None, initial_events=True, least=revision, marks_end_of_initial=bookmarks, bookmarks=bookmarks
+        )
+    return WatchOptions(revision or None, initial_events=not is_said and revision == 0, bookmarks=bookmarks)
+
+
+def _faults_of_a_watch(call: Call, match: str, *, is_said: bool) -> list[causes.Cause]:
     faults = []
     if is_said and match != "NotOlderThan":
         faults.append(
@@ -111,14 +129,7 @@ def watch_options(call: Call) -> WatchOptions:
         faults.append(causes.not_supported("resourceVersionMatch", match, ["NotOlderThan"]))
     if match and call.text("continue"):
         faults.append(_no_match_with_continue())
-    _refuse(faults)
-    revision = revision_of(wanted, Unreadable) if wanted else 0
-    bookmarks = call.flag("allowWatchBookmarks")
-    if is_told:
-        return WatchOptions(
-            None, initial_events=True, least=revision, marks_end_of_initial=bookmarks, bookmarks=bookmarks
-        )
-    return WatchOptions(revision or None, initial_events=not is_said and revision == 0, bookmarks=bookmarks)
+    return faults
 
 
 def _no_match_with_continue() -> causes.Cause:
