@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from urllib.parse import quote
 
 import pytest
@@ -95,7 +96,47 @@ async def test_a_broken_token_is_refused(api: InProcess, token: str) -> None:
     assert reply.message.startswith("invalid continue token: continue key is not valid: ")
 
 
-async def test_a_token_of_the_future_is_refused(api: InProcess) -> None:
+def _token(text: str) -> str:
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+@pytest.mark.parametrize(
+    ("token", "why"),
+    [
+        ("!!", "illegal base64 data at input byte 0"),
+        ("abcde", "illegal base64 data at input byte 4"),
+        ("YQ==", "illegal base64 data at input byte 2"),
+        (_token("[]"), "json: cannot unmarshal array into Go value of type storage.continueToken"),
+        (_token("null"), "server does not recognize this encoded version "),
+        (
+            _token('{"v":"meta.k8s.io/v1","rv":"1","start":"s"}'),
+            "json: cannot unmarshal string into Go struct field continueToken.rv of type int64",
+        ),
+        (
+            _token('{"v":"meta.k8s.io/v1","rv":9223372036854775808,"start":"s"}'),
+            "json: cannot unmarshal number 9223372036854775808 into Go struct field continueToken.rv of type int64",
+        ),
+        (
+            _token('{"v":"meta.k8s.io/v1","rv":1,"start":5}'),
+            "json: cannot unmarshal number into Go struct field continueToken.start of type string",
+        ),
+        (_token('{"v":"meta.k8s.io/v1","rv":1}'), "encoded start key empty (version meta.k8s.io/v1)"),
+        (_token('{"v":"meta.k8s.io/v1","rv":1,"start":"../x"}'), "../x"),
+    ],
+)
+async def test_a_broken_token_is_refused_in_kubernetes_words(api: InProcess, token: str, why: str) -> None:
+    reply = await api.get(f"{CONFIG_MAPS}?limit=1&continue={quote(token)}")
+    assert (reply.status, reply.message) == (400, f"invalid continue token: continue key is not valid: {why}")
+
+
+async def test_any_revision_below_none_means_the_latest(alone: InProcess) -> None:
+    await fill(alone, 3)
+    token = _token('{"v":"meta.k8s.io/v1","rv":-7,"start":"default/cm-0000\\u0000"}')
+    assert (await alone.get(f"{CONFIG_MAPS}?continue={token}")).names == ["cm-0001", "cm-0002"]
+
+
+async def test_a_token_of_the_future_is_refused(api: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fanout, "FRESHNESS_SECONDS", 0.01)
     token = Continuation(10**9, "default/a").encode()
     assert (await api.get(f"{CONFIG_MAPS}?limit=1&continue={token}")).status == 504
 
@@ -153,6 +194,13 @@ async def test_a_revision_of_the_future_is_waited_for_and_then_given_up(
     await asyncio.sleep(0)
     await alone.made(CONFIG_MAPS, config_map("awaited"))
     assert (await waiting).names == ["awaited"]
+    reading = asyncio.create_task(alone.get(f"{CONFIG_MAPS}/awaited?resourceVersion={coming + 1}"))
+    token = Continuation(coming + 1, "default/a").encode()
+    going_on = asyncio.create_task(alone.get(f"{CONFIG_MAPS}?continue={token}"))
+    await asyncio.sleep(0)
+    await alone.made(CONFIG_MAPS, config_map("b"))
+    assert (await reading).json["metadata"]["name"] == "awaited"
+    assert (await going_on).names == ["awaited", "b"]
     monkeypatch.setattr(fanout, "FRESHNESS_SECONDS", 0.01)
     late = await alone.get(f"{CONFIG_MAPS}?resourceVersion={coming + 10}")
     assert (late.status, late.json["reason"], late.header("retry-after")) == (504, "Timeout", ["1"])

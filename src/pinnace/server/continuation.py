@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
-import binascii
+import re
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import orjson
 
@@ -17,6 +17,17 @@ LATEST = -1
 """In a token: go on with what is there now, whatever changed since."""
 
 _VERSION = "meta.k8s.io/v1"
+_NOT_BASE64 = re.compile(r"[^A-Za-z0-9_-]")
+_LEAST, _MOST = -(2**63), 2**63 - 1
+_GO_WORDS: dict[type, str] = {
+    bool: "bool",
+    int: "number",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+}
+_Value = TypeVar("_Value", str, int)
 _TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
     "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
@@ -39,25 +50,26 @@ class Continuation:
     @classmethod
     def decode(cls, token: str) -> Continuation:
         try:
-            raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
-        except (binascii.Error, ValueError):
-            raise _invalid("illegal base64 data") from None
-        try:
-            found = parse_json(raw)
+            found = parse_json(_unpacked(token))
         except Malformed as problem:
             raise _invalid(str(problem)) from None
+        if found is None:
+            found = {}
         if not isinstance(found, dict):
-            raise _invalid("json: cannot unmarshal into Go value of type storage.continueToken")
-        version, revision, start = found.get("v", ""), found.get("rv"), found.get("start")
+            raise _invalid(f"json: cannot unmarshal {_word_for(found)} into Go value of type storage.continueToken")
+        version = _field(found, "v", str, "string") or ""
+        revision = _field(found, "rv", int, "int64") or 0
+        start = _field(found, "start", str, "string") or ""
         if version != _VERSION:
             raise _invalid(f"server does not recognize this encoded version {version}")
-        if type(revision) is not int or revision == 0 or revision < LATEST or revision.bit_length() > 63:
+        if revision == 0:
             raise _invalid(f"incorrect encoded start resourceVersion (version {_VERSION})")
-        if not isinstance(start, str) or not start:
-            raise _invalid(f"missing start key (version {_VERSION})")
-        if ".." in start.split("/") or start.startswith("/"):
-            raise _invalid(orjson.dumps(start).decode())
-        return cls(revision, start.rstrip("\0"))
+        if not start:
+            raise _invalid(f"encoded start key empty (version {_VERSION})")
+        path = start.removeprefix("/")
+        if any(part in ("", ".", "..") for part in path.split("/")):
+            raise _invalid(start)
+        return cls(max(revision, LATEST), path.rstrip("\0"))
 
     def expired(self) -> errors.Expired:
         """The page cannot be had any more; the answer carries a token for going on inconsistently."""
@@ -87,6 +99,28 @@ def cut(keys: list[str], limit: int, *, is_all: bool) -> tuple[list[str], Extent
     if not limit or len(keys) <= limit:
         return keys, Extent()
     return keys[:limit], Extent(keys[limit - 1], len(keys) - limit if is_all else None)
+
+
+def _unpacked(token: str) -> bytes:
+    stray = _NOT_BASE64.search(token)
+    if stray is not None or len(token) % 4 == 1:
+        raise _invalid(f"illegal base64 data at input byte {stray.start() if stray is not None else len(token) - 1}")
+    return base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+
+
+def _field(found: Object, name: str, kind: type[_Value], go: str) -> _Value | None:
+    value = found.get(name)
+    if value is None:
+        return None
+    if type(value) is not kind or (isinstance(value, int) and not _LEAST <= value <= _MOST):
+        shown = f"number {value}" if type(value) in (int, float) and kind is int else _word_for(value)
+        raise _invalid(f"json: cannot unmarshal {shown} into Go struct field continueToken.{name} of type {go}")
+    return value
+
+
+def _word_for(value: object) -> str:
+    """What Go calls the type of a JSON value."""
+    return _GO_WORDS[type(value)]
 
 
 def _invalid(why: str) -> errors.BadRequest:

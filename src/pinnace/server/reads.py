@@ -62,8 +62,8 @@ class Reader:
 
     def get(self, call: Call, form: Form) -> Body | Awaitable[Body]:
         wanted = call.text("resourceVersion")
-        if wanted:
-            self._check_not_ahead(revision_of(wanted, Unreadable))
+        if wanted and (least := revision_of(wanted, Unreadable)) > self._fanout.revision:
+            return self._when_fresh(least, lambda: self.get(call, form))
         entry = self.entry(call)
         waiting = form.prepare((entry,)) if form.waits else None
         return form.one(entry) if waiting is None else _one_later(waiting, form, entry)
@@ -83,14 +83,14 @@ class Reader:
         if options.continuation is not None:
             at = options.continuation.revision
             if at > self._fanout.revision:
-                raise too_large_revision(at, self._fanout.revision)
+                return self._when_fresh(at, lambda: self.list(call, form))
             if at != LATEST and at < self._store.compacted:
                 raise options.continuation.expired()
             if at == LATEST or at >= shelf.changed:
                 return self._page(shelf, chosen, form, options, revision=self._fanout.revision if at == LATEST else at)
             return self._page_of_history(shelf, chosen, form, options, at)
         if options.revision > self._fanout.revision:
-            return self._when_fresh(call, form, options.revision)
+            return self._when_fresh(options.revision, lambda: self.list(call, form))
         if options.is_exact and options.revision < shelf.changed:
             return self._page_of_history(shelf, chosen, form, options, options.revision)
         revision = options.revision if options.is_exact else self._fanout.revision
@@ -193,11 +193,11 @@ class Reader:
             await waiting
         return entries
 
-    async def _when_fresh(self, call: Call, form: Form, revision: int) -> Body:
+    async def _when_fresh(self, revision: int, read: Callable[[], Body | Awaitable[Body]]) -> Body:
         """A client that has seen a later revision than this server waits a little for it."""
         if not await self._fanout.has_reached(revision):
             raise too_large_revision(revision, self._fanout.revision)
-        found = self.list(call, form)
+        found = read()
         return found if isinstance(found, bytes | list) else await found
 
     def _check_not_ahead(self, revision: int) -> None:
