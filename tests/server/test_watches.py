@@ -239,8 +239,8 @@ async def test_a_beginning_that_is_yet_to_come_is_waited_for_and_then_given_up(
     names = [short(event) for event in await watch.take(4)]
     assert sorted(names) == [("ADDED", "cm-0000"), ("ADDED", "cm-0001"), ("ADDED", "cm-0002"), ("BOOKMARK", "")]
     watch.close()
-    monkeypatch.setattr(fanout, "FRESHNESS_SECONDS", 0.01)
-    late = await alone.watch(f"{CONFIG_MAPS}?{query}&resourceVersion={coming + 100}")
+    monkeypatch.setattr(fanout, "FRESHNESS_SECONDS", 1.01)
+    late = await alone.watch(f"{CONFIG_MAPS}?{query}&resourceVersion={coming + 100}&timeoutSeconds=1")
     (event,) = await late.rest()
     assert event["type"] == "ERROR"
     assert (event["object"]["code"], event["object"]["reason"]) == (504, "Timeout")

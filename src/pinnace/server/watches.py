@@ -63,7 +63,6 @@ class Watch:
         loop = asyncio.get_running_loop()
         self._deadline = loop.time() + self._seconds
         sink.on_close(self._end)
-        self._timers.append(loop.call_later(self._seconds, sink.finish))
         if self._options.least > self._fanout.revision:
             return self._begin_when_fresh()
         return self._begin()
@@ -78,6 +77,8 @@ class Watch:
         await (self._ended() if waiting is None else waiting)
 
     def _begin(self) -> Awaitable[None] | None:
+        # Its time runs from the start, but does not end a wait: whoever waits in vain is told so.
+        self._timers.append(asyncio.get_running_loop().call_at(self._deadline, self._sink.finish))
         since = self._options.since
         if isinstance(self._watcher, LateWatcher):
             return self._follow_late(self._watcher, since)
