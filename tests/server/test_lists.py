@@ -242,7 +242,7 @@ async def test_options_that_cannot_be_meant_are_refused(api: InProcess, query: s
 
 async def test_a_limit_below_one_is_none(alone: InProcess) -> None:
     names = await fill(alone, 3)
-    for limit in ("-1", "0", ""):
+    for limit in ("-1", "0"):
         assert (await alone.get(f"{CONFIG_MAPS}?limit={limit}")).names == names
 
 
@@ -316,3 +316,21 @@ async def test_items_of_built_in_kinds_leave_it_to_the_list_to_say_what_they_are
     assert [item["metadata"]["name"] for item in items] == ["one", "two"]
     assert [item.get("kind") for item in items] == [view.removesuffix("List") or None] * 2
     assert [item.get("apiVersion") for item in items] == ["meta.k8s.io/v1" if view else None] * 2
+
+
+@pytest.mark.parametrize("option", ["limit", "timeoutSeconds"])
+async def test_a_number_that_is_left_out_is_none(api: InProcess, option: str) -> None:
+    reply = await api.get(f"{CONFIG_MAPS}?{option}=")
+    assert (reply.status, reply.message) == (400, 'strconv.ParseInt: parsing "": invalid syntax')
+
+
+@pytest.mark.parametrize("said", ["0", "false", "FALSE", "False", "fAlSe"])
+async def test_what_is_not_to_be_watched_is_listed(api: InProcess, said: str) -> None:
+    assert (await api.get(f"{CONFIG_MAPS}?watch={said}")).json["kind"] == "ConfigMapList"
+
+
+@pytest.mark.parametrize("said", ["", "1", "f", "F", "no", "true"])
+async def test_whatever_else_is_said_of_watching_means_to_watch(api: InProcess, said: str) -> None:
+    await api.made(CONFIG_MAPS, config_map("one"))
+    watch = await api.watch(f"{CONFIG_MAPS}?watch={said}")
+    assert (await watch.next())["type"] == "ADDED"

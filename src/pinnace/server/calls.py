@@ -17,7 +17,6 @@ from pinnace.server.messages import Request
 
 _VERB_OF_METHOD = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 _NAMESPACE_SUBRESOURCES = frozenset(("status", "finalize"))
-_FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
 _OF_ONE = frozenset(("get", "update", "patch", "delete"))
 _NO_NAMES = frozenset((".", ".."))
 _NUMBER = re.compile("[+-]?[0-9]{1,40}", re.ASCII)
@@ -49,13 +48,13 @@ class Call:
         return self.request.parameter(name) or ""
 
     def flag(self, name: str) -> bool:
-        """A boolean option as Go's url conversion reads it: absent and empty mean false, junk means true."""
+        """A boolean option as Kubernetes reads it: whatever is said means true, unless it is "0" or "false"."""
         given = self.request.parameter(name)
-        return given is not None and given not in _FALSE
+        return given is not None and _is_true(given)
 
     def number(self, name: str) -> int | None:
         given = self.request.parameter(name)
-        if not given:
+        if given is None:
             return None
         if not _NUMBER.fullmatch(given):
             raise errors.BadRequest(f"strconv.ParseInt: parsing {orjson.dumps(given).decode()}: invalid syntax")
@@ -168,7 +167,7 @@ def action_of(request: Request, segments: list[str]) -> Action:
         return Action(request.method.lower(), path=request.path)
     if request.method in ("GET", "HEAD"):
         asked = request.parameter("watch")
-        watching = watching or (asked is not None and asked not in _FALSE and not name)
+        watching = watching or (asked is not None and _is_true(asked) and not name)
         verb = "watch" if watching else "get" if name else "list"
     elif request.method == "DELETE":
         verb = "delete" if name else "deletecollection"
@@ -207,6 +206,10 @@ def _verb(call: Call, watching: bool) -> str:
             raise errors.BadRequest("name must be provided")
         raise errors.BadMethod()
     return verb
+
+
+def _is_true(given: str) -> bool:
+    return given != "0" and given.lower() != "false"
 
 
 def _unsupported_dry_run(value: str) -> causes.Cause:
