@@ -47,7 +47,9 @@ def _read(page: Document | None) -> Any:
 
 
 def test_the_roots_list_versions_and_groups(registry: Registry) -> None:
-    discovery = Discovery(registry, address="127.0.0.1:6443")
+    discovery = Discovery(registry)
+    discovery.page("/api")
+    discovery.tell_address("127.0.0.1:6443")
     assert _read(discovery.page("/api")) == {
         "kind": "APIVersions",
         "versions": ["v1"],

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.server.in_process import CONFIG_MAPS, InProcess, config_map, control_plane
 
-from pinnace.cluster.cluster import Settings
+from pinnace.cluster.cluster import Settings, running
 
 
 @pytest.mark.parametrize("page", ["healthz", "livez", "readyz"])
@@ -112,3 +112,10 @@ async def test_the_root_says_what_there_is(api: InProcess) -> None:
     assert {"/api/v1", "/apis/apps/v1", "/healthz", "/metrics", "/openapi/v3", "/version"} <= set(paths)
     for path in paths:
         assert (await api.get(path)).status == 200, path
+
+
+async def test_the_root_says_where_the_server_is() -> None:
+    async with running(Settings(controllers=False)) as cluster:
+        told = (await InProcess(cluster.plane).get("/api")).json["serverAddressByClientCIDRs"]
+        where = cluster.url.removeprefix("https://")
+    assert told == [{"clientCIDR": "0.0.0.0/0", "serverAddress": where}]

@@ -113,6 +113,7 @@ class ControlPlane:
 
     api: Api
     registry: Registry
+    discovery: Discovery
     fanout: Fanout
     store: Store
     clock: Clock
@@ -206,6 +207,7 @@ async def build(
     )
     readiness = Readiness()
     nodes = Nodes(fanout, files)
+    discovery = Discovery(registry, aggregated=aggregation.api_services)
     api = Api(
         registry=registry,
         verbs=Verbs(
@@ -228,7 +230,7 @@ async def build(
         ),
         pages=Pages(
             version=version_of(definitions.minor),
-            discovery=Discovery(registry, aggregated=aggregation.api_services),
+            discovery=discovery,
             openapi=OpenApi(registry, definitions),
             metrics=metrics.text,
             issuer=security.issuer,
@@ -270,6 +272,7 @@ async def build(
     return ControlPlane(
         api,
         registry,
+        discovery,
         fanout,
         store,
         clock,
@@ -350,6 +353,7 @@ async def running(
 
 async def give_birth(plane: ControlPlane, *, address: str, port: int) -> None:
     """Make what every cluster has from the start and this one lacks."""
+    plane.discovery.tell_address(f"{address}:{port}")
     local = plane.local()
     for obj in newborn_objects(plane.registry, address=address, port=port, now=plane.clock.now()):
         await _ensure(plane, local, obj)

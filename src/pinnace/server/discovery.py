@@ -29,10 +29,10 @@ class Discovery:
     The page of a version that another server answers for is that server's to write.
     """
 
-    def __init__(self, registry: Registry, *, aggregated: Aggregated | None = None, address: str = "") -> None:
+    def __init__(self, registry: Registry, *, aggregated: Aggregated | None = None) -> None:
         self._registry = registry
         self._others = aggregated or Alone()
-        self._address = address
+        self._address = ""
         self._revisions = (-1, -1)
         self._groups: dict[str, dict[str, Served]] = {}
         self._pages: dict[str, Document] = {}
@@ -46,6 +46,11 @@ class Discovery:
             if version:
                 return self._kept(f"{path} {version}", lambda: self._aggregated(parts[0], version))
         return self._kept(path, lambda: self._single(parts))
+
+    def tell_address(self, address: str) -> None:
+        """Say in /api where the server is, which is known once it listens."""
+        self._address = address
+        self._pages.clear()
 
     def _refresh(self) -> None:
         revisions = (self._registry.revision, self._others.revision)
