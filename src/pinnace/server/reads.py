@@ -61,7 +61,7 @@ class Reader:
         return entry
 
     def get(self, call: Call, form: Form) -> Body | Awaitable[Body]:
-        wanted = call.text("resourceVersion")
+        wanted = call.text("resourceVersion") if call.request.raw_query else ""
         if wanted and (least := revision_of(wanted, Unreadable)) > self._fanout.revision:
             return self._when_fresh(least, lambda: self.get(call, form))
         entry = self.entry(call)
