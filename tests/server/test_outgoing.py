@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from pinnace.server.outgoing import LARGE, SLICE, TURN, Outgoing
+from pinnace.server.outgoing import LARGE, ROUND, SLICE, TURN, Outgoing, Rounds
 from pinnace.server.tls import RECORD
 
 
@@ -67,21 +67,57 @@ async def test_what_is_small_goes_together_and_takes_what_fills_a_record_of_what
     assert b"".join(transport.taken) == b"".join(pieces)
 
 
-async def test_what_is_before_something_large_fills_a_record_with_it() -> None:
+async def test_what_is_held_goes_out_when_it_is_let_go_with_its_first_record_filled() -> None:
     transport = Bottomless()
     outgoing = _outgoing(transport)
     large = bytes(range(256)) * (LARGE // 128)
     for small in (b"head", b"x" * RECORD, b"x" * (RECORD + 1)):
-        outgoing.write_before(small, large)
+        assert outgoing.hold(small, large)
+        assert transport.taken == []
+        assert not outgoing.is_free
+        assert not outgoing.is_waiting
+        assert outgoing.buffered == len(small) + len(large)
+        assert outgoing.let_go() == len(small) + len(large)
         assert b"".join(transport.taken) == small + large
         assert len(transport.taken) == 2
         assert len(transport.taken[0]) % RECORD == 0
+        assert outgoing.is_free
+        assert outgoing.let_go() == 0
         transport.taken.clear()
-    outgoing.write_before(b"head", bytes(2 * TURN))
-    assert len(transport.taken) == TURN // SLICE + 1
-    outgoing.write_before(b"next", large)  # Which waits its turn.
+
+
+async def test_what_is_written_behind_something_held_stays_behind_it() -> None:
+    transport = Bottomless()
+    outgoing = _outgoing(transport)
+    assert outgoing.hold(b"one", bytes(LARGE))
+    outgoing.write(b"two")
+    assert not outgoing.hold(b"three", bytes(LARGE))
+    drained = asyncio.ensure_future(outgoing.drained())
+    outgoing.let_go()
+    await drained
+    assert b"".join(transport.taken) == b"one" + bytes(LARGE) + b"twothree" + bytes(LARGE)
+
+
+async def test_what_is_held_and_very_large_takes_turns() -> None:
+    transport = Bottomless()
+    outgoing = _outgoing(transport)
+    assert outgoing.hold(b"head", bytes(2 * TURN))
+    outgoing.let_go()
+    assert not outgoing.is_free
+    assert outgoing.is_waiting
     await outgoing.drained()
-    assert b"".join(transport.taken) == b"head" + bytes(2 * TURN) + b"next" + large
+    assert b"".join(transport.taken) == b"head" + bytes(2 * TURN)
+
+
+def test_nothing_is_held_for_who_is_gone() -> None:
+    transport = Bottomless()
+    outgoing = _outgoing(transport)
+    outgoing.hold(b"head", bytes(LARGE))
+    outgoing.drop()
+    assert outgoing.let_go() == 0
+    assert not outgoing.hold(b"head", bytes(LARGE))
+    assert transport.taken == []
+    assert outgoing.buffered == 0
 
 
 class Full(Bottomless):
@@ -99,8 +135,40 @@ class Full(Bottomless):
 def test_what_is_large_waits_if_the_client_takes_no_more_than_what_is_before_it() -> None:
     transport = Full()
     outgoing = transport.outgoing
-    outgoing.write_before(b"head", bytes(LARGE))
+    outgoing.hold(b"head", bytes(LARGE))
+    assert outgoing.let_go() == RECORD
     assert [len(one) for one in transport.taken] == [RECORD]
+    assert outgoing.is_waiting
     assert outgoing.buffered == LARGE + 4 - RECORD
     outgoing.resume()
     assert b"".join(transport.taken) == b"head" + bytes(LARGE)
+
+
+class Waiting:
+    """A connection with so much to send."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.is_sent = False
+
+    def let_go(self) -> int:
+        self.is_sent = True
+        return self.size
+
+
+async def test_others_are_heard_before_what_is_held_is_sent_and_again_after_some_of_it() -> None:
+    loop = asyncio.get_running_loop()
+    rounds, waiting = Rounds(loop), [Waiting(ROUND // 2) for _ in range(5)]
+    sent: list[int] = []
+
+    def look() -> None:
+        sent.append(sum(one.is_sent for one in waiting))
+
+    loop.call_soon(look)
+    for one in waiting:
+        rounds.hold(one)
+    assert not any(one.is_sent for one in waiting)
+    for _ in range(4):
+        await asyncio.sleep(0)
+        look()
+    assert sent == [0, 2, 4, 5, 5]

@@ -8,6 +8,7 @@ from typing import Any
 from pinnace.server.connection import Connection, FirstLines, Surroundings
 from pinnace.server.heads import Heads
 from pinnace.server.http import Limits, Request, Response
+from pinnace.server.outgoing import Rounds
 from pinnace.server.sinks import Corks
 
 LIMITS = Limits()
@@ -49,7 +50,9 @@ async def asked() -> tuple[Full, Connection, float]:
     def answer(request: Request) -> Response:
         return Response(200, (), BODY)
 
-    connection = Connection(Surroundings(loop, answer, LIMITS, set(), set(), Corks(loop), FirstLines(), Heads()))
+    connection = Connection(
+        Surroundings(loop, answer, LIMITS, set(), set(), Corks(loop), Rounds(loop), FirstLines(), Heads())
+    )
     transport.protocol = connection
     connection.connection_made(transport)
     connection.data_received(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")

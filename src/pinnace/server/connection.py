@@ -29,7 +29,7 @@ from pinnace.server.messages import (
     header_block,
     status_line,
 )
-from pinnace.server.outgoing import LARGE, Outgoing
+from pinnace.server.outgoing import LARGE, Outgoing, Rounds
 from pinnace.server.sinks import ChunkedSink, Corks
 
 BURST = 32
@@ -72,6 +72,7 @@ class Surroundings:
     connections: set[Connection]
     tasks: set[asyncio.Task[None]]
     corks: Corks
+    rounds: Rounds
     first_lines: FirstLines
     heads: Heads
     stopping: bool = False
@@ -137,10 +138,11 @@ class Connection(asyncio.Protocol):
         self._outgoing.drop()
 
     def eof_received(self) -> bool:
+        self._outgoing.let_go()  # The transport may be closed before the round is over.
         if self._sink is not None or self._transport.get_extra_info("is_tls"):
             return False
         self._incoming.is_last = True  # A client may shut its side after the last request and still read the answer.
-        return bool(self._busy or self._queue or self._outgoing.is_waiting)
+        return self._occupied
 
     def pause_writing(self) -> None:
         self._outgoing.is_paused = True
@@ -156,6 +158,13 @@ class Connection(asyncio.Protocol):
         if not self._discarding:
             self._burst = 0
             self._incoming.feed(data)
+
+    def let_go(self) -> int:
+        """Send the large answer that was held back until others were heard."""
+        given = self._outgoing.let_go()
+        if self._queue or self._reading_paused or self._incoming.is_last:
+            self._advance_soon()
+        return given
 
     # The reader's side.
 
@@ -236,8 +245,8 @@ class Connection(asyncio.Protocol):
         if type(answer) is Response:
             incoming = self._incoming
             deadline, incoming.deadline = incoming.deadline, self._around.loop.time() + self._limits.idle_time
-            self._respond(answer, method=request.method, keep=keep, chunks=chunks)
-            # Else it is the usual case: everything was written and nothing waits.
+            self._respond(answer, method=request.method, keep=keep, chunks=chunks, may_wait=True)
+            # Else it is the usual case: everything was written, or will be in this round, and nothing waits.
             if not keep or self._queue or self._outgoing.is_waiting or self._around.stopping:
                 incoming.deadline = deadline
                 self._advance_soon()
@@ -271,7 +280,7 @@ class Connection(asyncio.Protocol):
         finally:
             self._around.tasks.discard(cast("asyncio.Task[None]", task))
 
-    def _respond(self, answer: Response, *, method: str, keep: bool, chunks: bool) -> None:
+    def _respond(self, answer: Response, *, method: str, keep: bool, chunks: bool, may_wait: bool = False) -> None:
         body, status = answer.body, answer.status
         size = len(body) if isinstance(body, bytes) else sum(map(len, body))
         try:
@@ -292,9 +301,10 @@ class Connection(asyncio.Protocol):
             if size < LARGE:
                 self._outgoing.write(head + body)
             else:
-                self._outgoing.write_before(head, body)
-        elif len(body) == 2 and len(body[1]) >= LARGE:  # A list: what it says of itself, and its items.
-            self._outgoing.write_before(head + body[0], body[1])
+                self._outgoing.write_all([head, body])
+        elif may_wait and len(body) == 2 and len(body[0]) < LARGE <= len(body[1]):  # A list: its head, and its items.
+            if self._outgoing.hold(head + body[0], body[1]):
+                self._around.rounds.hold(self)
         else:
             self._outgoing.write_all([head, *body])
 

@@ -26,6 +26,7 @@ from pinnace.server.messages import (
     header_block,
     reader_and_writer,
 )
+from pinnace.server.outgoing import Rounds
 from pinnace.server.sinks import Corks
 from pinnace.server.tls import tls_context
 
@@ -82,7 +83,7 @@ class HttpServer:
     async def start(self, host: str, port: int, tls: Context | None, handler: Handler) -> None:
         """Listen, in the clear without `tls`. Connections are accepted when this returns."""
         loop, limits = asyncio.get_running_loop(), self._limits
-        around = Surroundings(loop, handler, limits, set(), set(), Corks(loop), FirstLines(), Heads())
+        around = Surroundings(loop, handler, limits, set(), set(), Corks(loop), Rounds(loop), FirstLines(), Heads())
         if tls is None:
             self._listener = await loop.create_server(
                 lambda: Connection(around), host, port, backlog=BACKLOG, reuse_address=True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from pinnace.server.tls import RECORD
 
@@ -14,12 +15,47 @@ LARGE = 64 * 1024
 """What is so large is not copied to be sent with what is small, but for what fills a record of TLS."""
 TURN = 2 * SLICE
 """What is handed over to a client that takes it all before others get their turn."""
+ROUND = 4 * SLICE
+"""What is handed over to all together before it is looked who else has asked."""
+
+
+class Held(Protocol):
+    """A connection with an answer that is held back."""
+
+    def let_go(self) -> int:
+        """Send it; how much that was."""
+
+
+class Rounds:
+    """Holds large answers back until all those have been heard who have asked meanwhile.
+
+    Who wants little need not wait until megabytes are encrypted for others. And it is cheaper: what the requests of
+    many clients need is in the caches when it is needed again, from which a large answer drives it.
+    """
+
+    __slots__ = ("_held", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._held: deque[Held] = deque()
+
+    def hold(self, connection: Held) -> None:
+        if not self._held:
+            self._loop.call_soon(self._end)
+        self._held.append(connection)
+
+    def _end(self) -> None:
+        given = 0
+        while self._held and given < ROUND:
+            given += self._held.popleft().let_go()
+        if self._held:
+            self._loop.call_soon(self._end)
 
 
 class Outgoing:
     """Paces writes to a transport. What waits here is neither copied nor encrypted, and shared with other clients."""
 
-    __slots__ = ("_closed", "_go_on", "_pieces", "_size", "_transport", "_waiters", "is_paused")
+    __slots__ = ("_closed", "_go_on", "_is_held", "_pieces", "_size", "_transport", "_waiters", "is_paused")
 
     def __init__(self, transport: asyncio.Transport, go_on: Callable[[], None]) -> None:
         """`go_on` is called when others have had their turn, and is to call `resume`."""
@@ -29,13 +65,14 @@ class Outgoing:
         self._size = 0
         self._waiters: list[asyncio.Future[None]] = []
         self._closed = False
+        self._is_held = False
         self.is_paused = False
         """The socket is full, or it is the turn of others."""
 
     @property
     def is_waiting(self) -> bool:
-        """Something was written that the transport has not been given."""
-        return bool(self._pieces)
+        """Something was written that the transport has not been given, and will not be by the end of the round."""
+        return bool(self._pieces) and not self._is_held
 
     @property
     def is_free(self) -> bool:
@@ -68,14 +105,35 @@ class Outgoing:
         self._size += sum(map(len, pieces))
         self._pump()
 
-    def write_before(self, small: bytes, large: bytes) -> None:
-        """What is small, and what is large behind it, of which it takes as much as fills a record of TLS."""
-        if not self.is_free or self._closed or len(large) > SLICE:
-            self.write_all([small, large])
-            return
-        view, taken = memoryview(large), -len(small) % RECORD
-        self._transport.write(b"".join((small, view[:taken])))
-        self.write(view[taken:])
+    def hold(self, small: bytes, large: bytes) -> bool:
+        """Write both later, when `let_go` is called; False if they go out behind what waits already."""
+        if self._closed:
+            return False
+        is_first = self.is_free
+        self._is_held = is_first or self._is_held
+        self._pieces += (small, large)
+        self._size += len(small) + len(large)
+        return is_first
+
+    def let_go(self) -> int:
+        """Hand over what is held; how much it was."""
+        pieces, size = self._pieces, self._size
+        self._is_held = False
+        if self.is_paused or self._closed:
+            return 0
+        if len(pieces) == 2 and size <= SLICE:
+            small, large = pieces
+            pieces.clear()
+            self._size = 0
+            # What is small takes as much of what is large as fills a record of TLS.
+            view, taken = memoryview(large), -len(small) % RECORD
+            self._transport.write(b"".join((small, view[:taken])))
+            self.write(view[taken:])
+        else:
+            self._pump()
+        if self.is_free:
+            self._wake()
+        return size - self._size
 
     def resume(self) -> bool:
         """The socket has room again: go on. True if everything is written then."""
@@ -107,6 +165,7 @@ class Outgoing:
     def _pump(self) -> None:
         """Hand slices to the transport until it has had enough, or had its turn."""
         pieces, given = self._pieces, 0
+        self._is_held = False
         while given < TURN:
             if not pieces or self.is_paused or self._closed:
                 return
