@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from pinnace.server.outgoing import LARGE, ROUND, SLICE, TURN, Outgoing, Rounds
+from pinnace.server.outgoing import LARGE, SLICE, TURN, Outgoing, Rounds
 from pinnace.server.tls import RECORD
 
 
@@ -158,7 +158,7 @@ class Waiting:
 
 async def test_others_are_heard_before_what_is_held_is_sent_and_again_after_some_of_it() -> None:
     loop = asyncio.get_running_loop()
-    rounds, waiting = Rounds(loop), [Waiting(ROUND // 2) for _ in range(5)]
+    rounds, waiting = Rounds(loop), [Waiting(TURN // 2) for _ in range(5)]
     sent: list[int] = []
 
     def look() -> None:

@@ -14,9 +14,7 @@ SLICE = 2 * 1024 * 1024
 LARGE = 64 * 1024
 """What is so large is not copied to be sent with what is small, but for what fills a record of TLS."""
 TURN = 2 * SLICE
-"""What is handed over to a client that takes it all before others get their turn."""
-ROUND = 4 * SLICE
-"""What is handed over to all together before it is looked who else has asked."""
+"""What is handed over, to one client or to all together, before others get their turn."""
 
 
 class Held(Protocol):
@@ -46,7 +44,7 @@ class Rounds:
 
     def _end(self) -> None:
         given = 0
-        while self._held and given < ROUND:
+        while self._held and given < TURN:
             given += self._held.popleft().let_go()
         if self._held:
             self._loop.call_soon(self._end)
