@@ -172,3 +172,20 @@ async def test_others_are_heard_before_what_is_held_is_sent_and_again_after_some
         await asyncio.sleep(0)
         look()
     assert sent == [0, 2, 4, 5, 5]
+
+
+class Broken(Waiting):
+    def let_go(self) -> int:
+        raise RuntimeError("no transport")
+
+
+async def test_one_that_cannot_be_sent_holds_up_no_other() -> None:
+    loop, told = asyncio.get_running_loop(), []
+    loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
+    rounds, good = Rounds(loop), [Waiting(1), Waiting(1)]
+    for one in (good[0], Broken(1), good[1]):
+        rounds.hold(one)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert [one.is_sent for one in good] == [True, True]
+    assert [str(problem) for problem in told] == ["no transport"]

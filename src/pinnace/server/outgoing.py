@@ -44,10 +44,12 @@ class Rounds:
 
     def _end(self) -> None:
         given = 0
-        while self._held and given < TURN:
-            given += self._held.popleft().let_go()
-        if self._held:
-            self._loop.call_soon(self._end)
+        try:
+            while self._held and given < TURN:
+                given += self._held.popleft().let_go()
+        finally:  # Whatever is wrong with one of them, the others have waited long enough.
+            if self._held:
+                self._loop.call_soon(self._end)
 
 
 class Outgoing:
