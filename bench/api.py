@@ -155,8 +155,11 @@ def load(server: Server, name: str, request: str, *, seconds: float = SECONDS) -
 
 
 def in_turns(*loads: tuple[Server, str, str]) -> list[Row]:
-    """The median of each of these loads, a server, a name and a request, which take turns."""
-    turns = [[load(*one) for one in loads] for _ in range(TURNS)]
+    """The median of each of these loads, a server, a name and a request, which take turns.
+
+    Longer ones: of few requests, those count that wrk cuts off at its end, and the handshakes before the first.
+    """
+    turns = [[load(*one, seconds=2 * SECONDS) for one in loads] for _ in range(TURNS)]
     return [sorted(rows, key=lambda row: row.cpu_ms)[TURNS // 2] for rows in zip(*turns, strict=True)]
 
 
