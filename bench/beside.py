@@ -12,7 +12,7 @@ import argparse
 import statistics
 import time
 
-from bench.api import GOAL, Row, Server, call, fill, load, load_deletes, requests_in, started
+from bench.api import GOAL, READERS, Row, Server, call, fill, load, load_deletes, requests_in, started
 
 TURNS = 5
 SECONDS = 2
@@ -32,8 +32,14 @@ def main() -> None:
         for server in (peer, ours):
             prepare(server, mark)
         for name, request in requests_in(f"thousand{mark}", f"patches{mark}", names=f"b{mark}-").items():
-            turns = [[load(one, name, request, seconds=SECONDS) for one in (peer, ours)] for _ in range(TURNS)]
-            tell(name, turns)
+            threads = READERS if "list" in name or "page" in name else 1
+            tell(
+                name,
+                [
+                    [load(one, name, request, seconds=SECONDS, threads=threads) for one in (peer, ours)]
+                    for _ in range(TURNS)
+                ],
+            )
         tell("delete", [[load_deletes(one, f"deletes{mark}", there=DELETED, seconds=1) for one in (peer, ours)]])
 
 

@@ -18,7 +18,7 @@ from pinnace.auth.authorizers import Action, Authorizer, Decision, refusal
 from pinnace.auth.impersonation import Impersonator, wanted_user
 from pinnace.auth.users import User
 from pinnace.model import errors
-from pinnace.model.resources import Registry, Resource
+from pinnace.model.resources import Registry
 from pinnace.server.aggregation import Aggregated, Alone, Backend, pass_on, passed
 from pinnace.server.audit_events import Auditor
 from pinnace.server.calls import Call, action_of, requested_action, understand
@@ -148,8 +148,10 @@ class Api:
 
     def _route(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
         route = self._routes.find(request)
-        if route is not None and (not route.action.group or not self._is_elsewhere(route.resource)):
-            return self._objects(Call(*route[:-1], request, user), route.action)
+        if route is not None:
+            parts, action = route
+            if not action.group or self._aggregated.find(action.group, action.version) is None:
+                return self._objects(Call(*parts, request, user), action)
         segments = request.path.split("/")[1:]
         if segments[0] == "apis" and len(segments) > 2:
             backend = self._aggregated.find(segments[1], segments[2])
@@ -163,7 +165,7 @@ class Api:
             except errors.ApiError as found:
                 call, problem = None, found.with_traceback(None)  # Which would keep this call, that keeps it.
             if call is not None:
-                return self._objects(call, self._routes.learn(call).action)
+                return self._objects(call, self._routes.learn(call)[1])
             # Whether something is there, or takes this method, is told to those only who may ask for it.
             action = action_of(request, segments)
             if problem is not None:
@@ -238,10 +240,6 @@ class Api:
             return await page
         except errors.ApiError as refused:
             return self._refused(request, refused)
-
-    def _is_elsewhere(self, resource: Resource) -> bool:
-        """Another server answers for it since."""
-        return self._aggregated.find(resource.group, resource.version) is not None
 
     def _objects(self, call: Call, action: Action) -> Answer | Awaitable[Answer]:
         started = time.perf_counter()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TypeAlias
 
 from pinnace.auth.authorizers import Action
 from pinnace.model.resources import Registry, Resource
@@ -13,16 +13,8 @@ _MOST_KNOWN = 1000
 _LONGEST = 512
 
 
-class Route(NamedTuple):
-    """The parts of a call that its method and its target decide, and what is asked for by it."""
-
-    verb: str
-    resource: Resource
-    namespace: str
-    name: str
-    subresource: str
-    tail: str
-    action: Action
+Route: TypeAlias = tuple[tuple[str, Resource, str, str, str, str], Action]
+"""What the method and the target of a request decide of its call, which begins with it; and what is asked for."""
 
 
 class Routes:
@@ -41,8 +33,7 @@ class Routes:
 
     def learn(self, call: Call) -> Route:
         """To be told of each call that was not found, as it was understood."""
-        action = _action_of(call)
-        route = Route(call.verb, call.resource, call.namespace, call.name, call.subresource, call.tail, action)
+        route = (call.verb, call.resource, call.namespace, call.name, call.subresource, call.tail), _action_of(call)
         request = call.request
         if len(request.target) <= _LONGEST:
             if len(self._known) >= _MOST_KNOWN:

@@ -52,7 +52,6 @@ _STREAMS = ("application/json;stream=watch", "application/vnd.kubernetes.protobu
 """What a watch can be answered in; the second is named, as Kubernetes names it, and clients take the first."""
 _GENERATE_ATTEMPTS = 8
 _DELETED_AT_ONCE = 64
-_JSON = b"application/json"
 _WHOLE = (bytes, list)
 _DELETE_OPTIONS = Kind("", "v1", "DeleteOptions")
 _Read = TypeVar("_Read")
