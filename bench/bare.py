@@ -15,9 +15,9 @@ from pathlib import Path
 
 import uvloop
 
-from pinnace.auth.certificates import ensure_certificates
-from pinnace.server.listener import Listener, listening_sockets
-from pinnace.server.tls import tls_context
+from pinnace.auth.certificates.authority import ensure_certificates
+from pinnace.server.http.listener import Listener, listening_sockets
+from pinnace.server.http.tls import tls_context
 
 
 class _Sender(asyncio.Protocol):

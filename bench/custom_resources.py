@@ -24,7 +24,7 @@ from typing import Any
 
 from bench.api import Server, load, started
 
-from pinnace.schema.cel_rules import rules_of
+from pinnace.schema.cel.rules.rules import rules_of
 from pinnace.schema.shape import Schema
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

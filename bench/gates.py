@@ -20,15 +20,15 @@ from typing import Any
 import uvloop
 from aiohttp import web
 
-from pinnace.auth.authorizers import Action
-from pinnace.auth.certificates import issue, new_ca
-from pinnace.auth.rbac import Rbac
+from pinnace.auth.authorization.authorizers import Action
+from pinnace.auth.authorization.rbac import Rbac
+from pinnace.auth.certificates.authority import issue, new_ca
 from pinnace.auth.sources import FixedObjects
 from pinnace.auth.users import User
 from pinnace.cluster.cluster import Settings, build, give_birth
-from pinnace.server.deadlines import Deadlines
-from pinnace.server.flow_control import FlowControl
-from pinnace.server.messages import Answer, Response
+from pinnace.server.flowcontrol.flow_control import FlowControl
+from pinnace.server.http.deadlines import Deadlines
+from pinnace.server.http.messages import Answer, Response
 from pinnace.store.memory import MemoryStore
 
 BINDINGS = 1_000

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import uvloop
 
-from pinnace.auth.certificates import ensure_certificates
-from pinnace.server.http import JSON_HEADERS, HttpServer, Request, Response, tls_context
+from pinnace.auth.certificates.authority import ensure_certificates
+from pinnace.server.http.server import JSON_HEADERS, HttpServer, Request, Response, tls_context
 
 GET = Response(200, JSON_HEADERS, b"x" * 1200)
 LIST = Response(200, JSON_HEADERS, b"y" * 1_300_000)

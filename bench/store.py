@@ -11,7 +11,7 @@ from pathlib import Path
 import uvloop
 
 from pinnace.store.memory import MemoryStore
-from pinnace.store.sqlite import SqliteStore
+from pinnace.store.sqlite.store import SqliteStore
 from pinnace.store.store import Store
 
 WRITERS = 64

@@ -12,9 +12,9 @@ from pinnace.admission.expressions import (
     read_conditions,
     tried,
 )
-from pinnace.schema.cel_errors import CelError
-from pinnace.schema.cel_policies import compiled
-from pinnace.schema.cel_types import DYN
+from pinnace.schema.cel.errors import CelError
+from pinnace.schema.cel.policies import compiled
+from pinnace.schema.cel.types import DYN
 
 CHEAP = compiled("[1, 2, 3].all(a, a > 0)")
 HUNDREDFOLD = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10].all({0}, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10].all({0}{0}, {1}))"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from pinnace.admission.chain import AdmissionChain, Review
-from pinnace.admission.namespaces import LASTING, NamespaceLifecycle
+from pinnace.admission.plugins.namespace_lifecycle import LASTING, NamespaceLifecycle
 from pinnace.kinds import catalog
 from pinnace.kinds.definitions import Definitions, minors
 from pinnace.model import errors

@@ -11,12 +11,12 @@ import pytest
 from tests.admission.test_expression_costs import ENDLESS, LONG
 from tests.server.in_process import InProcess, Object, config_map, control_plane
 
+from pinnace.admission.cel_executor import COST_AT_ONCE, Patience
 from pinnace.admission.chain import Requester
 from pinnace.admission.expressions import Budget, Oracles
-from pinnace.admission.patience import COST_AT_ONCE, Patience
 from pinnace.auth.users import User
-from pinnace.schema.cel_errors import TakesLong
-from pinnace.schema.cel_library_authorizer import Decision, Oracle, Question
+from pinnace.schema.cel.errors import TakesLong
+from pinnace.schema.cel.library.authorizer import Decision, Oracle, Question
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.server.in_process import DEPLOYMENTS, PODS, InProcess, Object, deployment, pod
 
-from pinnace.admission.pod_security import Level, violations
+from pinnace.admission.plugins.pod_security import Level, violations
 
 ANSWERS = [json.loads(line) for line in Path(__file__).with_name("pod_security_1_36.jsonl").read_text().splitlines()]
 DEFAULT = "/api/v1/namespaces/default"

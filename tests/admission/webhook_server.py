@@ -13,7 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
-from pinnace.auth.certificates import issue, new_ca
+from pinnace.auth.certificates.authority import issue, new_ca
 
 Object = dict[str, Any]
 Answer = Callable[[Object], Object | web.StreamResponse | Awaitable[Object | web.StreamResponse]]

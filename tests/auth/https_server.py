@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from pinnace.auth.certificates import issue, new_ca
+from pinnace.auth.certificates.authority import issue, new_ca
 
 Answer = Callable[[str, Any], Any]
 """Given the path and the document that was sent: what is answered. Bytes go out as they are, a number as a status."""

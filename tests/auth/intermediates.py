@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from pinnace.auth.certificates import KeyPair
+from pinnace.auth.certificates.authority import KeyPair
 
 
 def intermediate(ca: KeyPair, name: str = "between", *, now: datetime | None = None) -> KeyPair:

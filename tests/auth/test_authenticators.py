@@ -16,15 +16,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from tests.auth.intermediates import intermediate
 
-from pinnace.auth.authenticators import (
+from pinnace.auth.authentication.authenticators import (
     BearerAuthenticator,
     CertificateAuthenticator,
     Credentials,
     FirstOf,
     ProxyAuthenticator,
 )
-from pinnace.auth.certificates import KeyPair, issue, new_ca
-from pinnace.auth.tokens import Bearer, StaticTokens
+from pinnace.auth.authentication.tokens import Bearer, StaticTokens
+from pinnace.auth.certificates.authority import KeyPair, issue, new_ca
 from pinnace.auth.users import ANONYMOUS, User
 from pinnace.model import errors
 

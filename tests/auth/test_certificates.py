@@ -11,7 +11,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from pinnace.auth.certificates import (
+from pinnace.auth.certificates.authority import (
     SERVER_NAMES,
     CertificateError,
     CertificateFiles,

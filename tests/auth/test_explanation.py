@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.auth.objects_in_memory import Kept, binding, role, rule
 
-from pinnace.auth.authorizers import Action
-from pinnace.auth.explanation import explain
-from pinnace.auth.rbac import Rbac
+from pinnace.auth.authorization.authorizers import Action
+from pinnace.auth.authorization.explanation import explain
+from pinnace.auth.authorization.rbac import Rbac
 from pinnace.auth.users import User
 
 BOB = User("bob")

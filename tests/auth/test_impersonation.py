@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pinnace.auth.authorizers import ALLOWED, NO_OPINION, Action, Decision
-from pinnace.auth.impersonation import Impersonator, wanted_user, ways_to
+from pinnace.auth.authentication.impersonation import Impersonator, wanted_user, ways_to
+from pinnace.auth.authorization.authorizers import ALLOWED, NO_OPINION, Action, Decision
 from pinnace.auth.users import User
 from pinnace.model import errors
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.auth.objects_in_memory import Kept, Object, rule
 
-from pinnace.auth.authorizers import Action
-from pinnace.auth.nodes import NodeAuthorizer
-from pinnace.auth.rules import Rule
+from pinnace.auth.authorization.authorizers import Action
+from pinnace.auth.authorization.nodes import NodeAuthorizer
+from pinnace.auth.authorization.rules import Rule
 from pinnace.auth.users import User
 
 NODE = User("system:node:n1", ("system:nodes",))

@@ -13,9 +13,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from tests.auth.https_server import HttpsServer, https_server
 
-from pinnace.auth import jwt
-from pinnace.auth.oidc import OidcTokens, Provider
-from pinnace.auth.tokens import BadToken
+from pinnace.auth.authentication import jwt
+from pinnace.auth.authentication.oidc import OidcTokens, Provider
+from pinnace.auth.authentication.tokens import BadToken
 from pinnace.auth.users import User
 
 

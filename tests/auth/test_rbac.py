@@ -9,9 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.auth.objects_in_memory import Kept, Object, binding, role, rule
 
-from pinnace.auth.authorizers import Action, Decision, InOrder, Masters
-from pinnace.auth.rbac import Rbac
-from pinnace.auth.rules import Rule
+from pinnace.auth.authorization.authorizers import Action, Decision, InOrder, Masters
+from pinnace.auth.authorization.rbac import Rbac
+from pinnace.auth.authorization.rules import Rule
 from pinnace.auth.users import User, authenticated
 
 BOB = authenticated(User("bob", ("devs",)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.auth.objects_in_memory import Object, rule
 
-from pinnace.auth.authorizers import Action
-from pinnace.auth.rules import Rule, missing_from
+from pinnace.auth.authorization.authorizers import Action
+from pinnace.auth.authorization.rules import Rule, missing_from
 
 LIST_PODS = Action("list", resource="pods", namespace="default")
 GET_WEB = Action("get", resource="pods", namespace="default", name="web")

@@ -10,9 +10,15 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from tests.auth.objects_in_memory import Kept, Object
 
-from pinnace.auth import jwt
-from pinnace.auth.service_accounts import ISSUER, LEGACY_TYPE, Accounts, ServiceAccountTokens, TokenIssuer
-from pinnace.auth.tokens import AnyOf, BadToken, Bearer, StaticTokens
+from pinnace.auth.authentication import jwt
+from pinnace.auth.authentication.service_accounts import (
+    ISSUER,
+    LEGACY_TYPE,
+    Accounts,
+    ServiceAccountTokens,
+    TokenIssuer,
+)
+from pinnace.auth.authentication.tokens import AnyOf, BadToken, Bearer, StaticTokens
 from pinnace.auth.users import User
 from pinnace.model import errors
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from tests.auth.objects_in_memory import Kept, Object
 
-from pinnace.auth.bootstrap_tokens import BootstrapTokens
-from pinnace.auth.tokens import AnyOf, BadToken, Bearer, StaticTokens, TokenFileError, read_token_file
+from pinnace.auth.authentication.bootstrap_tokens import BootstrapTokens
+from pinnace.auth.authentication.tokens import AnyOf, BadToken, Bearer, StaticTokens, TokenFileError, read_token_file
 from pinnace.auth.users import User
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

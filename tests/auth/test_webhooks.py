@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.auth.https_server import https_server
 
-from pinnace.auth.authorizers import Action, Decision, InOrder, Masters
+from pinnace.auth.authentication.tokens import BadToken
+from pinnace.auth.authorization.authorizers import Action, Decision, InOrder, Masters
 from pinnace.auth.remote import Remote, RemoteConfigError, read_remote
-from pinnace.auth.tokens import BadToken
 from pinnace.auth.users import User
 from pinnace.auth.webhooks import WebhookAuthorizer, WebhookTokens
 

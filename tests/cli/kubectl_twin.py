@@ -10,7 +10,7 @@ from difflib import unified_diff
 from tests.clients.kubectl_command import Kubectl, Outcome
 from typer.testing import CliRunner
 
-from pinnace.cli.commands import app
+from pinnace.cli.command_table import app
 
 _AGE = re.compile(r"\b\d+(m\d+)?s\b")
 _PLACE = re.compile(r"( (?:force )?deleted) from \S+ namespace")

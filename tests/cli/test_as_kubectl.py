@@ -12,7 +12,7 @@ from tests.cli.kubectl_twin import Twin, comparable
 from tests.clients.conftest import api_client, kubeconfig, kubectl, kubectl_cache, namespace
 from tests.clients.kubectl_command import Kubectl, Outcome
 
-from pinnace.cli.described import title_of
+from pinnace.cli.describe.parts import title_of
 
 __all__ = ["api_client", "kubeconfig", "kubectl", "kubectl_cache", "namespace"]
 

@@ -12,7 +12,7 @@ from tests.cli.kubectl_twin import Twin
 from tests.clients.kubectl_command import Kubectl, kubectl_binary
 from tests.clients.server_process import ServerProcess
 
-from pinnace.cli.described import long_time
+from pinnace.cli.describe.parts import long_time
 
 OBJECTS = Path(__file__).parent / "described_objects.yaml"
 VOLUMES = Path(__file__).parent / "described_volumes.yaml"

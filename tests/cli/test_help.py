@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import pinnace
-from pinnace.cli.commands import COMMANDS, app
+from pinnace.cli.command_table import COMMANDS, app
 
 SOURCES = Path(pinnace.__file__).parents[1]
 KUBECTLS = ["get", "describe", "apply", "delete", "watch", "logs", "exec", "port-forward"]
@@ -20,7 +20,7 @@ KUBECTLS = ["get", "describe", "apply", "delete", "watch", "logs", "exec", "port
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_of_the_table_is_there_and_explains_itself(name: str) -> None:
     listed = COMMANDS[name]
-    assert callable(getattr(import_module(f"pinnace.cli.{listed.module}"), listed.function))
+    assert callable(getattr(import_module(f"pinnace.cli.commands.{listed.module}"), listed.function))
     result = CliRunner().invoke(app, [name, "--help"])
     assert result.exit_code == 0, result.output
     assert f"pinnace {name}" in result.stdout.replace("root", "pinnace")
@@ -44,9 +44,9 @@ def test_a_word_that_is_nearly_a_command_is_suggested() -> None:
 @pytest.mark.parametrize(
     ("arguments", "forbidden"),
     [
-        (["--help"], ["aiohttp", "pydantic", "pinnace.cluster.cluster", "pinnace.sdk.operator", "yaml"]),
-        (["get", "--help"], ["pinnace.sdk", "pinnace.cluster.cluster", "pinnace.sdk.operator", "aiohttp"]),
-        (["up", "--help"], ["pinnace.sdk", "pinnace.sdk.operator", "pinnace.cli.get", "aiohttp"]),
+        (["--help"], ["aiohttp", "pydantic", "pinnace.cluster.cluster", "pinnace.sdk.operator.operator", "yaml"]),
+        (["get", "--help"], ["pinnace.sdk", "pinnace.cluster.cluster", "pinnace.sdk.operator.operator", "aiohttp"]),
+        (["up", "--help"], ["pinnace.sdk", "pinnace.sdk.operator.operator", "pinnace.cli.commands.get", "aiohttp"]),
     ],
     ids=["help", "get", "up"],
 )
@@ -70,7 +70,7 @@ def test_only_what_is_asked_for_is_imported(arguments: list[str], forbidden: lis
     ],
 )
 def test_global_flags_may_come_first(arguments: list[str], meant: list[str]) -> None:
-    from pinnace.cli.commands import _globals_last  # noqa: PLC0415 - what is tested has no other front door
+    from pinnace.cli.command_table import _globals_last  # noqa: PLC0415 - what is tested has no other front door
 
     assert _globals_last(arguments) == meant
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pinnace.cli.commands import app
-from pinnace.cli.init import project
+from pinnace.cli.command_table import app
+from pinnace.cli.commands.init import project
 
 
 @pytest.mark.parametrize("name", ["class", "pytest", "pinnace", "operator", "import"])

@@ -9,8 +9,8 @@ import yaml
 from typer.testing import CliRunner
 
 from pinnace import __version__
-from pinnace.cli.commands import app
-from pinnace.server.yaml_bodies import read_yaml
+from pinnace.cli.command_table import app
+from pinnace.server.request.yaml_body import read_yaml
 
 OPERATOR = textwrap.dedent("""
     from pinnace.sdk import CustomResource, Model, Operator

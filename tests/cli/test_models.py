@@ -18,11 +18,11 @@ import yaml
 from tests.clients.server_process import ServerProcess
 from typer.testing import CliRunner
 
-from pinnace.cli.commands import app
+from pinnace.cli.command_table import app
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.sdk import Operator
-from pinnace.sdk.resources import definition_of, is_resource_class
+from pinnace.sdk.resources.custom_resource import definition_of, is_resource_class
 from pinnace.testing.cluster import Cluster
 from pinnace.testing.plugin import cluster
 

@@ -15,10 +15,10 @@ import yaml
 from tests.sdk.websites import website, website_operator
 from typer.testing import CliRunner
 
-from pinnace.cli.commands import app
+from pinnace.cli.command_table import app
 from pinnace.cli.operator_files import NoOperator, operator_in
 from pinnace.model import errors
-from pinnace.sdk.manifests import Place, definitions, roles, workload
+from pinnace.sdk.operator.manifests import Place, definitions, roles, workload
 from pinnace.testing.cluster import Cluster
 from pinnace.testing.plugin import cluster
 

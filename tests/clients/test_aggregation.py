@@ -14,7 +14,7 @@ from tests.clients.kubectl_command import Kubectl
 from tests.clients.server_process import free_port
 from tests.extensions.aggregated_server import GROUP, VERSION
 
-from pinnace.auth.certificates import issue, new_ca
+from pinnace.auth.certificates.authority import issue, new_ca
 
 API_SERVICE = f"apiservice/{VERSION}.{GROUP}"
 TRUST = "extension-apiserver-authentication"

@@ -20,7 +20,7 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.informer import ADDED, DELETED, MODIFIED, SharedInformer
 from tests.clients.server_process import ServerProcess, free_port
 
-from pinnace.store.sqlite import SqliteStore
+from pinnace.store.sqlite.store import SqliteStore
 
 PATIENCE = 30.0
 

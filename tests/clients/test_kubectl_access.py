@@ -18,7 +18,7 @@ from tests.auth.intermediates import intermediate
 from tests.clients.kubectl_command import Kubectl
 from tests.clients.server_process import ServerProcess
 
-from pinnace.auth.certificates import KeyPair, PairFiles, issue, load_pair, new_ca
+from pinnace.auth.certificates.authority import KeyPair, PairFiles, issue, load_pair, new_ca
 
 ROBOT = "system:serviceaccount:{namespace}:robot"
 

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from tests.clients.kubectl_command import Kubectl
 
-from pinnace.auth.certificates import private_pem
+from pinnace.auth.certificates.authority import private_pem
 
 
 def known_as(kubectl: Kubectl, directory: Path, **user: Any) -> Kubectl:

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.auth.https_server import HttpsServer, https_server
 from tests.clients.server_process import ServerProcess
 
-from pinnace.auth import jwt
+from pinnace.auth.authentication import jwt
 
 DIRECTORY = {"directory-token": {"username": "carol", "groups": ["engineering"]}}
 """What the webhook's small directory knows."""

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from pinnace.cluster.default_roles import completion, default_role, default_roles, ensure_default_roles
+from pinnace.cluster.bootstrap.default_roles import completion, default_role, default_roles, ensure_default_roles
 from pinnace.kinds import catalog
 from pinnace.kinds.definitions import Definitions, minors
 from pinnace.model.resources import Registry
-from pinnace.server.fanout import Fanout
+from pinnace.server.cache.fanout import Fanout
 from pinnace.store.memory import MemoryStore
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

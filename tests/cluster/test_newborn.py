@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.cluster.newborn import api_endpoints, newborn_objects
+from pinnace.cluster.bootstrap.objects import api_endpoints, newborn_objects
 from pinnace.kinds import catalog
 from pinnace.kinds.definitions import Definitions
 from pinnace.model.objects import Object

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.server.in_process import InProcess, control_plane
 
-from pinnace.cluster.upkeep import EVENTS_LIVE, compact_regularly, expire_events, expire_events_regularly
+from pinnace.cluster.background_jobs import EVENTS_LIVE, compact_regularly, expire_events, expire_events_regularly
 from pinnace.store.memory import MemoryStore
 from pinnace.store.store import WriteFailed
 

@@ -11,7 +11,7 @@ from tests.controllers.world import World
 from tests.server.in_process import control_plane
 from tests.testing.both_ways import TOKENS, reached
 
-from pinnace.auth.certificates import CertificateFiles, ensure_certificates
+from pinnace.auth.certificates.authority import CertificateFiles, ensure_certificates
 from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.in_process import in_process_client
 from pinnace.testing.clock import ManualClock

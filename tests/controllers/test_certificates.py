@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from tests.controllers.world import World
 
-from pinnace.auth.certificate_signing import RequestSigner
-from pinnace.auth.certificates import CertificateError, CertificateFiles, load_pair
+from pinnace.auth.certificates.authority import CertificateError, CertificateFiles, load_pair
+from pinnace.auth.certificates.signing import RequestSigner
 from pinnace.auth.users import User, service_account_groups, service_account_name
 from pinnace.model import errors
 from pinnace.model.clock import to_rfc3339

@@ -9,8 +9,8 @@ from tests.controllers.world import WIDGET, World, config_map, widget
 from tests.server.in_process import pod
 from tests.testing.both_ways import IN_PROCESS
 
-from pinnace.controllers.garbage import GarbageCollector
-from pinnace.controllers.owner_graph import Place
+from pinnace.controllers.garbage.collector import GarbageCollector
+from pinnace.controllers.garbage.owner_graph import Place
 from pinnace.model.objects import Object
 from pinnace.reconcile.owners import owner_reference
 from pinnace.testing.clock import ManualClock

@@ -11,8 +11,8 @@ from pinnace.client.client import Client
 from pinnace.client.mapping import kind_from
 from pinnace.client.transport import Answer, Stream, Transport
 from pinnace.cluster.cluster import SYSTEM
-from pinnace.controllers.discovery import Discovery
-from pinnace.controllers.monitors import Monitors
+from pinnace.controllers.garbage.discovery import Discovery
+from pinnace.controllers.garbage.monitors import Monitors
 from pinnace.model.objects import Kind
 from pinnace.reconcile.manager import Manager
 from pinnace.testing.clock import ManualClock

@@ -10,7 +10,7 @@ from tests.controllers.world import WIDGET, World, config_map, widget
 from tests.server.in_process import pod, service
 
 from pinnace.client.client import Client
-from pinnace.controllers.namespaces import Remains, with_conditions
+from pinnace.controllers.garbage.namespaces import Remains, with_conditions
 from pinnace.model import errors
 from pinnace.model.objects import Object
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from tests.controllers.world import World
 
-from pinnace.auth.certificates import CertificateFiles
+from pinnace.auth.certificates.authority import CertificateFiles
 
 KIND = "v1/ConfigMap"
 NAME = "kube-root-ca.crt"

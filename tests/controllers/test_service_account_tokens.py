@@ -10,7 +10,7 @@ from tests.client.connecting import WAYS
 from tests.controllers.world import World
 from tests.testing.both_ways import TOKENS, reached
 
-from pinnace.auth.certificates import CertificateFiles
+from pinnace.auth.certificates.authority import CertificateFiles
 from pinnace.cluster.cluster import Settings, build, give_birth
 from pinnace.cluster.controllers import controllers_of
 from pinnace.model.objects import Object

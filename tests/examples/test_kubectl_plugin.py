@@ -13,7 +13,7 @@ from tests.clients.kubectl_command import kubectl_binary
 from tests.testing.both_ways import in_process_only
 
 from pinnace.cli.operator_files import only_in, operator_in
-from pinnace.sdk.plugins import Plugin
+from pinnace.sdk.kubectl.plugins import Plugin
 from pinnace.testing.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]

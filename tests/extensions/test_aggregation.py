@@ -16,15 +16,15 @@ from tests.extensions.aggregated_server import GROUP, HASH, OBJECT_META, ROOT, S
 from tests.extensions.definitions import DEFINITIONS, condition, definition, reached, version
 from tests.server.in_process import InProcess, Object
 
-from pinnace.auth.certificates import CertificateFiles, ensure_certificates, issue, new_ca
+from pinnace.auth.certificates.authority import CertificateFiles, ensure_certificates, issue, new_ca
 from pinnace.auth.users import User
 from pinnace.cluster.aggregation import StoredServices
 from pinnace.cluster.cluster import ControlPlane, Settings, build, give_birth
 from pinnace.cluster.in_process import in_process_client
-from pinnace.extensions.aggregation_availability import Availability, Finding, fault_of_service
+from pinnace.extensions.aggregation.availability import Availability, Finding, fault_of_service
 from pinnace.model.objects import Object as Json
+from pinnace.server.http.messages import Response
 from pinnace.server.local import LocalApi
-from pinnace.server.messages import Response
 from pinnace.store.memory import MemoryStore
 from pinnace.testing.clock import ManualClock
 

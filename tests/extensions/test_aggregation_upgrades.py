@@ -11,7 +11,7 @@ from tests.extensions.aggregated_server import ROOT
 from tests.extensions.test_aggregation import Aggregating, cluster, pki
 
 from pinnace.auth.users import User
-from pinnace.server.http import HttpServer
+from pinnace.server.http.server import HttpServer
 
 __all__ = ["cluster", "pki"]
 

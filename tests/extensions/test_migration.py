@@ -8,7 +8,7 @@ import pytest
 from tests.extensions.definitions import BOATS, DEFINITIONS, Cluster, boat, boats, version
 
 from pinnace.cluster.in_process import in_process_client
-from pinnace.extensions.migration import CannotMigrate, migrate_storage
+from pinnace.extensions.custom.migration import CannotMigrate, migrate_storage
 from pinnace.model import errors
 
 NAME = "boats.example.com"

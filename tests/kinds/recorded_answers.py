@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pinnace.model.causes import Cause
+from pinnace.model.field_errors import Cause
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 

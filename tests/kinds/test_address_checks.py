@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinnace.kinds.address_checks import (
+from pinnace.kinds.validation.addresses import (
     canonical_ip_faults,
     cidr_faults,
     cidr_warnings,

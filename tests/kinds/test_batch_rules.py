@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.kinds.workload_answers import Record, answer_of, expected_answer, recorded
 
-from pinnace.kinds.batch_rules import JOB
-from pinnace.kinds.cron_schedule import InvalidSchedule, parse_schedule
+from pinnace.kinds.batch.cron_schedule import InvalidSchedule, parse_schedule
+from pinnace.kinds.batch.validation import JOB
 from pinnace.model.objects import Object
 
 

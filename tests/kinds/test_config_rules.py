@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from tests.kinds.recorded_writes import Write, answer_here, answer_recorded, recorded
 
-from pinnace.kinds import config_rules
+from pinnace.kinds.core import validation
 
 MEBIBYTE = 1024 * 1024
 
 
 @pytest.mark.parametrize("write", recorded("config"), ids=lambda write: write["name"])
 def test_the_answer_is_that_of_a_real_server(write: Write) -> None:
-    assert answer_here(config_rules, write) == answer_recorded(write)
+    assert answer_here(validation, write) == answer_recorded(write)
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_a_config_map_holds_a_mebibyte(size: int, faults: list[str]) -> None:
         "data": {"a": "é" * 4, "b": "x" * (size - 11)},
         "binaryData": {"c": "eHl6"},
     }
-    assert [str(cause) for cause in config_rules.CONFIG_MAP.validate(config_map, None)] == faults
+    assert [str(cause) for cause in validation.CONFIG_MAP.validate(config_map, None)] == faults
 
 
 @pytest.mark.parametrize(
@@ -32,14 +32,14 @@ def test_a_config_map_holds_a_mebibyte(size: int, faults: list[str]) -> None:
 )
 def test_a_secret_holds_a_mebibyte(size: int, faults: list[str]) -> None:
     secret = {"metadata": {"name": "a"}, "stringData": {"a": "x" * size}}
-    config_rules.SECRET.default(secret)
-    assert [str(cause) for cause in config_rules.SECRET.validate(secret, None)] == faults
+    validation.SECRET.default(secret)
+    assert [str(cause) for cause in validation.SECRET.validate(secret, None)] == faults
 
 
 def test_a_namespace_changes_its_finalizers_elsewhere() -> None:
     old = {"metadata": {"name": "a"}, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
     new = {"metadata": {"name": "a"}, "spec": {"finalizers": ["example.com/other"]}}
-    config_rules.NAMESPACE.prepare(new, old)
+    validation.NAMESPACE.prepare(new, old)
     assert new["spec"] == {"finalizers": ["kubernetes"]}
 
 
@@ -83,4 +83,4 @@ def test_a_namespace_changes_its_finalizers_elsewhere() -> None:
 )
 def test_a_candidate_for_a_lease_is_judged(spec: dict[str, str], faults: list[str]) -> None:
     candidate = {"metadata": {"name": "a"}, "spec": spec}
-    assert [str(cause) for cause in config_rules.LEASE_CANDIDATE.validate(candidate, None)] == faults
+    assert [str(cause) for cause in validation.LEASE_CANDIDATE.validate(candidate, None)] == faults

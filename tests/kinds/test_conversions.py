@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from pinnace.kinds import catalog
-from pinnace.kinds import event_conversions as events
-from pinnace.kinds.autoscaling_conversions import v1_to_v2, v2_to_v1
+from pinnace.kinds.autoscaling.conversion import v1_to_v2, v2_to_v1
+from pinnace.kinds.core import event_conversion as events
 from pinnace.kinds.definitions import Definitions
 from pinnace.model.objects import Object
 from pinnace.model.resources import Registry, Resource
-from pinnace.schema import decode
+from pinnace.schema.golang import decode
 
 RECORDED: list[dict[str, Object]] = json.loads((Path(__file__).parent / "conversions_1_36.json").read_text())
 """The same objects in two versions each, as a real kube-apiserver 1.36 answers them."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pinnace.kinds.device_checks import selector_faults
-from pinnace.kinds.device_expressions import expression_faults
-from pinnace.model.causes import required
+from pinnace.kinds.resource.checks import selector_faults
+from pinnace.kinds.resource.expressions import expression_faults
+from pinnace.model.field_errors import required
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pinnace.kinds import empty_fields
 from pinnace.kinds.definitions import Definitions, minors
+from pinnace.kinds.golang import empty_fields
 from pinnace.model.objects import Kind
 from pinnace.model.quantity import canonical
-from pinnace.schema.decode import Decoders
+from pinnace.schema.golang.decode import Decoders
 
 
 @pytest.mark.parametrize("minor", minors())

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pinnace.kinds.field_checks import condition_faults, immutable_faults, semantically_equal, unified_diff
+from pinnace.kinds.validation.fields import condition_faults, immutable_faults, semantically_equal, unified_diff
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 
 from pinnace.kinds.catalog import resources
 from pinnace.kinds.definitions import Definitions, minors
-from pinnace.kinds.field_numbers import PACKAGES, fields_of, message_of, messages
+from pinnace.kinds.golang.field_numbers import PACKAGES, fields_of, message_of, messages
 from pinnace.model.objects import Kind
-from pinnace.schema.protobuf import LIST, MAP, TYPES, Field
+from pinnace.schema.golang.protobuf import LIST, MAP, TYPES, Field
 from pinnace.schema.shape import Schema
 
 UNIONS = {f"apiextensions.v1.JSONSchemaPropsOr{what}" for what in ("Array", "Bool", "StringArray")}

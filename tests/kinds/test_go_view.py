@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinnace.kinds.go_view import GoStruct
+from pinnace.kinds.golang.printing import GoStruct
 
 POINT = GoStruct("X=0 Y=0")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pinnace.kinds.metadata_rounds import rounds
+from pinnace.kinds.validation.metadata_repeats import rounds
 from pinnace.model.metadata import told_update_faults
 from pinnace.model.objects import Object
 

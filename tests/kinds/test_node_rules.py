@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pinnace.kinds.node_rules import NODE
+from pinnace.kinds.core.nodes import NODE
 
 _FORM = (
     "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or "

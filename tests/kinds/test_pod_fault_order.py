@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pinnace.kinds.pod_faults import template_faults
-from pinnace.model.causes import Cause
+from pinnace.kinds.pods.validation import template_faults
+from pinnace.model.field_errors import Cause
 
 
 def test_a_pods_faults_come_in_order() -> None:

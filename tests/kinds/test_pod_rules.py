@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.kinds.workload_answers import Record, answer_of, expected_answer, recorded
 
-from pinnace.kinds.pod_defaults import pull_policy
-from pinnace.kinds.pod_resources import qos_class
-from pinnace.kinds.pod_rules import POD, grace_period
+from pinnace.kinds.pods.defaults import pull_policy
+from pinnace.kinds.pods.resource_amounts import qos_class
+from pinnace.kinds.pods.strategy import POD, grace_period
 from pinnace.model.objects import Object
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pinnace.kinds.pod_status_faults import pod_status_faults
+from pinnace.kinds.pods.status import pod_status_faults
 from pinnace.model.objects import Object
 
 

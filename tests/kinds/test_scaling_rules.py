@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.kinds.workload_answers import Record, answer_of, expected_answer, recorded
 
-from pinnace.kinds.scaling_rules import HORIZONTAL_POD_AUTOSCALER
+from pinnace.kinds.autoscaling.validation import HORIZONTAL_POD_AUTOSCALER
 from pinnace.model.objects import Object
 
 

@@ -7,9 +7,9 @@ import copy
 import pytest
 from tests.kinds.workload_answers import Record, answer_of, expected_answer, recorded
 
-from pinnace.kinds.rollout_faults import amount_of
-from pinnace.kinds.sameness import alike
-from pinnace.kinds.workload_rules import DEPLOYMENT
+from pinnace.kinds.apps.rollouts import amount_of
+from pinnace.kinds.apps.validation import DEPLOYMENT
+from pinnace.kinds.validation.equality import alike
 from pinnace.model.objects import Object
 
 

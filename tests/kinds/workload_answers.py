@@ -14,8 +14,11 @@ from typing import Any
 
 import pytest
 
-from pinnace.kinds import batch_rules, pod_rules, scaling_rules, workload_rules
-from pinnace.model.causes import IMMUTABLE, Cause
+from pinnace.kinds.apps import validation as workload_rules
+from pinnace.kinds.autoscaling import validation as scaling_rules
+from pinnace.kinds.batch import validation as batch_rules
+from pinnace.kinds.pods import strategy as pod_rules
+from pinnace.model.field_errors import IMMUTABLE, Cause
 from pinnace.model.objects import Object
 from pinnace.model.quantity import canonical
 from pinnace.model.resources import Strategy

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tests.schema.samples import CONFIG_MAP, CUSTOM, POD
 
 from pinnace.model.errors import ApplyConflict, BadRequest
-from pinnace.model.last_applied import LAST_APPLIED
-from pinnace.model.managers import after_update, keep_times
 from pinnace.model.objects import Object
-from pinnace.model.ownership import Ownership, ignoring, only
-from pinnace.model.server_side_apply import ApplyFailed, apply
+from pinnace.model.patches.apply import ApplyFailed, apply
+from pinnace.model.patches.field_ownership import Ownership, ignoring, only
+from pinnace.model.patches.last_applied import LAST_APPLIED
+from pinnace.model.patches.managed_fields import after_update, keep_times
 from pinnace.schema.shape import Schema
 
 T1, T2, T3 = "2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z", "2026-01-01T00:00:03Z"

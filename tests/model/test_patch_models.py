@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from pinnace.kinds.definitions import Definitions
 from pinnace.model.objects import Kind
-from pinnace.model.patches import PatchRefused, json_patch
-from pinnace.model.strategic import strategic_merge_patch
+from pinnace.model.patches.json_and_merge import PatchRefused, json_patch
+from pinnace.model.patches.strategic import strategic_merge_patch
 
 POD = Definitions.load("1.36").of_kind(Kind("", "v1", "Pod"))
 DEPLOYMENT = Definitions.load("1.36").of_kind(Kind("apps", "v1", "Deployment"))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinnace.model.errors import ApiError, BadRequest, TooLarge
-from pinnace.model.patches import PatchRefused, json_patch, merge_patch, unknown_patch_fields
+from pinnace.model.patches.json_and_merge import PatchRefused, json_patch, merge_patch, unknown_patch_fields
 
 KEYS = st.sampled_from(["a", "b", "c/d", "e~f"])
 JSON = st.recursive(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinnace.model.remembering import LONGEST, remembered
+from pinnace.model.memory import LONGEST, remembered
 
 
 def test_short_texts_are_looked_at_once_and_long_ones_each_time() -> None:

@@ -8,8 +8,8 @@ import pytest
 from tests.schema.samples import POD
 
 from pinnace.model.errors import ApiError, BadRequest
-from pinnace.model.patches import PatchRefused
-from pinnace.model.strategic import PatchFailed, strategic_merge_patch
+from pinnace.model.patches.json_and_merge import PatchRefused
+from pinnace.model.patches.strategic import PatchFailed, strategic_merge_patch
 
 LIVE = {"spec": {"containers": [{"name": "a"}]}}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.schema.cel_schemas import VALUES_OBJECT, VALUES_SCHEMA
 
-from pinnace.schema.cel_cost_ranges import UNLIMITED
-from pinnace.schema.cel_errors import CostExceeded
-from pinnace.schema.cel_program import compile_cel
+from pinnace.schema.cel.cost.ranges import UNLIMITED
+from pinnace.schema.cel.errors import CostExceeded
+from pinnace.schema.cel.program import compile_cel
 from pinnace.schema.shape import Schema
 
 SCHEMA = Schema(VALUES_SCHEMA)

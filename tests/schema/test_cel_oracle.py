@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from cel_expr_python import cel  # type: ignore[import-untyped]
 
-from pinnace.schema.cel_environment import Environment
-from pinnace.schema.cel_errors import CelError, CompileError, InstantiationError
-from pinnace.schema.cel_library_optional import OPTIONALS
-from pinnace.schema.cel_library_standard import STANDARD
-from pinnace.schema.cel_program import compile_cel
-from pinnace.schema.cel_types import DYN
-from pinnace.schema.cel_values import NANOS, Duration, Timestamp, TypeValue
+from pinnace.schema.cel.environment import Environment
+from pinnace.schema.cel.errors import CelError, CompileError, InstantiationError
+from pinnace.schema.cel.library.optional import OPTIONALS
+from pinnace.schema.cel.library.standard import STANDARD
+from pinnace.schema.cel.program import compile_cel
+from pinnace.schema.cel.types import DYN
+from pinnace.schema.cel.values import NANOS, Duration, Timestamp, TypeValue
 
 STANDARD_ONLY = Environment((STANDARD, OPTIONALS))
 OPERANDS = [

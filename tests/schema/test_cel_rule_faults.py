@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.schema.cel_schemas import RULES_SCHEMA
 
-from pinnace.schema.cel_rule_faults import rule_faults
+from pinnace.schema.cel.rules.checks import rule_faults
 from pinnace.schema.shape import Schema
 
 CASES = [json.loads(line) for line in Path(__file__).with_name("cel_refusals.jsonl").read_text().splitlines()]

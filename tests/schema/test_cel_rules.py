@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pinnace.schema import cel_rule_accounts
-from pinnace.schema.cel_errors import TakesLong
-from pinnace.schema.cel_rule_accounts import BUDGET
-from pinnace.schema.cel_rules import OUT_OF_BUDGET, Rules, rules_of
+from pinnace.schema.cel.errors import TakesLong
+from pinnace.schema.cel.rules import budget as cel_rule_accounts
+from pinnace.schema.cel.rules.budget import BUDGET
+from pinnace.schema.cel.rules.rules import OUT_OF_BUDGET, Rules, rules_of
 from pinnace.schema.shape import Schema
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from tests.schema.cel_schemas import VALUES_OBJECT, VALUES_SCHEMA
 
-from pinnace.schema.cel_environment import EXTENDED, KUBERNETES
-from pinnace.schema.cel_errors import CelError, CompileError, InstantiationError
-from pinnace.schema.cel_format import formatted
-from pinnace.schema.cel_program import Program, compile_cel
-from pinnace.schema.cel_types import DYN, INT
-from pinnace.schema.cel_values import Duration, Timestamp, Uint
+from pinnace.schema.cel.environment import EXTENDED, KUBERNETES
+from pinnace.schema.cel.errors import CelError, CompileError, InstantiationError
+from pinnace.schema.cel.format import formatted
+from pinnace.schema.cel.program import Program, compile_cel
+from pinnace.schema.cel.types import DYN, INT
+from pinnace.schema.cel.values import Duration, Timestamp, Uint
 from pinnace.schema.shape import Schema
 
 SCHEMA = Schema(VALUES_SCHEMA)

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.schema.samples import CONFIG_MAP, CUSTOM, POD
 
-from pinnace.schema import fields
-from pinnace.schema.changes import changed, of, settled
-from pinnace.schema.fields import FieldSet
-from pinnace.schema.structure import structure
+from pinnace.schema.merge import field_sets
+from pinnace.schema.merge.changes import changed, of, settled
+from pinnace.schema.merge.field_sets import FieldSet
+from pinnace.schema.merge.structure import structure
 
 
 def members(found: FieldSet) -> set[tuple[str, ...]]:
-    return set(fields.paths(found))
+    return set(field_sets.paths(found))
 
 
 OWNED = [

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinnace.schema.compatibility import breaking_changes
-from pinnace.schema.explain import explain
+from pinnace.schema.crd.compatibility import breaking_changes
+from pinnace.schema.validation.explain import explain
 
 TEXT: dict[str, Any] = {"type": "string"}
 WHOLE: dict[str, Any] = {"type": "integer"}

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from pinnace.kinds import go_fields
 from pinnace.kinds.definitions import Definitions
+from pinnace.kinds.golang import field_types
 from pinnace.model.quantity import canonical
-from pinnace.schema.base64 import canonical_base64
-from pinnace.schema.decode import DecodeError, Decoder, Decoders
+from pinnace.schema.golang.base64 import canonical_base64
+from pinnace.schema.golang.decode import DecodeError, Decoder, Decoders
+from pinnace.schema.golang.times import canonical_micro_time, canonical_time
 from pinnace.schema.shape import Schema
-from pinnace.schema.times import canonical_micro_time, canonical_time
 
 DEFINITIONS = Definitions.load("1.36")
-DECODERS = Decoders(quantity=canonical, go_fields=go_fields.of_type)
+DECODERS = Decoders(quantity=canonical, go_fields=field_types.of_type)
 
 
 def _decoder(name: str) -> Decoder:

@@ -11,11 +11,11 @@ import orjson
 import pytest
 
 from pinnace.model import names
-from pinnace.model.causes import Cause
+from pinnace.model.field_errors import Cause
 from pinnace.model.metadata import metadata_faults
-from pinnace.schema.definition import schema_faults, strictness_after, unknown_formats
-from pinnace.schema.fieldpaths import place_of
-from pinnace.schema.structural import Condition, non_structural_condition
+from pinnace.schema.crd.definition import schema_faults, strictness_after, unknown_formats
+from pinnace.schema.crd.field_paths import place_of
+from pinnace.schema.crd.structural import Condition, non_structural_condition
 
 CASES = orjson.loads((Path(__file__).parent / "schema_cases.json").read_bytes())
 

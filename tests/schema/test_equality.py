@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinnace.schema.changes import changed
 from pinnace.schema.equality import same
+from pinnace.schema.merge.changes import changed
 from pinnace.schema.shape import Schema
 
 _VALUES = st.recursive(

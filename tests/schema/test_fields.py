@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinnace.schema import fields
-from pinnace.schema.fields import FieldSet
+from pinnace.schema.merge import field_sets
+from pinnace.schema.merge.field_sets import FieldSet
 
 elements = st.sampled_from(["f:a", "f:b", 'k:{"n":"x"}', 'v:"y"'])
 paths = st.lists(elements, min_size=1, max_size=4).map(tuple)
-sets = st.lists(paths, max_size=8).map(lambda found: fields.of_paths(*found))
+sets = st.lists(paths, max_size=8).map(lambda found: field_sets.of_paths(*found))
 
 
 def members(found: FieldSet) -> set[tuple[str, ...]]:
-    return set(fields.paths(found))
+    return set(field_sets.paths(found))
 
 
 def is_in_one_form(found: FieldSet) -> bool:
@@ -26,29 +26,29 @@ def is_in_one_form(found: FieldSet) -> bool:
 
 @given(sets, sets)
 def test_the_algebra_is_that_of_sets_of_paths(a: FieldSet, b: FieldSet) -> None:
-    assert members(fields.union(a, b)) == members(a) | members(b)
-    assert members(fields.intersection(a, b)) == members(a) & members(b)
-    assert members(fields.difference(a, b)) == members(a) - members(b)
+    assert members(field_sets.union(a, b)) == members(a) | members(b)
+    assert members(field_sets.intersection(a, b)) == members(a) & members(b)
+    assert members(field_sets.difference(a, b)) == members(a) - members(b)
     below_b = {path for path in members(a) if any(path[: len(above)] == above for above in members(b))}
-    assert members(fields.recursive_difference(a, b)) == members(a) - below_b
+    assert members(field_sets.recursive_difference(a, b)) == members(a) - below_b
 
 
 @given(sets, sets)
 def test_results_are_in_the_one_form_in_which_equal_sets_are_equal_dicts(a: FieldSet, b: FieldSet) -> None:
-    for result in (fields.union(a, b), fields.intersection(a, b), fields.difference(a, b)):
+    for result in (field_sets.union(a, b), field_sets.intersection(a, b), field_sets.difference(a, b)):
         assert is_in_one_form(result)
-        assert result == fields.of_paths(*members(result))
-    assert is_in_one_form(fields.recursive_difference(a, b))
+        assert result == field_sets.of_paths(*members(result))
+    assert is_in_one_form(field_sets.recursive_difference(a, b))
 
 
 @given(sets)
 def test_a_set_survives_being_written_and_read(a: FieldSet) -> None:
-    assert fields.parse(fields.ordered(a)) == a
-    assert all(fields.contains(a, path) for path in members(a))
+    assert field_sets.parse(field_sets.ordered(a)) == a
+    assert all(field_sets.contains(a, path) for path in members(a))
 
 
 def test_elements_are_written_in_the_order_of_what_they_say() -> None:
-    found = fields.ordered(
+    found = field_sets.ordered(
         {
             'k:{"port":443,"protocol":"TCP"}': {},
             "f:b": {},
@@ -77,14 +77,14 @@ def test_elements_are_written_in_the_order_of_what_they_say() -> None:
     ],
 )
 def test_paths_are_shown_as_messages_show_them(path: tuple[str, ...], shown: str) -> None:
-    assert fields.shown_path(path) == shown
+    assert field_sets.shown_path(path) == shown
 
 
 @pytest.mark.parametrize("sent", [[], {"f": {}}, {"fa": {}}, {"f:a": 1}, {"k:{": {}}])
 def test_what_is_no_set_is_refused(sent: Any) -> None:
     with pytest.raises(ValueError):
-        fields.parse(sent)
+        field_sets.parse(sent)
 
 
 def test_elements_of_a_kind_yet_unknown_are_dropped() -> None:
-    assert fields.parse({"z:new": {}, "f:a": {".": {}}}) == {"f:a": {}}
+    assert field_sets.parse({"z:new": {}, "f:a": {".": {}}}) == {"f:a": {}}

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.schema.samples import CONFIG_MAP, CUSTOM, POD
 from tests.schema.test_changes import custom_objects, members
 
-from pinnace.schema import fields
-from pinnace.schema.changes import changed, of
-from pinnace.schema.merge import faults, merge, remove, told
+from pinnace.schema.merge import field_sets
+from pinnace.schema.merge.changes import changed, of
+from pinnace.schema.merge.merge import faults, merge, remove, told
 
 
 def names(merged: dict[str, Any]) -> list[str]:
@@ -105,7 +105,7 @@ def test_what_is_removed_is_gone_and_the_rest_stays(value: dict[str, Any], data:
     if not removable:
         return
     path = data.draw(st.sampled_from(sorted(removable)))
-    left = remove(value, fields.of_paths(path), CUSTOM) or {}
+    left = remove(value, field_sets.of_paths(path), CUSTOM) or {}
     now = members(of(left, CUSTOM))
     assert path not in now
     assert now >= {other for other in owned if other[: len(path)] != path and path[: len(other)] != other}

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from pinnace.schema.patterns import PatternError, compile_pattern
+from pinnace.schema.golang.patterns import PatternError, compile_pattern
 
 FOUND = [
     ("^a+$", "aaa", True),

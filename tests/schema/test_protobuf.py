@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.schema.protobuf_samples import Sample, samples
 
-from pinnace.kinds import field_numbers
+from pinnace.kinds.golang import field_numbers
 from pinnace.model.objects import Kind
-from pinnace.schema.protobuf import LIST, MAP, MAX_DEPTH, PREFIX, Field, Malformed, Reader, read_envelope
+from pinnace.schema.golang.protobuf import LIST, MAP, MAX_DEPTH, PREFIX, Field, Malformed, Reader, read_envelope
 
 MESSAGES = {
     "Boat": (

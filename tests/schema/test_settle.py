@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinnace.schema import decode
-from pinnace.schema.decode import DecodeError
-from pinnace.schema.settle import Settler, unknown_fields
+from pinnace.schema.golang import decode
+from pinnace.schema.golang.decode import DecodeError
 from pinnace.schema.shape import Schema
+from pinnace.schema.validation.prune_and_default import Settler, unknown_fields
 
 TEXT = {"type": "string"}
 SPEC: dict[str, Any] = {

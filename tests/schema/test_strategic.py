@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.schema.samples import POD
 
+from pinnace.schema.merge.strategic import MalformedPatch, PatchFault, UnacceptablePatch, strategic_merge
 from pinnace.schema.shape import Schema
-from pinnace.schema.strategic import MalformedPatch, PatchFault, UnacceptablePatch, strategic_merge
 
 LIVE: dict[str, Any] = {
     "metadata": {"name": "p", "labels": {"l": "1", "m": "2"}, "finalizers": ["f/1", "f/2", "f/3"]},

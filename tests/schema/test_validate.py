@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinnace.model import names
-from pinnace.model.causes import Cause
+from pinnace.model.field_errors import Cause
 from pinnace.model.metadata import metadata_faults
-from pinnace.schema.explain import explain
-from pinnace.schema.settle import Settler
-from pinnace.schema.validate import Compiler, Validator
+from pinnace.schema.validation.explain import explain
+from pinnace.schema.validation.prune_and_default import Settler
+from pinnace.schema.validation.validate import Compiler, Validator
 
 CASES = orjson.loads((Path(__file__).parent / "value_cases.json").read_bytes())
 RATCHETED = orjson.loads((Path(__file__).parent / "ratchet_cases.json").read_bytes())

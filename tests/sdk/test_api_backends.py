@@ -16,7 +16,7 @@ from tests.sdk.recipes import KIND, ROOT, Recipe, RecipeSpec, Scaled, kitchen, r
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.sdk import Key, Memory, Metadata, Operator, Overtaken, SqliteTable
-from pinnace.sdk.api_collection import Collection
+from pinnace.sdk.api.collection import Collection
 from pinnace.testing.cluster import Cluster
 
 

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from tests.sdk.recipes import KIND, ROOT, kitchen, recipe
 
-from pinnace.auth.certificates import KeyPair, issue, load_pair, new_ca
+from pinnace.auth.certificates.authority import KeyPair, issue, load_pair, new_ca
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.testing.cluster import Cluster

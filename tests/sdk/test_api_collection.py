@@ -14,10 +14,10 @@ from pinnace.kinds.definitions import Definitions, minors
 from pinnace.model import errors
 from pinnace.model.objects import Key, Object
 from pinnace.sdk import Memory
-from pinnace.sdk.api_collection import REMEMBERED, Collection
-from pinnace.sdk.api_kinds import ServedKind
-from pinnace.sdk.api_writes import WriteOptions, Writer
-from pinnace.sdk.declarations import Gates
+from pinnace.sdk.api.collection import REMEMBERED, Collection
+from pinnace.sdk.api.kinds import ServedKind
+from pinnace.sdk.api.writes import WriteOptions, Writer
+from pinnace.sdk.operator.declarations import Gates
 from pinnace.testing.clock import ManualClock
 
 DEFINITIONS = Definitions.load(minors()[-1])

@@ -12,7 +12,7 @@ from tests.sdk.test_webhook_upkeep import deploy, run_replica
 from pinnace.client.client import Client
 from pinnace.model import errors
 from pinnace.reconcile.conditions import is_true
-from pinnace.sdk.manifests import Place, workload
+from pinnace.sdk.operator.manifests import Place, workload
 from pinnace.testing.cluster import Cluster
 
 API_SERVICE = ("apiregistration.k8s.io/v1/APIService", "v1.kitchen.example.com")

@@ -8,7 +8,7 @@ import pytest
 
 from pinnace.model import errors
 from pinnace.sdk import Context, CustomResource, Memory, Model, Operator
-from pinnace.sdk.installation import DEFINITION
+from pinnace.sdk.operator.installation import DEFINITION
 from pinnace.testing.cluster import Cluster
 
 NAME = "certificates.certs.example.com"

@@ -7,7 +7,7 @@ import sys
 
 import pinnace.sdk
 
-HEAVY = ("aiohttp", "cryptography", "yaml", "apsw", "typer", "pinnace.server", "pinnace.schema.definition")
+HEAVY = ("aiohttp", "cryptography", "yaml", "apsw", "typer", "pinnace.server", "pinnace.schema.crd.definition")
 
 
 def test_everything_public_is_there() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.sdk.test_webhooks import converter
 
-from pinnace.sdk.installation import DEFINITION
+from pinnace.sdk.operator.installation import DEFINITION
 from pinnace.testing.cluster import Cluster
 
 SERVERS = "servers.example.com"

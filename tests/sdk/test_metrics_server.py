@@ -5,7 +5,7 @@ from __future__ import annotations
 import aiohttp
 from tests.sdk.websites import website, website_operator
 
-from pinnace.sdk.metrics_server import metrics_listening
+from pinnace.sdk.operator.metrics_server import metrics_listening
 from pinnace.testing.cluster import Cluster
 
 

@@ -19,10 +19,10 @@ from tests.server.in_process import config_map
 from tests.testing.both_ways import in_process_only
 from typer.testing import CliRunner
 
-from pinnace.cli.commands import app
+from pinnace.cli.command_table import app
 from pinnace.client.client import Client
-from pinnace.sdk.krew import krew_archive, krew_manifest
-from pinnace.sdk.plugins import Plugin, names_of
+from pinnace.sdk.kubectl.krew import krew_archive, krew_manifest
+from pinnace.sdk.kubectl.plugins import Plugin, names_of
 from pinnace.testing.cluster import Cluster
 
 FILE = '''"""A plug-in."""

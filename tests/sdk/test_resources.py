@@ -12,7 +12,7 @@ from tests.sdk.websites import Website, WebsiteSpec
 
 from pinnace.model import errors
 from pinnace.sdk import Column, Conditions, CustomResource, Field, Metadata, Model, NotStructural, Rule, Scale, rule
-from pinnace.sdk.resources import definition_of, plural_of
+from pinnace.sdk.resources.custom_resource import definition_of, plural_of
 from pinnace.testing.cluster import Cluster
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pinnace.sdk.statuses import status_changes
+from pinnace.sdk.operator.statuses import status_changes
 
 Object = dict[str, Any]
 

@@ -19,9 +19,10 @@ from pinnace.client.client import Client
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.objects import Object
-from pinnace.sdk import Operator, running
-from pinnace.sdk.installation import DEFINITION, ServiceName, install_gates
-from pinnace.sdk.manifests import Place, definitions, roles, workload
+from pinnace.sdk import Operator
+from pinnace.sdk.operator import runner
+from pinnace.sdk.operator.installation import DEFINITION, ServiceName, install_gates
+from pinnace.sdk.operator.manifests import Place, definitions, roles, workload
 from pinnace.testing.cluster import Cluster
 
 DAY = 86400.0
@@ -151,7 +152,7 @@ async def test_a_renewal_that_fails_is_tried_again(
             raise ConnectionLost("refused", was_sent=False)
         await install_gates(*arguments)
 
-    monkeypatch.setattr(running, "install_gates", shaky)
+    monkeypatch.setattr(runner, "install_gates", shaky)
     await pass_time_until(cluster, 50, port)
     assert await shown_at(port) != first
     assert "not renewed yet: refused" in caplog.text

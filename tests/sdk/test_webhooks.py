@@ -12,12 +12,13 @@ import orjson
 import pytest
 from tests.sdk.websites import Website, website
 
-from pinnace.model import errors, patches
+from pinnace.model import errors
+from pinnace.model.patches import json_and_merge
 from pinnace.sdk import Admission, CustomResource, Field, Model, Operator, Refused
-from pinnace.sdk.installation import ServiceName
-from pinnace.sdk.manifests import Place, definitions, roles, workload
-from pinnace.sdk.reviews import differences
-from pinnace.sdk.shared_certificates import secret_name, shared_certificate
+from pinnace.sdk.operator.installation import ServiceName
+from pinnace.sdk.operator.manifests import Place, definitions, roles, workload
+from pinnace.sdk.operator.reviews import differences
+from pinnace.sdk.operator.shared_certificates import secret_name, shared_certificate
 from pinnace.testing.cluster import Cluster
 
 VALIDATING = "admissionregistration.k8s.io/v1/ValidatingWebhookConfiguration"
@@ -112,7 +113,7 @@ async def test_what_is_no_review_is_refused_as_a_bad_request(cluster: Cluster) -
 )
 def test_differences_applied_give_the_changed_object(present: dict[str, Any], after: dict[str, Any]) -> None:
     patch = differences(present, after, present)
-    assert patches.json_patch(present, patch) == after
+    assert json_and_merge.json_patch(present, patch) == after
 
 
 class OldSpec(Model):

@@ -12,8 +12,8 @@ from typing import Any
 from pinnace.auth.users import User
 from pinnace.cluster.cluster import SYSTEM, ControlPlane, Settings, build, give_birth
 from pinnace.model.clock import Clock
+from pinnace.server.http.messages import Response
 from pinnace.server.local import LocalStream
-from pinnace.server.messages import Response
 from pinnace.store.memory import MemoryStore
 from pinnace.store.store import Store
 

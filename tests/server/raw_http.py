@@ -14,8 +14,8 @@ import pytest
 import uvloop
 from OpenSSL.SSL import Context
 
-from pinnace.auth.certificates import CertificateFiles, ensure_certificates
-from pinnace.server.http import Answer, HttpServer, Limits, Request, Response, Sink, Stream, tls_context
+from pinnace.auth.certificates.authority import CertificateFiles, ensure_certificates
+from pinnace.server.http.server import Answer, HttpServer, Limits, Request, Response, Sink, Stream, tls_context
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the:pytest.PytestDeprecationWarning")

@@ -19,9 +19,9 @@ from tests.server.in_process import InProcess, Object, Reply, config_map, contro
 
 from pinnace.auth.users import ANONYMOUS, User, authenticated
 from pinnace.cluster.cluster import Settings
-from pinnace.server.heads import Head
+from pinnace.server.http.header_cache import Head
+from pinnace.server.http.messages import Peer, Request, Response, split_target
 from pinnace.server.local import NoTransport
-from pinnace.server.messages import Peer, Request, Response, split_target
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ROLES = f"{RBAC}/namespaces/default/roles"

@@ -13,16 +13,16 @@ import pytest
 from tests.admission.webhook_server import patched, webhook
 from tests.server.in_process import CONFIG_MAPS, MERGE, InProcess
 
-from pinnace.auth.authorizers import Action
+from pinnace.auth.authorization.authorizers import Action
 from pinnace.auth.users import User
 from pinnace.cluster.auditing import AuditSettings, open_audit
 from pinnace.cluster.cluster import Settings, build, give_birth
 from pinnace.model.clock import SystemClock
-from pinnace.server.audit import AuditPolicyError, Level, policy_of
-from pinnace.server.audit_events import Auditor
-from pinnace.server.audit_notes import AuditNotes
+from pinnace.server.audit.events import Auditor
+from pinnace.server.audit.policy import AuditPolicyError, Level, policy_of
+from pinnace.server.http.audit_context import AuditNotes
+from pinnace.server.http.messages import Response
 from pinnace.server.local import LocalStream
-from pinnace.server.messages import Response
 from pinnace.store.memory import MemoryStore
 
 SECRETS = "/api/v1/namespaces/default/secrets"

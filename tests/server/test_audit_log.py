@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.server.audit_log import AuditLog, Rotation
+from pinnace.server.audit.log import AuditLog, Rotation
 from pinnace.testing.clock import ManualClock
 
 LINE = b"x" * 99 + b"\n"

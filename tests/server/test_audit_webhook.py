@@ -15,7 +15,7 @@ from tests.server.raw_http import until
 from pinnace.auth.remote import RemoteConfigError
 from pinnace.cluster.auditing import AuditSettings, open_audit
 from pinnace.cluster.cluster import Settings, build, give_birth
-from pinnace.server.audit_webhook import AuditWebhook, Batching, Refused
+from pinnace.server.audit.webhook import AuditWebhook, Batching, Refused
 from pinnace.store.memory import MemoryStore
 from pinnace.testing.clock import ManualClock
 
@@ -126,7 +126,7 @@ async def test_stopping_sends_what_is_left_and_waits_for_no_pause() -> None:
 
 
 async def test_stopping_does_not_wait_for_a_server_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pinnace.server.audit_webhook._CLOSING_SECONDS", 0.01)
+    monkeypatch.setattr("pinnace.server.audit.webhook._CLOSING_SECONDS", 0.01)
     receiving = Receiving()
     receiving.is_open.clear()
     webhook = AuditWebhook(receiving, ManualClock(), Batching(most_together=1))

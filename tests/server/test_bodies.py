@@ -13,9 +13,9 @@ from pinnace.kinds.definitions import Definitions
 from pinnace.model import errors
 from pinnace.model.objects import Kind
 from pinnace.model.quantity import canonical
-from pinnace.schema.decode import Decoders
-from pinnace.server import bodies
-from pinnace.server.bodies import Body, FieldValidation
+from pinnace.schema.golang.decode import Decoders
+from pinnace.server.request import body as bodies
+from pinnace.server.request.body import Body, FieldValidation
 
 CONFIG_MAP = Kind("", "v1", "ConfigMap")
 BOAT = Kind("boats.example.com", "v1", "Boat")

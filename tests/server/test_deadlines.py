@@ -13,7 +13,7 @@ from tests.admission.webhook_server import allowed, webhook
 from tests.server.in_process import CONFIG_MAPS, InProcess, Object, config_map, control_plane
 
 from pinnace.cluster.cluster import Settings
-from pinnace.server.deadlines import Deadlines
+from pinnace.server.http.deadlines import Deadlines
 from pinnace.server.local import LocalStream
 
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"

@@ -11,8 +11,8 @@ from pinnace.model.objects import Kind
 from pinnace.model.resources import Registry, Resource, Subresource
 from pinnace.model.version_order import version_rank
 from pinnace.schema.shape import Schema
-from pinnace.server.discovery import Discovery, storage_version_hash
-from pinnace.server.documents import Document
+from pinnace.server.discovery.discovery import Discovery, storage_version_hash
+from pinnace.server.discovery.documents import Document
 
 CHANGE = ("get", "patch", "update")
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from tests.server.in_process import CONFIG_MAPS, InProcess
 
-from pinnace.auth.authorizers import Action
+from pinnace.auth.authorization.authorizers import Action
 from pinnace.auth.users import User
-from pinnace.server import flow_metrics
-from pinnace.server.flow_control import FlowControl
-from pinnace.server.flow_levels import hand_of
-from pinnace.server.messages import Answer, Response
+from pinnace.server.flowcontrol import metrics
+from pinnace.server.flowcontrol.flow_control import FlowControl
+from pinnace.server.flowcontrol.priority_levels import hand_of
+from pinnace.server.http.messages import Answer, Response
 
 LIST = Action("list", "", "", "pods", "", "default", "", "v1")
 
@@ -289,7 +289,7 @@ async def test_what_is_counted_is_told_under_kubernetes_names() -> None:
     flow, work = control(), Work()
     tasks = [work.start(flow, User("a")) for _ in range(6)]
     await turn()
-    told = {name: dict(read()) for name, _, read in flow_metrics.gauges(flow)}
+    told = {name: dict(read()) for name, _, read in metrics.gauges(flow)}
     where = (("flow_schema", "all"), ("priority_level", "rest"))
     prefix = "apiserver_flowcontrol_"
     assert told[f"{prefix}dispatched_requests_total"][where] == 1
@@ -302,8 +302,8 @@ async def test_what_is_counted_is_told_under_kubernetes_names() -> None:
         await turn()
     await asyncio.gather(*tasks)
     labels = 'execute="true",flow_schema="all",priority_level="rest"'
-    assert f"{prefix}request_wait_duration_seconds_count{{{labels}}} 4" in flow_metrics.waits(flow)
-    assert f'{prefix}request_wait_duration_seconds_bucket{{{labels},le="0"}} 1' in flow_metrics.waits(flow)
+    assert f"{prefix}request_wait_duration_seconds_count{{{labels}}} 4" in metrics.waits(flow)
+    assert f'{prefix}request_wait_duration_seconds_bucket{{{labels},le="0"}} 1' in metrics.waits(flow)
 
 
 async def test_metrics_show_every_level(api: InProcess) -> None:

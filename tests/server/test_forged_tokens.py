@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.server.in_process import InProcess
 from tests.server.test_access import from_the_wire
 
-from pinnace.auth import jwt
-from pinnace.auth.certificates import CertificateFiles, ensure_certificates, load_key
+from pinnace.auth.authentication import jwt
+from pinnace.auth.certificates.authority import CertificateFiles, ensure_certificates, load_key
 from pinnace.cluster.cluster import Settings, build, give_birth
 from pinnace.store.memory import MemoryStore
 from pinnace.testing.clock import ManualClock

@@ -11,7 +11,7 @@ from tests.server.conftest import fill
 from tests.server.in_process import CONFIG_MAPS, PODS, TABLE, InProcess, pod
 
 from pinnace.server import api as api_module
-from pinnace.server.zipping import zipped_whole
+from pinnace.server.http.compression import zipped_whole
 
 METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pinnace.server.heads import Head, Heads
-from pinnace.server.incoming import NEVER, Incoming
-from pinnace.server.limits import Limits
+from pinnace.server.http.header_cache import Head, Heads
+from pinnace.server.http.limits import Limits
+from pinnace.server.http.messages import Peer, Request, Response
+from pinnace.server.http.request_parser import NEVER, Incoming
 from pinnace.server.local import NoTransport
-from pinnace.server.messages import Peer, Request, Response
 
 FIRST = (
     b"POST /api/v1/namespaces/default/configmaps?fieldManager=me HTTP/1.1\r\nHost: here\r\nAccept: application/json\r\n"

@@ -26,8 +26,8 @@ from tests.server.in_process import (
     service,
 )
 
-from pinnace.server.messages import BadTarget
-from pinnace.server.yaml_bodies import read_yaml
+from pinnace.server.http.messages import BadTarget
+from pinnace.server.request.yaml_body import read_yaml
 
 DEEP = 100_000
 

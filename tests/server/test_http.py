@@ -20,8 +20,8 @@ from tests.server.raw_http import (
     until,
 )
 
-from pinnace.auth.certificates import CertificateFiles
-from pinnace.server.http import Request, Response
+from pinnace.auth.certificates.authority import CertificateFiles
+from pinnace.server.http.server import Request, Response
 
 __all__ = ["event_loop_policy", "files", "pytestmark"]
 

@@ -20,8 +20,8 @@ from tests.server.raw_http import (
     until,
 )
 
-from pinnace.auth.certificates import CertificateFiles
-from pinnace.server.http import Limits, Request, Response, frame
+from pinnace.auth.certificates.authority import CertificateFiles
+from pinnace.server.http.server import Limits, Request, Response, frame
 
 __all__ = ["event_loop_policy", "files", "pytestmark"]
 

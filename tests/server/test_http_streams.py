@@ -19,8 +19,8 @@ from tests.server.raw_http import (
     until,
 )
 
-from pinnace.auth.certificates import CertificateFiles
-from pinnace.server.http import Answer, Request, Sink, Stream, Takeover, frame, reader_and_writer
+from pinnace.auth.certificates.authority import CertificateFiles
+from pinnace.server.http.server import Answer, Request, Sink, Stream, Takeover, frame, reader_and_writer
 
 __all__ = ["event_loop_policy", "files", "pytestmark"]
 

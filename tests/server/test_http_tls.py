@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.server.raw_http import GET, client_context, event_loop_policy, files, pytestmark, server_context, serving
 
-from pinnace.auth.certificates import CertificateFiles, ensure_certificates
-from pinnace.server.http import Request, Response
+from pinnace.auth.certificates.authority import CertificateFiles, ensure_certificates
+from pinnace.server.http.server import Request, Response
 
 __all__ = ["event_loop_policy", "files", "pytestmark"]
 

@@ -10,8 +10,8 @@ import pytest
 from tests.server.conftest import fill
 from tests.server.in_process import CONFIG_MAPS, PODS, InProcess, config_map, control_plane, pod
 
-from pinnace.server import fanout
-from pinnace.server.continuation import Continuation
+from pinnace.server.cache import fanout
+from pinnace.server.read.continue_tokens import Continuation
 from pinnace.store.memory import MemoryStore
 
 

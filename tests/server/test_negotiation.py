@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pinnace.model import errors
-from pinnace.server.negotiation import Answer, negotiate
+from pinnace.server.request.negotiation import Answer, negotiate
 
 JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
 

@@ -11,11 +11,11 @@ import pytest
 from pinnace.kinds.catalog import resources
 from pinnace.kinds.definitions import Definitions
 from pinnace.model.objects import Kind
-from pinnace.model.openapi_schemas import schema_name
+from pinnace.model.openapi.schemas import schema_name
 from pinnace.model.resources import Registry, Resource, Subresource
 from pinnace.schema.shape import Schema
-from pinnace.server.documents import Document
-from pinnace.server.openapi import OpenApi
+from pinnace.server.discovery.documents import Document
+from pinnace.server.discovery.openapi import OpenApi
 
 DEFINITIONS = Definitions.load("1.36")
 BOAT = Kind("boats.example.com", "v1", "Boat")

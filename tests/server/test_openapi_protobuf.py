@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pinnace.server.openapi_protobuf import encode_document
+from pinnace.server.discovery.openapi_protobuf import encode_document
 
 
 def _fields(message: bytes) -> list[tuple[int, Any]]:

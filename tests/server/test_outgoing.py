@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from pinnace.server.outgoing import LARGE, SLICE, TURN, Outgoing, Rounds
-from pinnace.server.tls import RECORD
+from pinnace.server.http.response_queue import LARGE, SLICE, TURN, Outgoing, Rounds
+from pinnace.server.http.tls import RECORD
 
 
 class Bottomless:

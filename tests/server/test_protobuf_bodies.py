@@ -9,9 +9,9 @@ from pinnace.kinds.definitions import Definitions
 from pinnace.model import errors
 from pinnace.model.objects import Kind
 from pinnace.model.quantity import canonical
-from pinnace.schema.decode import Decoders
-from pinnace.server import bodies
-from pinnace.server.bodies import PROTOBUF, Body
+from pinnace.schema.golang.decode import Decoders
+from pinnace.server.request import body as bodies
+from pinnace.server.request.body import PROTOBUF, Body
 
 DEFINITIONS = Definitions.load("1.36")
 DECODERS = Decoders(quantity=canonical)

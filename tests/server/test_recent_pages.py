@@ -9,9 +9,9 @@ import orjson
 import pytest
 
 from pinnace.cluster.cluster import Cluster, Settings, running
-from pinnace.server.continuation import Extent
-from pinnace.server.messages import Response
-from pinnace.server.recent_pages import Joined, RecentPages
+from pinnace.server.http.messages import Response
+from pinnace.server.read.continue_tokens import Extent
+from pinnace.server.read.recent_lists import Joined, RecentPages
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 

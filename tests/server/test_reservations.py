@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.server.in_process import SERVICES, InProcess, control_plane, service, together
 
-from pinnace.server.reservations import NODE_PORTS
+from pinnace.server.write.reservations import NODE_PORTS
 from pinnace.store.memory import MemoryStore
 
 RANGE = ipaddress.ip_network("10.96.0.0/16")

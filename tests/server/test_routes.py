@@ -9,11 +9,11 @@ from tests.server.in_process import CONFIG_MAPS, InProcess
 
 from pinnace.auth.users import User
 from pinnace.model.resources import Registry
-from pinnace.server.calls import Call, understand
-from pinnace.server.heads import Head
+from pinnace.server.http.header_cache import Head
+from pinnace.server.http.messages import Peer, Request
 from pinnace.server.local import NoTransport
-from pinnace.server.messages import Peer, Request
-from pinnace.server.routes import Routes
+from pinnace.server.request.call import Call, understand
+from pinnace.server.request.routes import Routes
 
 BOB = User("bob")
 

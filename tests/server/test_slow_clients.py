@@ -10,8 +10,8 @@ from collections.abc import Iterable
 import pytest
 from tests.server.raw_http import Client, Served, client_context, hello, server_context, serving, until
 
-from pinnace.auth.certificates import CertificateFiles, ensure_certificates
-from pinnace.server.http import Limits
+from pinnace.auth.certificates.authority import CertificateFiles, ensure_certificates
+from pinnace.server.http.server import Limits
 
 EACH = 12
 """So many of each sort."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from pinnace.server.connection import Connection, FirstLines, Surroundings
-from pinnace.server.heads import Heads
-from pinnace.server.http import Limits, Request, Response
-from pinnace.server.outgoing import Rounds
-from pinnace.server.sinks import Corks
+from pinnace.server.http.connection import Connection, FirstLines, Surroundings
+from pinnace.server.http.header_cache import Heads
+from pinnace.server.http.response_queue import Rounds
+from pinnace.server.http.response_stream import Corks
+from pinnace.server.http.server import Limits, Request, Response
 
 LIMITS = Limits()
 BODY = b"x" * 10_000_000

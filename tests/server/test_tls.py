@@ -23,8 +23,8 @@ from tests.server.raw_http import (
     serving,
 )
 
-from pinnace.auth.certificates import CertificateFiles
-from pinnace.server.http import HttpServer, Limits, Request, Response
+from pinnace.auth.certificates.authority import CertificateFiles
+from pinnace.server.http.server import HttpServer, Limits, Request, Response
 
 __all__ = ["event_loop_policy", "files", "pytestmark"]
 

@@ -18,10 +18,10 @@ from typing import Any, cast
 import pytest
 from tests.server.raw_http import client_context, event_loop_policy, files, pytestmark, server_context, until
 
-from pinnace.auth.certificates import CertificateFiles
-from pinnace.server import listener
-from pinnace.server.listener import Listener
-from pinnace.server.tls import OPENSSL, Channel
+from pinnace.auth.certificates.authority import CertificateFiles
+from pinnace.server.http import listener
+from pinnace.server.http.listener import Listener
+from pinnace.server.http.tls import OPENSSL, Channel
 
 __all__ = ["event_loop_policy", "files", "pytestmark"]
 

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pinnace.model.byte_streams import Duplex
-from pinnace.server.http import Answer, HttpServer, Request
-from pinnace.server.tunnel import Exchange
+from pinnace.server.http.server import Answer, HttpServer, Request
+from pinnace.server.streaming.tunnel import Exchange
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

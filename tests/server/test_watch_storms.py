@@ -9,14 +9,15 @@ import pytest
 from tests.server.conftest import fill, short
 from tests.server.in_process import CONFIG_MAPS, InProcess, config_map
 
-from pinnace.server import shelves, watches
+from pinnace.server.cache import watch_cache
+from pinnace.server.read import watch as watches
 
 
 async def test_a_storm_of_writes_reaches_every_watch_whole_in_order_and_once(
     alone: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Watches begin in the middle of the storm: behind what memory holds, within it, and now."""
-    monkeypatch.setattr(shelves, "RECENT_EVENTS", 7)
+    monkeypatch.setattr(watch_cache, "RECENT_EVENTS", 7)
     start = alone.plane.fanout.revision
     writers, rounds = 8, 12
     done = 0
@@ -137,7 +138,7 @@ async def test_a_large_beginning_is_not_held_against_a_watcher(
 
 
 async def test_a_watch_that_is_closed_leaves_nothing_behind(alone: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shelves, "RECENT_EVENTS", 1)
+    monkeypatch.setattr(watch_cache, "RECENT_EVENTS", 1)
     since = alone.plane.fanout.revision
     await fill(alone, 5)
     for query in ("", f"&resourceVersion={since}", "&allowWatchBookmarks=true"):

@@ -9,7 +9,8 @@ import pytest
 from tests.server.conftest import fill, short
 from tests.server.in_process import CONFIG_MAPS, PODS, TABLE, InProcess, config_map, control_plane, pod
 
-from pinnace.server import fanout, reads, shelves
+from pinnace.server.cache import fanout, watch_cache
+from pinnace.server.read import reader
 from pinnace.store.memory import MemoryStore
 from pinnace.store.store import Batch
 from pinnace.testing.clock import ManualClock
@@ -37,7 +38,7 @@ async def test_a_watch_begins_with_what_is_there_and_goes_on(alone: InProcess) -
 async def test_a_watch_resumes_behind_any_revision_that_is_kept(
     alone: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shelves, "RECENT_EVENTS", 5)
+    monkeypatch.setattr(watch_cache, "RECENT_EVENTS", 5)
     start = alone.plane.fanout.revision
     revisions = [
         int((await alone.made(CONFIG_MAPS, config_map(f"c{number}")))["metadata"]["resourceVersion"])
@@ -74,7 +75,7 @@ async def test_a_watch_resumes_behind_a_revision_from_before_this_process() -> N
 async def test_a_watch_behind_forgotten_history_is_told_to_list_again(
     alone: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shelves, "RECENT_EVENTS", 1)
+    monkeypatch.setattr(watch_cache, "RECENT_EVENTS", 1)
     since = alone.plane.fanout.revision
     await fill(alone, 4)
     await alone.plane.store.compact(alone.plane.store.revision)
@@ -103,7 +104,7 @@ async def test_a_watch_ends_after_its_time(alone: InProcess) -> None:
 @pytest.fixture
 def quick_bookmarks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers that are made from now on send a bookmark every few milliseconds."""
-    defaults = reads.Reader.__init__.__kwdefaults__
+    defaults = reader.Reader.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "bookmark_seconds", 0.005)
 
@@ -158,7 +159,7 @@ class HeldStore(MemoryStore):
 
 @pytest.mark.usefixtures("quick_bookmarks")
 async def test_a_bookmark_never_runs_ahead_of_the_events_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shelves, "RECENT_EVENTS", 3)
+    monkeypatch.setattr(watch_cache, "RECENT_EVENTS", 3)
     store = HeldStore()
     async with control_plane(store) as api:
         await api.delete(CONFIG_MAPS)
@@ -181,7 +182,7 @@ async def test_a_bookmark_never_runs_ahead_of_the_events_before_it(monkeypatch: 
 async def test_what_is_written_while_history_is_read_is_neither_lost_nor_told_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shelves, "RECENT_EVENTS", 5)
+    monkeypatch.setattr(watch_cache, "RECENT_EVENTS", 5)
     store = HeldStore()
     async with control_plane(store) as api:
         await api.delete(CONFIG_MAPS)

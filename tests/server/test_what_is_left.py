@@ -10,11 +10,11 @@ from collections.abc import Awaitable
 import pytest
 
 from pinnace.cluster.cluster import Settings, build, give_birth
-from pinnace.server.heads import Head, Heads
-from pinnace.server.incoming import Incoming
-from pinnace.server.limits import Limits
+from pinnace.server.http.header_cache import Head, Heads
+from pinnace.server.http.limits import Limits
+from pinnace.server.http.messages import Peer, Request, Response
+from pinnace.server.http.request_parser import Incoming
 from pinnace.server.local import NoTransport
-from pinnace.server.messages import Peer, Request, Response
 from pinnace.store.memory import MemoryStore
 
 BAD_TOKEN = {b"authorization": b"Bearer nobody's"}

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.server.in_process import InProcess
 
-from pinnace.server.yaml_answers import as_yaml
-from pinnace.server.yaml_bodies import read_yaml
+from pinnace.server.request.yaml_body import read_yaml
+from pinnace.server.request.yaml_output import as_yaml
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pinnace.server.yaml_bodies import YamlFault, read_yaml
+from pinnace.server.request.yaml_body import YamlFault, read_yaml
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pinnace.server import zipping
-from pinnace.server.zipping import Packed, Zipper, joined, packed
+from pinnace.server.http import compression
+from pinnace.server.http.compression import Packed, Zipper, joined, packed
 
 LIST = b'{"metadata":{"name":"a"}},' * 20_000
 
@@ -25,7 +25,7 @@ def packings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         counted.append(len(end))
         return packed(end)
 
-    monkeypatch.setattr(zipping, "packed", counting)
+    monkeypatch.setattr(compression, "packed", counting)
     return counted
 
 
@@ -72,7 +72,7 @@ async def test_one_that_could_not_be_packed_is_tried_again(monkeypatch: pytest.M
 
     zipper = Zipper()
     with monkeypatch.context() as failing:
-        failing.setattr(zipping, "packed", refuse)
+        failing.setattr(compression, "packed", refuse)
         with pytest.raises(MemoryError):
             await unzipped(zipper.zipped([b"", LIST]))
     assert await unzipped(zipper.zipped([b"", LIST])) == LIST

@@ -9,7 +9,7 @@ import random
 import sys
 from pathlib import Path
 
-from pinnace.store.sqlite import SqliteStore
+from pinnace.store.sqlite.store import SqliteStore
 
 WRITERS = 32
 KEYS_PER_WRITER = 5

@@ -10,7 +10,7 @@ from tests.store.conformance import StoreConformance
 from pinnace.store.encrypted import EncryptedStore
 from pinnace.store.encryption_keys import EncryptionKeys
 from pinnace.store.memory import MemoryStore
-from pinnace.store.sqlite import SqliteStore
+from pinnace.store.sqlite.store import SqliteStore
 from pinnace.store.store import Store
 
 

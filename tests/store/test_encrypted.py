@@ -11,7 +11,7 @@ import pytest
 from pinnace.store.encrypted import SECRETS, EncryptedStore, refuse_sealed
 from pinnace.store.encryption_keys import SEALED, EncryptionKeys, KeyFileError, MissingKey, read_keys
 from pinnace.store.memory import MemoryStore
-from pinnace.store.sqlite import SqliteStore
+from pinnace.store.sqlite.store import SqliteStore
 from pinnace.store.store import Batch, Conflict, Damaged, Store
 
 OLD, NEW = b"o" * 32, b"n" * 32

@@ -20,7 +20,7 @@ import pytest
 from tests.store import killed_writer
 from tests.store.conformance import read_until
 
-from pinnace.store.sqlite import SqliteStore
+from pinnace.store.sqlite.store import SqliteStore
 from pinnace.store.store import Conflict, Damaged, Locked, Page, TooNew, WriteFailed
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.store.conformance import read_until
 
-from pinnace.store.sqlite import SqliteStore
+from pinnace.store.sqlite.store import SqliteStore
 from pinnace.store.store import Change, Compacted, Conflict, Record
 
 _Answer = TypeVar("_Answer")

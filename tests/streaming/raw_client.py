@@ -14,8 +14,8 @@ import orjson
 from pinnace.cluster.cluster import Cluster
 from pinnace.model.byte_streams import Duplex
 from pinnace.model.objects import Object
-from pinnace.server.spdy import SpdySession
-from pinnace.server.websocket import WebSocket
+from pinnace.server.streaming.spdy import SpdySession
+from pinnace.server.streaming.websocket import WebSocket
 
 SECONDS = 20.0
 PODS = "/api/v1/namespaces/default/pods"

@@ -13,7 +13,7 @@ from tests.streaming.process_node import ProcessNode
 from tests.streaming.raw_client import PODS, SECONDS, messages, upgraded
 
 from pinnace.cluster.cluster import Cluster
-from pinnace.server.spdy import SpdySession, SpdyStream
+from pinnace.server.streaming.spdy import SpdySession, SpdyStream
 
 pytestmark = pytest.mark.usefixtures("node")
 

@@ -11,8 +11,8 @@ from tests.streaming.process_node import ProcessNode
 from tests.streaming.raw_client import KEY, PODS, SECONDS, upgraded
 
 from pinnace.cluster.cluster import Cluster
-from pinnace.server import commands
-from pinnace.server import spdy_frames as frames
+from pinnace.server.streaming import exec
+from pinnace.server.streaming import spdy_frames as frames
 
 ECHOING = f"{PODS}/web/exec?command=cat&stdin=1&stdout=1"
 SLEEPING = f"{PODS}/web/exec?command=sleep&command=1000&stdin=1&stdout=1"
@@ -122,7 +122,7 @@ async def test_a_client_that_vanishes_while_the_command_does_not_read_is_noticed
     cluster: Cluster, node: ProcessNode, monkeypatch: pytest.MonkeyPatch, is_spdy: bool
 ) -> None:
     """The server has stopped reading by then: it notices when it writes."""
-    monkeypatch.setattr(commands, "PING_SECONDS", 0.05)
+    monkeypatch.setattr(exec, "PING_SECONDS", 0.05)
     async with upgraded(cluster, SLEEPING, protocols=V4, is_spdy=is_spdy) as client:
         if is_spdy:
             packer = frames.HeaderPacker()
@@ -153,8 +153,8 @@ async def test_a_client_that_does_not_read_holds_up_its_own_command_alone(cluste
 async def test_a_client_that_never_opens_its_streams_is_let_go(
     cluster: Cluster, node: ProcessNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commands, "STREAM_SECONDS", 0.05)
-    monkeypatch.setattr(commands, "LINGER_SECONDS", 0.05)
+    monkeypatch.setattr(exec, "STREAM_SECONDS", 0.05)
+    monkeypatch.setattr(exec, "LINGER_SECONDS", 0.05)
     async with upgraded(cluster, ECHOING, protocols=V4, is_spdy=True) as client:
         assert await client.rest() == b""
     assert node.calls == []

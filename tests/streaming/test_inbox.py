@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pinnace.server.inbox import Inbox
+from pinnace.server.streaming.byte_pipe import Inbox
 
 
 async def test_whoever_brings_too_much_waits_until_half_is_read() -> None:

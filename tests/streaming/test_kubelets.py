@@ -15,18 +15,18 @@ from tests.streaming.conftest import made, run_pod
 from tests.streaming.process_node import ProcessNode
 from tests.streaming.raw_client import PODS, upgraded
 
-from pinnace.auth.certificates import issue, new_ca
+from pinnace.auth.certificates.authority import issue, new_ca
 from pinnace.client.client import Client
 from pinnace.client.transport import ConnectionLost
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.in_process import in_process_client
 from pinnace.model import errors
 from pinnace.model.node_connections import CommandStreams, LogOptions, PodAddress
-from pinnace.server.commands import Wanted, serve_command
-from pinnace.server.http import Answer, HttpServer, Request, Response, tls_context
-from pinnace.server.kubelets import Kubelet, NoAddress, place_of
-from pinnace.server.pod_logs import serve_log
-from pinnace.server.port_forwarding import serve_ports
+from pinnace.server.http.server import Answer, HttpServer, Request, Response, tls_context
+from pinnace.server.streaming.exec import Wanted, serve_command
+from pinnace.server.streaming.kubelets import Kubelet, NoAddress, place_of
+from pinnace.server.streaming.logs import serve_log
+from pinnace.server.streaming.port_forward import serve_ports
 
 SECONDS = 20.0
 

@@ -15,11 +15,11 @@ from tests.streaming.conftest import POD, made, run_pod
 from tests.streaming.process_node import ProcessNode
 from tests.streaming.raw_client import upgraded
 
-from pinnace.auth.certificates import issue, new_ca
+from pinnace.auth.certificates.authority import issue, new_ca
 from pinnace.cluster.cluster import Cluster
-from pinnace.server.heads import Head
-from pinnace.server.html_links import relinked
-from pinnace.server.http import (
+from pinnace.server.http.header_cache import Head
+from pinnace.server.http.messages import Peer, header_block
+from pinnace.server.http.server import (
     Answer,
     HttpServer,
     Request,
@@ -32,8 +32,8 @@ from pinnace.server.http import (
     tls_context,
 )
 from pinnace.server.local import NoTransport
-from pinnace.server.messages import Peer, header_block
-from pinnace.server.relaying import passed_on
+from pinnace.server.streaming.html_links import relinked
+from pinnace.server.streaming.relay import passed_on
 
 PODS = "/api/v1/namespaces/default/pods"
 SERVICES = "/api/v1/namespaces/default/services"

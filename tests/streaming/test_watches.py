@@ -14,7 +14,9 @@ from tests.streaming.raw_client import KEY, SECONDS, Upgraded, upgraded
 
 from pinnace.cluster.cluster import Cluster
 from pinnace.model.objects import Object
-from pinnace.server import shelves, watch_sockets, watches
+from pinnace.server.cache import watch_cache
+from pinnace.server.read import watch as watches
+from pinnace.server.read import watch_sockets
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 WATCH = f"{CONFIG_MAPS}?watch=1&labelSelector=mine"
@@ -62,7 +64,7 @@ async def test_a_watch_that_is_over_says_so(cluster: Cluster) -> None:
 async def test_a_watch_from_a_time_that_is_forgotten_is_told_so_and_ended(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shelves, "RECENT_EVENTS", 1)
+    monkeypatch.setattr(watch_cache, "RECENT_EVENTS", 1)
     for name in ("one", "two", "three"):
         await made(cluster.plane, CONFIG_MAPS, labelled(name))
     await cluster.plane.store.compact(cluster.plane.store.revision)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from pinnace.model import errors
-from pinnace.model.causes import Cause
+from pinnace.model.field_errors import Cause
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
 

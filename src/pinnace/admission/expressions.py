@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pinnace.admission.chain import Requester, Review
-from pinnace.schema.cel_errors import CelError, CompileError, CostExceeded, TakesLong
-from pinnace.schema.cel_interpret import Run
-from pinnace.schema.cel_library_authorizer import Authorizer, Oracle, Question, ResourceCheck
-from pinnace.schema.cel_policies import REQUEST_RESOURCE, compiled
-from pinnace.schema.cel_program import Program, Variable
+from pinnace.schema.cel.errors import CelError, CompileError, CostExceeded, TakesLong
+from pinnace.schema.cel.interpret import Run
+from pinnace.schema.cel.library.authorizer import Authorizer, Oracle, Question, ResourceCheck
+from pinnace.schema.cel.policies import REQUEST_RESOURCE, compiled
+from pinnace.schema.cel.program import Program, Variable
 
 MOST_COST = 10_000_000
 """What all expressions of one policy or webhook may cost for one write."""

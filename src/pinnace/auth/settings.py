@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pinnace.auth.oidc import Provider
-from pinnace.auth.service_accounts import ISSUER
+from pinnace.auth.authentication.oidc import Provider
+from pinnace.auth.authentication.service_accounts import ISSUER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

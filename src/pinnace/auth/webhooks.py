@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
-from pinnace.auth.authorizers import Action, Decision
+from pinnace.auth.authentication.tokens import BadToken, Bearer, token_hash
+from pinnace.auth.authorization.authorizers import Action, Decision
 from pinnace.auth.remote import Remote, RemoteError
-from pinnace.auth.tokens import BadToken, Bearer, token_hash
 from pinnace.auth.users import User, authenticated
 from pinnace.model.clock import Clock
 from pinnace.model.objects import Object

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinnace.cli.commands import app
+from pinnace.cli.command_table import app
 
 
 def main() -> None:

@@ -8,8 +8,8 @@ import traceback
 from pathlib import Path
 from typing import TypeVar
 
-from pinnace.sdk.operator import Operator
-from pinnace.sdk.schemas import NotStructural
+from pinnace.sdk.operator.operator import Operator
+from pinnace.sdk.resources.schemas import NotStructural
 
 Wanted = TypeVar("Wanted")
 

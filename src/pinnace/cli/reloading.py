@@ -13,11 +13,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from pinnace.cli.file_watch import Saves
 from pinnace.cli.operator_files import NoOperator, file_of, operator_in
-from pinnace.cli.saves import Saves
 from pinnace.model.objects import Object
-from pinnace.sdk.operator import Operator
-from pinnace.sdk.schemas import NotStructural
+from pinnace.sdk.operator.operator import Operator
+from pinnace.sdk.resources.schemas import NotStructural
 
 _SETTLE_SECONDS = 0.1
 """Editors save in several steps: a file is read when it has been left alone for so long."""

@@ -6,8 +6,8 @@ import orjson
 
 from pinnace.client.transport import Answer
 from pinnace.model import errors
-from pinnace.model.causes import Cause
 from pinnace.model.errors import ApiError
+from pinnace.model.field_errors import Cause
 from pinnace.model.objects import Object
 
 _BY_REASON: dict[str, type[ApiError]] = {

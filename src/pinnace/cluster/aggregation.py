@@ -6,19 +6,19 @@ import asyncio
 import socket
 from collections.abc import Sequence
 
-from pinnace.auth.certificates import PairFiles
+from pinnace.auth.certificates.authority import PairFiles
 from pinnace.client.client import Client
 from pinnace.cluster.custom_resources import DEFINITIONS
 from pinnace.cluster.service_addresses import ServedAddresses
-from pinnace.extensions.aggregation import ApiServices
-from pinnace.extensions.aggregation_availability import Availability
-from pinnace.extensions.aggregation_backends import Connections, ProxyIdentity
-from pinnace.extensions.aggregation_registration import Registration
+from pinnace.extensions.aggregation.availability import Availability
+from pinnace.extensions.aggregation.backend_table import ApiServices
+from pinnace.extensions.aggregation.backends import Connections, ProxyIdentity
+from pinnace.extensions.aggregation.registration import Registration
 from pinnace.model.clock import AlarmClock, SystemClock
 from pinnace.model.objects import Object
-from pinnace.server.fanout import Fanout
+from pinnace.server.cache.fanout import Fanout
+from pinnace.server.cache.watch_cache import Event
 from pinnace.server.metrics import Labels, Metrics
-from pinnace.server.shelves import Event
 
 API_SERVICES = "/registry/apiregistration.k8s.io/apiservices/"
 _SERVICES = "/registry/core/services/"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from pinnace.auth.remote import Remote, RemoteError, read_remote
 from pinnace.model.clock import AlarmClock, SystemClock
-from pinnace.server.audit import AuditPolicyError, read_policy
-from pinnace.server.audit_events import Auditor, Lines
-from pinnace.server.audit_log import AuditLog, Rotation
-from pinnace.server.audit_webhook import AuditWebhook, Batching, Refused
+from pinnace.server.audit.events import Auditor, Lines
+from pinnace.server.audit.log import AuditLog, Rotation
+from pinnace.server.audit.policy import AuditPolicyError, read_policy
+from pinnace.server.audit.webhook import AuditWebhook, Batching, Refused
 
 _TRY_AGAIN = frozenset((429, 500, 502, 503, 504))
 

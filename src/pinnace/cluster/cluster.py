@@ -17,48 +17,48 @@ from pathlib import Path
 import orjson
 
 from pinnace import __version__
-from pinnace.auth.certificates import SERVER_NAMES, CertificateFiles, ensure_certificates, write_private
-from pinnace.auth.impersonation import Impersonator
+from pinnace.auth.authentication.impersonation import Impersonator
+from pinnace.auth.certificates.authority import SERVER_NAMES, CertificateFiles, ensure_certificates, write_private
 from pinnace.auth.settings import AuthSettings
 from pinnace.auth.users import MASTERS, User
 from pinnace.cluster import kubeconfig
+from pinnace.cluster.admission import Gates, build_admission
 from pinnace.cluster.aggregation import Aggregation
 from pinnace.cluster.auditing import AuditSettings, open_audit
+from pinnace.cluster.background_jobs import compact_regularly, expire_events_regularly, renew_lease_regularly
+from pinnace.cluster.bootstrap.default_roles import ensure_default_roles
+from pinnace.cluster.bootstrap.objects import api_endpoints, newborn_objects
+from pinnace.cluster.cached_objects import ShelfObjects
 from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.custom_resources import CustomResources
-from pinnace.cluster.default_roles import ensure_default_roles
-from pinnace.cluster.gates import Gates, build_admission
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.kubeconfig import Access
-from pinnace.cluster.newborn import api_endpoints, newborn_objects
 from pinnace.cluster.nodes import LateStreams, Nodes
 from pinnace.cluster.security import build_security
-from pinnace.cluster.shelf_objects import ShelfObjects
 from pinnace.cluster.storage import open_store
-from pinnace.cluster.upkeep import compact_regularly, expire_events_regularly, renew_lease_regularly
 from pinnace.kinds import catalog
 from pinnace.kinds.definitions import Definitions, minors
 from pinnace.model.clock import Clock, SystemClock, to_rfc3339
 from pinnace.model.objects import Kind, Object, new_uid
 from pinnace.model.resources import Registry
-from pinnace.server import flow_metrics
 from pinnace.server.api import Api
-from pinnace.server.audit_events import Auditor
-from pinnace.server.deadlines import LIMIT_SECONDS
-from pinnace.server.discovery import Discovery
-from pinnace.server.fanout import Fanout
-from pinnace.server.flow_control import FlowControl
-from pinnace.server.http import HttpServer, tls_context
+from pinnace.server.audit.events import Auditor
+from pinnace.server.cache.fanout import Fanout
+from pinnace.server.discovery.discovery import Discovery
+from pinnace.server.discovery.openapi import OpenApi
+from pinnace.server.discovery.pages import Pages
+from pinnace.server.flowcontrol import metrics as flow_metrics
+from pinnace.server.flowcontrol.flow_control import FlowControl
+from pinnace.server.http.deadlines import LIMIT_SECONDS
+from pinnace.server.http.server import HttpServer, tls_context
 from pinnace.server.local import LocalApi
 from pinnace.server.metrics import Metrics
-from pinnace.server.openapi import OpenApi
-from pinnace.server.ownership import Ownerships
-from pinnace.server.pages import Pages
-from pinnace.server.pipeline import Pipeline, encoded
-from pinnace.server.reads import WATCH_SECONDS, Reader
-from pinnace.server.reservations import ServiceReservations
+from pinnace.server.read.reader import WATCH_SECONDS, Reader
 from pinnace.server.reviews import Reviews
 from pinnace.server.verbs import Verbs
+from pinnace.server.write.field_ownership import Ownerships
+from pinnace.server.write.pipeline import Pipeline, encoded
+from pinnace.server.write.reservations import ServiceReservations
 from pinnace.store.store import Store
 
 SYSTEM = User("system:apiserver", (MASTERS,))

@@ -6,25 +6,25 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from pinnace.auth.certificate_signing import RequestSigner
-from pinnace.auth.certificates import FRONT_PROXY, CertificateFiles, load_key, load_pair
-from pinnace.auth.service_accounts import legacy_token
+from pinnace.auth.authentication.service_accounts import legacy_token
+from pinnace.auth.certificates.authority import FRONT_PROXY, CertificateFiles, load_key, load_pair
+from pinnace.auth.certificates.signing import RequestSigner
 from pinnace.auth.users import MASTERS, User, service_account_groups, service_account_name
 from pinnace.client.client import Client
 from pinnace.client.retries import Retries
 from pinnace.client.transport import Answer, Stream, Transport
 from pinnace.cluster.in_process import InProcessTransport
-from pinnace.controllers.certificate_approval import CertificateApproval
-from pinnace.controllers.certificate_cleaning import CertificateCleaning
-from pinnace.controllers.certificate_signing import CertificateSigning
-from pinnace.controllers.extension_authentication import ExtensionAuthentication
-from pinnace.controllers.garbage import GarbageCollector
-from pinnace.controllers.monitors import Monitors
-from pinnace.controllers.namespaces import NamespaceController
-from pinnace.controllers.root_ca import RootCaPublisher
-from pinnace.controllers.service_account_tokens import ServiceAccountTokens
-from pinnace.controllers.service_accounts import ServiceAccounts
-from pinnace.controllers.storage_protection import protect_claims, protect_classes, protect_volumes
+from pinnace.controllers.garbage.collector import GarbageCollector
+from pinnace.controllers.garbage.monitors import Monitors
+from pinnace.controllers.garbage.namespaces import NamespaceController
+from pinnace.controllers.security.certificate_approval import CertificateApproval
+from pinnace.controllers.security.certificate_cleaning import CertificateCleaning
+from pinnace.controllers.security.certificate_signing import CertificateSigning
+from pinnace.controllers.security.extension_authentication import ExtensionAuthentication
+from pinnace.controllers.security.root_ca import RootCaPublisher
+from pinnace.controllers.security.service_account_tokens import ServiceAccountTokens
+from pinnace.controllers.security.service_accounts import ServiceAccounts
+from pinnace.controllers.storage.protection import protect_claims, protect_classes, protect_volumes
 from pinnace.model.clock import AlarmClock, SystemClock
 from pinnace.model.objects import Kind
 from pinnace.model.resources import Registry

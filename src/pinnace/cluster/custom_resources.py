@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from pinnace.client.client import Client
 from pinnace.cluster.service_addresses import ServedAddresses
-from pinnace.extensions.conversion import WebhookCalls, converter_of
-from pinnace.extensions.custom_kinds import CustomKinds
-from pinnace.extensions.definitions import BuiltIn
-from pinnace.extensions.lifecycle import DefinitionLifecycle
-from pinnace.kinds import empty_fields, go_fields
+from pinnace.extensions.custom.conversion import WebhookCalls, converter_of
+from pinnace.extensions.custom.definitions import BuiltIn
+from pinnace.extensions.custom.kinds import CustomKinds
+from pinnace.extensions.custom.lifecycle import DefinitionLifecycle
 from pinnace.kinds.definitions import Definitions
+from pinnace.kinds.golang import empty_fields, field_types
 from pinnace.model import quantity
 from pinnace.model.clock import Clock
 from pinnace.model.resources import Registry
-from pinnace.schema.decode import Decoders
-from pinnace.server.fanout import Fanout
-from pinnace.server.shelves import Event
+from pinnace.schema.golang.decode import Decoders
+from pinnace.server.cache.fanout import Fanout
+from pinnace.server.cache.watch_cache import Event
 
 DEFINITIONS = "/registry/apiextensions.k8s.io/customresourcedefinitions/"
 _METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
@@ -25,7 +25,9 @@ class CustomResources:
     """Makes the registry follow the definitions from the start; `run` keeps their statuses."""
 
     def __init__(self, registry: Registry, fanout: Fanout, definitions: Definitions, *, clock: Clock) -> None:
-        decoders = Decoders(quantity=quantity.canonical, empty_fields=empty_fields.of_type, go_fields=go_fields.of_type)
+        decoders = Decoders(
+            quantity=quantity.canonical, empty_fields=empty_fields.of_type, go_fields=field_types.of_type
+        )
         built_in = BuiltIn(definitions.schema, decoders.of(definitions.schema(_METADATA)))
         self._calls = WebhookCalls(ServedAddresses(fanout))
         self.kinds = CustomKinds(

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pinnace.client.client import Client
 from pinnace.client.transport import Answer, ConnectionLost, Socket, Stream
 from pinnace.model.clock import AlarmClock
+from pinnace.server.http.messages import Headers, Response
 from pinnace.server.local import LocalApi, LocalConnection, LocalStream
-from pinnace.server.messages import Headers, Response
 
 
 class InProcessTransport:
@@ -44,7 +44,7 @@ class InProcessTransport:
 class _InProcessSocket:
     def __init__(self, connection: LocalConnection) -> None:
         self._connection = connection
-        from pinnace.server.websocket import WebSocket  # noqa: PLC0415 - needed by few.
+        from pinnace.server.streaming.websocket import WebSocket  # noqa: PLC0415 - needed by few.
 
         self._socket = WebSocket(connection.duplex, is_client=True)
         chosen = (value for name, value in _pairs_of(connection.headers) if name == b"Sec-WebSocket-Protocol")

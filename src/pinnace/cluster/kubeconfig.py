@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from pinnace.auth.certificates import write_private
+from pinnace.auth.certificates.authority import write_private
 
 DEFAULT_NAME = "pinnace"
 

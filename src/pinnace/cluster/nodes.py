@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pinnace.admission.chain import AdmissionChain
-from pinnace.auth.authorizers import Authorizer
-from pinnace.auth.certificates import CertificateFiles, issue, load_pair
+from pinnace.auth.authorization.authorizers import Authorizer
+from pinnace.auth.certificates.authority import CertificateFiles, issue, load_pair
 from pinnace.auth.users import MASTERS
-from pinnace.server.fanout import Fanout
+from pinnace.server.cache.fanout import Fanout
 
 if TYPE_CHECKING:  # Loaded with the first stream, not at the start.
     from pinnace.model.node_connections import NodeConnection
-    from pinnace.server.streaming import Streaming
+    from pinnace.server.streaming.subresources import Streaming
 
 _NODES = "/registry/core/nodes/"
 _CLIENT = "kube-apiserver-kubelet-client"
@@ -43,7 +43,7 @@ class Nodes:
         own = self._own.get(node)
         if own is not None:
             return own
-        from pinnace.server.kubelets import Kubelet, place_of  # noqa: PLC0415 - most clusters have no kubelets.
+        from pinnace.server.streaming.kubelets import Kubelet, place_of  # noqa: PLC0415 - most clusters have no kubelets.
 
         host, port = place_of(self._fanout.shelf(_NODES).entries[node].decode())
         return Kubelet(host, port, self._client_tls)
@@ -75,7 +75,7 @@ class LateStreams:
 
     def __call__(self) -> Streaming:
         if self._streaming is None:
-            from pinnace.server.streaming import Streaming  # noqa: PLC0415 - see above.
+            from pinnace.server.streaming.subresources import Streaming  # noqa: PLC0415 - see above.
 
             self._streaming = Streaming(
                 fanout=self._fanout,

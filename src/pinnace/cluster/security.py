@@ -7,34 +7,34 @@ from dataclasses import dataclass
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from pinnace.auth.authenticators import (
+from pinnace.auth.authentication.authenticators import (
     Authenticator,
     BearerAuthenticator,
     CertificateAuthenticator,
     FirstOf,
     ProxyAuthenticator,
 )
-from pinnace.auth.authorizers import Authorizer, InOrder, Masters
-from pinnace.auth.bootstrap_tokens import BootstrapTokens
-from pinnace.auth.certificates import FRONT_PROXY, CertificateFiles, load_key
-from pinnace.auth.escalation import NoEscalation
-from pinnace.auth.held_rules import HeldRules
-from pinnace.auth.nodes import NodeAuthorizer
-from pinnace.auth.oidc import OidcTokens
-from pinnace.auth.rbac import Rbac
+from pinnace.auth.authentication.bootstrap_tokens import BootstrapTokens
+from pinnace.auth.authentication.oidc import OidcTokens
+from pinnace.auth.authentication.service_accounts import Accounts, ServiceAccountTokens, TokenIssuer
+from pinnace.auth.authentication.tokens import AnyOf, StaticTokens, Tokens, read_token_file
+from pinnace.auth.authorization.authorizers import Authorizer, InOrder, Masters
+from pinnace.auth.authorization.escalation import NoEscalation
+from pinnace.auth.authorization.held_rules import HeldRules
+from pinnace.auth.authorization.nodes import NodeAuthorizer
+from pinnace.auth.authorization.rbac import Rbac
+from pinnace.auth.authorization.rules import rules_of
+from pinnace.auth.certificates.authority import FRONT_PROXY, CertificateFiles, load_key
 from pinnace.auth.remote import read_remote
-from pinnace.auth.rules import rules_of
-from pinnace.auth.service_accounts import Accounts, ServiceAccountTokens, TokenIssuer
 from pinnace.auth.settings import AuthSettings
-from pinnace.auth.tokens import AnyOf, StaticTokens, Tokens, read_token_file
 from pinnace.auth.users import User
 from pinnace.auth.webhooks import WebhookAuthorizer, WebhookTokens
-from pinnace.cluster.default_roles import default_role
-from pinnace.cluster.role_aggregation import RoleAggregation
-from pinnace.cluster.shelf_objects import ShelfObjects
+from pinnace.cluster.bootstrap.default_roles import default_role
+from pinnace.cluster.cached_objects import ShelfObjects
+from pinnace.cluster.status.role_aggregation import RoleAggregation
 from pinnace.model.clock import Clock
 from pinnace.model.resources import Registry, Resource
-from pinnace.server.fanout import Fanout
+from pinnace.server.cache.fanout import Fanout
 from pinnace.store.store import Store
 
 RBAC = "rbac.authorization.k8s.io"

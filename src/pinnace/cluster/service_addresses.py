@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pinnace.model.objects import Object
-from pinnace.server.fanout import Fanout
+from pinnace.server.cache.fanout import Fanout
 
 _SERVICES = "/registry/core/services/"
 _ENDPOINTS = "/registry/core/endpoints/"

@@ -7,7 +7,7 @@ from pathlib import Path
 from pinnace.store.encrypted import EncryptedStore, refuse_sealed
 from pinnace.store.encryption_keys import read_keys
 from pinnace.store.memory import MemoryStore
-from pinnace.store.sqlite import SqliteStore
+from pinnace.store.sqlite.store import SqliteStore
 from pinnace.store.store import Store
 
 

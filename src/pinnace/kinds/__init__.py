@@ -1,1 +1,1 @@
-"""The built-in resources, one file per API group, and what is special about each."""
+"""The built-in resources, one folder per API group: rows, validation, columns, conversion."""

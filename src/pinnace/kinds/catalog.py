@@ -5,32 +5,30 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from pinnace.kinds import (
-    admissionregistration,
-    apiextensions,
-    apiregistration,
-    apps,
-    authentication,
-    authorization,
-    autoscaling,
-    batch,
-    certificates,
-    coordination,
-    core,
-    discovery,
-    flowcontrol,
-    internal,
-    networking,
-    node,
-    policy,
-    rbac,
-    resource,
-    scheduling,
-    storage,
-    storagemigration,
-)
+from pinnace.kinds.admissionregistration import resources as admissionregistration
+from pinnace.kinds.apiextensions import resources as apiextensions
+from pinnace.kinds.apiregistration import resources as apiregistration
+from pinnace.kinds.apps import resources as apps
+from pinnace.kinds.authentication import resources as authentication
+from pinnace.kinds.authorization import resources as authorization
+from pinnace.kinds.autoscaling import resources as autoscaling
+from pinnace.kinds.batch import resources as batch
+from pinnace.kinds.certificates import resources as certificates
+from pinnace.kinds.coordination import resources as coordination
+from pinnace.kinds.core import resources as core
+from pinnace.kinds.discovery import resources as discovery
+from pinnace.kinds.flowcontrol import resources as flowcontrol
+from pinnace.kinds.internal import resources as internal
+from pinnace.kinds.networking import resources as networking
+from pinnace.kinds.node import resources as node
+from pinnace.kinds.policy import resources as policy
+from pinnace.kinds.rbac import resources as rbac
+from pinnace.kinds.resource import resources as resource
 from pinnace.kinds.rows import Definitions, Row, Version, kind_of
 from pinnace.kinds.rows import resource as resource_of
+from pinnace.kinds.scheduling import resources as scheduling
+from pinnace.kinds.storage import resources as storage
+from pinnace.kinds.storagemigration import resources as storagemigration
 from pinnace.model.resources import Resource
 from pinnace.model.version_order import version_rank
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from pinnace.kinds import empty_fields, enums
+from pinnace.kinds.golang import empty_fields, enums
 from pinnace.model.objects import Object
 
 _BUILT_IN = ("io.k8s.api.", "io.k8s.apimachinery.", "io.k8s.apiextensions-apiserver.", "io.k8s.kube-aggregator.")

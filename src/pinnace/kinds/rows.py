@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Protocol, TypedDict
 
 from pinnace.kinds import cells
-from pinnace.kinds.empty_fields import empty_status
+from pinnace.kinds.golang.empty_fields import empty_status
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import ALL_VERBS, Column, Resource, Strategy, Subresource
 from pinnace.schema.shape import Schema

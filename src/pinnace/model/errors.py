@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from pinnace.model.causes import Cause
+from pinnace.model.field_errors import Cause
 from pinnace.model.objects import Object
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"

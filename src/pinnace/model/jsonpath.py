@@ -18,9 +18,9 @@ from functools import lru_cache
 from typing import Any
 
 from pinnace.model.objects import Object
-from pinnace.schema import gotext
-from pinnace.schema.faults import go_float, go_json
-from pinnace.schema.times import canonical_time
+from pinnace.schema.field_errors import go_float, go_json
+from pinnace.schema.golang import text as gotext
+from pinnace.schema.golang.times import canonical_time
 
 Find = Callable[[Any], list[Any]]
 """All that a path finds in a value. Raises JsonPathError where the path does not fit the value."""

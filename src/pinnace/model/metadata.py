@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from pinnace.model import causes, names
-from pinnace.model.causes import IMMUTABLE, Cause
+from pinnace.model import field_errors, names
+from pinnace.model.field_errors import IMMUTABLE, Cause
 from pinnace.model.names import NameRule
 from pinnace.model.objects import Kind, Object
 from pinnace.model.selectors import label_faults
@@ -47,24 +47,24 @@ def metadata_faults(
     prefix = metadata.get("generateName")
     if prefix:
         for fault in _name_faults(name_rule, _as_if_completed(prefix)):
-            yield causes.invalid(f"{path}.generateName", prefix, fault)
+            yield field_errors.invalid(f"{path}.generateName", prefix, fault)
     name = metadata.get("name")
     if not name:
-        yield causes.required(f"{path}.name", "name or generateName is required")
+        yield field_errors.required(f"{path}.name", "name or generateName is required")
     else:
         for fault in _name_faults(name_rule, name):
-            yield causes.invalid(f"{path}.name", name, fault)
+            yield field_errors.invalid(f"{path}.name", name, fault)
     namespace = metadata.get("namespace")
     if namespaced:
         if not namespace:
-            yield causes.required(f"{path}.namespace")
+            yield field_errors.required(f"{path}.namespace")
         else:
             for fault in _name_faults(names.dns_label, namespace):
-                yield causes.invalid(f"{path}.namespace", namespace, fault)
+                yield field_errors.invalid(f"{path}.namespace", namespace, fault)
     elif namespace:
-        yield causes.forbidden(f"{path}.namespace", "not allowed on this type")
+        yield field_errors.forbidden(f"{path}.namespace", "not allowed on this type")
     if metadata.get("generation", 0) < 0:
-        yield causes.invalid(f"{path}.generation", metadata["generation"], "must be greater than or equal to 0")
+        yield field_errors.invalid(f"{path}.generation", metadata["generation"], "must be greater than or equal to 0")
     if not has_contents_checked:
         yield from _contents_faults(metadata, path)
     if finalizers := metadata.get("finalizers"):
@@ -85,20 +85,20 @@ def metadata_update_faults(new: Object, old: Object, path: str = "metadata") -> 
                 "no new finalizers can be added if the object is being deleted, "
                 f"found new finalizers []string{{{listed}}}"
             )
-            yield causes.forbidden(f"{path}.finalizers", detail)
+            yield field_errors.forbidden(f"{path}.finalizers", detail)
     if not now.get("resourceVersion"):
-        yield causes.invalid(f"{path}.resourceVersion", "", "must be specified for an update")
+        yield field_errors.invalid(f"{path}.resourceVersion", "", "must be specified for an update")
     if now.get("generation", 0) < before.get("generation", 0):
-        yield causes.invalid(f"{path}.generation", now.get("generation", 0), "must not be decremented")
+        yield field_errors.invalid(f"{path}.generation", now.get("generation", 0), "must not be decremented")
     for field, empty in _FIXED:
         value = now.get(field, empty)
         if value != before.get(field, empty):
-            yield causes.invalid(f"{path}.{field}", value, IMMUTABLE)
+            yield field_errors.invalid(f"{path}.{field}", value, IMMUTABLE)
     yield from _contents_faults(now, path)
 
 
 def told_update_faults(new: Object, old: Object, rounds: str, *, namespaced: bool) -> Iterator[Cause]:
-    """The faults of an update's metadata as often as Kubernetes tells them: see kinds/metadata_rounds.py."""
+    """The faults of an update's metadata as often as Kubernetes tells them (`kinds/validation/metadata_repeats.py`)."""
     for word in ("F", "U", *rounds):
         if word in "fF":
             yield from metadata_faults(
@@ -114,25 +114,25 @@ def annotation_faults(annotations: dict[str, str], path: str) -> Iterator[Cause]
     size = 0
     for key, value in annotations.items():
         for fault in _annotation_key_faults(key):
-            yield causes.invalid(path, key, fault)
+            yield field_errors.invalid(path, key, fault)
         size += len(key) + len(value) if value.isascii() else len(key) + len(value.encode())
     if size > MOST_ANNOTATION_BYTES:
-        yield causes.too_long(path, MOST_ANNOTATION_BYTES)
+        yield field_errors.too_long(path, MOST_ANNOTATION_BYTES)
 
 
 def finalizer_faults(finalizers: Sequence[str], path: str) -> Iterator[Cause]:
     for finalizer in finalizers:
         for fault in _name_faults(names.qualified_name, finalizer):
-            yield causes.invalid(path, finalizer, fault)
+            yield field_errors.invalid(path, finalizer, fault)
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
         detail = "finalizer orphan and foregroundDeletion cannot be both set"
-        yield causes.invalid(path, list(finalizers), detail)
+        yield field_errors.invalid(path, list(finalizers), detail)
 
 
 def _domain_faults(finalizers: Sequence[str], path: str) -> Iterator[Cause]:
     for index, finalizer in enumerate(finalizers):
         if "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
-            yield causes.invalid(f"{path}[{index}]", finalizer, UNQUALIFIED_FINALIZER)
+            yield field_errors.invalid(f"{path}[{index}]", finalizer, UNQUALIFIED_FINALIZER)
 
 
 def _contents_faults(metadata: Object, path: str) -> Iterator[Cause]:
@@ -154,12 +154,12 @@ def _owner_faults(owners: Sequence[Object], path: str) -> Iterator[Cause]:
     for owner in owners:
         kind = Kind.parse(owner.get("apiVersion", ""), owner.get("kind", ""))
         if not kind.version:
-            yield causes.invalid(f"{path}.apiVersion", owner.get("apiVersion", ""), "version must not be empty")
+            yield field_errors.invalid(f"{path}.apiVersion", owner.get("apiVersion", ""), "version must not be empty")
         for field, value in (("kind", kind.name), ("name", owner.get("name")), ("uid", owner.get("uid"))):
             if not value:
-                yield causes.invalid(f"{path}.{field}", "", "must not be empty")
+                yield field_errors.invalid(f"{path}.{field}", "", "must not be empty")
         if kind == ("", "v1", "Event"):
-            yield causes.invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner")
+            yield field_errors.invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner")
         if owner.get("controller"):
             this = f"{owner.get('kind', '')}/{owner.get('name', '')}"
             if controller:
@@ -167,7 +167,7 @@ def _owner_faults(owners: Sequence[Object], path: str) -> Iterator[Cause]:
                     "Only one reference can have Controller set to true. "
                     f'Found "true" in references for {controller} and {this}'
                 )
-                yield causes.invalid(path, list(owners), detail)
+                yield field_errors.invalid(path, list(owners), detail)
             else:
                 controller = this
 
@@ -175,13 +175,13 @@ def _owner_faults(owners: Sequence[Object], path: str) -> Iterator[Cause]:
 def _managed_fields_faults(entry: Object, path: str) -> Iterator[Cause]:
     operation, fields_type = entry.get("operation", ""), entry.get("fieldsType", "")
     if operation not in ("Apply", "Update"):
-        yield causes.invalid(f"{path}.operation", operation, "must be `Apply` or `Update`")
+        yield field_errors.invalid(f"{path}.operation", operation, "must be `Apply` or `Update`")
     if fields_type not in ("", "FieldsV1"):
-        yield causes.invalid(f"{path}.fieldsType", fields_type, "must be `FieldsV1`")
+        yield field_errors.invalid(f"{path}.fieldsType", fields_type, "must be `FieldsV1`")
     manager, subresource = entry.get("manager", ""), entry.get("subresource", "")
     yield from manager_faults(manager, f"{path}.manager")
     if len(subresource.encode()) > MOST_SUBRESOURCE_BYTES:
-        yield causes.too_long(f"{path}.subresource", MOST_SUBRESOURCE_BYTES)
+        yield field_errors.too_long(f"{path}.subresource", MOST_SUBRESOURCE_BYTES)
 
 
 @lru_cache(maxsize=1024)
@@ -201,11 +201,11 @@ def manager_faults(manager: str, path: str) -> Iterable[Cause]:
 
 def _odd_manager_faults(manager: str, path: str) -> Iterator[Cause]:
     if len(manager.encode()) > MOST_MANAGER_BYTES:
-        yield causes.too_long(path, MOST_MANAGER_BYTES)
+        yield field_errors.too_long(path, MOST_MANAGER_BYTES)
     position = 0
     for char in manager:
         if not char.isprintable():
-            yield causes.invalid(path, manager, f"invalid character U+{ord(char):04X} (at position {position})")
+            yield field_errors.invalid(path, manager, f"invalid character U+{ord(char):04X} (at position {position})")
         position += len(char.encode())
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Literal, Protocol
 
 from pinnace.model import names
-from pinnace.model.causes import Cause
+from pinnace.model.field_errors import Cause
 from pinnace.model.names import NameRule
 from pinnace.model.objects import Kind, Object
 from pinnace.schema.shape import Schema

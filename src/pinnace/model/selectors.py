@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from pinnace.model import causes, names
-from pinnace.model.causes import Cause
+from pinnace.model import field_errors, names
 from pinnace.model.errors import BadRequest
+from pinnace.model.field_errors import Cause
+from pinnace.model.memory import LONGEST, remembered
 from pinnace.model.objects import Object
-from pinnace.model.remembering import LONGEST, remembered
 
 Labels = Mapping[str, str]
 
@@ -115,9 +115,9 @@ def label_faults(labels: Labels | None, path: str) -> Iterator[Cause]:
     """What is wrong with a map of labels."""
     for key, value in (labels or {}).items():
         for fault in _key_faults(key):
-            yield causes.invalid(path, key, fault)
+            yield field_errors.invalid(path, key, fault)
         for fault in _value_faults(value):
-            yield causes.invalid(path, value, fault)
+            yield field_errors.invalid(path, value, fault)
 
 
 def requirement_faults(expression: Object, path: str) -> Iterator[Cause]:
@@ -126,19 +126,19 @@ def requirement_faults(expression: Object, path: str) -> Iterator[Cause]:
     match expression.get("operator", ""):
         case "In" | "NotIn":
             if not values:
-                yield causes.required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+                yield field_errors.required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
         case "Exists" | "DoesNotExist":
             if values:
                 detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                yield causes.forbidden(f"{path}.values", detail)
+                yield field_errors.forbidden(f"{path}.values", detail)
         case operator:
-            yield causes.invalid(f"{path}.operator", operator, "not a valid selector operator")
+            yield field_errors.invalid(f"{path}.operator", operator, "not a valid selector operator")
     key = expression.get("key", "")
     for fault in _key_faults(key):
-        yield causes.invalid(f"{path}.key", key, fault)
+        yield field_errors.invalid(f"{path}.key", key, fault)
     for index, value in enumerate(values):
         for fault in _value_faults(value):
-            yield causes.invalid(f"{path}.values[{index}]", value, fault)
+            yield field_errors.invalid(f"{path}.values[{index}]", value, fault)
 
 
 # Labels repeat across objects: the same few keys and values are checked on every write.
@@ -232,7 +232,7 @@ class _Parser:
         if not _is_word(key):
             raise ValueError(f"found '{key}', expected: identifier")
         if faults := _key_faults(key):
-            raise ValueError(str(causes.invalid("<nil>", key, "; ".join(faults))))
+            raise ValueError(str(field_errors.invalid("<nil>", key, "; ".join(faults))))
         if is_absent:
             return Requirement(key, "!")
         if self._tokens[self._at] in (_END, ","):
@@ -290,10 +290,10 @@ def _refuse_bad_values(key: str, operator: str, values: tuple[str, ...]) -> None
     for index, value in enumerate(values):
         if operator in ("gt", "lt") and _number_of(value) is None:
             detail = "for 'Gt', 'Lt' operators, the value must be an integer"
-            told.append(str(causes.invalid(f"values[{index}]", value, detail)))
+            told.append(str(field_errors.invalid(f"values[{index}]", value, detail)))
     for index, value in enumerate(values):
         if faults := _value_faults(value):
-            told.append(str(causes.invalid(f"values[{index}][{key}]", value, "; ".join(faults))))
+            told.append(str(field_errors.invalid(f"values[{index}][{key}]", value, "; ".join(faults))))
     if told:
         raise ValueError(told[0] if len(told) == 1 else f"[{', '.join(told)}]")
 

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from pinnace.client.snapshots import Snapshot
-from pinnace.model.last_applied import LAST_APPLIED
 from pinnace.model.objects import Key, Kind, Object
+from pinnace.model.patches.last_applied import LAST_APPLIED
 
 _RUNS = 2000
 _REASONS = 10

@@ -9,14 +9,14 @@ from functools import partial
 from typing import Protocol
 from urllib.parse import quote
 
-from pinnace.auth.authorizers import Action
+from pinnace.auth.authorization.authorizers import Action
 from pinnace.auth.users import User
 from pinnace.model import errors
 from pinnace.model.byte_streams import Duplex, HttpAnswer
 from pinnace.model.objects import Object
-from pinnace.server.messages import Answer, Request, Response, Sink, Stream
-from pinnace.server.relaying import OF_THE_CONNECTION, forwarded_for, passed_on, relay
-from pinnace.server.tunnel import Exchange
+from pinnace.server.http.messages import Answer, Request, Response, Sink, Stream
+from pinnace.server.streaming.relay import OF_THE_CONNECTION, forwarded_for, passed_on, relay
+from pinnace.server.streaming.tunnel import Exchange
 
 LARGEST_ANSWER = 256 << 20
 REDIRECTED = b"the backend attempted to redirect this request, which is not permitted"

@@ -13,29 +13,29 @@ from typing import Protocol
 
 import orjson
 
-from pinnace.auth.authenticators import Credentials
-from pinnace.auth.authorizers import Action, Authorizer, Decision, refusal
-from pinnace.auth.impersonation import Impersonator, wanted_user
+from pinnace.auth.authentication.authenticators import Credentials
+from pinnace.auth.authentication.impersonation import Impersonator, wanted_user
+from pinnace.auth.authorization.authorizers import Action, Authorizer, Decision, refusal
 from pinnace.auth.users import User
 from pinnace.model import errors
 from pinnace.model.resources import Registry
 from pinnace.server.aggregation import Aggregated, Alone, Backend, pass_on, passed
-from pinnace.server.audit_events import Auditor
-from pinnace.server.calls import Call, action_of, requested_action, understand
-from pinnace.server.credentials import Shown, ShownInUpgrade
-from pinnace.server.deadlines import LIMIT_SECONDS, LONG_RUNNING, Deadlines, asked_seconds, too_late
-from pinnace.server.flow_control import FlowControl
-from pinnace.server.messages import Answer, Request, Response, Stream, Takeover
+from pinnace.server.audit.events import Auditor
+from pinnace.server.flowcontrol.flow_control import FlowControl
+from pinnace.server.http.compression import Zipper, zipped_whole
+from pinnace.server.http.deadlines import LIMIT_SECONDS, LONG_RUNNING, Deadlines, asked_seconds, too_late
+from pinnace.server.http.messages import Answer, Request, Response, Stream, Takeover
 from pinnace.server.metrics import HANDED_OVER, Metrics
-from pinnace.server.negotiation import PLAIN, negotiate
-from pinnace.server.negotiation import Answer as Accepted
-from pinnace.server.prettiness import indented, wants_pretty
-from pinnace.server.routes import Routes
+from pinnace.server.read.watch_sockets import watch_over_websocket
+from pinnace.server.request.call import Call, action_of, requested_action, understand
+from pinnace.server.request.credentials import Shown, ShownInUpgrade
+from pinnace.server.request.negotiation import PLAIN, negotiate
+from pinnace.server.request.negotiation import Answer as Accepted
+from pinnace.server.request.pretty import indented, wants_pretty
+from pinnace.server.request.routes import Routes
+from pinnace.server.request.yaml_output import as_yaml
+from pinnace.server.streaming.websocket import is_websocket
 from pinnace.server.verbs import Outcome, Verbs
-from pinnace.server.watch_sockets import watch_over_websocket
-from pinnace.server.websocket import is_websocket
-from pinnace.server.yaml_answers import as_yaml
-from pinnace.server.zipping import Zipper, zipped_whole
 from pinnace.store import store as stores
 
 log = logging.getLogger(__name__)

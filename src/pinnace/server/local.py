@@ -11,8 +11,8 @@ from typing import Protocol, cast
 
 from pinnace.auth.users import User, authenticated
 from pinnace.model.byte_streams import Duplex
-from pinnace.server.heads import Head
-from pinnace.server.messages import Answer, Peer, Request, Response, Stream, Takeover, split_target, unframe
+from pinnace.server.http.header_cache import Head
+from pinnace.server.http.messages import Answer, Peer, Request, Response, Stream, Takeover, split_target, unframe
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pinnace.model import causes, errors
-from pinnace.model.causes import Cause
+from pinnace.model import errors, field_errors
+from pinnace.model.field_errors import Cause
 from pinnace.model.objects import Object
 from pinnace.model.selectors import FieldRequirement, FieldSelector, field_selector, from_object, requirement_faults
 from pinnace.model.selectors import label_selector as parsed_labels
@@ -32,10 +32,10 @@ def selector_faults(about: Object) -> Iterator[Cause]:
             continue
         raw, requirements = selector.get("rawSelector"), selector.get("requirements") or ()
         if raw and requirements:
-            yield causes.invalid(f"{path}.rawSelector", raw, "may not specified at the same time as requirements")
+            yield field_errors.invalid(f"{path}.rawSelector", raw, "may not specified at the same time as requirements")
         if not raw and not requirements:
             detail = f"when {path} is specified, requirements or rawSelector is required"
-            yield causes.required(f"{path}.requirements", detail)
+            yield field_errors.required(f"{path}.requirements", detail)
         for index, requirement in enumerate(requirements):
             of_one = _field_faults if name == "fieldSelector" else _label_faults
             yield from of_one(requirement, f"{path}.requirements[{index}]")
@@ -52,7 +52,7 @@ def understood(about: Object) -> Understood:
 
 def _field_faults(requirement: Object, path: str) -> Iterator[Cause]:
     if not requirement.get("key"):
-        yield causes.required(f"{path}.key", "must be specified")
+        yield field_errors.required(f"{path}.key", "must be specified")
     yield from (fault for fault in requirement_faults(requirement, path) if fault.field == f"{path}.values")
 
 

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from pinnace.auth.authorizers import Action, Authorizer, Decision
-from pinnace.auth.rules import Rule
-from pinnace.auth.service_accounts import TokenIssuer
-from pinnace.auth.tokens import BadToken, Bearer, Tokens
+from pinnace.auth.authentication.service_accounts import TokenIssuer
+from pinnace.auth.authentication.tokens import BadToken, Bearer, Tokens
+from pinnace.auth.authorization.authorizers import Action, Authorizer, Decision
+from pinnace.auth.authorization.rules import Rule
 from pinnace.auth.users import User
-from pinnace.kinds import empty_fields
-from pinnace.model import causes, errors, managers
-from pinnace.model.causes import Cause
+from pinnace.kinds.golang import empty_fields
+from pinnace.model import errors, field_errors
 from pinnace.model.clock import Clock, to_rfc3339
+from pinnace.model.field_errors import Cause
 from pinnace.model.objects import Kind, Object
-from pinnace.model.ownership import Ownership
+from pinnace.model.patches import managed_fields
+from pinnace.model.patches.field_ownership import Ownership
 from pinnace.schema.shape import Schema
-from pinnace.server.calls import Call
-from pinnace.server.intake import kind_of
+from pinnace.server.request.call import Call
 from pinnace.server.review_selectors import Understood, selector_faults, understood
+from pinnace.server.write.body_decoder import kind_of
 
 _WITHOUT_METADATA = frozenset(("SelfSubjectReview", "SelfSubjectRulesReview"))
 """What these are asked with is not said back."""
@@ -84,7 +85,7 @@ class Reviews:
             )
         if ownership is not None:
             asked["metadata"] = asked.get("metadata") or {}
-            managers.after_update(None, asked, ownership, manager=manager, now=to_rfc3339(self._clock.now()))
+            managed_fields.after_update(None, asked, ownership, manager=manager, now=to_rfc3339(self._clock.now()))
 
     def check(self, call: Call, asked: Object) -> None:
         """Fill in what is left unsaid, and refuse what has no answer."""
@@ -177,7 +178,7 @@ def _check_access(call: Call, asked: Object) -> None:
     faults = _attribute_faults(spec)
     if not spec.get("user") and not spec.get("groups"):
         why = "at least one of user or group must be specified"
-        faults.append(causes.invalid("spec.user", spec.get("user", ""), why))
+        faults.append(field_errors.invalid("spec.user", spec.get("user", ""), why))
     faults += selector_faults(spec.get("resourceAttributes") or {})
     if call.resource.namespaced:
         faults += _metadata_faults(asked, "must be empty except for namespace")
@@ -216,10 +217,10 @@ def _attribute_faults(spec: Object) -> list[Cause]:
     about, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if about is not None and path is not None:
         why = "cannot be specified in combination with resourceAttributes"
-        return [causes.invalid("spec.nonResourceAttributes", _in_go(path), why)]
+        return [field_errors.invalid("spec.nonResourceAttributes", _in_go(path), why)]
     if about is None and path is None:
         why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        return [causes.invalid("spec.resourceAttributes", None, why)]
+        return [field_errors.invalid("spec.resourceAttributes", None, why)]
     return []
 
 
@@ -228,16 +229,16 @@ def _locality_faults(spec: Object, namespace: str) -> list[Cause]:
     about, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if path is not None:
         why = "disallowed on this kind of request"
-        return [causes.invalid("spec.nonResourceAttributes", _in_go(path), why)]
+        return [field_errors.invalid("spec.nonResourceAttributes", _in_go(path), why)]
     given = (about or {}).get("namespace", "")
     if about is not None and given != namespace:
-        return [causes.invalid("spec.resourceAttributes.namespace", given, "must match metadata.namespace")]
+        return [field_errors.invalid("spec.resourceAttributes.namespace", given, "must match metadata.namespace")]
     return []
 
 
 def _metadata_faults(asked: Object, detail: str = "must be empty") -> list[Cause]:
     said = {name: value for name, value in (asked.get("metadata") or {}).items() if value}
-    return [causes.invalid("metadata", said, detail)] if said.keys() - {"namespace", "managedFields"} else []
+    return [field_errors.invalid("metadata", said, detail)] if said.keys() - {"namespace", "managedFields"} else []
 
 
 def _in_go(path: Object) -> Object:

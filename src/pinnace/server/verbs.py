@@ -11,19 +11,34 @@ from typing import Protocol, TypeVar
 
 import orjson
 
-from pinnace.auth.service_accounts import default_lifetime
-from pinnace.model import causes, errors
+from pinnace.auth.authentication.service_accounts import default_lifetime
+from pinnace.model import errors, field_errors
 from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Kind, Object, new_uid
 from pinnace.model.resources import Registry, Resource
-from pinnace.schema.decode import DecodeError
+from pinnace.schema.golang.decode import DecodeError
 from pinnace.schema.shape import Schema
-from pinnace.server import actions, bodies, edits
-from pinnace.server.calls import Call
-from pinnace.server.deletion import DeleteOptions
-from pinnace.server.facets import FACETS
-from pinnace.server.fanout import Fanout
-from pinnace.server.intake import (
+from pinnace.server.cache.fanout import Fanout
+from pinnace.server.cache.representations import Form, MetadataOnly, Plain, Rows, partial_metadata
+from pinnace.server.cache.served_versions import prepare, shown_object
+from pinnace.server.cache.watch_cache import Entry
+from pinnace.server.http.messages import Answer, Sink
+from pinnace.server.read.reader import Reader
+from pinnace.server.request import body as bodies
+from pinnace.server.request.call import Call
+from pinnace.server.request.negotiation import (
+    ALL_OFFERED,
+    METADATA,
+    METADATA_LIST,
+    PLAIN,
+    WITHOUT_ROWS,
+    is_named,
+    negotiate,
+)
+from pinnace.server.request.negotiation import Answer as Accepted
+from pinnace.server.reviews import Reviews
+from pinnace.server.write import actions, edits
+from pinnace.server.write.body_decoder import (
     Intake,
     check_applied,
     check_manager,
@@ -34,19 +49,13 @@ from pinnace.server.intake import (
     refuse_force,
     tell_of_keys,
 )
-from pinnace.server.messages import Answer, Sink
-from pinnace.server.negotiation import ALL_OFFERED, METADATA, METADATA_LIST, PLAIN, WITHOUT_ROWS, is_named, negotiate
-from pinnace.server.negotiation import Answer as Accepted
-from pinnace.server.ownership import Ownerships
-from pinnace.server.patch_bodies import read_patch
-from pinnace.server.pipeline import Pipeline, Written, generated_name, manager_name
-from pinnace.server.presentation import prepare, shown_object
-from pinnace.server.reads import Reader
-from pinnace.server.renditions import Form, MetadataOnly, Plain, Rows, partial_metadata
-from pinnace.server.reviews import Reviews
-from pinnace.server.scale_edits import scale_of
-from pinnace.server.scales import Scales
-from pinnace.server.shelves import Entry
+from pinnace.server.write.deletion import DeleteOptions
+from pinnace.server.write.field_ownership import Ownerships
+from pinnace.server.write.patch_body import read_patch
+from pinnace.server.write.pipeline import Pipeline, Written, generated_name, manager_name
+from pinnace.server.write.scale_edits import scale_of
+from pinnace.server.write.scales import Scales
+from pinnace.server.write.subresources import FACETS
 
 _STREAMS = ("application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch")
 """What a watch can be answered in; the second is named, as Kubernetes names it, and clients take the first."""
@@ -513,7 +522,7 @@ def _check_view(call: Call, accepted: Accepted, include: str) -> None:
             f"you requested PartialObjectMetadataList, but the requested object is not a list (*{package}.{name})"
         )
     if include not in ("", "Metadata", "Object", "None"):
-        fault = causes.invalid("includeObject", include, "must be 'Metadata', 'Object', 'None', or empty")
+        fault = field_errors.invalid("includeObject", include, "must be 'Metadata', 'Object', 'None', or empty")
         raise errors.BadRequest(f"Unable to convert to Table as requested: {fault}")
 
 

@@ -15,11 +15,11 @@ from pinnace.cluster import kubeconfig
 from pinnace.cluster.cluster import ControlPlane, Settings, build, give_birth
 from pinnace.cluster.controllers import controllers_of, trust_of
 from pinnace.cluster.in_process import in_process_client
-from pinnace.controllers.extension_authentication import KEY as TRUST
+from pinnace.controllers.security.extension_authentication import KEY as TRUST
 from pinnace.model.objects import Object
 from pinnace.reconcile.manager import Manager
-from pinnace.sdk.installation import install_external_definitions
-from pinnace.sdk.operator import Operator
+from pinnace.sdk.operator.installation import install_external_definitions
+from pinnace.sdk.operator.operator import Operator
 from pinnace.store.memory import MemoryStore
 from pinnace.testing.clock import ManualClock
 from pinnace.testing.wire import Wire, certificates, open_wire

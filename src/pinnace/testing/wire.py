@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pinnace.auth.certificates import CertificateFiles, ensure_certificates
+from pinnace.auth.certificates.authority import CertificateFiles, ensure_certificates
 from pinnace.auth.users import User
 from pinnace.client import kubeconfig as client_kubeconfig
 from pinnace.client.client import Client
@@ -19,7 +19,7 @@ from pinnace.client.transport import Answer, Stream
 from pinnace.cluster.cluster import ControlPlane
 from pinnace.cluster.kubeconfig import Access, kubeconfig_of
 from pinnace.model.clock import AlarmClock
-from pinnace.server.http import HttpServer, tls_context
+from pinnace.server.http.server import HttpServer, tls_context
 
 
 @cache

@@ -1,0 +1,1 @@
+"""Kubernetes' built-in admission plug-ins, one file each."""

@@ -1,0 +1,71 @@
+"""Keeps devices to their users: who wants a hand in those of others must be in a namespace that is let, and who says
+whose they are must be let to say so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pinnace.admission.chain import WRITES, Review
+from pinnace.admission.plugins.resource_claim_status import status_refusals
+from pinnace.admission.sources import Objects, Permissions
+from pinnace.model import errors
+from pinnace.model.field_errors import Cause, forbidden
+from pinnace.model.objects import Object
+
+GROUP = "resource.k8s.io"
+LABEL = "resource.kubernetes.io/admin-access"
+
+
+class DeviceAccess:
+    """`permissions` are asked about each part of a claim's status; None if whoever may write it may write all of it."""
+
+    interests = tuple((GROUP, plural, WRITES) for plural in ("resourceclaims", "resourceclaimtemplates"))
+
+    def __init__(self, namespaces: Objects, permissions: Permissions | None) -> None:
+        self._namespaces = namespaces
+        self._permissions = permissions
+
+    async def validate(self, review: Review) -> None:
+        found = await self.faults(review)
+        if found:
+            kind = review.resource.kind
+            raise errors.Invalid(found, group=kind.group, kind=kind.name, name=review.name)
+
+    async def faults(self, review: Review) -> list[Cause]:
+        found: list[Cause] = []
+        field = _newly_wanted(review)
+        if field and not self._is_let(review.namespace):
+            found.append(_refusal(field))
+        if self._permissions is not None and review.subresource == "status":
+            found += await status_refusals(review, self._permissions)
+        return found
+
+    def _is_let(self, name: str) -> bool:
+        namespace = self._namespaces.get(name) or {"metadata": {}}
+        return bool((namespace["metadata"].get("labels") or {}).get(LABEL) == "true")
+
+
+def _refusal(field: str) -> Cause:
+    return forbidden(field, f"admin access to devices requires the `{LABEL}: true` label on the containing namespace")
+
+
+def _newly_wanted(review: Review) -> str:
+    """The field that asks for it; empty where none does, or where it was let before."""
+    if review.subresource == "status":
+        return "" if _granted(review.old or {}) else _granted(review.changed)
+    if review.subresource or review.old is not None:
+        return ""  # What is asked for does not change.
+    spec = review.changed.get("spec") or {}
+    devices = (spec.get("spec") or spec).get("devices") or {}
+    requests = [request.get("exactly") or request for request in devices.get("requests") or ()]
+    return _first(requests, "spec.devices.requests")
+
+
+def _granted(claim: Object) -> str:
+    devices = ((claim.get("status") or {}).get("allocation") or {}).get("devices") or {}
+    return _first(devices.get("results") or (), "status.allocation.devices.results")
+
+
+def _first(asking: Iterable[dict[str, Any]], path: str) -> str:
+    return next((f"{path}[{index}].adminAccess" for index, one in enumerate(asking) if one.get("adminAccess")), "")

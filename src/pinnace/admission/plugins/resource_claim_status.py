@@ -1,0 +1,107 @@
+"""Who may write the status of a claim for devices: its parts belong to schedulers and to drivers.
+
+Whoever may write the status at all must, for each part that changes, be let to write a subresource that is asked about
+but never served: `binding` for what is allocated and for whom, `driver` for what drivers tell of their devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pinnace.admission.chain import Requester, Review
+from pinnace.admission.sources import Permissions
+from pinnace.kinds.validation.equality import alike
+from pinnace.model import names
+from pinnace.model.field_errors import Cause, forbidden
+from pinnace.model.objects import Object
+
+BINDING, DRIVER = "binding", "driver"
+ON_ITS_NODE, ON_ANY_NODE = "associated-node:", "arbitrary-node:"
+"""So begin the verbs that drivers need: those whose pod runs where the devices are, and all others."""
+_NODE_NAME = "authentication.kubernetes.io/node-name"
+_ACCOUNT = ["system", "serviceaccount"]
+
+
+async def status_refusals(review: Review, permissions: Permissions) -> list[Cause]:
+    """What the writer of a claim's status may not change of it."""
+    new, old = review.changed.get("status") or {}, (review.old or {}).get("status") or {}
+    found: list[Cause] = []
+    if _is_bound_otherwise(new, old):
+        # For the whole cluster: who hands out devices takes them from others, wherever those are.
+        why = await _refusal(review, permissions, review.verb, BINDING)
+        if why:
+            changed = "status.allocation or status.reservedFor"
+            found.append(_told("status.allocation", changed, f'resourceclaims/{BINDING}", verb="{review.verb}', why))
+    if new.get("allocation") is None:
+        return found  # What was told of devices has gone with them.
+    verbs = _driver_verbs(review.user, new["allocation"], review.verb)
+    for driver in sorted(_changed_drivers(new, old)):
+        reasons = [await _refusal(review, permissions, verb, DRIVER, review.namespace, driver) for verb in verbs]
+        if all(reasons):
+            wanted = f'resourceclaims/{DRIVER}", verb="[{" ".join(verbs)}]'
+            found.append(_told("status.devices", "status.devices", wanted, reasons[0]))
+    return found
+
+
+async def _refusal(
+    review: Review, permissions: Permissions, verb: str, subresource: str, namespace: str = "", name: str = ""
+) -> str:
+    return await permissions.refusal(
+        review.user,
+        verb,
+        group=review.resource.group,
+        resource=review.resource.plural,
+        subresource=subresource,
+        namespace=namespace,
+        name=name,
+    )
+
+
+def _told(field: str, changed: str, wanted: str, why: str) -> Cause:
+    return forbidden(field, f'changing {changed} requires resource="{wanted}" permission: {why}')
+
+
+def _is_bound_otherwise(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+    after, before = new.get("allocation"), old.get("allocation")
+    if (after is None) != (before is None):
+        return True
+    return not (alike(after, before) and alike(new.get("reservedFor"), old.get("reservedFor")))
+
+
+def _changed_drivers(new: Mapping[str, Any], old: Mapping[str, Any]) -> set[str]:
+    """Those of whose devices something else is told than before, or nothing any more."""
+    before = dict(_by_device(old))
+    after = dict(_by_device(new))
+    return {
+        key[0]
+        for key in before.keys() | after.keys()
+        if key not in before or key not in after or not alike(after[key], before[key])
+    }
+
+
+def _by_device(status: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Object]]:
+    for one in status.get("devices") or ():
+        yield tuple(one.get(field) or "" for field in ("driver", "pool", "device", "shareID")), one
+
+
+def _driver_verbs(user: Requester, allocation: Mapping[str, Any], verb: str) -> tuple[str, ...]:
+    """Any of these will do."""
+    everywhere = ON_ANY_NODE + verb
+    return (ON_ITS_NODE + verb, everywhere) if _runs_there(user, _node(allocation)) else (everywhere,)
+
+
+def _runs_there(user: Requester, node: str) -> bool:
+    """Whether it is an account's token of a pod on that very node."""
+    parts = user.name.split(":")
+    is_account = len(parts) == 4 and parts[:2] == _ACCOUNT and all(parts)
+    return bool(node) and is_account and user.extra.get(_NODE_NAME) == (node,) and not names.dns_subdomain(node)
+
+
+def _node(allocation: Mapping[str, Any]) -> str:
+    """The only node that the devices are on; empty if they are on several, or may be."""
+    match (allocation.get("nodeSelector") or {}).get("nodeSelectorTerms"):
+        case [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [str() as node]}], **others}]:
+            return "" if others.get("matchExpressions") else node
+        case _:
+            return ""

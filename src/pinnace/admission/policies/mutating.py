@@ -1,0 +1,234 @@
+"""MutatingAdmissionPolicy: CEL expressions that say what else an object is to have, or how it is to be patched."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pinnace.admission.cel_executor import Patience
+from pinnace.admission.chain import Review
+from pinnace.admission.expressions import Budget, ConditionFailed, Oracles, all_hold, tried
+from pinnace.admission.policies.bindings import (
+    Binding,
+    NotConfigured,
+    ParametersOf,
+    Policy,
+    PolicyTable,
+    Situation,
+    parameters_of,
+)
+from pinnace.admission.rules import copied, is_message, put_back
+from pinnace.admission.sources import Objects
+from pinnace.model import errors
+from pinnace.model.objects import Object
+from pinnace.model.patches import json_and_merge
+from pinnace.model.resources import Resource
+from pinnace.schema.cel.errors import CelError, CompileError
+from pinnace.schema.cel.program import Program
+from pinnace.schema.golang.decode import DecodeError
+from pinnace.schema.merge.merge import merge
+from pinnace.schema.merge.structure import ATOMIC, Node, structure
+
+Read = Callable[[Resource, Object], None]
+
+
+class NotMutated(Exception):
+    """A mutation has no value, or one that cannot be applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    is_json_patch: bool
+    expression: str
+    program: Program | CompileError
+
+
+@dataclass(frozen=True, slots=True)
+class Mutations:
+    steps: tuple[Mutation, ...]
+    is_reinvoked: bool
+
+
+def compile_mutations(policy: Policy) -> Mutations:
+    steps = []
+    for one in policy.spec.get("mutations") or ():
+        is_json_patch = one.get("patchType") == "JSONPatch"
+        expression = (one.get("jsonPatch" if is_json_patch else "applyConfiguration") or {}).get("expression", "")
+        steps.append(Mutation(is_json_patch, expression, tried(expression, policy.types)))
+    return Mutations(tuple(steps), policy.spec.get("reinvocationPolicy") == "IfNeeded")
+
+
+class MutatingPolicies:
+    """One after the other, each sees what those before it have made of the object."""
+
+    def __init__(
+        self,
+        table: PolicyTable[Mutations],
+        namespaces: Objects,
+        oracles: Oracles,
+        kinds: ParametersOf,
+        read: Read,
+        patience: Patience,
+    ) -> None:
+        self._table = table
+        self._namespaces = namespaces
+        self._oracles = oracles
+        self._kinds = kinds
+        self._read = read
+        self._patience = patience
+
+    def mutate(self, review: Review) -> Awaitable[None] | None:
+        meant = self._table.of(review)
+        return self._mutate(review, meant) if meant and review.new is not None else None
+
+    async def _mutate(self, review: Review, meant: list[tuple[Policy, Mutations, Resource]]) -> None:
+        rounds = review.rounds
+        for policy, mutations, target in meant:
+            if not policy.matcher.selects(review, self._namespaces):
+                continue
+            for binding in policy.bindings:
+                name = f"policy/{policy.name}/{binding.name}"
+                if rounds.is_second and name not in rounds.due:
+                    continue
+                if not self._table.is_bound(binding, review, self._namespaces):
+                    continue
+                if await self._apply(policy, binding, mutations, review, target):
+                    rounds.require_previous()
+                    rounds.is_wanted = True
+                if mutations.is_reinvoked:
+                    rounds.previous.add(name)
+
+    async def _apply(
+        self, policy: Policy, binding: Binding, mutations: Mutations, review: Review, target: Resource
+    ) -> bool:
+        """Whether anything is other than before."""
+        is_changed = False
+        try:
+            params = parameters_of(policy, binding, review, self._kinds)
+        except NotConfigured as fault:
+            self._fail(policy, binding, review, f"failed to configure binding: {fault}")
+            return False
+        for param in params:
+            situation = await Situation.of(review, target, self._namespaces)
+            try:
+                if not await self._is_meant(policy, situation, param):
+                    continue
+                before = situation.request["object"]
+                for step in mutations.steps:
+                    value = await self._value(policy, step, situation, param)
+                    situation.request["object"] = self._step(step, situation.request["object"], target, value)
+            except (ConditionFailed, NotMutated) as fault:
+                self._fail(policy, binding, review, str(fault))
+                continue
+            if situation.request["object"] != before:
+                await put_back(situation.request["object"], review, target)
+                if not is_message(review.changed, review.resource):
+                    review.resource.strategy.default(review.changed)
+                is_changed = True
+        return is_changed
+
+    async def _is_meant(self, policy: Policy, situation: Situation, param: Object | None) -> bool:
+        """Whether the policy's conditions hold. Raises ConditionFailed."""
+        if not policy.conditions:
+            return True
+
+        def holding(oracles: Oracles, patience: int | None) -> bool:
+            variables = situation.variables(oracles, param)
+            return all_hold(policy.conditions, variables, fails_closed=policy.fails_closed, patience=patience)
+
+        return await self._patience.evaluate(f"mutating/{policy.name}", policy, holding, self._oracles)
+
+    async def _value(self, policy: Policy, step: Mutation, situation: Situation, param: Object | None) -> Any:
+        """What a mutation says. Raises NotMutated."""
+        program = step.program
+
+        def evaluated(oracles: Oracles, patience: int | None) -> Any:
+            if isinstance(program, CompileError):
+                raise CelError(f"compilation error: {program}")
+            variables = situation.variables(oracles, param)
+            return Budget(variables, policy.variables, patience=patience).evaluate(program)
+
+        try:
+            return await self._patience.evaluate(f"mutating/{policy.name}", policy, evaluated, self._oracles)
+        except CelError as fault:
+            raise NotMutated(f"expression '{step.expression.strip()}' resulted in error: {fault}") from None
+
+    def _step(self, step: Mutation, shown: Object, target: Resource, value: Any) -> Object:
+        """The object after one mutation. Raises NotMutated."""
+        try:
+            changed = copied(_patched(shown, value) if step.is_json_patch else _merged(shown, value, target))
+            if is_message(shown, target):
+                return changed
+            self._read(target, changed)
+        except json_and_merge.PatchRefused as fault:
+            raise NotMutated(f"JSON Patch: {_at(fault.why, value)}{fault.why}") from None
+        except (errors.ApiError, DecodeError, ValueError) as fault:
+            raise NotMutated(str(fault)) from None
+        metadata, before = changed.get("metadata"), shown["metadata"]
+        if not isinstance(metadata, dict) or any(metadata.get(name) != before.get(name) for name in _IDENTITY):
+            raise NotMutated("a policy may not make another object of this one")
+        return changed
+
+    def _fail(self, policy: Policy, binding: Binding, review: Review, why: str) -> None:
+        if policy.fails_closed:
+            raise Unmutated(review, f"policy '{policy.name}' with binding '{binding.name}' denied request: {why}")
+
+
+_IDENTITY = ("name", "namespace", "uid")
+
+
+class Unmutated(errors.ApiError):
+    """A policy could not do its work, and nothing may pass without."""
+
+    code, reason = 403, "Invalid"
+
+    def __init__(self, review: Review, message: str) -> None:
+        resource = review.resource
+        details = {"name": review.name, "group": resource.group, "kind": resource.plural}
+        kept: dict[str, Any] = {name: value for name, value in details.items() if value}
+        super().__init__(message, details={**kept, "causes": [{"message": message}]})
+
+
+def _patched(shown: Object, operations: Any) -> Object:
+    if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
+        raise NotMutated("type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch")
+    patched = json_and_merge.json_patch(shown, operations)
+    if not isinstance(patched, dict):
+        raise NotMutated("a patch must leave an object, and this one leaves something else")
+    return patched
+
+
+def _merged(shown: Object, configuration: Any, target: Resource) -> Object:
+    if not isinstance(configuration, dict):
+        raise NotMutated("ApplyConfiguration expressions must evaluate to an Object")
+    if found := list(_atomics(structure(target.schema), configuration, "")):
+        raise NotMutated(
+            "error applying patch: invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: "
+            + ", ".join(found)
+        )
+    merged: Object = merge(shown, configuration, target.schema)
+    return merged
+
+
+def _atomics(node: Node, value: Any, path: str) -> Iterator[str]:
+    """What can only be set as a whole: to say a part of it would throw away the rest."""
+    if not isinstance(value, dict | list):
+        return
+    if node.facet(value).shape == ATOMIC:
+        yield path
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _atomics(node.fields.get(key) or node.rest, inner, f"{path}.{key}")
+    else:
+        for index, inner in enumerate(value):
+            yield from _atomics(node.item, inner, f"{path}[{index}]")
+
+
+def _at(why: str, operations: Any) -> str:
+    """Removals are told with their place."""
+    if not why.startswith("Unable to remove nonexistent key: "):
+        return ""
+    key = why.removeprefix("Unable to remove nonexistent key: ").partition(":")[0]
+    removed = (one.get("path", "") for one in operations if one.get("op") == "remove")
+    return next((f"error in remove for path: '{path}': " for path in removed if path.endswith(f"/{key}")), "")

@@ -1,0 +1,278 @@
+"""ValidatingAdmissionPolicy: CEL expressions that refuse a write, warn of it, or have it written down."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from pinnace.admission.cel_executor import Patience
+from pinnace.admission.chain import Review
+from pinnace.admission.expressions import OUT_OF_BUDGET, Budget, ConditionFailed, Oracles, all_hold, tried
+from pinnace.admission.policies.bindings import (
+    Binding,
+    NotConfigured,
+    ParametersOf,
+    Policy,
+    PolicyNotConfigured,
+    PolicyTable,
+    Situation,
+    parameters_of,
+)
+from pinnace.admission.sources import Objects
+from pinnace.model import errors
+from pinnace.model.errors import qualified
+from pinnace.model.objects import Object
+from pinnace.model.resources import Resource
+from pinnace.schema.cel.errors import CelError, CompileError
+from pinnace.schema.cel.program import Program
+
+_CODES = {"Unauthorized": 401, "Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}
+_LONGEST_MESSAGE = 5 * 1024
+_LONGEST_ANNOTATION = 10 * 1024
+_FAILURE = "validation.policy.admission.k8s.io/validation_failure"
+
+
+class Refused(errors.ApiError):
+    """A policy's refusal, with the reason that it gives."""
+
+    def __init__(self, review: Review, message: str, reason: str) -> None:
+        resource = review.resource
+        named = f'{qualified(resource.group, resource.plural)} "{review.name}"'
+        details = {"name": review.name, "group": resource.group, "kind": resource.plural}
+        kept: dict[str, Any] = {name: value for name, value in details.items() if value}
+        super().__init__(f"{named} is forbidden: {message}", details={**kept, "causes": [{"message": message}]})
+        # What is a property of the class elsewhere is said by the policy here.
+        self.__dict__["code"] = _CODES.get(reason, 422)
+        self.__dict__["reason"] = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    expression: str
+    program: Program | CompileError
+    message: str
+    message_program: Program | CompileError | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    key: str
+    expression: str
+    program: Program | CompileError
+
+
+@dataclass(frozen=True, slots=True)
+class Validations:
+    checks: tuple[Validation, ...]
+    annotations: tuple[Annotation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    index: int
+    message: str
+    reason: str = "Invalid"
+    is_of_annotation: bool = False
+    """An annotation that has no value denies, whatever the binding does about validations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a policy says about one write with one parameter."""
+
+    failures: tuple[Failure, ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
+
+
+class _OutOfBudget(Exception):
+    """All expressions together cost too much."""
+
+
+def compile_validations(policy: Policy) -> Validations:
+    checks = tuple(
+        Validation(
+            expression=one["expression"],
+            program=tried(one["expression"], policy.types),
+            message=one.get("message", ""),
+            message_program=tried(one["messageExpression"], policy.types) if one.get("messageExpression") else None,
+            reason=one.get("reason") or "Invalid",
+        )
+        for one in policy.spec.get("validations") or ()
+    )
+    annotations = tuple(
+        Annotation(one["key"], one["valueExpression"], tried(one["valueExpression"], policy.types))
+        for one in policy.spec.get("auditAnnotations") or ()
+    )
+    return Validations(checks, annotations)
+
+
+class ValidatingPolicies:
+    def __init__(
+        self,
+        table: PolicyTable[Validations],
+        namespaces: Objects,
+        oracles: Oracles,
+        kinds: ParametersOf,
+        patience: Patience,
+    ) -> None:
+        self._table = table
+        self._namespaces = namespaces
+        self._oracles = oracles
+        self._kinds = kinds
+        self._patience = patience
+
+    def validate(self, review: Review) -> Awaitable[None] | None:
+        meant = self._table.of(review)
+        return self._validate(review, meant) if meant else None
+
+    async def _validate(self, review: Review, meant: list[tuple[Policy, Validations, Resource]]) -> None:
+        denied: list[Refused] = []
+        shown: dict[int, Situation] = {}
+        for policy, validations, target in meant:
+            if not policy.matcher.selects(review, self._namespaces):
+                continue
+            for binding in policy.bindings:
+                if not self._table.is_bound(binding, review, self._namespaces):
+                    continue
+                if id(target) not in shown:
+                    shown[id(target)] = await Situation.of(review, target, self._namespaces)
+                denied += await self._judge(policy, binding, validations, shown[id(target)])
+        if denied:
+            raise denied[0]
+
+    async def _judge(
+        self, policy: Policy, binding: Binding, validations: Validations, situation: Situation
+    ) -> list[Refused]:
+        review = situation.review
+        who = f"ValidatingAdmissionPolicy '{policy.name}' with binding '{binding.name}'"
+        try:
+            params = parameters_of(policy, binding, review, self._kinds)
+        except PolicyNotConfigured as fault:
+            alone = f"ValidatingAdmissionPolicy '{policy.name}' denied request"
+            why = f"{alone}: failed to configure policy: {fault}"
+            return [Refused(review, why, "Invalid")] if policy.fails_closed else []
+        except NotConfigured as fault:
+            why = f"{who} denied request: failed to configure binding: {fault}"
+            return [Refused(review, why, "Invalid")] if policy.fails_closed else []
+        denied: list[Refused] = []
+        for param in params:
+
+            def judged(oracles: Oracles, patience: int | None, param: Object | None = param) -> Judgement:
+                return _judged(policy, validations, situation.variables(oracles, param), patience)
+
+            judgement = await self._patience.evaluate(f"validating/{policy.name}", policy, judged, self._oracles)
+            for failure in judgement.failures:
+                if failure.is_of_annotation or "Deny" in binding.actions:
+                    denied.append(Refused(review, f"{who} denied request: {failure.message}", failure.reason))
+                if failure.is_of_annotation:
+                    continue
+                if "Warn" in binding.actions:
+                    review.warnings.append(f"Validation failed for {who}: {failure.message}")
+                if "Audit" in binding.actions:
+                    review.audit[_FAILURE] = _failure_record(policy, binding, failure)
+            for key, value in judgement.annotations:
+                _annotate(review, f"{policy.name}/{key}", value)
+        return denied
+
+
+def _judged(policy: Policy, validations: Validations, variables: dict[str, Any], patience: int | None) -> Judgement:
+    """What the policy says, with no effect yet. Raises TakesLong.
+
+    An expression that costs too much has no value, and the rest go on; once all together do, nothing of it counts.
+    """
+    try:
+        if not all_hold(policy.conditions, variables, fails_closed=policy.fails_closed, patience=patience):
+            return Judgement()
+    except ConditionFailed as fault:
+        return Judgement((Failure(0, str(fault)),))
+    try:
+        failures = _failures(policy, validations, Budget(variables, policy.variables, patience=patience))
+        annotations = list(_annotations(policy, validations, variables, patience))
+    except _OutOfBudget:
+        return Judgement((Failure(0, OUT_OF_BUDGET),) if policy.fails_closed else ())
+    of_annotations = (one for one in annotations if isinstance(one, Failure))
+    return Judgement((*failures, *of_annotations), tuple(one for one in annotations if not isinstance(one, Failure)))
+
+
+def _failures(policy: Policy, validations: Validations, budget: Budget) -> list[Failure]:
+    """What does not hold, and what has no value, where that is to count. Raises _OutOfBudget."""
+    found: list[tuple[int, Validation, str]] = []
+    for index, check in enumerate(validations.checks):
+        try:
+            if _value(check.program, check.expression, budget) is not True:
+                found.append((index, check, ""))
+        except CelError as fault:
+            if policy.fails_closed:
+                found.append((index, check, str(fault)))
+    # Messages are worked out at the end, with what is left of the budget.
+    failures: list[Failure] = []
+    for index, check, why in found:
+        try:
+            failures.append(Failure(index, why) if why else Failure(index, _message(check, budget), check.reason))
+        except _OutOfBudget:
+            if policy.fails_closed:
+                failures.append(Failure(index, f"failed messageExpression: {OUT_OF_BUDGET}"))
+    return failures
+
+
+def _value(program: Program | CompileError, expression: str, budget: Budget) -> Any:
+    """Raises CelError with all that is to be said, and _OutOfBudget."""
+    if isinstance(program, CompileError):
+        raise CelError(f"compilation error: {program}")
+    try:
+        return budget.evaluate(program)
+    except CelError as fault:
+        if budget.is_spent:
+            raise _OutOfBudget from None
+        raise CelError(f"expression '{expression.strip()}' resulted in error: {fault}") from None
+
+
+def _message(check: Validation, budget: Budget) -> str:
+    message = ""
+    if isinstance(check.message_program, Program):
+        try:
+            said = _value(check.message_program, "", budget)
+            message = said.strip() if isinstance(said, str) else ""
+        except CelError:
+            message = ""
+        if len(message) > _LONGEST_MESSAGE or "\n" in message:
+            message = ""
+    return message or check.message.strip() or f"failed expression: {check.expression.strip()}"
+
+
+def _annotations(
+    policy: Policy, validations: Validations, variables: dict[str, Any], patience: int | None
+) -> Iterator[tuple[str, str] | Failure]:
+    """They have a budget of their own. Raises _OutOfBudget."""
+    if not validations.annotations:
+        return
+    budget = Budget(variables, policy.variables, patience=patience)
+    for index, annotation in enumerate(validations.annotations):
+        try:
+            value = _value(annotation.program, annotation.expression, budget)
+        except CelError as fault:
+            if policy.fails_closed:
+                yield Failure(index, str(fault), is_of_annotation=True)
+            continue
+        if isinstance(value, str) and value.strip():
+            yield annotation.key, value.strip()[:_LONGEST_ANNOTATION]
+
+
+def _annotate(review: Review, key: str, value: str) -> None:
+    before = review.audit.get(key)
+    review.audit[key] = f"{before}, {value}" if before and before != value else value
+
+
+def _failure_record(policy: Policy, binding: Binding, failure: Failure) -> str:
+    record = {
+        "message": failure.message,
+        "policy": policy.name,
+        "binding": binding.name,
+        "expressionIndex": failure.index,
+        "validationActions": list(binding.actions),
+    }
+    return orjson.dumps([record]).decode()

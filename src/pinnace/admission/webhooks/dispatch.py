@@ -1,0 +1,322 @@
+"""Asks the webhooks that users have configured: those that may change one by one, the others all at once.
+
+Who is to be asked is looked up by resource, subresource and operation: a write that no rule means pays for one look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import orjson
+
+from pinnace.admission.cel_executor import Patience
+from pinnace.admission.chain import PATCH_NOTE, Review
+from pinnace.admission.expressions import (
+    Condition,
+    ConditionFailed,
+    Oracles,
+    all_hold,
+    bindings,
+    read_conditions,
+)
+from pinnace.admission.rules import Equivalents, Matcher, Scope, is_exempt, is_message, put_back, shown_in
+from pinnace.admission.sources import Objects
+from pinnace.admission.webhooks.client import CallFailed, Endpoint
+from pinnace.admission.webhooks.reviews import GROUP, Answer, Denied, InvalidAnswer, read_answer, request_of
+from pinnace.model import errors
+from pinnace.model.objects import Object, new_uid
+from pinnace.model.patches import json_and_merge
+from pinnace.model.resources import Resource
+from pinnace.schema.golang.decode import DecodeError
+
+MUTATION_NOTE = "mutation.webhook.admission.k8s.io/"
+VALIDATION_NOTE = "validating.webhook.admission.k8s.io/"
+"""What is written down about a request begins so."""
+_WITHOUT_SIDE_EFFECTS = frozenset(("None", "NoneOnDryRun"))
+Read = Callable[[Resource, Object], None]
+"""Read an object as one of its kind, in place: unknown fields go, wrong types raise DecodeError."""
+
+
+class Client(Protocol):
+    async def post(self, endpoint: Endpoint, body: Object, *, seconds: int) -> Any:
+        """The answer's JSON. Raises CallFailed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """One webhook of a configuration, compiled."""
+
+    name: str
+    configuration: str
+    place: int
+    """Its number among all that there are, in the order in which they are asked."""
+    uid: str
+    matcher: Matcher
+    conditions: tuple[Condition, ...]
+    endpoint: Endpoint
+    fails_closed: bool
+    seconds: int
+    has_side_effects: bool
+    is_reinvoked: bool
+    review_version: str
+
+    @classmethod
+    def read(cls, configuration: Object, said: Mapping[str, Any], index: int, place: int) -> Hook:
+        offered = said.get("admissionReviewVersions") or ()
+        return cls(
+            name=said.get("name", ""),
+            configuration=configuration["metadata"]["name"],
+            place=place,
+            uid=f"{configuration['metadata']['name']}/{said.get('name', '')}/{index}",
+            matcher=Matcher.read(said),
+            conditions=read_conditions(said.get("matchConditions")),
+            endpoint=Endpoint.read(said.get("clientConfig") or {}),
+            fails_closed=said.get("failurePolicy", "Fail") != "Ignore",
+            seconds=int(said.get("timeoutSeconds") or 10),
+            has_side_effects=said.get("sideEffects") not in _WITHOUT_SIDE_EFFECTS,
+            is_reinvoked=said.get("reinvocationPolicy") == "IfNeeded",
+            review_version=next((one for one in offered if one in ("v1", "v1beta1")), "v1"),
+        )
+
+
+class HookTable:
+    """The webhooks of all configurations of one kind, by what they are to be asked about."""
+
+    def __init__(self, configurations: Objects, equivalents: Equivalents, revision: Callable[[], int]) -> None:
+        self._configurations = configurations
+        self._equivalents = equivalents
+        self._revision = revision
+        self._hooks: tuple[Hook, ...] | None = None
+        self._known: dict[tuple[str, str, str, str, str], tuple[tuple[Hook, Resource], ...]] = {}
+        self._known_at = -1
+        configurations.on_change(self._forget)
+
+    def of(self, resource: Resource, subresource: str, operation: str) -> tuple[tuple[Hook, Resource], ...]:
+        """Those whose rules mean this write, each with the version in which it wants the object."""
+        hooks = self._hooks if self._hooks is not None else self._read()
+        if not hooks:
+            return ()
+        if self._known_at != self._revision():  # Kinds come and go, and with them versions that are equivalent.
+            self._known.clear()
+            self._known_at = self._revision()
+        place = (resource.group, resource.version, resource.plural, subresource, operation)
+        found = self._known.get(place)
+        if found is None:
+            scope = Scope(resource, subresource, operation)
+            found = self._known[place] = tuple(self._meant(hooks, scope))
+        return found
+
+    def _meant(self, hooks: Iterable[Hook], scope: Scope) -> Iterable[tuple[Hook, Resource]]:
+        if is_exempt(scope.resource):
+            return
+        for hook in hooks:
+            target = hook.matcher.target(scope, self._equivalents)
+            if target is not None:
+                yield hook, target
+
+    def _read(self) -> tuple[Hook, ...]:
+        hooks = (
+            (configuration, said, index)
+            for _, configuration in sorted(self._configurations.items())
+            for index, said in enumerate(configuration.get("webhooks") or ())
+        )
+        self._hooks = tuple(Hook.read(*hook, place) for place, hook in enumerate(hooks))
+        return self._hooks
+
+    def _forget(self, key: str) -> None:
+        self._hooks = None
+        self._known.clear()
+
+
+class _Webhooks:
+    """What both sorts share: whether to ask, and the question and answer."""
+
+    def __init__(
+        self, table: HookTable, client: Client, namespaces: Objects, oracles: Oracles, patience: Patience
+    ) -> None:
+        self._table = table
+        self._client = client
+        self._namespaces = namespaces
+        self._oracles = oracles
+        self._patience = patience
+
+    def asks_about(self, resource: Resource) -> bool:
+        """Whether a question of this kind is of interest, though nothing comes of it that is stored."""
+        return bool(self._table.of(resource, "", "CREATE"))
+
+    async def _question(self, review: Review, hook: Hook, target: Resource) -> Object | None:
+        """What to ask; None if this one is not to be asked."""
+        if not hook.matcher.selects(review, self._namespaces):
+            return None
+        new = await shown_in(review.new, review.resource, target)
+        old = await shown_in(review.old, review.resource, target)
+        request = request_of(review, target, new, old, uid=new_uid())
+        return request if not hook.conditions or await self._is_meant(review, hook, request) else None
+
+    async def _is_meant(self, review: Review, hook: Hook, request: Object) -> bool:
+        """Whether the conditions of a webhook hold."""
+
+        def holding(oracles: Oracles, patience: int | None) -> bool:
+            variables = bindings(review, oracles, request=request)
+            return all_hold(hook.conditions, variables, fails_closed=hook.fails_closed, patience=patience)
+
+        try:
+            return await self._patience.evaluate(f"webhook/{hook.place}", hook, holding, self._oracles)
+        except ConditionFailed as fault:
+            raise review.forbidden(str(fault)) from None
+
+    async def _ask(self, review: Review, hook: Hook, request: Object, *, may_patch: bool, note: str) -> Answer | None:
+        """The answer, which allows it; None where a failure is to be overlooked, which is noted under `note`."""
+        if review.is_dry_run and hook.has_side_effects:
+            raise errors.BadRequest(f'admission webhook "{hook.name}" does not support dry run')
+        version = hook.review_version
+        body = {"kind": "AdmissionReview", "apiVersion": f"{GROUP}/{version}", "request": request}
+        try:
+            try:
+                said = await self._client.post(hook.endpoint, body, seconds=hook.seconds)
+            except CallFailed as problem:
+                raise InvalidAnswer(f"failed to call webhook: {problem}") from None
+            try:
+                answer = read_answer(said, uid=request["uid"], version=version, may_patch=may_patch)
+            except InvalidAnswer as problem:
+                raise InvalidAnswer(f"received invalid webhook response: {problem}") from None
+        except InvalidAnswer as problem:
+            if hook.fails_closed:
+                raise errors.InternalError(f'failed calling webhook "{hook.name}": {problem}') from None
+            review.audit[f"failed-open.{note}"] = hook.name
+            return None
+        review.warnings.extend(answer.warnings)
+        for key, value in answer.audit.items():
+            review.audit[f"{hook.name}/{key}"] = value
+        if not answer.allowed:
+            raise Denied(hook.name, answer.result)
+        return answer
+
+
+class MutatingWebhooks(_Webhooks):
+    """One after the other, each sees what those before it have made of the object."""
+
+    def __init__(
+        self,
+        table: HookTable,
+        client: Client,
+        namespaces: Objects,
+        oracles: Oracles,
+        patience: Patience,
+        read: Read,
+    ) -> None:
+        super().__init__(table, client, namespaces, oracles, patience)
+        self._read = read
+
+    def mutate(self, review: Review) -> Awaitable[None] | None:
+        meant = self._table.of(review.resource, review.subresource, review.operation)
+        return self._mutate(review, meant) if meant else None
+
+    async def _mutate(self, review: Review, meant: tuple[tuple[Hook, Resource], ...]) -> None:
+        rounds = review.rounds
+        if rounds.is_second and rounds.last_seen != _seen(review.new):
+            rounds.require_previous()  # A built-in gate has changed what the webhooks had left.
+        for hook, target in meant:
+            if rounds.is_second and hook.uid not in rounds.due:
+                continue
+            request = await self._question(review, hook, target)
+            if request is None:
+                continue
+            note = f"round_{int(rounds.is_second)}_index_{hook.place}"
+            _note_mutation(review, hook, note, mutated=False)
+            answer = await self._ask(review, hook, request, may_patch=True, note=f"{MUTATION_NOTE}{note}")
+            if answer is not None and answer.patch:
+                _note_patch(review, hook, note, answer.patch)
+                if await self._patch(review, hook, target, request, answer.patch):
+                    _note_mutation(review, hook, note, mutated=True)
+                    rounds.require_previous()
+                    rounds.is_wanted = True
+            if hook.is_reinvoked:
+                rounds.previous.add(hook.uid)
+        rounds.last_seen = _seen(review.new)
+
+    async def _patch(self, review: Review, hook: Hook, target: Resource, request: Object, patch: Any) -> bool:
+        """Whether anything is other than before."""
+        shown = request["object"]
+        if shown is None:
+            raise errors.InternalError(
+                f'admission webhook "{hook.name}" attempted to modify the object, '
+                "which is not supported for this operation"
+            )
+        try:
+            patched = json_and_merge.json_patch(shown, patch)
+            if not isinstance(patched, dict):
+                raise DecodeError("the patch leaves something that is no object")
+            if (patched.get("apiVersion"), patched.get("kind")) != (shown.get("apiVersion"), shown.get("kind")):
+                raise DecodeError("the patch makes another kind of the object")
+            if not is_message(shown, target):
+                if not isinstance(patched.get("metadata"), dict):
+                    raise DecodeError("the patch leaves no metadata")
+                self._read(target, patched)
+        except json_and_merge.PatchRefused as problem:
+            raise errors.InternalError(problem.why) from None
+        except (errors.ApiError, DecodeError) as problem:
+            raise errors.InternalError(str(problem)) from None
+        if patched == shown:
+            return False
+        if is_message(shown, target):
+            await put_back(patched, review, target)
+            return True
+        _keep_identity(review, patched)
+        await put_back(patched, review, target)
+        review.resource.strategy.default(review.changed)
+        return True
+
+
+class ValidatingWebhooks(_Webhooks):
+    """All at once; the first in order that refuses is heard."""
+
+    def validate(self, review: Review) -> Awaitable[None] | None:
+        meant = self._table.of(review.resource, review.subresource, review.operation)
+        return self._validate(review, meant) if meant else None
+
+    async def _validate(self, review: Review, meant: tuple[tuple[Hook, Resource], ...]) -> None:
+        asked: list[Awaitable[Answer | None]] = []
+        for hook, target in meant:
+            request = await self._question(review, hook, target)
+            if request is not None:
+                note = f"{VALIDATION_NOTE}round_0_index_{len(asked)}"
+                asked.append(self._ask(review, hook, request, may_patch=False, note=note))
+        if len(asked) == 1:
+            await asked[0]
+            return
+        for outcome in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+
+def _note_mutation(review: Review, hook: Hook, note: str, *, mutated: bool) -> None:
+    said = {"configuration": hook.configuration, "webhook": hook.name, "mutated": mutated}
+    review.audit[f"{MUTATION_NOTE}{note}"] = orjson.dumps(said).decode()
+
+
+def _note_patch(review: Review, hook: Hook, note: str, patch: Any) -> None:
+    said = {"configuration": hook.configuration, "webhook": hook.name, "patch": patch, "patchType": "JSONPatch"}
+    review.audit[f"{PATCH_NOTE}{note}"] = orjson.dumps(said).decode()
+
+
+def _seen(obj: Object | None) -> bytes:
+    return orjson.dumps(obj, option=orjson.OPT_SORT_KEYS)
+
+
+def _keep_identity(review: Review, patched: Object) -> None:
+    """Which object it is, is not the webhook's to say."""
+    metadata, before = patched["metadata"], review.changed["metadata"]
+    for name in ("name", "namespace"):
+        if metadata.get(name) != before.get(name):
+            raise errors.BadRequest(
+                f'a webhook may not change metadata.{name} from "{before.get(name, "")}" to "{metadata.get(name, "")}"'
+            )
+    for name in ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"):
+        if name in before:
+            metadata[name] = before[name]
+        else:
+            metadata.pop(name, None)

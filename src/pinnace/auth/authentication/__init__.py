@@ -1,0 +1,1 @@
+"""Authenticators: certificates, tokens, OIDC, service accounts, impersonation."""

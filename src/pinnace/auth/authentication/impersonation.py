@@ -1,0 +1,234 @@
+"""Acting as somebody else: what the headers of a request ask for, and what its sender must be allowed for that.
+
+There are several ways, tried in order: what Kubernetes calls constrained impersonation lets somebody be a node, a
+service account or a user for some requests alone; whoever may simply `impersonate` may do it for all.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from pinnace.auth.authorization.authorizers import Action, Authorizer, Decision, refusal
+from pinnace.auth.authorization.nodes import GROUP as NODES
+from pinnace.auth.users import (
+    ANONYMOUS,
+    MASTERS,
+    UNAUTHENTICATED,
+    User,
+    authenticated,
+    service_account_groups,
+    split_service_account,
+)
+from pinnace.model import errors, names
+
+PREFIX = b"impersonate-"
+_EXTRA = b"impersonate-extra-"
+_AUTHENTICATION = "authentication.k8s.io"
+_NODE = "system:node:"
+_NODE_NAME = "authentication.kubernetes.io/node-name"
+_NODE_KEYS = "authentication.kubernetes.io/associated-node-keys"
+_REMEMBERED = 10_000
+_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something that must be allowed; with a `fault`, something that never is."""
+
+    action: Action
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to act as somebody else: who one is then, and every step that must be allowed, in order."""
+
+    name: str
+    user: User
+    asker: User
+    steps: tuple[Step, ...]
+
+    @property
+    def constraint(self) -> str:
+        """The verb that allows it, where it is allowed for some requests alone."""
+        return f"impersonate:{self.name}" if self.name else ""
+
+
+class Impersonator:
+    """Asks whether somebody may be somebody else for a request. The way that went last is tried first."""
+
+    def __init__(self, authorizer: Authorizer, *, constrained: bool = True) -> None:
+        """Without `constrained`, as before Kubernetes 1.36, there is one way alone."""
+        self._authorizer = authorizer
+        self._constrained = constrained
+        self._last: dict[str, str] = {}
+
+    async def become(self, asker: User, wanted: User, action: Action) -> Way:
+        """The way that is open. Raises Forbidden, which tells of the first that is not."""
+        first: errors.Forbidden | None = None
+        ways = list(ways_to(wanted, asker, action, constrained=self._constrained))
+        last = self._last.get(asker.name)
+        for way in sorted(ways, key=lambda one: one.name != last):
+            problem = await self._refusal(way)
+            if problem is None:
+                if last != way.name:
+                    if len(self._last) >= _REMEMBERED:
+                        self._last.clear()
+                    self._last[asker.name] = way.name
+                return way
+            first = first or problem
+        assert first is not None, "there is always one way"
+        try:
+            raise first
+        finally:
+            del first, problem  # An error keeps its call: if that kept it, both would stay, and who was asked for.
+
+    async def _refusal(self, way: Way) -> errors.Forbidden | None:
+        for step in way.steps:
+            if step.fault:
+                return refusal(way.asker, step.action, step.fault)
+            decision = self._authorizer.decide(way.asker, step.action)
+            if not isinstance(decision, Decision):
+                decision = await decision
+            if not decision.is_allowed:
+                return refusal(way.asker, step.action, decision.reason)
+        return None
+
+
+def wanted_user(headers: Iterable[tuple[bytes, bytes]]) -> User | None:
+    """Whom the headers, with names in lower case, ask for; None if nobody. Raises BadRequest for half a wish."""
+    name = uid = ""
+    groups: list[str] = []
+    extra: dict[str, list[str]] = {}
+    for header, raw in headers:
+        if not header.startswith(PREFIX):
+            continue
+        value = raw.decode("utf-8", "replace").strip()
+        if header == b"impersonate-user":
+            name = name or value
+        elif header == b"impersonate-group":
+            groups.append(value)
+        elif header == b"impersonate-uid":
+            uid = uid or value
+        elif header.startswith(_EXTRA):
+            extra.setdefault(unquote(header[len(_EXTRA) :].decode("latin-1").lower()), []).append(value)
+    if name:
+        return User(name, tuple(groups), uid, {key: tuple(values) for key, values in extra.items()})
+    if uid or groups or extra:
+        raise errors.BadRequest(f"requested {_told(groups, uid, extra)} without impersonating a user name")
+    return None
+
+
+def ways_to(wanted: User, asker: User, action: Action, *, constrained: bool) -> Iterator[Way]:
+    """Every way to be `wanted` while doing `action`, the narrowest first."""
+    node, account = _node_of(wanted.name), split_service_account(wanted.name)
+    if constrained:
+        is_plain = not (wanted.uid or wanted.groups or wanted.extra)
+        if node and is_plain and split_service_account(asker.name) and asker.extra.get(_NODE_NAME) == (node,):
+            # Whichever node it is on: so that all of a daemon's pods are asked about as one.
+            anywhere = User(asker.name, asker.groups, asker.uid, {_NODE_KEYS: tuple(sorted(asker.extra))})
+            yield _constrained("associated-node", wanted, anywhere, action, resource="nodes", name="*")
+        if node and is_plain:
+            yield _constrained("arbitrary-node", wanted, asker, action, resource="nodes", name=node)
+        if account is not None and is_plain:
+            namespace, name = account
+            yield _constrained(
+                "serviceaccount", wanted, asker, action, resource="serviceaccounts", name=name, namespace=namespace
+            )
+        if not node and account is None:
+            yield _constrained("user-info", wanted, asker, action, resource="users", name=wanted.name)
+    if account is not None:
+        first = Action("impersonate", resource="serviceaccounts", namespace=account[0], name=account[1])
+    else:
+        first = Action("impersonate", resource="users", name=wanted.name)
+    yield Way("", _settled(wanted), asker, (Step(first), *_other_steps(wanted, "impersonate", group="")))
+
+
+def _constrained(
+    mode: str, wanted: User, asker: User, action: Action, *, resource: str, name: str, namespace: str = ""
+) -> Way:
+    verb = f"impersonate:{mode}"
+    on = action._replace(verb=f"impersonate-on:{mode}:{action.verb}")
+    who = Action(verb, group=_AUTHENTICATION, resource=resource, namespace=namespace, name=name)
+    user = _settled(User(wanted.name, (NODES,)) if resource == "nodes" else wanted)
+    steps = [Step(on), Step(who)]
+    for step in _other_steps(wanted, verb, group=_AUTHENTICATION):
+        steps += [*_faults(wanted, step.action), step]
+    return Way(mode, user, asker, tuple(steps))
+
+
+def _other_steps(wanted: User, verb: str, *, group: str) -> Iterator[Step]:
+    if wanted.uid:
+        yield Step(Action(verb, group=_AUTHENTICATION, resource="uids", name=wanted.uid))
+    for one in wanted.groups:
+        yield Step(Action(verb, group=group, resource="groups", name=one))
+    for key, values in wanted.extra.items():
+        for value in values:
+            yield Step(Action(verb, group=_AUTHENTICATION, resource="userextras", subresource=key, name=value))
+
+
+def _faults(wanted: User, asked: Action) -> Iterator[Step]:
+    """What nobody may be in a constrained way. All groups are looked at before any is asked about."""
+    if asked.resource == "groups":
+        if "" in wanted.groups:
+            yield Step(asked._replace(name=""), "impersonating the empty string group is not allowed")
+        if MASTERS in wanted.groups:
+            yield Step(asked._replace(name=MASTERS), f"impersonating the {MASTERS} group is not allowed")
+    elif asked.resource == "userextras":
+        for key, values in wanted.extra.items():
+            if fault := _extra_fault(key, values):
+                yield Step(asked._replace(subresource="", name=""), fault)
+
+
+def _extra_fault(key: str, values: tuple[str, ...]) -> str:
+    if not key:
+        return "impersonating the empty string key in extra is not allowed"
+    domain, _, path = key.partition("/")
+    bad = "impersonating an invalid key in extra is not allowed: extra.key: Invalid value: "
+    if not domain or not path:
+        return f'{bad}{json.dumps(key)}: must be a domain-prefixed path (such as "acme.io/foo")'
+    if faults := names.dns_subdomain(domain):
+        return f"{bad}{json.dumps(domain)}: {faults[0]}"
+    if not _PATH.fullmatch(path):
+        return f"{bad}{json.dumps(path)}: Invalid path (regex used for validation is '{_PATH.pattern}')"
+    return "impersonating the empty string value in extra is not allowed" if "" in values else ""
+
+
+def _node_of(name: str) -> str:
+    """The node that a user is; empty for others."""
+    node = name.removeprefix(_NODE)
+    return node if node != name and node and not names.dns_subdomain(node) else ""
+
+
+def _settled(user: User) -> User:
+    """With the groups that everybody of the kind has."""
+    account = split_service_account(user.name)
+    if account is not None and not user.groups:
+        user = User(user.name, service_account_groups(account[0]), user.uid, user.extra)
+    return _with_common_group(user)
+
+
+def _with_common_group(user: User) -> User:
+    if user.name != ANONYMOUS.name:
+        return authenticated(user)
+    if UNAUTHENTICATED in user.groups:
+        return user
+    return User(user.name, (*user.groups, UNAUTHENTICATED), user.uid, user.extra)
+
+
+def _told(groups: list[str], uid: str, extra: dict[str, list[str]]) -> str:
+    """As Go prints a user in a message."""
+    texts = {key: _go_list(values) for key, values in sorted(extra.items())}
+    shown = "{" + ", ".join(f"{json.dumps(key)}:{values}" for key, values in texts.items()) + "}" if extra else "(nil)"
+    return (
+        f'&user.DefaultInfo{{Name:"", UID:{json.dumps(uid)}, Groups:{_go_list(groups)}, '
+        f"Extra:map[string][]string{shown}}}"
+    )
+
+
+def _go_list(values: list[str]) -> str:
+    return "[]string{" + ", ".join(json.dumps(value) for value in values) + "}" if values else "[]string(nil)"

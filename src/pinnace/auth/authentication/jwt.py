@@ -1,0 +1,193 @@
+"""JSON web tokens: signed, read and verified. The algorithm is tied to the kind of the key, never to what a token says.
+
+`none` and all symmetric algorithms are unknown here, so that nobody can sign with what everybody may read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
+
+from pinnace.auth.authentication.tokens import BadToken
+
+PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey | ed25519.Ed25519PublicKey
+Claims = dict[str, Any]
+
+LEEWAY_SECONDS = 60
+"""Clocks differ; Kubernetes forgives as much."""
+_LONGEST = 64 * 1024
+_HASHES: dict[str, type[hashes.SHA256 | hashes.SHA384 | hashes.SHA512]] = {
+    "256": hashes.SHA256,
+    "384": hashes.SHA384,
+    "512": hashes.SHA512,
+}
+_CURVES: dict[str, tuple[type[ec.EllipticCurve], str, int]] = {
+    "ES256": (ec.SECP256R1, "P-256", 32),
+    "ES384": (ec.SECP384R1, "P-384", 48),
+    "ES512": (ec.SECP521R1, "P-521", 66),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One that can be read, which says nothing about who wrote it: see `verify`."""
+
+    header: Claims
+    claims: Claims
+    signed: bytes
+    signature: bytes
+
+
+def key_id(key: PublicKey) -> str:
+    """The name of a key: its hash, as Kubernetes makes it."""
+    der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return _encoded(hashlib.sha256(der).digest())
+
+
+def sign(claims: Claims, key: ec.EllipticCurvePrivateKey) -> str:
+    """A token signed with ES256; the key must be on the curve P-256."""
+    header = {"alg": "ES256", "kid": key_id(key.public_key())}
+    signed = f"{_encoded(orjson.dumps(header))}.{_encoded(orjson.dumps(claims))}"
+    r, s = decode_dss_signature(key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
+    return f"{signed}.{_encoded(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
+
+
+def read(text: str) -> Token | None:
+    """The parts of a token; None if this is no JSON web token."""
+    parts = text.split(".")
+    if len(parts) != 3 or len(text) > _LONGEST:
+        return None
+    try:
+        header, claims, signature = (_decoded(part) for part in parts)
+        head, body = orjson.loads(header), orjson.loads(claims)
+    except ValueError:
+        return None
+    if not isinstance(head, dict) or not isinstance(body, dict):
+        return None
+    return Token(head, body, f"{parts[0]}.{parts[1]}".encode(), signature)
+
+
+def verify(token: Token, keys: Mapping[str, PublicKey], *, algorithms: frozenset[str] | None = None) -> None:
+    """Return if one of the keys signed the token, with an algorithm of that key and among `algorithms`. BadToken."""
+    name = token.header.get("alg")
+    if not isinstance(name, str) or (algorithms is not None and name not in algorithms):
+        raise BadToken("the token's signing algorithm is not allowed")
+    if token.header.get("crit"):
+        raise BadToken("the token asks for extensions that are not known here")
+    wanted = token.header.get("kid")
+    candidates = [keys[wanted]] if isinstance(wanted, str) and wanted in keys else list(keys.values())
+    if not any(_signed_by(key, name, token) for key in candidates):
+        raise BadToken("the token's signature is not valid")
+
+
+def check_times(claims: Claims, now: datetime, *, grace_seconds: int = LEEWAY_SECONDS) -> None:
+    """Raise BadToken for one that expired `grace_seconds` ago, has no expiry, or is not valid yet."""
+    seconds = now.timestamp()
+    expires, begins, issued = claims.get("exp"), claims.get("nbf", 0), claims.get("iat", 0)
+    if any(isinstance(moment, bool) or not isinstance(moment, int | float) for moment in (expires, begins, issued)):
+        raise BadToken("the token's times are not numbers")
+    assert isinstance(expires, int | float)
+    if seconds > expires + grace_seconds:
+        raise BadToken("the token has expired")
+    if seconds < begins - LEEWAY_SECONDS or seconds < issued - LEEWAY_SECONDS:
+        raise BadToken("the token is not valid yet")
+
+
+def audiences_of(claims: Claims) -> tuple[str, ...]:
+    given = claims.get("aud")
+    if isinstance(given, str):
+        return (given,)
+    return tuple(one for one in given if isinstance(one, str)) if isinstance(given, list) else ()
+
+
+def to_jwk(key: ec.EllipticCurvePublicKey) -> Claims:
+    """The key as others read it to verify tokens."""
+    numbers = key.public_numbers()
+    return {
+        "use": "sig",
+        "kty": "EC",
+        "kid": key_id(key),
+        "crv": "P-256",
+        "alg": "ES256",
+        "x": _encoded(numbers.x.to_bytes(32, "big")),
+        "y": _encoded(numbers.y.to_bytes(32, "big")),
+    }
+
+
+def from_jwk(jwk: Claims) -> PublicKey | None:
+    """A key that signs tokens; None for one of another kind, or for another use."""
+    if jwk.get("use") not in (None, "sig"):
+        return None
+    try:
+        match jwk.get("kty"):
+            case "RSA":
+                key = rsa.RSAPublicNumbers(_number(jwk["e"]), _number(jwk["n"])).public_key()
+                return key if key.key_size >= 2048 else None
+            case "EC":
+                curve = next((curve for curve, name, _ in _CURVES.values() if name == jwk.get("crv")), None)
+                if curve is None:
+                    return None
+                return ec.EllipticCurvePublicNumbers(_number(jwk["x"]), _number(jwk["y"]), curve()).public_key()
+            case "OKP" if jwk.get("crv") == "Ed25519":
+                return ed25519.Ed25519PublicKey.from_public_bytes(_decoded(jwk["x"]))
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return None
+    return None
+
+
+def _signed_by(key: PublicKey, algorithm: str, token: Token) -> bool:
+    try:
+        if isinstance(key, ec.EllipticCurvePublicKey):
+            return _signed_on_curve(key, algorithm, token)
+        if isinstance(key, ed25519.Ed25519PublicKey):
+            if algorithm != "EdDSA":
+                return False
+            key.verify(token.signature, token.signed)
+            return True
+        kind = _HASHES.get(algorithm[2:])
+        if kind is None or algorithm[:2] not in ("RS", "PS"):
+            return False
+        if algorithm[:2] == "RS":
+            key.verify(token.signature, token.signed, padding.PKCS1v15(), kind())
+        else:
+            pss = padding.PSS(padding.MGF1(kind()), padding.PSS.DIGEST_LENGTH)
+            key.verify(token.signature, token.signed, pss, kind())
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _signed_on_curve(key: ec.EllipticCurvePublicKey, algorithm: str, token: Token) -> bool:
+    if algorithm not in _CURVES:
+        return False
+    curve, _, size = _CURVES[algorithm]
+    if not isinstance(key.curve, curve) or len(token.signature) != 2 * size:
+        return False
+    r, s = int.from_bytes(token.signature[:size], "big"), int.from_bytes(token.signature[size:], "big")
+    key.verify(encode_dss_signature(r, s), token.signed, ec.ECDSA(_HASHES[algorithm[2:]]()))
+    return True
+
+
+def _encoded(data: bytes) -> str:
+    return urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _decoded(text: str) -> bytes:
+    """Strictly: what is not URL-safe base64 without padding is a ValueError."""
+    if not text.isascii() or not all(char.isalnum() or char in "-_" for char in text):
+        raise ValueError("not base64")
+    return urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(_decoded(text), "big")

@@ -1,0 +1,363 @@
+"""Tokens of service accounts: made on request, bound to what they are for, and void once that is gone."""
+
+from __future__ import annotations
+
+import hmac
+import uuid
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from pinnace.auth.authentication import jwt
+from pinnace.auth.authentication.tokens import BadToken, Bearer, token_hash
+from pinnace.auth.sources import Objects
+from pinnace.auth.users import User, authenticated, service_account_groups, service_account_name
+from pinnace.model import errors, field_errors
+from pinnace.model.clock import Clock, to_rfc3339
+from pinnace.model.objects import Object
+
+ISSUER = "https://kubernetes.default.svc.cluster.local"
+LEGACY_ISSUER = "kubernetes/serviceaccount"
+LEGACY_TYPE = "kubernetes.io/service-account-token"
+LEGACY_INVALID = "kubernetes.io/legacy-token-invalid-since"
+SHORTEST = 600
+LONGEST = 1 << 32
+DEFAULT_SECONDS = 3600
+WARN_AFTER = 3607
+"""What a projected volume asks for. Such tokens live a year, for clients that never read theirs again."""
+EXTENDED = 365 * 24 * 3600
+_EXTRA = "authentication.kubernetes.io/"
+_LEGACY = "kubernetes.io/serviceaccount/"
+_ALGORITHMS = frozenset(("ES256",))
+_REMEMBERED = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """All that tokens can be bound to, as it is now."""
+
+    service_accounts: Objects
+    pods: Objects
+    secrets: Objects
+    nodes: Objects
+
+
+class TokenIssuer:
+    """Answers TokenRequests. `audiences` are those of this API, which tokens are for if nothing else is asked."""
+
+    def __init__(
+        self,
+        key: ec.EllipticCurvePrivateKey,
+        accounts: Accounts,
+        clock: Clock,
+        *,
+        issuer: str = ISSUER,
+        audiences: Sequence[str] = (),
+    ) -> None:
+        self._key = key
+        self._accounts = accounts
+        self._clock = clock
+        self.issuer = issuer
+        self.audiences = tuple(audiences) or (issuer,)
+
+    @property
+    def keys(self) -> dict[str, jwt.PublicKey]:
+        public = self._key.public_key()
+        return {jwt.key_id(public): public}
+
+    @property
+    def jwks(self) -> Object:
+        """What others verify tokens with."""
+        return {"keys": [jwt.to_jwk(self._key.public_key())]}
+
+    def complete(self, namespace: str, name: str, request: Object) -> None:
+        """Say what a TokenRequest leaves unsaid, so that whoever decides about it sees what is asked for."""
+        metadata, spec = dict(request.get("metadata") or {}), dict(request.get("spec") or {})
+        request["metadata"] = {**metadata, "name": metadata.get("name") or name}
+        request["metadata"]["namespace"] = metadata.get("namespace") or namespace
+        spec["audiences"] = spec.get("audiences") or list(self.audiences)
+        request["spec"] = spec
+
+    def issue(self, namespace: str, name: str, request: Object) -> Object:
+        """The TokenRequest with its token. Raises NotFound, Invalid, BadRequest or Conflict."""
+        metadata = dict(request.get("metadata") or {})
+        _check_same(metadata, "name", name, name)
+        if metadata.get("namespace", "") not in ("", namespace):
+            raise errors.BadRequest(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+        account = self._accounts.service_accounts.get(f"{namespace}/{name}")
+        if account is None:
+            raise errors.NotFound(group="", plural="serviceaccounts", name=name)
+        uid = account["metadata"]["uid"]
+        if metadata.get("uid") and metadata["uid"] != uid:
+            raise errors.Conflict(
+                f"the UID in the token request ({metadata['uid']}) does not match the UID of the service account "
+                f"({uid})",
+                group="authentication.k8s.io",
+                plural="TokenRequest",
+                name=name,
+            )
+        now = self._clock.now()
+        spec = dict(request.get("spec") or {})
+        spec["audiences"] = spec.get("audiences") or list(self.audiences)
+        seconds = spec["expirationSeconds"] = _lifetime(spec.get("expirationSeconds"))
+        bound = self._bound(namespace, name, spec.get("boundObjectRef"))
+        spec.setdefault("boundObjectRef", None)
+        token = self._token(account, bound, spec["audiences"], seconds, now)
+        metadata |= {"name": name, "namespace": namespace, "uid": uid, "creationTimestamp": to_rfc3339(now)}
+        return {
+            "kind": "TokenRequest",
+            "apiVersion": "authentication.k8s.io/v1",
+            "metadata": metadata,
+            "spec": spec,
+            "status": {"token": token, "expirationTimestamp": to_rfc3339(now + timedelta(seconds=seconds))},
+        }
+
+    def _token(
+        self, account: Object, bound: Mapping[str, Object], audiences: Sequence[str], seconds: int, now: datetime
+    ) -> str:
+        namespace, name = account["metadata"]["namespace"], account["metadata"]["name"]
+        at = int(now.timestamp())
+        about: Object = {"namespace": namespace, **bound}
+        about["serviceaccount"] = {"name": name, "uid": account["metadata"]["uid"]}
+        lives = seconds
+        if seconds == WARN_AFTER and "pod" in bound and set(audiences) <= set(self.audiences):
+            about["warnafter"], lives = at + seconds, EXTENDED
+        claims = {
+            "aud": list(audiences),
+            "exp": at + lives,
+            "iat": at,
+            "iss": self.issuer,
+            "jti": str(uuid.uuid4()),
+            "kubernetes.io": about,
+            "nbf": at,
+            "sub": service_account_name(namespace, name),
+        }
+        return jwt.sign(claims, self._key)
+
+    def _bound(self, namespace: str, account: str, reference: Object | None) -> dict[str, Object]:
+        """The claims about the object that the token dies with."""
+        if reference is None:
+            return {}
+        kind, name = reference.get("kind", ""), reference.get("name", "")
+        api_version = reference.get("apiVersion", "")
+        if kind not in ("Pod", "Secret", "Node") or "/" in api_version:
+            group, _, version = api_version.rpartition("/")
+            raise errors.BadRequest(f"cannot bind token to object of type {group}/{version}, Kind={kind}")
+        plural, source = {
+            "Pod": ("pods", self._accounts.pods),
+            "Secret": ("secrets", self._accounts.secrets),
+            "Node": ("nodes", self._accounts.nodes),
+        }[kind]
+        found = source.get(name if kind == "Node" else f"{namespace}/{name}")
+        if found is None:
+            raise errors.NotFound(group="", plural=plural, name=name)
+        uid = found["metadata"]["uid"]
+        if kind == "Pod" and found["spec"].get("serviceAccountName", "") != account:
+            raise errors.BadRequest(
+                f'cannot bind token for serviceaccount "{account}" to pod running with different serviceaccount name.'
+            )
+        if reference.get("uid") and reference["uid"] != uid:
+            raise errors.Conflict(
+                f"the UID in the bound object reference ({reference['uid']}) does not match the UID in record. "
+                "The object might have been deleted and then recreated",
+                group="",
+                plural=kind,
+                name=name,
+            )
+        claims = {kind.lower(): {"name": name, "uid": uid}}
+        node_name = found["spec"].get("nodeName") if kind == "Pod" else None
+        if node_name:
+            node = self._accounts.nodes.get(node_name)
+            claims["node"] = {"name": node_name} | ({"uid": node["metadata"]["uid"]} if node is not None else {})
+        return claims
+
+
+def legacy_token(account: Object, secret: Object, key: ec.EllipticCurvePrivateKey) -> str:
+    """The token of an account that is kept in a secret, without an end of its own."""
+    namespace, name = account["metadata"]["namespace"], account["metadata"]["name"]
+    claims = {
+        "iss": LEGACY_ISSUER,
+        f"{_LEGACY}namespace": namespace,
+        f"{_LEGACY}secret.name": secret["metadata"]["name"],
+        f"{_LEGACY}service-account.name": name,
+        f"{_LEGACY}service-account.uid": account["metadata"]["uid"],
+        "sub": service_account_name(namespace, name),
+    }
+    return jwt.sign(claims, key)
+
+
+class ServiceAccountTokens:
+    """Knows the tokens of this cluster's service accounts, those that older clusters kept in secrets included.
+
+    A signature is verified once. That the account and what a token is bound to are still there is looked up again as
+    soon as one of these changes.
+    """
+
+    def __init__(self, issuer: TokenIssuer, accounts: Accounts, clock: Clock) -> None:
+        self._issuer = issuer
+        self._keys = issuer.keys
+        self._accounts = accounts
+        self._clock = clock
+        self._verified: dict[bytes, jwt.Claims] = {}
+        self._good: dict[bytes, tuple[Bearer, float]] = {}
+        """By the token's hash: who it stands for in this API, and until when nothing but a change can end that."""
+        self._relying: dict[tuple[str, str], set[bytes]] = {}
+        """By what and which object: the tokens that are good only while it is as it is."""
+        for what in ("service account", "secret", "pod", "node"):
+            self._source(what).on_change(partial(self._changed, what))
+
+    def find(self, token: str, audiences: Sequence[str] = ()) -> Bearer | None:
+        digest = token_hash(token)
+        if not audiences and (good := self._good.get(digest)) is not None:
+            bearer, until = good
+            if self._clock.now().timestamp() <= until:
+                return bearer
+        claims = self._claims(token, digest)
+        if claims is None:
+            return None
+        if claims["iss"] == LEGACY_ISSUER:
+            return Bearer(self._legacy_user(token, claims))
+        wanted = tuple(audiences) or self._issuer.audiences
+        given = jwt.audiences_of(claims)
+        good_for = tuple(one for one in wanted if one in given)
+        if not good_for:
+            raise BadToken(f"token audiences {_listed(given)} is invalid for the target audiences {_listed(wanted)}")
+        jwt.check_times(claims, self._clock.now())
+        user, relied_on = self._user(claims)
+        bearer = Bearer(user, good_for)
+        if not audiences and relied_on:
+            self._remember(digest, bearer, float(claims["exp"]), relied_on)
+        return bearer
+
+    def _remember(self, digest: bytes, bearer: Bearer, until: float, relied_on: list[tuple[str, str]]) -> None:
+        if len(self._good) >= _REMEMBERED:
+            self._good.clear()
+            self._relying.clear()
+        self._good[digest] = (bearer, until)
+        for place in relied_on:
+            self._relying.setdefault(place, set()).add(digest)
+
+    def _changed(self, what: str, key: str) -> None:
+        for digest in self._relying.pop((what, key), ()):
+            self._good.pop(digest, None)
+
+    def _claims(self, token: str, digest: bytes) -> jwt.Claims | None:
+        """The claims of a token that we have signed; None if it is somebody else's."""
+        known = self._verified.get(digest)
+        if known is not None:
+            return known
+        parsed = jwt.read(token)
+        if parsed is None or parsed.claims.get("iss") not in (self._issuer.issuer, LEGACY_ISSUER):
+            return None
+        jwt.verify(parsed, self._keys, algorithms=_ALGORITHMS)
+        if len(self._verified) >= _REMEMBERED:
+            self._verified.clear()
+        self._verified[digest] = parsed.claims
+        return parsed.claims
+
+    def _user(self, claims: jwt.Claims) -> tuple[User, list[tuple[str, str]]]:
+        """Whose token it is, and the objects that say so; none of them if one is on its way out."""
+        about = _part(claims, "kubernetes.io")
+        namespace, account = str(about.get("namespace", "")), _part(about, "serviceaccount")
+        name, uid = str(account.get("name", "")), str(account.get("uid", ""))
+        if claims.get("sub") != service_account_name(namespace, name):
+            raise BadToken("sub claim does not match the service account")
+        bound = [("service account", f"{namespace}/{name}", account)]
+        extra: dict[str, tuple[str, ...]] = {}
+        if claims.get("jti"):
+            extra[f"{_EXTRA}credential-id"] = (f"JTI={claims['jti']}",)
+        if "secret" in about:
+            secret = _part(about, "secret")
+            bound.append(("secret", f"{namespace}/{secret.get('name')}", secret))
+        if "pod" in about:
+            pod = _part(about, "pod")
+            bound.append(("pod", f"{namespace}/{pod.get('name')}", pod))
+            extra[f"{_EXTRA}pod-name"] = (str(pod["name"]),)
+            extra[f"{_EXTRA}pod-uid"] = (str(pod["uid"]),)
+        if "node" in about:
+            node = _part(about, "node")
+            if "pod" not in about:
+                bound.append(("node", str(node.get("name")), node))
+            extra[f"{_EXTRA}node-name"] = (str(node["name"]),)
+            if node.get("uid"):
+                extra[f"{_EXTRA}node-uid"] = (str(node["uid"]),)
+        is_leaving = [self._check_there(what, key, claimed) for what, key, claimed in bound]
+        user = User(service_account_name(namespace, name), service_account_groups(namespace), uid, extra)
+        return authenticated(user), [] if any(is_leaving) else [(what, key) for what, key, _ in bound]
+
+    def _source(self, what: str) -> Objects:
+        accounts = self._accounts
+        sources = {"service account": accounts.service_accounts, "secret": accounts.secrets, "pod": accounts.pods}
+        return sources.get(what) or accounts.nodes
+
+    def _check_there(self, what: str, key: str, claimed: Mapping[str, Any]) -> bool:
+        """Raises BadToken if it is not there, or has been on its way out for too long. Whether it is on its way."""
+        found = self._source(what).get(key)
+        if found is None or found["metadata"].get("uid") != claimed.get("uid"):
+            raise BadToken(f"the {what} of the token is gone")
+        deleted = found["metadata"].get("deletionTimestamp")
+        if deleted and datetime.fromisoformat(deleted) < self._clock.now() - timedelta(seconds=jwt.LEEWAY_SECONDS):
+            raise BadToken(f"the {what} of the token is being deleted")
+        return bool(deleted)
+
+    def _legacy_user(self, token: str, claims: jwt.Claims) -> User:
+        """A token kept in a secret has no expiry: it lives as long as the secret that holds it."""
+        namespace, name, uid, holder = (
+            str(claims.get(_LEGACY + part, ""))
+            for part in ("namespace", "service-account.name", "service-account.uid", "secret.name")
+        )
+        if claims.get("sub") != service_account_name(namespace, name):
+            raise BadToken("sub claim does not match the service account")
+        secret = self._accounts.secrets.get(f"{namespace}/{holder}") or {}
+        kept = b64decode((secret.get("data") or {}).get("token") or "")
+        if secret.get("type") != LEGACY_TYPE or not hmac.compare_digest(kept, token.encode("utf-8", "replace")):
+            raise BadToken("the secret of the token is gone")
+        if LEGACY_INVALID in (secret["metadata"].get("labels") or {}):
+            raise BadToken("the secret of the token has been marked as invalid")
+        self._check_there("service account", f"{namespace}/{name}", {"uid": uid})
+        return authenticated(User(service_account_name(namespace, name), service_account_groups(namespace), uid))
+
+
+def default_lifetime(request: Object) -> None:
+    """Say how long a token is asked for: that is part of reading a TokenRequest, as everything else is not."""
+    spec = request["spec"] = dict(request.get("spec") or {})
+    if spec.get("expirationSeconds") is None:
+        spec["expirationSeconds"] = DEFAULT_SECONDS
+
+
+def _lifetime(asked: Any) -> int:
+    seconds = DEFAULT_SECONDS if asked is None else int(asked)
+    why = ""
+    if seconds < SHORTEST:
+        why = "may not specify a duration less than 10 minutes"
+    elif seconds > LONGEST:
+        why = "may not specify a duration larger than 2^32 seconds"
+    if why:
+        fault = field_errors.invalid("spec.expirationSeconds", seconds, why)
+        raise errors.Invalid([fault], group="authentication.k8s.io", kind="TokenRequest", name="")
+    return seconds
+
+
+def _check_same(metadata: Object, field: str, expected: str, name: str) -> None:
+    given = metadata.get(field)
+    if given and given != expected:
+        fault = field_errors.invalid(f"metadata.{field}", given, f"must match the service account {field} if specified")
+        raise errors.Invalid([fault], group="authentication.k8s.io", kind="TokenRequest", name=name)
+
+
+def _part(claims: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = claims.get(name)
+    if not isinstance(part, Mapping):
+        raise BadToken(f"the token says nothing of its {name}")
+    return part
+
+
+def _listed(values: Sequence[str]) -> str:
+    return "[" + " ".join(f'"{value}"' for value in values) + "]"

@@ -1,0 +1,1 @@
+"""Authorizers: RBAC, nodes, escalation checks and explanations."""

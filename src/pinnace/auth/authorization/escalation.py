@@ -1,0 +1,97 @@
+"""Nobody grants what he does not hold: the check of every role and binding that is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pinnace.auth.authorization.authorizers import Action, Authorizer, Decision
+from pinnace.auth.authorization.rbac import Rbac
+from pinnace.auth.authorization.rules import Rule, missing_from, quoted, rules_of
+from pinnace.auth.users import MASTERS, User
+from pinnace.auth.writes import Write
+from pinnace.model import errors
+from pinnace.model.objects import Object
+
+GROUP = "rbac.authorization.k8s.io"
+_ROLES = frozenset(("roles", "clusterroles"))
+_BINDINGS = frozenset(("rolebindings", "clusterrolebindings"))
+_EVERYTHING = (Rule(("*",), ("*",), ("*",)), Rule(("*",), urls=("*",)))
+_OF_GARBAGE_COLLECTION = frozenset(("ownerReferences", "finalizers", "managedFields", "resourceVersion"))
+
+
+class NoEscalation:
+    """Refuses roles and bindings that give more than their writer has, unless he may `escalate` or `bind`."""
+
+    interests = ((GROUP, "*", frozenset(("CREATE", "UPDATE"))),)
+
+    def __init__(self, rbac: Rbac, authorizer: Authorizer) -> None:
+        self._rbac = rbac
+        self._authorizer = authorizer
+
+    async def validate(self, review: Write) -> None:
+        resource, new = review.resource, review.new
+        if resource.group != GROUP or new is None or MASTERS in review.user.groups:
+            return
+        if review.old is not None and _is_housekeeping(new, review.old):
+            return
+        writer = review.user
+        user = User(writer.name, writer.groups, writer.uid, writer.extra)
+        if resource.plural in _ROLES:
+            await self._check_role(review, user, new)
+        elif resource.plural in _BINDINGS:
+            await self._check_binding(review, user, new)
+
+    async def _check_role(self, review: Write, user: User, role: Object) -> None:
+        plural = review.resource.plural
+        name = review.name if review.operation == "UPDATE" else ""
+        if await self._may(user, Action("escalate", "", GROUP, plural, "", review.namespace, name)):
+            return
+        self._check_held(review, user, rules_of(role))
+        gathers = any(_gathers(one) for one in (role, review.old or {}))
+        if gathers and missing_from(self._rbac.rules_for(user, review.namespace), _EVERYTHING):
+            raise _refused(review, "must have cluster-admin privileges to use the aggregationRule")
+
+    async def _check_binding(self, review: Write, user: User, binding: Object) -> None:
+        role = binding.get("roleRef") or {}
+        kind, name = role.get("kind", ""), role.get("name", "")
+        plural = "roles" if kind == "Role" else "clusterroles"
+        if await self._may(user, Action("bind", "", GROUP, plural, "", review.namespace, name)):
+            return
+        key = f"{review.namespace}/{name}" if kind == "Role" else name
+        rules = self._rbac.rules_of_role(kind, key)
+        if rules is None:
+            # Kubernetes names the role as if it were a binding.
+            raise errors.NotFound(group=GROUP, plural=review.resource.plural, name=name)
+        self._check_held(review, user, rules)
+
+    def _check_held(self, review: Write, user: User, rules: Iterable[Rule]) -> None:
+        missing = missing_from(self._rbac.rules_for(user, review.namespace), rules)
+        if missing:
+            told = "\n".join(dict.fromkeys(str(rule) for rule in missing))
+            raise _refused(
+                review,
+                f'user "{user.name}" (groups={quoted(user.groups)}) is attempting to grant RBAC permissions '
+                f"not currently held:\n{told}",
+            )
+
+    async def _may(self, user: User, action: Action) -> bool:
+        decision = self._authorizer.decide(user, action)
+        return (decision if isinstance(decision, Decision) else await decision).is_allowed
+
+
+def _gathers(role: Object) -> bool:
+    return bool((role.get("aggregationRule") or {}).get("clusterRoleSelectors"))
+
+
+def _refused(review: Write, why: str) -> errors.Forbidden:
+    return errors.Forbidden(why, group=GROUP, plural=review.resource.plural, name=review.name)
+
+
+def _is_housekeeping(new: Object, old: Object) -> bool:
+    """Only what lets an object be deleted in the end is changed."""
+    return _without_housekeeping(new) == _without_housekeeping(old)
+
+
+def _without_housekeeping(obj: Object) -> Object:
+    metadata = {name: value for name, value in obj["metadata"].items() if name not in _OF_GARBAGE_COLLECTION}
+    return {**{name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}, "metadata": metadata}

@@ -1,0 +1,219 @@
+"""What a node may do: look after itself and its pods, and read what those pods need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pinnace.auth.authorization.authorizers import ALLOWED, NO_OPINION, Action, Decision
+from pinnace.auth.authorization.rules import Rule
+from pinnace.auth.sources import Objects
+from pinnace.auth.users import User
+from pinnace.model.objects import Object
+
+GROUP = "system:nodes"
+_NAME = "system:node:"
+_READ = frozenset(("get", "list", "watch"))
+_OWN = frozenset(("get", "create", "update", "patch", "delete"))
+_MIRROR = "kubernetes.io/config.mirror"
+_CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
+_NEEDED = frozenset(
+    ("secrets", "configmaps", "persistentvolumeclaims", "persistentvolumes", "serviceaccounts", "resourceclaims")
+)
+
+
+def node_name(user: User) -> str | None:
+    """The node that a user is; None if he is none."""
+    if not user.name.startswith(_NAME) or GROUP not in user.groups:
+        return None
+    return user.name[len(_NAME) :] or None
+
+
+class NodeAuthorizer:
+    """`rules` hold for every node; what they say of shared objects is narrowed to those that the node's pods need.
+
+    Volume attachments and slices of devices are left to the rules and to admission.
+    """
+
+    def __init__(self, *, rules: Sequence[Rule], pods: Objects, claims: Objects) -> None:
+        self._rules = tuple(rules)
+        self._needs = _Needs(pods, claims)
+
+    def decide(self, user: User, action: Action) -> Decision:
+        node = node_name(user)
+        if node is None:
+            return NO_OPINION
+        if action.group in ("", "resource.k8s.io") and action.resource in _NEEDED:
+            return self._needed(node, action)
+        match action.group, action.resource:
+            case "", "nodes":
+                return _on_nodes(node, action)
+            case "", "pods":
+                return self._on_pods(node, action)
+            case ("coordination.k8s.io", "leases") | ("storage.k8s.io", "csinodes"):
+                return _on_own(node, action)
+        return ALLOWED if any(rule.allows(action) for rule in self._rules) else NO_OPINION
+
+    def _needed(self, node: str, action: Action) -> Decision:
+        is_token = action.resource == "serviceaccounts" and action.subresource == "token" and action.verb == "create"
+        is_status = action.resource == "persistentvolumeclaims" and action.subresource == "status"
+        readable = _READ if action.resource in ("secrets", "configmaps") else ("get",)
+        if action.subresource and not is_token and not is_status:
+            return _no("cannot read subresource")
+        if not (is_token or (is_status and action.verb in ("get", "update", "patch")) or action.verb in readable):
+            return _no("can only read resources of this type")
+        if not action.name:
+            return _no("No Object name found")
+        if not self._needs.has(node, action.resource, action.namespace, action.name):
+            return _no(f"no relationship found between node '{node}' and this object")
+        return ALLOWED
+
+    def _on_pods(self, node: str, action: Action) -> Decision:
+        if not action.subresource and action.verb in _READ:
+            if action.verb != "get" and f"spec.nodeName={node}" in action.fields.replace("==", "=").split(","):
+                return ALLOWED
+            if action.name and self._needs.runs(node, f"{action.namespace}/{action.name}"):
+                return ALLOWED
+            if action.name:
+                return _no(f"no relationship found between node '{node}' and this object")
+            return _no("can only list/watch pods with spec.nodeName field selector")
+        return ALLOWED if any(rule.allows(action) for rule in self._rules) else NO_OPINION
+
+
+def _on_nodes(node: str, action: Action) -> Decision:
+    if action.subresource not in ("", "status"):
+        return NO_OPINION
+    if action.verb in ("update", "patch") or (action.verb == "create" and not action.subresource):
+        return ALLOWED  # Admission holds a node to its own object.
+    if action.subresource or action.verb not in _READ:
+        return NO_OPINION
+    if action.name == node:
+        return ALLOWED
+    what = f"'{action.name}'" if action.name else "all nodes"
+    return _no(f"node '{node}' cannot read {what}, only its own Node object")
+
+
+def _on_own(node: str, action: Action) -> Decision:
+    what = "lease" if action.resource == "leases" else "CSINode"
+    if action.verb not in _OWN or action.subresource:
+        return _no(f"can only get, create, update, patch, or delete a {what}")
+    if what == "lease" and action.namespace != "kube-node-lease":
+        return _no('can only access leases in the "kube-node-lease" system namespace')
+    if action.verb != "create" and action.name != node:
+        return _no(f"can only access {what} with the same name as the requesting node")
+    return ALLOWED
+
+
+def _no(reason: str) -> Decision:
+    return Decision("no opinion", reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pod:
+    node: str
+    needs: frozenset[tuple[str, str]]
+
+
+class _Needs:
+    """Which pods run where and what they need. Pods are looked at when a node first asks, then as they change."""
+
+    def __init__(self, pods: Objects, claims: Objects) -> None:
+        self._pods = pods
+        self._claims = claims
+        self._known: dict[str, _Pod] = {}
+        self._by_node: dict[str, set[str]] = {}
+        self._stale: set[str] = set()
+        self._is_loaded = False
+        pods.on_change(self._stale.add)
+
+    def runs(self, node: str, key: str) -> bool:
+        self._refresh()
+        return key in self._by_node.get(node, ())
+
+    def has(self, node: str, resource: str, namespace: str, name: str) -> bool:
+        self._refresh()
+        for key in self._by_node.get(node, ()):
+            home = key.partition("/")[0]
+            needs = self._known[key].needs
+            if resource == "persistentvolumes":
+                if any(self._volume(home, claim) == name for kind, claim in needs if kind == "persistentvolumeclaims"):
+                    return True
+            elif home == namespace and (resource, name) in needs:
+                return True
+        return False
+
+    def _volume(self, namespace: str, claim: str) -> str:
+        found = self._claims.get(f"{namespace}/{claim}") or {}
+        return str((found.get("spec") or {}).get("volumeName") or "")
+
+    def _refresh(self) -> None:
+        if not self._is_loaded:
+            self._is_loaded = True
+            self._stale.clear()
+            for key, pod in self._pods.items():
+                self._place(key, pod)
+        while self._stale:
+            key = self._stale.pop()
+            self._place(key, self._pods.get(key))
+
+    def _place(self, key: str, pod: Object | None) -> None:
+        before = self._known.pop(key, None)
+        if before is not None:
+            self._by_node[before.node].discard(key)
+        node = str(((pod or {}).get("spec") or {}).get("nodeName") or "")
+        if pod is None or not node:
+            return
+        # Nodes make mirror pods themselves: what those refer to must not open anything.
+        is_mirror = _MIRROR in (pod["metadata"].get("annotations") or {})
+        self._known[key] = _Pod(node, frozenset() if is_mirror else frozenset(_needs_of(pod)))
+        self._by_node.setdefault(node, set()).add(key)
+
+
+def _needs_of(pod: Object) -> Iterator[tuple[str, str]]:
+    """What a pod refers to: resource and name."""
+    spec = pod["spec"]
+    if spec.get("serviceAccountName"):
+        yield "serviceaccounts", spec["serviceAccountName"]
+    for secret in spec.get("imagePullSecrets") or ():
+        yield "secrets", secret.get("name", "")
+    for volume in spec.get("volumes") or ():
+        yield from _needs_of_volume(volume, pod["metadata"]["name"])
+    for container in (one for kind in _CONTAINERS for one in spec.get(kind) or ()):
+        for source in container.get("envFrom") or ():
+            yield from _named(source, "secretRef", "configMapRef")
+        for variable in container.get("env") or ():
+            yield from _named(variable.get("valueFrom") or {}, "secretKeyRef", "configMapKeyRef")
+    for claim in (pod.get("status") or {}).get("resourceClaimStatuses") or ():
+        yield "resourceclaims", claim.get("resourceClaimName") or ""
+    for claim in spec.get("resourceClaims") or ():
+        yield "resourceclaims", claim.get("resourceClaimName") or ""
+
+
+def _needs_of_volume(volume: Object, pod: str) -> Iterator[tuple[str, str]]:
+    for kind, source in volume.items():
+        if not isinstance(source, dict):
+            continue
+        match kind:
+            case "secret":
+                yield "secrets", source.get("secretName", "")
+            case "configMap":
+                yield "configmaps", source.get("name", "")
+            case "persistentVolumeClaim":
+                yield "persistentvolumeclaims", source.get("claimName", "")
+            case "ephemeral":
+                yield "persistentvolumeclaims", f"{pod}-{volume['name']}"
+            case "projected":
+                for part in source.get("sources") or ():
+                    yield from _named(part, "secret", "configMap")
+            case _:
+                yield from _named(source, "secretRef", "")
+                yield from _named(source, "nodePublishSecretRef", "")
+                if kind == "azureFile" and source.get("secretName"):
+                    yield "secrets", source["secretName"]
+
+
+def _named(source: Object, secret: str, config_map: str) -> Iterator[tuple[str, str]]:
+    for resource, field in (("secrets", secret), ("configmaps", config_map)):
+        name = (source.get(field) or {}).get("name") if field else None
+        if name:
+            yield resource, name

@@ -1,0 +1,1 @@
+"""The cluster's certificate authority and certificate signing."""

@@ -1,0 +1,1 @@
+"""Writes typed Python classes from CustomResourceDefinitions."""

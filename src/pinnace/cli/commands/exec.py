@@ -1,0 +1,147 @@
+"""`pinnace exec`: a command in a container, with its input, its output, and its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from pinnace.cli.flags import Context, Kubeconfig, Namespace
+from pinnace.cli.kubectl.pods import container_for, one_pod
+from pinnace.cli.session import CommandError, converse, failing_with
+from pinnace.client.client import Client
+from pinnace.client.commands import CommandSession, Output
+from pinnace.model import errors
+
+
+def exec_(
+    ctx: typer.Context,
+    words: Annotated[list[str], typer.Argument(metavar="POD | TYPE/NAME -- COMMAND [ARGUMENT...]")],
+    stdin: Annotated[bool, typer.Option("-i", "--stdin", help="Pass on what is typed or piped in.")] = False,
+    tty: Annotated[bool, typer.Option("-t", "--tty", help="Give the command a terminal.")] = False,
+    container: Annotated[str, typer.Option("-c", "--container", help="Which one of several.", show_default=False)] = "",
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but what the command prints.")] = False,
+    namespace: Namespace = "",
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
+) -> None:
+    """Run a command in a container. Its exit code is the command's.
+
+    \b
+    Examples:
+      pinnace exec web -- ls -l /           the pod's only container, or its first
+      pinnace exec -it web -- sh            a shell
+      pinnace exec web -c sidecar -- env
+      echo hello | pinnace exec -i web -- cat
+      pinnace exec deploy/web -- date       in one of its pods
+    """
+    command = ctx.meta.get("pinnace.command_after_dashes")
+    if command is None:
+        failing_with(
+            1,
+            "error: exec [POD] [COMMAND] is not supported anymore. Use exec [POD] -- [COMMAND] instead\n"
+            "See 'pinnace exec -h' for help and examples",
+        )
+    before = words[: len(words) - len(command)]
+    if not before:
+        failing_with(1, "error: pod, type/name or --filename must be specified")
+    if not command:
+        failing_with(1, "error: you must specify at least one command for the container")
+    is_terminal = sys.stdin.isatty()
+    if tty and not is_terminal and not quiet:
+        print("Unable to use a TTY - input is not a terminal or the right kind of file", file=sys.stderr)
+    tty = tty and is_terminal
+
+    async def talk(client: Client) -> int:
+        pod = await one_pod(client, before[0])
+        chosen = container_for(pod, container, says=not quiet)
+        metadata = pod["metadata"]
+        running = client.exec(
+            metadata["name"], command, namespace=metadata["namespace"], container=chosen, stdin=stdin, tty=tty
+        )
+        try:
+            with _raw_terminal(tty):
+                async with running as session:
+                    code = await _attended(session, stdin=stdin, tty=tty)
+        except errors.ApiError as problem:
+            raise CommandError(problem.message) from None  # The node's words, not the server's.
+        if code and not quiet:
+            print(f"command terminated with exit code {code}", file=sys.stderr)
+        return code
+
+    converse(talk, kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+async def _attended(session: CommandSession, *, stdin: bool, tty: bool) -> int:
+    """Carry what goes in and what comes out until the command ends."""
+    loop = asyncio.get_running_loop()
+    carried = [asyncio.ensure_future(_shown(session.stdout, 1)), asyncio.ensure_future(_shown(session.stderr, 2))]
+    typed = asyncio.ensure_future(_typed(session)) if stdin else None
+    if tty:
+        await _resized(session)
+        with contextlib.suppress(NotImplementedError):
+            loop.add_signal_handler(signal.SIGWINCH, lambda: asyncio.ensure_future(_resized(session)))
+    try:
+        await asyncio.gather(*carried)
+        return await session.wait()
+    finally:
+        if typed is not None:
+            typed.cancel()
+
+
+async def _resized(session: CommandSession) -> None:
+    """Tell the size that the terminal has, whatever COLUMNS and LINES say to those who print for people."""
+    columns, lines = 80, 24
+    with contextlib.suppress(OSError):
+        columns, lines = os.get_terminal_size(sys.stdin.fileno())
+    await session.resize(columns, lines)
+
+
+async def _shown(output: Output, descriptor: int) -> None:
+    async for piece in output:
+        rest = memoryview(piece)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+
+
+async def _typed(session: CommandSession) -> None:
+    """Pass on what is typed. A thread reads it: files, pipes and terminals can all be read so, and none else."""
+    loop = asyncio.get_running_loop()
+    pieces: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def read() -> None:
+        while True:
+            piece = os.read(0, 65536)
+            with contextlib.suppress(RuntimeError):  # The command has ended meanwhile, and the loop with it.
+                loop.call_soon_threadsafe(pieces.put_nowait, piece)
+            if not piece:
+                return
+
+    threading.Thread(target=read, daemon=True).start()
+    while piece := await pieces.get():
+        await session.write(piece)
+    await session.close_stdin()
+
+
+@contextlib.contextmanager
+def _raw_terminal(wanted: bool) -> Iterator[None]:
+    """Every key goes to the command, Ctrl-C too."""
+    if not wanted:
+        yield
+        return
+    import termios  # noqa: PLC0415 - not on every platform
+    import tty  # noqa: PLC0415 - not on every platform
+
+    before = termios.tcgetattr(0)
+    tty.setraw(0)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(0, termios.TCSADRAIN, before)

@@ -1,0 +1,194 @@
+"""`pinnace logs`: what containers have written."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from pinnace.cli.flags import Context, Kubeconfig, Labels, Namespace
+from pinnace.cli.kubectl.durations import seconds_of
+from pinnace.cli.kubectl.pods import container_for, containers_of, object_named, pods_of
+from pinnace.cli.session import CommandError, converse, failing_with
+from pinnace.client.client import Client
+from pinnace.model import errors
+from pinnace.model.objects import Object
+from pinnace.schema.golang.text import quoted
+
+_TAIL_OF_MANY = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    pod: str
+    namespace: str
+    container: str
+    prefix: str
+
+
+def logs(
+    pod: Annotated[str, typer.Argument(metavar="POD | TYPE/NAME", show_default=False)] = "",
+    container_word: Annotated[str, typer.Argument(metavar="[CONTAINER]", show_default=False)] = "",
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what is written from now on.")] = False,
+    container: Annotated[str, typer.Option("-c", "--container", help="Which one of several.", show_default=False)] = "",
+    all_containers: Annotated[bool, typer.Option("--all-containers", help="All of them, after each other.")] = False,
+    all_pods: Annotated[bool, typer.Option("--all-pods", help="Of TYPE/NAME, all pods.")] = False,
+    tail: Annotated[
+        int | None, typer.Option(help="Only the last lines; -1 for all.", show_default="all; 10 with -l")
+    ] = None,
+    since: Annotated[str, typer.Option(help="Only what is younger: 30s, 5m, 2h.", show_default=False)] = "",
+    since_time: Annotated[
+        str, typer.Option(help="Only what came after: 2026-01-31T10:00:00Z.", show_default=False)
+    ] = "",
+    previous: Annotated[bool, typer.Option("-p", "--previous", help="Of the container before its last start.")] = False,
+    timestamps: Annotated[bool, typer.Option("--timestamps", help="Say when each line was written.")] = False,
+    limit_bytes: Annotated[int, typer.Option(help="No more than so many bytes; 0 for all.", min=0)] = 0,
+    prefix: Annotated[bool, typer.Option("--prefix", help="Say with each line where it comes from.")] = False,
+    max_log_requests: Annotated[int, typer.Option(help="How many may be followed at once.", min=1)] = 5,
+    selector: Labels = "",
+    namespace: Namespace = "",
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
+) -> None:
+    """Print what the containers of a pod have written.
+
+    \b
+    Examples:
+      pinnace logs web                      the pod's only container, or its first
+      pinnace logs web -c sidecar --tail 20
+      pinnace logs web -f                   and all that it goes on to write
+      pinnace logs web --since 10m --timestamps
+      pinnace logs web --previous           why did it crash?
+      pinnace logs deploy/web               of one of its pods
+      pinnace logs -l app=web --prefix --all-containers
+    """
+    named = container or container_word
+    _refuse_nonsense(
+        (
+            not pod and not selector,
+            "expected 'logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]'.\nPOD or TYPE/NAME is a "
+            "required argument for the logs command\nSee 'pinnace logs -h' for help and examples",
+        ),
+        (
+            bool(pod and selector),
+            "only a selector (-l) or a POD name is allowed\nSee 'pinnace logs -h' for help and examples",
+        ),
+        (bool(since and since_time), "at most one of `sinceTime` or `sinceSeconds` may be specified"),
+        (bool(all_containers and named), f"--all-containers=true should not be specified with container name {named}"),
+        (bool(container and container_word), "only one of -c or an inline [CONTAINER] arg is allowed"),
+        (tail is not None and tail < -1, "--tail must be greater than or equal to -1"),
+    )
+    seconds = _seconds(since) if since else None
+    if tail is None and selector:
+        tail = _TAIL_OF_MANY
+    options: dict[str, Any] = {
+        "follow": follow,
+        "previous": previous,
+        "timestamps": timestamps,
+        "tail_lines": None if tail == -1 else tail,
+        "since_seconds": seconds,
+        "since_time": since_time,
+        "limit_bytes": limit_bytes or None,
+    }
+
+    async def talk(client: Client) -> None:
+        pods = await _pods(client, pod, selector, all_pods=all_pods)
+        if not pods:
+            print(f"No resources found in {client.namespace} namespace.", file=sys.stderr)
+            return
+        sources = [
+            source
+            for one in pods
+            for source in _sources(one, named, all_containers=all_containers, prefix=prefix or all_pods)
+        ]
+        await _print(client, sources, options, most_at_once=max_log_requests)
+
+    converse(talk, kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+def _refuse_nonsense(*checks: tuple[bool, str]) -> None:
+    for is_nonsense, complaint in checks:
+        if is_nonsense:
+            failing_with(1, f"error: {complaint}")
+
+
+def _seconds(since: str) -> int:
+    """Whole seconds, the nearest, but never none: the server takes that for a mistake."""
+    try:
+        seconds = seconds_of(since)
+    except ValueError as problem:
+        failing_with(1, f'error: invalid argument "{since}" for "--since" flag: {problem}')
+    if seconds <= 0:
+        failing_with(1, "error: --since must be greater than 0")
+    return max(1, math.floor(seconds + 0.5))
+
+
+async def _pods(client: Client, word: str, selector: str, *, all_pods: bool) -> list[Object]:
+    if selector:
+        return await client.list("v1/Pod", namespace=client.namespace, labels=selector)
+    try:
+        named = await object_named(client, word)
+    except errors.NotFound as missing:
+        raise CommandError(
+            f"error from server (NotFound): {missing.message} in namespace {quoted(client.namespace)}"
+        ) from None
+    pods = await pods_of(client, named)
+    if len(pods) > 1 and not all_pods:
+        print(f"Found {len(pods)} pods, using pod/{pods[0]['metadata']['name']}", file=sys.stderr, flush=True)
+        return pods[:1]
+    return pods
+
+
+def _sources(pod: Object, container: str, *, all_containers: bool, prefix: bool) -> list[_Source]:
+    names = containers_of(pod) if all_containers else [container_for(pod, container)]
+    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+    return [_Source(name, namespace, one, f"[pod/{name}/{one}] " if prefix else "") for one in names]
+
+
+async def _print(client: Client, sources: list[_Source], options: dict[str, Any], *, most_at_once: int) -> None:
+    if options["follow"] and len(sources) > most_at_once:
+        raise CommandError(
+            f"you are attempting to follow {len(sources)} log streams, but maximum allowed concurrency is "
+            f"{most_at_once}, use --max-log-requests to increase the limit"
+        )
+    if not options["follow"]:
+        for source in sources:
+            await _print_one(client, source, options)
+        return
+    try:
+        async with asyncio.TaskGroup() as group:
+            for source in sources:
+                group.create_task(_print_one(client, source, options))
+    except ExceptionGroup as problems:  # Not `except*`: Python 3.11.2 would leave what is raised within it in a group.
+        first: BaseException = problems
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first if isinstance(first, Exception) else CommandError(str(first)) from None
+
+
+async def _print_one(client: Client, source: _Source, options: dict[str, Any]) -> None:
+    """Byte for byte, but by whole lines: several may be printed at once."""
+    chunks = client.log_bytes(source.pod, namespace=source.namespace, container=source.container, **options)
+    prefix, rest = source.prefix.encode(), b""
+    try:
+        async with aclosing(chunks) as written:
+            async for chunk in written:
+                *whole, rest = (rest + chunk).split(b"\n")
+                _write(b"".join(b"%b%b\n" % (prefix, line) for line in whole), flush=options["follow"])
+    except errors.BadRequest as problem:
+        if options["since_time"] and problem.message.startswith("parsing time"):
+            raise CommandError(problem.message) from None  # kubectl finds it out itself, with the same words.
+        raise
+    finally:
+        _write(prefix + rest if rest else b"", flush=True)
+
+
+def _write(data: bytes, *, flush: bool) -> None:
+    sys.stdout.buffer.write(data)
+    if flush:
+        sys.stdout.buffer.flush()

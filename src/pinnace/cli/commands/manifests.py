@@ -1,0 +1,52 @@
+"""`pinnace manifests`: everything that a real cluster needs to run an operator."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pinnace import __version__
+from pinnace.cli.kubectl.formats import as_documents
+from pinnace.cli.operator_files import NoOperator, file_of
+from pinnace.cli.reloading import load
+from pinnace.sdk.operator.manifests import Place, definitions, dockerfile, roles, workload
+from pinnace.sdk.resources.schemas import NotStructural
+
+
+def manifests(
+    file: Annotated[str, typer.Argument(help="The operator's file; file.py:name if it has several.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Write files into this directory, with a Dockerfile.", show_default=False)
+    ] = None,
+    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Where the operator is to run.")] = "default",
+    image: Annotated[str, typer.Option(help="The operator's image.", show_default="NAME:latest")] = "",
+    replicas: Annotated[int, typer.Option(help="How many; one works, the others stand by.", min=1)] = 1,
+) -> None:
+    """Print the CRDs, the least permissions, the Deployment, the webhook configurations and APIs of an operator."""
+    try:
+        loaded = load(file)
+        operator = loaded.operator
+        source = file_of(file)
+        place = Place(
+            namespace=namespace, image=image or f"{operator.name}:latest", file=source.name, replicas=replicas
+        )
+        written = {
+            "crds.yaml": definitions(operator, place),
+            "rbac.yaml": roles(operator, place),
+            "deployment.yaml": workload(operator, place),
+        }
+    except (NoOperator, NotStructural, ValueError) as problem:
+        print(f"pinnace: {problem}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    if out is None:
+        print(as_documents([obj for objects in written.values() for obj in objects]), end="")
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    for name, objects in written.items():
+        if objects:
+            (out / name).write_text(as_documents(objects))
+    (out / "Dockerfile").write_text(dockerfile(source, version=__version__, beside=loaded.files))
+    print(f"written to {out}: build the image with its Dockerfile beside {source.name}, then kubectl apply -f {out}")

@@ -1,0 +1,39 @@
+"""`pinnace migrate-storage`: rewrite the stored objects of a custom kind in the version that is stored today."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pinnace.client.connect import connect
+from pinnace.client.kubeconfig import KubeconfigError
+from pinnace.extensions.custom.migration import CannotMigrate, Migrated, migrate_storage
+from pinnace.model import errors
+
+
+def migrate(
+    definition: Annotated[str, typer.Argument(help="The CustomResourceDefinition, such as websites.example.com.")],
+    kubeconfig: Annotated[Path | None, typer.Option(help="The way to the cluster.", show_default=False)] = None,
+    context: Annotated[str, typer.Option(help="The context to use.", show_default="the current one")] = "",
+) -> None:
+    """Rewrite all objects of a custom kind in its storage version, and strike the others from its storedVersions."""
+    try:
+        done = asyncio.run(_migrated(definition, kubeconfig, context))
+    except (KubeconfigError, CannotMigrate, errors.ApiError, OSError) as problem:
+        print(f"pinnace: {problem}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    objects = "1 object is" if done.objects == 1 else f"{done.objects} objects are"
+    print(f"{objects} stored as {done.version}.")
+    if done.dropped:
+        print(
+            f"{definition} no longer needs {', '.join(done.dropped)}: remove it from spec.versions when nobody uses it."
+        )
+
+
+async def _migrated(definition: str, kubeconfig: Path | None, context: str) -> Migrated:
+    async with connect(kubeconfig=kubeconfig, context=context, field_manager="pinnace-migration") as client:
+        return await migrate_storage(client, definition)

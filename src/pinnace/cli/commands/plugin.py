@@ -1,0 +1,119 @@
+"""`pinnace plugin`: puts a kubectl plug-in where kubectl finds it, or into the form that krew takes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from pinnace import __version__
+from pinnace.cli.kubectl.formats import as_documents
+from pinnace.cli.operator_files import NoOperator, file_of, only_in
+from pinnace.sdk.kubectl.krew import archive_name, krew_archive, krew_manifest, krew_name
+from pinnace.sdk.kubectl.plugins import Plugin
+
+_RUNS = """#!{python}
+# Made by `pinnace plugin install`; it may be deleted at any time.
+from pinnace.cli.plugin import plugin_in
+
+plugin_in({file!r}){method}()
+"""
+
+
+class Action(StrEnum):
+    install = "install"
+    uninstall = "uninstall"
+    krew = "krew"
+
+
+def plugin(
+    action: Annotated[Action, typer.Argument(help="What to do with it.", metavar="install|uninstall|krew")],
+    file: Annotated[str, typer.Argument(help="The plug-in's file; file.py:name if it has several.")],
+    directory: Annotated[
+        Path | None,
+        typer.Option(help="install: a directory of your PATH.", show_default="the one that pinnace is in"),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="krew: where to write the archive and the manifest.")] = Path("dist"),
+    uri: Annotated[
+        str, typer.Option(help="krew: where the archive will be, as https://.../NAME.tar.gz.", show_default=False)
+    ] = "",
+    license_file: Annotated[
+        Path | None, typer.Option("--license", help="krew: the license; its index asks for one.", show_default=False)
+    ] = None,
+) -> None:
+    """Make `kubectl NAME` of a Python file, or give it to everybody with krew.
+
+    \b
+      pinnace plugin install websites.py
+      kubectl websites --help
+      pinnace plugin krew websites.py --uri https://example.com/websites-v0.1.0.tar.gz --license LICENSE
+
+    A package needs none of this: two lines under [project.scripts] make pip install it. They are printed by install.
+    """
+    try:
+        found, source = plugin_in(file), file_of(file).resolve()
+        if action is Action.krew:
+            _write_for_krew(found, source, out, uri, license_file)
+        elif action is Action.install:
+            _install(found, file, directory or _own_directory())
+        else:
+            _uninstall(found, directory or _own_directory())
+    except (NoOperator, ValueError, OSError) as problem:
+        _fail(str(problem))
+
+
+def plugin_in(target: str) -> Plugin:
+    """The plug-in of a file. Raises NoOperator if there is none, or several of which none is named."""
+    return only_in(target, Plugin)
+
+
+def _install(found: Plugin, target: str, directory: Path) -> None:
+    path = file_of(target)
+    whole = f"{path.resolve()}{target.removeprefix(str(path))}"
+    directory.mkdir(parents=True, exist_ok=True)
+    for executable, method in ((found.executable, ""), (found.completer, ".complete")):
+        place = directory / executable
+        place.write_text(_RUNS.format(python=sys.executable, file=whole, method=method))
+        place.chmod(place.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    print(f"installed {directory / found.executable}; try: kubectl {found.name} --help")
+    if shutil.which(found.executable) != str(directory / found.executable):
+        print(f'kubectl looks for it on the PATH: export PATH="{directory}:$PATH"')
+    module = path.stem
+    print("In a package, pip installs it by these lines of pyproject.toml:")
+    print(f'  [project.scripts]\n  {found.executable} = "{module}:plugin"')
+    print(f'  {found.completer} = "{module}:plugin.complete"')
+
+
+def _uninstall(found: Plugin, directory: Path) -> None:
+    for executable in (found.executable, found.completer):
+        (directory / executable).unlink(missing_ok=True)
+    print(f"kubectl {found.name} is gone from {directory}")
+
+
+def _write_for_krew(found: Plugin, source: Path, out: Path, uri: str, license_file: Path | None) -> None:
+    archive = krew_archive(found, source, license=license_file, needs=__version__)
+    manifest = krew_manifest(found, archive=archive, uri=uri)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / archive_name(found)).write_bytes(archive)
+    (out / f"{krew_name(found)}.yaml").write_text(as_documents([manifest]))
+    print(
+        f"written: {out / archive_name(found)}, which goes to {uri}, and {out / krew_name(found)}.yaml; try them with"
+    )
+    print(f"  kubectl krew install --manifest={out / krew_name(found)}.yaml --archive={out / archive_name(found)}")
+
+
+def _own_directory() -> Path:
+    """Where pinnace itself is: whoever can run that has it on the PATH."""
+    found = shutil.which("pinnace")
+    return Path(os.path.realpath(found)).parent if found else Path(sys.executable).parent
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"pinnace: {message}", file=sys.stderr)
+    raise typer.Exit(1)

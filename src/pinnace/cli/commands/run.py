@@ -1,0 +1,183 @@
+"""`pinnace run`: an operator from a file, at work in the current cluster or in one that is gone afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import tempfile
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pinnace.cli.file_watch import Saves
+from pinnace.cli.operator_files import NoOperator
+from pinnace.cli.reloading import Loaded, load, next_loaded
+from pinnace.cli.session import progress
+from pinnace.client.client import Client
+from pinnace.client.connect import connect
+from pinnace.client.credentials import NoCredentials
+from pinnace.client.kubeconfig import KubeconfigError, find_access
+from pinnace.client.transport import ConnectionLost
+from pinnace.cluster import kubeconfig as kubeconfigs
+from pinnace.cluster.cluster import Settings, running
+from pinnace.model import errors
+from pinnace.sdk.operator.installation import NotEstablished, install_external_definitions
+from pinnace.sdk.operator.operator import Operator
+from pinnace.sdk.operator.permissions import missing
+from pinnace.sdk.operator.process import until_told
+from pinnace.sdk.operator.why_answers import answering
+from pinnace.sdk.resources.schemas import NotStructural
+
+
+def run(
+    file: Annotated[str, typer.Argument(help="The operator's file; file.py:name if it has several.")],
+    dev: Annotated[
+        bool, typer.Option("--dev", help="Start a cluster for it, which is gone when the operator stops.")
+    ] = False,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(help="The way to the cluster; with --dev, where to write it.", show_default="kubectl's"),
+    ] = None,
+    context: Annotated[str, typer.Option(help="The context to use.", show_default="the current one")] = "",
+    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Where its lease is kept.")] = "",
+    no_install: Annotated[
+        bool, typer.Option("--no-install", help="The CRDs and webhook configurations are there already.")
+    ] = False,
+    leader_election: Annotated[
+        bool, typer.Option("--leader-election", help="Work only while no other replica does.")
+    ] = False,
+    webhook_host: Annotated[str, typer.Option(help="The address to serve webhooks on.")] = "127.0.0.1",
+    webhook_port: Annotated[int, typer.Option(help="The port for webhooks; 0 takes a free one.")] = 0,
+    webhook_service: Annotated[
+        str, typer.Option(help="The Service, as namespace/name, that leads to the webhooks.", show_default=False)
+    ] = "",
+    reload: Annotated[bool, typer.Option("--reload/--no-reload", help="Start again when the file is saved.")] = True,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Serve /metrics, /healthz and /readyz on this port.", show_default=False)
+    ] = None,
+) -> None:
+    """Run the operator in a file until Ctrl-C. Its kinds are installed first.
+
+    When the file is saved, or one that it imports from beside it, what changed is told and the new operator takes the
+    place of the old one; the cluster of --dev and all that is in it stay. A file that cannot be loaded changes nothing.
+
+    \b
+    Examples:
+      pinnace run website.py --dev              with a cluster of its own; the kubeconfig's path is printed
+      pinnace run website.py                    against the current context
+      pinnace run website.py:operator -n web    one of several operators; its lease is kept in web
+      pinnace run website.py --metrics-port 8080
+      pinnace why website/blog                  meanwhile: why was it reconciled?
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    options = {
+        "install": not no_install,
+        "leader_election": leader_election,
+        "webhook_host": webhook_host,
+        "webhook_port": webhook_port,
+        "webhook_service": webhook_service,
+        "metrics_port": metrics_port,
+    }
+    try:
+        loaded = load(file)
+        if dev:
+            asyncio.run(_run_in_new_cluster(loaded, kubeconfig, options, reload=reload))
+        else:
+            asyncio.run(_run(loaded, kubeconfig, context, namespace, options, reload=reload, is_alone=False))
+    except errors.Forbidden as refusal:
+        _fail(str(missing(refusal) or refusal))
+    except errors.Unauthorized as refusal:
+        _fail(f"the server does not know who this is ({refusal}); log in again, or choose another --context")
+    except (
+        NoOperator,
+        NotStructural,
+        NotEstablished,
+        KubeconfigError,
+        NoCredentials,
+        ConnectionLost,
+        errors.ApiError,
+    ) as problem:
+        _fail(str(problem))
+
+
+async def _run(
+    loaded: Loaded,
+    kubeconfig: Path | None,
+    context: str,
+    namespace: str,
+    options: dict[str, Any],
+    *,
+    reload: bool,
+    is_alone: bool,
+) -> None:
+    access = find_access(path=kubeconfig, context=context)
+    async with connect(access, namespace=namespace, field_manager=loaded.operator.name) as client:
+        working = _Working(client, options, access.server, is_alone=is_alone)
+        await until_told(working.until_saved(loaded) if reload else working.work(loaded.operator))
+
+
+async def _run_in_new_cluster(
+    loaded: Loaded, kubeconfig: Path | None, options: dict[str, Any], *, reload: bool
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="pinnace-") as scratch:
+        path = kubeconfig or Path(scratch) / "kubeconfig"
+        async with running(Settings(), before_ready=lambda access: kubeconfigs.write(path, access)) as cluster:
+            print(f"a cluster for {loaded.operator.name} is ready at {cluster.url}")
+            print(f"  export KUBECONFIG={path}", flush=True)
+            await _run(loaded, path, "", "", options, reload=reload, is_alone=True)
+
+
+class _Working:
+    """An operator at work, and the one that takes its place when its file is saved. The cluster stays."""
+
+    def __init__(self, client: Client, options: dict[str, Any], server: str, *, is_alone: bool) -> None:
+        """`is_alone` if the cluster was started for the operator: then nobody else will install what it uses."""
+        self._client = client
+        self._is_alone = is_alone
+        self._options = options
+        self._server = server
+
+    async def until_saved(self, loaded: Loaded) -> None:
+        """Work; start again with what is saved, for ever. Only the first start may fail: later ones are said."""
+        with Saves() as saves:
+            is_first = True
+            while True:
+                saves.watch(loaded.files)
+                working = asyncio.ensure_future(self.work(loaded.operator))
+                saved = asyncio.ensure_future(next_loaded(loaded, saves))
+                try:
+                    await asyncio.wait((working, saved), return_when=asyncio.FIRST_COMPLETED)
+                    if working.done():
+                        if is_first or working.cancelled():
+                            await working
+                        _say_failure(loaded.operator.name, working.exception())
+                        await asyncio.wait((saved,))
+                    loaded, is_first = saved.result(), False
+                finally:
+                    for task in (saved, working):
+                        task.cancel()
+                    await asyncio.wait((working, saved))
+
+    async def work(self, operator: Operator) -> None:
+        async with AsyncExitStack() as stack:
+            with progress(f"{operator.name} is being installed; the server takes its time"):
+                if self._is_alone and self._options["install"]:
+                    await install_external_definitions(self._client, operator)
+                manager = await stack.enter_async_context(operator.running(self._client, **self._options))
+            await stack.enter_async_context(answering(manager, server=self._server))
+            print(f"{operator.name} is at work; Ctrl-C stops it.", flush=True)
+            await asyncio.get_running_loop().create_future()
+
+
+def _say_failure(name: str, problem: BaseException | None) -> None:
+    said = missing(problem) if isinstance(problem, errors.Forbidden) else None
+    print(f"pinnace: {name} could not start: {said or problem}", file=sys.stderr)
+    print("the cluster is still there; save the file to try again.", file=sys.stderr, flush=True)
+
+
+def _fail(message: str) -> None:
+    print(f"pinnace: {message}", file=sys.stderr)
+    raise typer.Exit(1)

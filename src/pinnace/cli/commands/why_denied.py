@@ -1,0 +1,147 @@
+"""`pinnace why-denied`: why a user may not do something, and what would let him."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pinnace.auth.authorization.authorizers import Action
+from pinnace.auth.authorization.explanation import Explanation, explain
+from pinnace.auth.authorization.rbac import Rbac
+from pinnace.auth.sources import FixedObjects
+from pinnace.auth.users import User, authenticated, service_account_groups, split_service_account
+from pinnace.client.client import Client
+from pinnace.client.connect import connect
+from pinnace.client.kubeconfig import KubeconfigError
+from pinnace.model import errors
+
+RBAC = "rbac.authorization.k8s.io/v1"
+DENIED = 1
+
+
+def why_denied(
+    user: Annotated[str, typer.Argument(help="Who: a user's name, or system:serviceaccount:NAMESPACE:NAME.")],
+    verb: Annotated[str, typer.Argument(help="get, list, watch, create, update, patch, delete, deletecollection, ...")],
+    resource: Annotated[str, typer.Argument(help="pods, deployments.apps, pods/log, or a path such as /metrics.")],
+    name: Annotated[str, typer.Argument(help="One object's name.", show_default=False)] = "",
+    namespace: Annotated[
+        str, typer.Option("-n", "--namespace", help="Where; the context's namespace if not said.", show_default=False)
+    ] = "",
+    all_namespaces: Annotated[bool, typer.Option("-A", "--all-namespaces", help="In all namespaces.")] = False,
+    group: Annotated[
+        list[str] | None,
+        typer.Option("--group", metavar="<str>", help="A group of the user. May be said again.", show_default=False),
+    ] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="The way to the cluster.", show_default=False)] = None,
+) -> None:
+    """Say which binding lets a user do something; or if none does, which would, and which rule to add."""
+    try:
+        code = asyncio.run(_answer(user, verb, resource, name, namespace, all_namespaces, group or [], kubeconfig))
+    except (KubeconfigError, errors.ApiError, OSError, ValueError) as problem:
+        print(f"pinnace: {problem}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    raise typer.Exit(code)
+
+
+async def _answer(
+    user_name: str,
+    verb: str,
+    resource: str,
+    name: str,
+    namespace: str,
+    all_namespaces: bool,
+    groups: list[str],
+    kubeconfig: Path | None,
+) -> int:
+    user = _user(user_name, groups)
+    async with connect(kubeconfig=kubeconfig) as client:
+        where = "" if all_namespaces else namespace or client.namespace
+        action = await _action(client, verb, resource, name, where)
+        rbac = await _roles(client)
+    explanation = explain(rbac, user, action)
+    for line in told(user, action, explanation):
+        print(line)
+    return 0 if explanation.allowed_by else DENIED
+
+
+def told(user: User, action: Action, explanation: Explanation) -> Iterator[str]:
+    """The explanation in words, with the commands that would change it."""
+    what = _what(action)
+    if explanation.allowed_by:
+        yield f"{user.name} may {what}: {explanation.allowed_by}."
+        return
+    yield f"{user.name} may not {what}."
+    if explanation.held:
+        yield "Bound to the user there, and not enough:"
+        yield from (f"  {grant}" for grant in explanation.held)
+    if explanation.joinable:
+        yield "These bindings allow it to others; add the user to one of them, or to its group:"
+        yield from (f"  {grant}" for grant in explanation.joinable)
+    if explanation.bindable:
+        yield "These roles allow it; bind the narrowest that fits:"
+        yield from (f"  {_binding_command(user, action, kind, role)}" for kind, role in explanation.bindable)
+    yield "The least rule that would allow it, in a role that is bound to the user:"
+    rule = explanation.rule.on_the_wire
+    yield from (f"  {name}: {_listed(values)}" for name, values in rule.items())
+
+
+def _binding_command(user: User, action: Action, kind: str, role: str) -> str:
+    account = split_service_account(user.name)
+    subject = f"--serviceaccount={account[0]}:{account[1]}" if account is not None else f"--user={user.name}"
+    called = re.sub(r"[^a-z0-9.-]+", "-", f"{user.name}-{role}".lower())
+    of_role = f"--{kind.lower()}={role}"
+    if action.resource and action.namespace:
+        return f"kubectl create rolebinding {called} -n {action.namespace} {of_role} {subject}"
+    return f"kubectl create clusterrolebinding {called} {of_role} {subject}"
+
+
+def _what(action: Action) -> str:
+    if not action.resource:
+        return f"{action.verb} {action.path}"
+    resource = f"{action.resource}.{action.group}" if action.group else action.resource
+    resource += f"/{action.subresource}" if action.subresource else ""
+    which = f' "{action.name}"' if action.name else ""
+    return f"{action.verb} {resource}{which} " + (
+        f'in namespace "{action.namespace}"' if action.namespace else "in the whole cluster"
+    )
+
+
+def _listed(values: Iterable[str]) -> str:
+    return "[" + ", ".join(f'"{value}"' for value in values) + "]"
+
+
+def _user(name: str, groups: list[str]) -> User:
+    if not name:
+        raise ValueError("say which user: the name is empty")
+    account = split_service_account(name)
+    own = service_account_groups(account[0]) if account is not None else ()
+    return authenticated(User(name, (*own, *groups)))
+
+
+async def _action(client: Client, verb: str, resource: str, name: str, namespace: str) -> Action:
+    if resource.startswith("/"):
+        return Action(verb, path=resource)
+    wanted, _, subresource = resource.partition("/")
+    plural, _, group = wanted.partition(".")
+    for served in await client.kinds.all():
+        if plural in (served.plural, served.singular, *served.short_names) and group in ("", served.kind.group):
+            where = namespace if served.namespaced else ""
+            return Action(verb, "", served.kind.group, served.plural, subresource, where, name)
+    if group or plural == "*":
+        return Action(verb, "", group or "*", plural, subresource, namespace, name)
+    raise ValueError(f'the server serves no resource "{resource}"; kubectl api-resources lists what it serves')
+
+
+async def _roles(client: Client) -> Rbac:
+    return Rbac(
+        roles=FixedObjects(*await client.list(f"{RBAC}/Role")),
+        cluster_roles=FixedObjects(*await client.list(f"{RBAC}/ClusterRole")),
+        bindings=FixedObjects(*await client.list(f"{RBAC}/RoleBinding")),
+        cluster_bindings=FixedObjects(*await client.list(f"{RBAC}/ClusterRoleBinding")),
+    )

@@ -1,0 +1,1 @@
+"""`pinnace describe`: one file per family of kinds."""

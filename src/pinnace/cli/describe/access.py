@@ -1,0 +1,83 @@
+"""Descriptions of who may do what: roles and their bindings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pinnace.cli.describe.parts import Description, heading, labelled
+from pinnace.cli.kubectl.formats import shown
+from pinnace.model.objects import Object
+
+
+class _Allowed(NamedTuple):
+    """What verbs are allowed on: one resource, all of it or one object, or one URL."""
+
+    group: str = ""
+    resource: str = ""
+    name: str | None = None
+    url: str | None = None
+
+
+def role(page: Description, obj: Object) -> None:
+    """What is allowed, by resource: rules that name several are taken apart, and the verbs of each put together."""
+    verbs: dict[_Allowed, list[str]] = {}
+    of_urls: list[tuple[_Allowed, list[str]]] = []
+    for rule in obj.get("rules") or ():
+        for allowed, verb in _single(rule):
+            if allowed.url is not None:
+                of_urls.append((allowed, [verb]))  # kubectl shows a line for each verb of a URL.
+            elif verb not in verbs.setdefault(allowed, []):
+                verbs[allowed].append(verb)
+    heading(page, obj, namespaced=False)
+    labelled(page, obj)
+    page.line("PolicyRule:")
+    rows = [
+        (_resource(allowed), _listed(allowed.url), _listed(allowed.name), shown(several))
+        for allowed, several in sorted([*of_urls, *verbs.items()], key=_order)
+    ]
+    page.table(("Resources", "Non-Resource URLs", "Resource Names", "Verbs"), rows)
+
+
+def binding(page: Description, obj: Object) -> None:
+    heading(page, obj, namespaced=False)
+    labelled(page, obj)
+    page.line("Role:")
+    page.pairs(("Kind", obj["roleRef"]["kind"]), ("Name", obj["roleRef"]["name"]), level=1)
+    page.line("Subjects:")
+    fields = ("kind", "name", "namespace")
+    rows = [[one.get(field, "") for field in fields] for one in obj.get("subjects") or ()]
+    page.table(map(str.title, fields), rows)
+
+
+def _single(rule: Object) -> Iterator[tuple[_Allowed, str]]:
+    """A rule taken apart: one verb on one thing each."""
+    verbs = rule.get("verbs") or ()
+    for group in rule.get("apiGroups") or ():
+        for resource in rule.get("resources") or ():
+            for verb in verbs:
+                for name in rule.get("resourceNames") or (None,):
+                    yield _Allowed(group, resource, name), verb
+    for url in rule.get("nonResourceURLs") or ():
+        for verb in verbs:
+            yield _Allowed(url=url), verb
+
+
+def _resource(allowed: _Allowed) -> str:
+    resource, slash, subresource = allowed.resource.partition("/")
+    return resource + (f".{allowed.group}" if allowed.group else "") + slash + subresource
+
+
+def _listed(value: str | None) -> str:
+    return "[]" if value is None else f"[{value}]"
+
+
+def _order(row: tuple[_Allowed, list[str]]) -> str:
+    """By verbs first, compared as text: so kubectl sorts them."""
+    allowed, verbs = row
+    of_url = allowed.url is not None
+    return (
+        f"Verbs:{shown(verbs)},APIGroups:{'[]' if of_url else _listed(allowed.group)},"
+        f"Resources:{'[]' if of_url else _listed(allowed.resource)},ResourceNames:{_listed(allowed.name)},"
+        f"NonResourceURLs:{_listed(allowed.url)},"
+    )

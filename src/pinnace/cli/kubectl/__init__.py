@@ -1,0 +1,1 @@
+"""kubectl's behaviour: tables, output formats, apply, watch, resource names."""

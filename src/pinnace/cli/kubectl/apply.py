@@ -1,0 +1,209 @@
+"""The two ways to apply an object: the client works out what changes, or the server does."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from typing import Any
+
+import orjson
+
+from pinnace.cli.kubectl.documents import Document
+from pinnace.cli.kubectl.read import served_for
+from pinnace.cli.kubectl.resource_types import ResourceTypes
+from pinnace.cli.kubectl.three_way_patch import merge_patch, strategic_patch
+from pinnace.cli.session import CommandError
+from pinnace.client.client import Client
+from pinnace.client.exchange import target_of
+from pinnace.client.mapping import ServedKind
+from pinnace.kinds.definitions import Definitions, minors
+from pinnace.model import errors
+from pinnace.model.objects import Object
+from pinnace.model.patches.json_and_merge import merge_patch as json_merge_patch
+from pinnace.model.patches.last_applied import LAST_APPLIED
+from pinnace.schema.field_errors import go_json
+from pinnace.schema.golang.text import quoted
+from pinnace.schema.merge.strategic import strategic_merge
+from pinnace.schema.shape import Schema
+
+_MERGE, _STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
+_ATTEMPTS = 5
+"""How often a patch is worked out anew because somebody else was faster."""
+
+
+class _Applying:
+    def __init__(self, client: Client, *, dry_run: str, validation: str) -> None:
+        self._client = client
+        self._dry_run = dry_run
+        self._validation = validation
+
+    def _target(self, served: ServedKind, namespace: str, name: str = "", **more: str | bool) -> str:
+        options = {
+            "fieldManager": self._client.field_manager,
+            "fieldValidation": self._validation,
+            "dryRun": "All" if self._dry_run == "server" else "",
+            **more,
+        }
+        return target_of(served.path(namespace=namespace, name=name), options)
+
+    def _placed(self, types: ResourceTypes, document: Document, only_namespace: str) -> tuple[ServedKind, str, Object]:
+        """Where the document belongs, and the document with its namespace said."""
+        served = served_for(types, document)
+        obj: Object = copy.deepcopy(document.object)
+        metadata = obj.setdefault("metadata", {})
+        if not metadata.get("name"):
+            generated = metadata.get("generateName")
+            if generated:
+                raise CommandError(f"from {generated}: cannot use generate name with apply")
+            raise CommandError("resource name may not be empty")
+        if not served.namespaced:
+            return served, "", obj
+        said = metadata.get("namespace")
+        if said and only_namespace and said != only_namespace:
+            raise CommandError(
+                f"the namespace from the provided object {quoted(said)} does not match the namespace "
+                f"{quoted(only_namespace)}. You must pass '--namespace={said}' to perform this operation."
+            )
+        metadata["namespace"] = said or self._client.namespace
+        return served, metadata["namespace"], obj
+
+
+class ServerSide(_Applying):
+    """Server-side apply: the server merges, field by field, and knows who manages which."""
+
+    def __init__(self, client: Client, *, dry_run: str, validation: str, force: bool) -> None:
+        super().__init__(client, dry_run=dry_run, validation=validation)
+        self._force = force
+
+    async def apply(self, types: ResourceTypes, document: Document, *, only_namespace: str) -> tuple[Object, str]:
+        served, namespace, obj = self._placed(types, document, only_namespace)
+        target = self._target(served, namespace, obj["metadata"]["name"], force=self._force)
+        try:
+            answer = await self._client.send("PATCH", target, obj, content_type="application/apply-patch+yaml")
+        except errors.ApplyConflict as conflict:
+            raise CommandError(
+                f"{conflict.message}\nOthers manage these fields. Leave them out of the file; or write the values that "
+                "they have now, to manage them together; or take them over with --force-conflicts."
+            ) from None
+        return answer, "serverside-applied"
+
+
+class ClientSide(_Applying):
+    """kubectl's own apply: what was applied the last time is kept on the object, and three states are compared."""
+
+    async def apply(self, types: ResourceTypes, document: Document, *, only_namespace: str) -> tuple[Object, str]:
+        served, namespace, obj = self._placed(types, document, only_namespace)
+        modified = _remembering(obj)
+        name = obj["metadata"]["name"]
+        for attempt in range(1, _ATTEMPTS + 1):
+            current = await self._current(served, namespace, name)
+            if current is None:
+                return await self._created(served, namespace, modified, document), "created"
+            if LAST_APPLIED not in (current["metadata"].get("annotations") or {}) and attempt == 1:
+                _warn_of_strangers(served, name)
+            content_type, patch = _patch(served, modified, current)
+            if not patch:
+                return current, "unchanged"
+            if self._dry_run == "client":
+                return _patched(served, current, patch), "configured"
+            try:
+                target = self._target(served, namespace, name)
+                return await self._client.send("PATCH", target, patch, content_type=content_type), "configured"
+            except errors.Conflict:
+                if attempt == _ATTEMPTS:
+                    raise
+            except errors.ApiError as problem:
+                raise _about_patch(problem, patch, served, namespace, name, document) from None
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _current(self, served: ServedKind, namespace: str, name: str) -> Object | None:
+        try:
+            found: Object = orjson.loads(
+                await self._client.read(served.path(namespace=namespace, name=name), accept="application/json")
+            )
+        except errors.NotFound:
+            return None
+        return found
+
+    async def _created(self, served: ServedKind, namespace: str, modified: Object, document: Document) -> Object:
+        obj: Object = _without_nulls(modified)
+        if self._dry_run == "client":
+            return obj
+        try:
+            return await self._client.send("POST", self._target(served, namespace), obj)
+        except errors.Invalid:
+            raise
+        except errors.ApiError as problem:
+            raise _retold(problem, f"error when creating {quoted(document.source)}: {problem.message}") from None
+
+
+def _remembering(obj: Object) -> Object:
+    """The object with what it says noted on it, for the next time."""
+    metadata = obj["metadata"]
+    annotations = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != LAST_APPLIED}
+    plain = {**obj, "metadata": {**metadata, "annotations": annotations}}
+    noted = {**annotations, LAST_APPLIED: go_json(plain) + "\n"}
+    return {**obj, "metadata": {**metadata, "annotations": noted}}
+
+
+def _patch(served: ServedKind, modified: Object, current: Object) -> tuple[str, Object]:
+    noted = (current["metadata"].get("annotations") or {}).get(LAST_APPLIED)
+    original: Object = orjson.loads(noted) if noted else {}
+    schema = _schema_of(served)
+    if schema is None:
+        return _MERGE, merge_patch(original, modified, current)
+    return _STRATEGIC, strategic_patch(original, modified, current, schema)
+
+
+def _patched(served: ServedKind, current: Object, patch: Object) -> Object:
+    """What the server would make of it, as far as one can tell from here."""
+    schema = _schema_of(served)
+    return json_merge_patch(current, patch) if schema is None else strategic_merge(current, patch, schema)
+
+
+_definitions: list[Definitions] = []
+
+
+def _schema_of(served: ServedKind) -> Schema | None:
+    """How the lists of a built-in kind are merged; None for custom ones, which do not say."""
+    if not _definitions:
+        _definitions.append(Definitions.load(minors()[-1]))
+    return _definitions[0].of_kind(served.kind)
+
+
+def _warn_of_strangers(served: ServedKind, name: str) -> None:
+    print(
+        f"Warning: resource {served.plural}/{name} is missing the {LAST_APPLIED} annotation which is required by "
+        "pinnace apply. pinnace apply should only be used on resources created declaratively by either pinnace create "
+        "--save-config or pinnace apply. The missing annotation will be patched automatically.",
+        file=sys.stderr,
+    )
+
+
+def _about_patch(
+    problem: errors.ApiError, patch: Object, served: ServedKind, namespace: str, name: str, document: Document
+) -> errors.ApiError:
+    if isinstance(problem, errors.Invalid):
+        return problem
+    kind, source = served.kind, quoted(document.source)
+    group_version = f"{kind.group}/{kind.version}"
+    return _retold(
+        problem,
+        f"error when applying patch:\n{go_json(patch)}\nto:\n"
+        f'Resource: "{group_version}, Resource={served.plural}", '
+        f'GroupVersionKind: "{group_version}, Kind={kind.name}"\n'
+        f"Name: {quoted(name)}, Namespace: {quoted(namespace)}\n"
+        f"for: {source}: error when patching {source}: {problem.message}",
+    )
+
+
+def _retold(problem: errors.ApiError, message: str) -> errors.ApiError:
+    problem.message = message
+    problem.args = (message,)
+    return problem
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value

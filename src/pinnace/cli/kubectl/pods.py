@@ -1,0 +1,78 @@
+"""Which pod and container a command is about: named, or found through what made them."""
+
+from __future__ import annotations
+
+import sys
+
+from pinnace.cli.kubectl.resource_types import ResourceTypes, asked_for
+from pinnace.cli.session import CommandError
+from pinnace.client.client import Client
+from pinnace.model import selectors
+from pinnace.model.objects import Object, kind_of
+from pinnace.schema.golang.text import quoted
+
+_DEFAULT = "kubectl.kubernetes.io/default-container"
+
+
+async def object_named(client: Client, word: str) -> Object:
+    """The pod of that name, or what TYPE/NAME names."""
+    if "/" not in word:
+        return await client.get("v1/Pod", word)
+    types = await ResourceTypes.learn(client)
+    asked = asked_for(types, [word])[0]
+    return await client.get(asked.served.kind, asked.name)
+
+
+async def pods_of(client: Client, obj: Object) -> list[Object]:
+    """The pods that an object stands for, those that run first."""
+    if obj["kind"] == "Pod":
+        return [obj]
+    selector = (obj.get("spec") or {}).get("selector")
+    if not selector:
+        raise CommandError(f"cannot get the pods of a {kind_of(obj).name}: it has no selector")
+    is_plain = obj["kind"] in ("Service", "ReplicationController")
+    chosen = selectors.from_labels(selector) if is_plain else selectors.from_object(selector)
+    pods = await client.list("v1/Pod", namespace=obj["metadata"]["namespace"], labels=str(chosen))
+    if not pods:
+        raise CommandError(f"no pods found for {obj['kind'].lower()}/{obj['metadata']['name']}")
+    return sorted(pods, key=_rank)
+
+
+async def one_pod(client: Client, word: str) -> Object:
+    """The pod that is named, or the best of those that something stands for."""
+    return (await pods_of(client, await object_named(client, word)))[0]
+
+
+def containers_of(pod: Object) -> list[str]:
+    spec = pod["spec"]
+    groups = ("initContainers", "containers", "ephemeralContainers")
+    return [container["name"] for group in groups for container in spec.get(group) or ()]
+
+
+def container_for(pod: Object, wanted: str, *, says: bool = True) -> str:
+    """The container that is meant. Of several the pod may name one; else it is the first, and that is said."""
+    known = containers_of(pod)
+    if wanted:
+        if wanted not in known:
+            name = pod["metadata"]["name"]
+            raise CommandError(f"container {wanted} is not valid for pod {name} out of: {_told(pod)}")
+        return wanted
+    preferred: str = (pod["metadata"].get("annotations") or {}).get(_DEFAULT, "")
+    if preferred in known:
+        return preferred
+    first = str(pod["spec"]["containers"][0]["name"])
+    if len(known) > 1 and says:
+        print(f"Defaulted container {quoted(first)} out of: {_told(pod)}", file=sys.stderr, flush=True)
+    return first
+
+
+def _told(pod: Object) -> str:
+    """The names of all containers; those of the others say what they are."""
+    groups = (("containers", ""), ("ephemeralContainers", " (ephem)"), ("initContainers", " (init)"))
+    return ", ".join(f"{one['name']}{what}" for group, what in groups for one in pod["spec"].get(group) or ())
+
+
+def _rank(pod: Object) -> tuple[bool, bool, str]:
+    status = pod.get("status") or {}
+    is_ready = any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions") or ())
+    return (status.get("phase") != "Running", not is_ready, pod["metadata"].get("creationTimestamp", ""))

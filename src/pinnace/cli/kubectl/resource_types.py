@@ -1,0 +1,144 @@
+"""What `pods`, `deploy/web` or `websites.v1.example.com` on a command line stand for: learnt from the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from pinnace.cli.session import CommandError, Unsuitable, progress
+from pinnace.client.client import Client
+from pinnace.client.mapping import ServedKind
+from pinnace.model.objects import Kind, Object, kind_of
+from pinnace.schema.golang.text import quoted
+
+_AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Objects that a command is about: those of a kind, or one of them."""
+
+    served: ServedKind
+    name: str = ""
+
+
+class ResourceTypes:
+    """All that a server serves, preferred versions first."""
+
+    def __init__(self, served: Sequence[ServedKind]) -> None:
+        self._served = served
+
+    @classmethod
+    async def learn(cls, client: Client) -> ResourceTypes:
+        """Ask the server, with two requests if it can tell all at once."""
+        served: list[ServedKind] = []
+        for root in ("/api", "/apis"):
+            with progress("waiting for the server to say what it serves"):
+                answer = orjson.loads(await client.read(root, accept=_AGGREGATED))
+            if answer.get("kind") != "APIGroupDiscoveryList":
+                return cls(await client.kinds.all())
+            served += _discovered(answer)
+        return cls(served)
+
+    def find(self, name: str) -> ServedKind:
+        """The kind that a plural, singular, short name or kind stands for; .GROUP or .VERSION.GROUP may follow."""
+        for served in self._matching(name):
+            return served
+        raise CommandError(f"the server doesn't have a resource type {quoted(name.partition('.')[0])}")
+
+    def find_kind(self, kind: Kind) -> ServedKind | None:
+        return next((served for served in self._served if served.kind == kind), None)
+
+    def knows(self, obj: Object) -> bool:
+        """Whether the kind that an object says it is of is served."""
+        return self.find_kind(kind_of(obj)) is not None
+
+    def find_all(self, name: str) -> list[ServedKind]:
+        """The kinds of a category such as `all`, or the one that the name stands for."""
+        found: dict[tuple[str, str], ServedKind] = {}
+        if not any(self._matching(name)):
+            for served in self._served:
+                if name in served.categories:
+                    found.setdefault((served.kind.group, served.plural), served)
+        return list(found.values()) or [self.find(name)]
+
+    def _matching(self, name: str) -> Iterable[ServedKind]:
+        word, _, rest = name.partition(".")
+        version, _, group = rest.partition(".")
+        lowered = word.lower()
+        for served in self._served:
+            if not served.verbs:
+                continue
+            kind = served.kind
+            if rest and rest != kind.group and (version, group) != (kind.version, kind.group):
+                continue
+            if lowered in (served.plural, served.singular, kind.name.lower(), *served.short_names):
+                yield served
+
+
+def asked_for(types: ResourceTypes, words: Sequence[str], *, names_needed: bool = False) -> list[Asked]:
+    """What the arguments of a command name: TYPE, TYPE,TYPE, TYPE NAME NAME, or TYPE/NAME TYPE/NAME."""
+    if not words:
+        raise Unsuitable(
+            "You must specify the type of resource to get. pinnace get --help shows how, and which types there are."
+        )
+    if any("/" in word for word in words):
+        return [_named(types, word, alone=len(words) == 1) for word in words]
+    kinds = [served for word in words[0].split(",") for served in types.find_all(word)]
+    if len(words) == 1:
+        if names_needed:
+            raise CommandError("resource(s) were provided, but no name was specified")
+        return [Asked(served) for served in dict.fromkeys(kinds)]
+    return [Asked(served, name) for served in kinds for name in words[1:]]
+
+
+def _named(types: ResourceTypes, word: str, *, alone: bool) -> Asked:
+    kind, slash, name = word.partition("/")
+    if not slash:
+        raise CommandError(
+            "there is no need to specify a resource type as a separate argument when passing arguments in "
+            "resource/name form (e.g. 'pinnace get resource/<resource_name>' instead of 'pinnace get resource "
+            "resource/<resource_name>'"
+        )
+    if "/" in name:
+        raise CommandError("arguments in resource/name form may not have more than one slash")
+    if not kind or not name:
+        raise CommandError("arguments in resource/name form must have a single resource and name")
+    return Asked(types.find(kind), name)
+
+
+def qualified(served: ServedKind) -> str:
+    """pod, deployment.apps: how kubectl names the kind of an object that it has changed."""
+    return _with_group(served.singular or served.kind.name.lower(), served.kind.group)
+
+
+def of_object(kind: Kind) -> str:
+    return _with_group(kind.name.lower(), kind.group)
+
+
+def _with_group(word: str, group: str) -> str:
+    return f"{word}.{group}" if group else word
+
+
+def _discovered(answer: Object) -> Iterable[ServedKind]:
+    for group in answer.get("items") or ():
+        group_name = (group.get("metadata") or {}).get("name", "")
+        for version in group.get("versions") or ():
+            for row in version.get("resources") or ():
+                response = row.get("responseKind") or {}
+                yield ServedKind(
+                    kind=Kind(
+                        response.get("group") or group_name,
+                        response.get("version") or version["version"],
+                        response.get("kind", ""),
+                    ),
+                    plural=row["resource"],
+                    namespaced=row.get("scope") == "Namespaced",
+                    singular=row.get("singularResource") or "",
+                    short_names=tuple(row.get("shortNames") or ()),
+                    categories=tuple(row.get("categories") or ()),
+                    verbs=tuple(row.get("verbs") or ()),
+                    subresources=tuple(sub["subresource"] for sub in row.get("subresources") or ()),
+                )

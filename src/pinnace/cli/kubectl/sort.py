@@ -1,0 +1,50 @@
+"""Sorts objects by a path, as `--sort-by` does."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from functools import cmp_to_key
+from typing import Any, TypeVar
+
+from pinnace.cli.kubectl.formats import relaxed_path
+from pinnace.cli.session import CommandError
+from pinnace.model import quantity
+from pinnace.model.jsonpath import JsonPathError
+from pinnace.model.objects import Object
+from pinnace.schema.golang.text import quoted, type_name
+
+Item = TypeVar("Item")
+
+
+class NoSuchField(CommandError):
+    """None of the objects has what they are to be sorted by."""
+
+
+def sorted_by(items: list[Item], path: str, object_of: Callable[[Item], Object]) -> list[Item]:
+    """The items in the order of what the path finds in each. Raises NoSuchField, or CommandError if it makes no sense.
+
+    Those without it come first, the last of them at the top: so kubectl leaves them, if they are few.
+    """
+    find = relaxed_path(path)
+    try:
+        found = [(find(object_of(item)) or [None])[0] for item in items]
+    except JsonPathError as problem:
+        raise CommandError(str(problem)) from None
+    with_it = [(value, item) for value, item in zip(found, items, strict=True) if value is not None]
+    if items and not with_it:
+        shown = path.strip("{}").removeprefix(".")
+        raise NoSuchField(f"couldn't find any field with path {quoted('{.' + shown + '}')} in the list of objects")
+    with_it.sort(key=lambda pair: cmp_to_key(_compared)(pair[0]))
+    without = [item for value, item in zip(found, items, strict=True) if value is None]
+    return [*reversed(without), *(item for _, item in with_it)]
+
+
+def _compared(one: Any, other: Any) -> int:
+    if isinstance(one, str) and isinstance(other, str):
+        with contextlib.suppress(quantity.InvalidQuantity):
+            one, other = quantity.parse(one), quantity.parse(other)
+    try:
+        return int(one > other) - int(one < other)
+    except TypeError:
+        raise CommandError(f"unsortable type: {type_name(one)}") from None

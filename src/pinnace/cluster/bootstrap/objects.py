@@ -1,0 +1,199 @@
+"""What a cluster has from its first moment: namespaces, the service of its own API, and the names of what it serves."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from base64 import b32encode
+from collections.abc import Iterator
+from datetime import datetime
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+from pinnace.cluster.bootstrap.api_services import local_api_services
+from pinnace.cluster.bootstrap.default_flow_schemas import GROUP as FLOW_CONTROL
+from pinnace.cluster.bootstrap.default_flow_schemas import VERSIONS as FLOW_CONTROL_VERSIONS
+from pinnace.cluster.bootstrap.default_flow_schemas import flow_schemas, priority_levels
+from pinnace.model.clock import to_rfc3339, to_rfc3339_micro
+from pinnace.model.objects import Object
+from pinnace.model.resources import Registry
+
+NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+HOST = "localhost"
+SERVICE_RANGE = "10.96.0.0/16"
+_TAKEN = "Used for system critical pods that "
+_CRITICAL = (
+    ("system-cluster-critical", 2000000000, "must run in the cluster, but can be moved to another node if necessary."),
+    ("system-node-critical", 2000001000, "must not be moved from their current node."),
+)
+
+
+def newborn_objects(
+    registry: Registry,
+    *,
+    address: str,
+    port: int,
+    now: datetime,
+    service_range: str = SERVICE_RANGE,
+    host: str = HOST,
+) -> list[Object]:
+    """Everything that must exist before the first client asks, in the order in which it can be made.
+
+    `address` and `port` are where this server is reached. Some kinds are not in every minor: the caller skips
+    those that the registry lacks.
+    """
+    return list(_newborn(registry, address, port, now, service_range, host))
+
+
+def _newborn(
+    registry: Registry, address: str, port: int, now: datetime, service_range: str, host: str
+) -> Iterator[Object]:
+    yield from (_namespace(name) for name in NAMESPACES)
+    yield from (_priority_class(name, value, _TAKEN + purpose) for name, value, purpose in _CRITICAL)
+    yield from _fair_shares(registry, now)
+    first = ip_address(str(next(iter(ip_network(service_range).hosts()))))
+    yield _service_range(service_range, now)
+    yield _kubernetes_service(str(first), port)
+    yield _address_of_service(first)
+    yield _lease(host, f"{address}:{port}", now)
+    yield from local_api_services(registry, now)
+
+
+def _namespace(name: str) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
+    }
+
+
+def _priority_class(name: str, value: int, description: str) -> Object:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+        "preemptionPolicy": "PreemptLowerPriority",
+        "description": description,
+    }
+
+
+def _fair_shares(registry: Registry, now: datetime) -> Iterator[Object]:
+    for version in FLOW_CONTROL_VERSIONS:
+        if registry.has_group_version(FLOW_CONTROL, version):
+            yield from priority_levels(version)
+            yield from flow_schemas(version, now)
+            return
+
+
+def _service_range(cidr: str, now: datetime) -> Object:
+    ready = {
+        "type": "Ready",
+        "status": "True",
+        "lastTransitionTime": to_rfc3339(now),
+        "reason": "",
+        "message": "Kubernetes default Service CIDR is ready",
+    }
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "ServiceCIDR",
+        "metadata": {"name": "kubernetes"},
+        "spec": {"cidrs": [cidr]},
+        "status": {"conditions": [ready]},
+    }
+
+
+def _kubernetes_service(cluster_ip: str, port: int) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "kubernetes",
+            "namespace": "default",
+            "labels": {"component": "apiserver", "provider": "kubernetes"},
+        },
+        "spec": {
+            "type": "ClusterIP",
+            "clusterIP": cluster_ip,
+            "clusterIPs": [cluster_ip],
+            "ipFamilies": ["IPv6" if ":" in cluster_ip else "IPv4"],
+            "ipFamilyPolicy": "SingleStack",
+            "internalTrafficPolicy": "Cluster",
+            "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": port}],
+            "sessionAffinity": "None",
+        },
+        "status": {"loadBalancer": {}},
+    }
+
+
+def _address_of_service(address: IPv4Address | IPv6Address) -> Object:
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "IPAddress",
+        "metadata": {
+            "name": str(address),
+            "labels": {
+                "ipaddress.kubernetes.io/ip-family": f"IPv{address.version}",
+                "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
+            },
+        },
+        "spec": {"parentRef": {"group": "", "resource": "services", "namespace": "default", "name": "kubernetes"}},
+    }
+
+
+def api_endpoints(address: str, port: int) -> Iterator[Object]:
+    """Where the kubernetes Service leads: to this server. Nowhere, if it is reached by name only or by any address."""
+    try:
+        reached = ip_address(address)
+    except ValueError:
+        return
+    if reached.is_unspecified:
+        return
+    ports = [{"name": "https", "port": port, "protocol": "TCP"}]
+    yield {
+        "apiVersion": "v1",
+        "kind": "Endpoints",
+        "metadata": {
+            "name": "kubernetes",
+            "namespace": "default",
+            "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
+        },
+        "subsets": [{"addresses": [{"ip": address}], "ports": ports}],
+    }
+    yield {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": "kubernetes",
+            "namespace": "default",
+            "labels": {"kubernetes.io/service-name": "kubernetes"},
+        },
+        "addressType": f"IPv{reached.version}",
+        "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
+        "ports": ports,
+    }
+
+
+def lease_name(host: str = HOST) -> str:
+    digest = hashlib.sha256(host.encode()).digest()[:16]
+    return "apiserver-" + b32encode(digest).decode().rstrip("=").lower()
+
+
+def _lease(host: str, reached_at: str, now: datetime) -> Object:
+    """That this server lives. Its name is the same after a restart, its holder is not."""
+    name = lease_name(host)
+    instance = uuid.uuid5(uuid.NAMESPACE_DNS, f"{host}/{now.isoformat()}")
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": name,
+            "namespace": "kube-system",
+            "labels": {"apiserver.kubernetes.io/identity": "kube-apiserver", "kubernetes.io/hostname": host},
+            "annotations": {"kubernetes.io/peer-advertise-address": reached_at},
+        },
+        "spec": {
+            "holderIdentity": f"{name}_{instance}",
+            "leaseDurationSeconds": 3600,
+            "renewTime": to_rfc3339_micro(now),
+        },
+    }

@@ -1,0 +1,1 @@
+"""Statuses that the server process writes itself."""

@@ -1,1 +1,0 @@
-"""The web console: pages over the client, nothing else."""

@@ -1,0 +1,334 @@
+"""The garbage collector: what belonged to something that is gone goes too, and nothing else.
+
+Three ways lead there. In the background, an object goes once none of its owners is left. In the foreground, an owner
+that is deleted waits (with a finalizer) until the dependents that block it are gone. Orphaned, its dependents are set
+free first. What is removed is judged by what the server says at that moment, and removed only if it is still as it
+was judged; what is merely not known is never taken for gone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+
+import msgspec
+
+from pinnace.client.client import Client, Propagation
+from pinnace.client.snapshots import Snapshot
+from pinnace.controllers.garbage.monitors import Monitors
+from pinnace.controllers.garbage.owner_graph import FOREGROUND, ORPHAN, Node, Owner, OwnerGraph, Place, is_at
+from pinnace.model import errors
+from pinnace.model.objects import Key, Kind, Object
+from pinnace.reconcile.controller import Controller, Result
+from pinnace.reconcile.manager import Manager
+
+WORKERS = 8
+UNSEEN_SECONDS = 30.0
+"""How soon to ask again for an owner that exists but is not followed: it may go without anybody being told."""
+
+_log = logging.getLogger(__name__)
+
+
+class _Reference(msgspec.Struct, gc=False):
+    apiVersion: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    blockOwnerDeletion: bool | None = None
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    uid: str = ""
+    resourceVersion: str = ""
+    deletionTimestamp: str | None = None
+    finalizers: list[str] | None = None
+    ownerReferences: list[_Reference] | None = None
+
+
+class _Head(msgspec.Struct, gc=False):
+    metadata: _Metadata
+
+
+_decode = msgspec.json.Decoder(_Head).decode
+
+
+class Fate(Enum):
+    """What a dependent is to one of its owners."""
+
+    SOLID = "the owner lives"
+    DANGLING = "the owner is gone"
+    WAITING = "the owner waits for its dependents to go"
+
+
+class _Unresolvable(Exception):
+    """A cluster-wide object names an owner that lives in a namespace: which one, nobody can say."""
+
+
+@dataclass(slots=True)
+class _Owners:
+    """The owners of one object, sorted by what they are to it."""
+
+    solid: list[str] = field(default_factory=list)
+    dangling: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)
+
+
+class GarbageCollector:
+    """Keeps the graph of owners and acts on it. Reads through `monitors`, writes through `client`."""
+
+    def __init__(self, manager: Manager, client: Client, monitors: Monitors) -> None:
+        self._manager = manager
+        self._client = client
+        self._monitors = monitors
+        self._kinds: dict[tuple[str, str], Kind] = {}
+        self._unserved: set[str] = set()
+        self.graph = OwnerGraph(look=self._look, misplaced=self._tell_misplaced)
+        self.controller = Controller("garbage-collector", self._reconcile, workers=WORKERS)
+        manager.add(self.controller)
+        monitors.on_change(self._changed)
+        monitors.on_kinds(self._kinds_changed)
+
+    # What happens
+
+    def _changed(self, kind: Kind, old: Snapshot | None, new: Snapshot | None) -> None:
+        latest = new or old
+        assert latest is not None
+        metadata = _decode(latest.body).metadata
+        place = Place(kind, latest.key, metadata.uid)
+        if new is not None:
+            if old is not None and (before := _decode(old.body).metadata.uid) != metadata.uid:
+                self.graph.is_gone(Place(kind, latest.key, before))  # Deleted and made anew between two looks.
+            owners = self._owners(metadata)
+            is_deleted = metadata.deletionTimestamp is not None
+            self.graph.see(place, owners, is_deleted=is_deleted, finalizers=metadata.finalizers or ())
+        elif latest.version:
+            self.graph.is_gone(place)
+        else:
+            self.graph.is_out_of_sight(metadata.uid)  # The kind is no longer served; that ends no object.
+
+    def _kinds_changed(self, gone: set[Kind]) -> None:
+        if gone:
+            for uid in [node.place.uid for node in self.graph if node.place.kind in gone]:
+                self.graph.is_out_of_sight(uid)
+        unserved, self._unserved = self._unserved, set()
+        for uid in unserved:
+            self._look(uid)
+
+    def _look(self, uid: str) -> None:
+        self.controller.enqueue(Key("", uid), "owners")
+
+    def _owners(self, metadata: _Metadata) -> tuple[Owner, ...]:
+        if not metadata.ownerReferences:
+            return ()
+        return tuple(
+            Owner(self._kind(ref.apiVersion, ref.kind), ref.name, ref.uid, ref.blockOwnerDeletion is True)
+            for ref in metadata.ownerReferences
+        )
+
+    def _kind(self, api_version: str, name: str) -> Kind:
+        """One Kind for all who name it: a thousand dependents must not keep a thousand."""
+        return self._kinds.setdefault((api_version, name), Kind.parse(api_version, name))
+
+    def _tell_misplaced(self, dependent: Node, owner: Owner) -> None:
+        place = dependent.place
+        named = Place(owner.kind, Key(place.key.namespace, owner.name), owner.uid)
+        about = {
+            "apiVersion": place.kind.api_version,
+            "kind": place.kind.name,
+            "metadata": {"name": place.key.name, "namespace": place.key.namespace, "uid": place.uid},
+        }
+        message = f'ownerRef {named} does not exist in namespace "{place.key.namespace}"'
+        self._manager.recorder.record(about, "Warning", "OwnerRefInvalidNamespace", message)
+
+    # What to do
+
+    async def _reconcile(self, key: Key) -> Result | None:
+        node = self.graph.get(key.name)
+        if node is None:
+            return None
+        try:
+            if not node.is_seen:
+                return await self._verify(node)
+            if node.finalizer == ORPHAN:
+                await self._orphan_dependents(node)
+            elif node.finalizer == FOREGROUND:
+                await self._await_dependents(node)
+            elif not node.is_deleted:
+                await self._collect(node)
+        except errors.NoSuchPath:
+            self._unserved.add(key.name)  # Looked at again when the kinds change.
+        except _Unresolvable:
+            _log.info("%s is cluster-wide and names an owner in a namespace: it is left alone", node.place)
+        except errors.NotFound:
+            pass  # It went by itself; the watch will tell.
+        return None
+
+    async def _verify(self, node: Node) -> Result | None:
+        """Find out whether an owner exists that has not been seen."""
+        place = await self._located(node.place, node.place.key.namespace)
+        found = await self._read(place)
+        if found is None:
+            self.graph.is_absent(place)
+            return None
+        return Result(requeue_after=UNSEEN_SECONDS)
+
+    async def _orphan_dependents(self, node: Node) -> None:
+        """Set the dependents free, then the owner."""
+        for dependent in await self._live_dependents(node.place):
+            with suppress(errors.NotFound):  # One that goes meanwhile is as free.
+                await self._drop_owners(dependent, {node.place.uid})
+        await self._remove_finalizer(node.place, ORPHAN)
+
+    async def _await_dependents(self, node: Node) -> None:
+        """Let the owner go when nothing blocks it any more; until then, see that what blocks it goes."""
+        blocking = node.blocking()
+        if not blocking:
+            await self._remove_finalizer(node.place, FOREGROUND)
+        for dependent in blocking:
+            if dependent.finalizer != FOREGROUND:
+                self._look(dependent.place.uid)
+            elif dependent.waits_for(node) and (snapshot := self._snapshot(dependent.place)) is not None:
+                # Both were deleted to wait, and each waits for the other: nobody else would open this circle.
+                await self._unblock_owners(dependent.place, snapshot)
+
+    async def _collect(self, node: Node) -> None:
+        """Remove an object if it has had owners and none of them is left."""
+        place = node.place
+        snapshot = self._snapshot(place)
+        if snapshot is None:
+            return
+        metadata = _decode(snapshot.body).metadata
+        if metadata.uid != place.uid or metadata.deletionTimestamp is not None or not metadata.ownerReferences:
+            return
+        owners = await self._classify(place, self._owners(metadata))
+        if owners.solid:
+            if owners.dangling or owners.waiting:
+                # An owner that waits would wait for ever, for an object that stays.
+                await self._drop_owners(place, {*owners.dangling, *owners.waiting})
+            return
+        finalizers = metadata.finalizers or ()
+        propagation: Propagation = "Background"
+        version = metadata.resourceVersion
+        if owners.waiting and node.dependents:
+            propagation = "Foreground"
+            if any(dependent.finalizer == FOREGROUND for dependent in node.dependents.values()):
+                # Its dependent waits as well, perhaps for this very object: a circle, which must be opened somewhere.
+                version = await self._unblock_owners(place, snapshot)
+        elif ORPHAN in finalizers:
+            propagation = "Orphan"
+        elif FOREGROUND in finalizers:
+            propagation = "Foreground"
+        await self._client.delete(
+            place.kind,
+            place.key.name,
+            namespace=place.key.namespace,
+            propagation=propagation,
+            uid=place.uid,
+            version=version,
+        )
+
+    async def _classify(self, place: Place, owners: Sequence[Owner]) -> _Owners:
+        sorted_owners = _Owners()
+        for owner in owners:
+            fate = await self._fate(place, owner)
+            {
+                Fate.SOLID: sorted_owners.solid,
+                Fate.DANGLING: sorted_owners.dangling,
+                Fate.WAITING: sorted_owners.waiting,
+            }[fate].append(owner.uid)
+        return sorted_owners
+
+    async def _fate(self, place: Place, owner: Owner) -> Fate:
+        """A living owner may be believed from memory, since nothing is removed then. All else the server must say."""
+        namespace = place.key.namespace
+        named = Place(owner.kind, Key(namespace, owner.name), owner.uid)
+        if self.graph.is_known_absent(named):
+            return Fate.DANGLING
+        known = self.graph.get(owner.uid)
+        if known is not None and known.is_seen and not known.is_deleted and is_at(owner, namespace, known.place):
+            return Fate.SOLID
+        located = await self._located(named, namespace)
+        found = await self._read(located)
+        if found is None:
+            self.graph.is_absent(located)
+            return Fate.DANGLING
+        metadata = found["metadata"]
+        is_waiting = "deletionTimestamp" in metadata and FOREGROUND in (metadata.get("finalizers") or ())
+        return Fate.WAITING if is_waiting else Fate.SOLID
+
+    # Reading
+
+    async def _located(self, place: Place, namespace: str) -> Place:
+        """The place with the namespace that the kind has. Raises NoSuchPath and _Unresolvable."""
+        served = await self._client.kinds.find(place.kind)
+        if not served.namespaced:
+            return Place(place.kind, Key("", place.key.name), place.uid)
+        if not namespace:
+            raise _Unresolvable
+        return place
+
+    async def _read(self, place: Place) -> Object | None:
+        """The object with this uid as the server has it now, or None if there is none."""
+        found = await self._client.get_or_none(place.kind, place.key.name, namespace=place.key.namespace)
+        return found if found is not None and found["metadata"].get("uid") == place.uid else None
+
+    async def _live_dependents(self, owner: Place) -> list[Place]:
+        """All who name an owner, asked from the server: one that is not known yet would be lost when the owner goes."""
+        found: list[Place] = []
+        for informer in self._monitors:
+            if owner.key.namespace and informer.namespaced is False:
+                continue
+            kind = informer.scope.kind
+            pages = self._client.snapshots(kind, namespace=owner.key.namespace, metadata_only=True)
+            try:
+                async for page, _ in pages:
+                    for snapshot in page:
+                        if owner.uid.encode() not in snapshot.body:
+                            continue
+                        metadata = _decode(snapshot.body).metadata
+                        if any(ref.uid == owner.uid for ref in metadata.ownerReferences or ()):
+                            found.append(Place(kind, snapshot.key, metadata.uid))
+            except errors.NoSuchPath:
+                continue
+            finally:
+                await pages.aclose()
+        return found
+
+    def _snapshot(self, place: Place) -> Snapshot | None:
+        informer = self._monitors.informer(place.kind)
+        return informer.cache.snapshot(place.key) if informer is not None else None
+
+    # Writing
+
+    async def _drop_owners(self, place: Place, uids: set[str]) -> None:
+        obj = await self._read(place)
+        if obj is None:
+            return
+        references = obj["metadata"].get("ownerReferences") or []
+        kept = [reference for reference in references if reference.get("uid") not in uids]
+        if kept != references:
+            await self._patch(place, obj["metadata"]["resourceVersion"], {"ownerReferences": kept or None})
+
+    async def _unblock_owners(self, place: Place, snapshot: Snapshot) -> str:
+        """Make no owner wait for this object; returns the version that it has then."""
+        references = snapshot.metadata.get("ownerReferences") or []
+        freed = [{**reference, "blockOwnerDeletion": False} for reference in references]
+        patched = await self._patch(place, snapshot.version, {"ownerReferences": freed})
+        return str(patched["metadata"]["resourceVersion"])
+
+    async def _remove_finalizer(self, place: Place, finalizer: str) -> None:
+        obj = await self._read(place)
+        if obj is None:
+            return
+        finalizers = obj["metadata"].get("finalizers") or []
+        if finalizer in finalizers:
+            kept = [name for name in finalizers if name != finalizer]
+            await self._patch(place, obj["metadata"]["resourceVersion"], {"finalizers": kept or None})
+
+    async def _patch(self, place: Place, version: str, metadata: Object) -> Object:
+        """Change the metadata of an object that is still as it was read. Raises Conflict if it is not."""
+        patch = {"metadata": {"uid": place.uid, "resourceVersion": version, **metadata}}
+        return await self._client.patch(place.kind, place.key.name, patch, namespace=place.key.namespace)

@@ -1,0 +1,94 @@
+"""Follows every object that can be deleted, of kinds that come and go too: one watch of metadata for each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from pinnace.client.snapshots import Snapshot
+from pinnace.controllers.garbage.discovery import Discovery
+from pinnace.model.objects import Key, Kind, Object
+from pinnace.reconcile.controller import Controller
+from pinnace.reconcile.informer import Informer
+from pinnace.reconcile.manager import Manager
+
+DEFINITIONS = "apiextensions.k8s.io/v1/CustomResourceDefinition"
+SERVICES = "apiregistration.k8s.io/v1/APIService"
+RETRY_SECONDS = 30.0
+"""How soon to ask again for what could not be discovered: nobody tells when an aggregated server is back."""
+
+Handler = Callable[[Kind, Snapshot | None, Snapshot | None], None]
+"""Told of each change: the kind, old and new, as an informer tells it."""
+
+_ALL = Key("", "*")
+"""Every group; any other key is the name of one."""
+_IGNORED = {("", "Event"), ("events.k8s.io", "Event")}
+"""They come in masses, nobody owns anything by them, and they expire by themselves."""
+
+
+class Monitors:
+    """An informer for each kind that can be listed, watched and deleted."""
+
+    def __init__(self, manager: Manager) -> None:
+        self._manager = manager
+        self._discovery = Discovery(manager.client)
+        self._is_begun = False
+        self._informers: dict[Kind, Informer] = {}
+        self._handlers: list[Handler] = []
+        self._on_kinds: list[Callable[[set[Kind]], None]] = []
+        self.controller = Controller("monitors", self._reconcile)
+        for kind in (DEFINITIONS, SERVICES):
+            self.controller.watches(kind, self._concerned, metadata_only=True)
+        manager.add(self.controller)
+        self.controller.enqueue(_ALL, "start")
+
+    def informer(self, kind: Kind) -> Informer | None:
+        """The informer of a kind that is followed."""
+        return self._informers.get(kind)
+
+    def __iter__(self) -> Iterator[Informer]:
+        return iter(list(self._informers.values()))
+
+    def on_change(self, handler: Handler) -> None:
+        """Tell `handler` of every object, now and later. To be said before the manager runs."""
+        self._handlers.append(handler)
+
+    def on_kinds(self, listener: Callable[[set[Kind]], None]) -> None:
+        """Tell `listener` when kinds have come or gone, and which have gone."""
+        self._on_kinds.append(listener)
+
+    async def _reconcile(self, key: Key) -> None:
+        self._is_begun = True
+        discovered = await self._discovery.reread(None if key == _ALL else key.name)
+        wanted = {
+            served.kind
+            for served in discovered.with_verbs("delete", "list", "watch")
+            if (served.kind.group, served.kind.name) not in _IGNORED
+        }
+        silent = {where for where in discovered.failures}
+        gone = {kind for kind in self._informers if kind not in wanted and kind.api_version not in silent}
+        new = wanted - self._informers.keys()
+        for kind in gone:
+            self._manager.informers.drop(self._informers.pop(kind))
+        for kind in new:
+            self._follow(kind)
+        if new or gone:
+            for listener in self._on_kinds:
+                listener(gone)
+        for where in discovered.failures:
+            group = Key("", where.rpartition("/")[0])
+            if key in (_ALL, group):
+                self.controller.enqueue(group, "unreachable", after=RETRY_SECONDS)
+
+    def _follow(self, kind: Kind) -> None:
+        informer = self._informers[kind] = self._manager.informer(kind, metadata_only=True)
+
+        def changed(old: Snapshot | None, new: Snapshot | None) -> None:
+            for handler in self._handlers:
+                handler(kind, old, new)
+
+        informer.on_change(changed)
+
+    def _concerned(self, obj: Object) -> tuple[Key, ...]:
+        """The group of a definition (plural.group) or of an APIService (version.group)."""
+        # What is there at the start is read at once, with everything.
+        return (Key("", obj["metadata"]["name"].partition(".")[2]),) if self._is_begun else (_ALL,)

@@ -1,0 +1,1 @@
+"""Service accounts, certificates and the root CA."""

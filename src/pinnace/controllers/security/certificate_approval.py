@@ -1,0 +1,80 @@
+"""Approves the certificates by which nodes are known, for those who may have them without anybody looking."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pinnace.client.client import Client
+from pinnace.kinds.certificates.signers import (
+    KUBELET_CLIENT,
+    REQUESTS,
+    Asked,
+    asked_by,
+    has_condition,
+    is_issued,
+    refusal,
+)
+from pinnace.model.objects import Key, Object
+from pinnace.reconcile.controller import Controller, Permanent, Result
+from pinnace.reconcile.manager import Manager
+
+SOONEST, LATEST = 1.0, 1000.0
+"""Seconds until a requester who may not have it yet is asked about again."""
+
+_SELF = ("selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview.")
+_ANY = ("nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview.")
+
+
+class CertificateApproval:
+    """Asks the server whether the requester may have it: a node its own again, a bootstrapper any node's."""
+
+    def __init__(self, manager: Manager, client: Client) -> None:
+        self._client = client
+        self._requests = manager.cache(REQUESTS)
+        self.controller = Controller("certificate-approval", self._reconcile)
+        self.controller.for_(REQUESTS)
+        manager.add(self.controller)
+
+    async def _reconcile(self, key: Key) -> Result | None:
+        request = self._requests.get(key)
+        if request is None or is_issued(request) or has_condition(request, "Approved", "Denied"):
+            return None
+        if request["spec"].get("signerName") != KUBELET_CLIENT:
+            return None
+        try:
+            asked = asked_by(request)
+        except ValueError as problem:
+            raise Permanent(f"the request cannot be read: {problem}") from None
+        if refusal(KUBELET_CLIENT, asked, request["spec"].get("usages") or ()):
+            return None
+        for permission, message in _ways(request, asked):
+            if await self._is_allowed(request["spec"], permission):
+                await self._approve(request, message)
+                return None
+        # Roles may yet be given: wait once more as long as it has waited already.
+        born = datetime.fromisoformat(request["metadata"]["creationTimestamp"])
+        waited = (self._client.clock.now() - born).total_seconds()
+        return Result(requeue_after=min(LATEST, max(SOONEST, waited)))
+
+    async def _is_allowed(self, spec: Object, permission: str) -> bool:
+        asked_for = {
+            "group": "certificates.k8s.io",
+            "resource": "certificatesigningrequests",
+            "subresource": permission,
+            "verb": "create",
+            "version": "*",
+        }
+        who = {"user": spec.get("username", "")}
+        who |= {name: spec[name] for name in ("uid", "groups", "extra") if spec.get(name)}
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
+        answer = await self._client.create({**review, "spec": {**who, "resourceAttributes": asked_for}})
+        return bool(answer["status"].get("allowed"))
+
+    async def _approve(self, request: Object, message: str) -> None:
+        approved = {"type": "Approved", "status": "True", "reason": "AutoApproved", "message": message}
+        request.setdefault("status", {}).setdefault("conditions", []).append(approved)
+        await self._client.update(request, subresource="approval")
+
+
+def _ways(request: Object, asked: Asked) -> list[tuple[str, str]]:
+    return [_SELF, _ANY] if request["spec"].get("username") == asked.common_name else [_ANY]

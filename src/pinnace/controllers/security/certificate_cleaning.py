@@ -1,0 +1,69 @@
+"""Removes certificate requests that nobody needs any more: issued, decided on, or forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from pinnace.client.client import Client
+from pinnace.kinds.certificates.parsing import decoded, parse_certificate, pem_blocks
+from pinnace.kinds.certificates.signers import REQUESTS, is_issued
+from pinnace.model import errors
+from pinnace.model.objects import Key, Object
+from pinnace.reconcile.controller import Controller, Result
+from pinnace.reconcile.manager import Manager
+
+DECIDED_LIVE = timedelta(hours=1)
+PENDING_LIVE = timedelta(hours=24)
+
+
+class CertificateCleaning:
+    """Deletes each request when its time has come."""
+
+    def __init__(self, manager: Manager, client: Client) -> None:
+        self._client = client
+        self._requests = manager.cache(REQUESTS)
+        self.controller = Controller("certificate-cleaning", self._reconcile)
+        self.controller.for_(REQUESTS)
+        manager.add(self.controller)
+
+    async def _reconcile(self, key: Key) -> Result | None:
+        request = self._requests.get(key)
+        until = min(_ends(request), default=None) if request is not None else None
+        if request is None or until is None:
+            return None
+        left = (until - self._client.clock.now()).total_seconds()
+        if left >= 0:
+            return Result(requeue_after=left + 1)  # Times are told in whole seconds.
+        try:
+            await self._client.delete(REQUESTS, key.name, uid=request["metadata"]["uid"])
+        except (errors.NotFound, errors.Conflict):
+            return None  # Somebody was faster.
+        return None
+
+
+def _ends(request: Object) -> Iterator[datetime]:
+    """Every moment after which the request is of no use."""
+    conditions = (request.get("status") or {}).get("conditions") or []
+    if not conditions:
+        yield datetime.fromisoformat(request["metadata"]["creationTimestamp"]) + PENDING_LIVE
+    for condition in conditions:
+        if not condition.get("lastUpdateTime"):
+            continue
+        updated = datetime.fromisoformat(condition["lastUpdateTime"])
+        match condition.get("type"):
+            case "Approved":
+                yield updated + (DECIDED_LIVE if is_issued(request) else PENDING_LIVE)
+            case "Denied" | "Failed":
+                yield updated + DECIDED_LIVE
+    if is_issued(request) and any(condition.get("type") == "Approved" for condition in conditions):
+        yield from _expiry(request["status"]["certificate"])
+
+
+def _expiry(certificate: str) -> Iterator[datetime]:
+    for block in pem_blocks(decoded(certificate)):
+        try:
+            yield parse_certificate(block.der).not_valid_after_utc
+        except ValueError:
+            return
+        return

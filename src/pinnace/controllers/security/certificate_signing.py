@@ -1,0 +1,63 @@
+"""Signs certificate requests that have been approved, for the signers that every cluster has."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Protocol
+
+from pinnace.client.client import Client
+from pinnace.kinds.certificates.signers import (
+    REQUESTS,
+    SIGNERS,
+    asked_by,
+    has_condition,
+    is_issued,
+    lifetime_of,
+    refusal,
+)
+from pinnace.model.clock import to_rfc3339
+from pinnace.model.objects import Key, Object
+from pinnace.reconcile.controller import Controller
+from pinnace.reconcile.manager import Manager
+
+
+class Authority(Protocol):
+    """Whoever has the key of the cluster's certificate authority."""
+
+    def sign(self, request: bytes, *, usages: Sequence[str], lifetime: timedelta) -> bytes:
+        """The certificate (PEM) for a request (DER). Raises ValueError for one that cannot be signed."""
+
+
+class CertificateSigning:
+    """Puts a certificate into the status of what was approved, or says there why none is made."""
+
+    def __init__(self, manager: Manager, client: Client, *, authority: Authority) -> None:
+        self._client = client
+        self._authority = authority
+        self._requests = manager.cache(REQUESTS)
+        self.controller = Controller("certificate-signing", self._reconcile)
+        self.controller.for_(REQUESTS)
+        manager.add(self.controller)
+
+    async def _reconcile(self, key: Key) -> None:
+        request = self._requests.get(key)
+        if request is None or is_issued(request) or request["spec"].get("signerName") not in SIGNERS:
+            return
+        if not has_condition(request, "Approved") or has_condition(request, "Denied", "Failed"):
+            return
+        status = request.setdefault("status", {})
+        try:
+            status["certificate"] = b64encode(self._signed(request["spec"], request)).decode()
+        except ValueError as problem:
+            failed = {"type": "Failed", "status": "True", "reason": "SignerValidationFailure", "message": str(problem)}
+            failed["lastUpdateTime"] = to_rfc3339(self._client.clock.now())
+            status.setdefault("conditions", []).append(failed)
+        await self._client.update_status(request)
+
+    def _signed(self, spec: Object, request: Object) -> bytes:
+        asked, usages = asked_by(request), spec.get("usages") or ()
+        if refused := refusal(spec["signerName"], asked, usages):
+            raise ValueError(refused)
+        return self._authority.sign(asked.der, usages=usages, lifetime=lifetime_of(spec))

@@ -1,0 +1,1 @@
+"""Volumes, claims and their classes."""

@@ -1,0 +1,1 @@
+"""API servers behind APIServices."""

@@ -1,0 +1,97 @@
+"""Which groups and versions other servers answer for: one backend for each APIService that names a service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pinnace.extensions.aggregation.backends import Connections, HttpBackend
+from pinnace.model.objects import Kind, Object
+from pinnace.reconcile.conditions import condition
+
+API_SERVICE = Kind("apiregistration.k8s.io", "v1", "APIService")
+AVAILABLE = "Available"
+
+
+class ApiServices:
+    """All APIServices. Those without a service are local: their priorities are known here, nothing else.
+
+    `revision` changes with whatever discovery says of them; it is 0 until the first backend is there.
+    """
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._backends: dict[str, HttpBackend] = {}
+        self._places: dict[tuple[str, str], HttpBackend] = {}
+        self._specs: dict[str, Object] = {}
+        self.revision = 0
+
+    def put(self, api_service: Object) -> None:
+        """Follow an APIService that is new or has changed."""
+        name, spec = api_service["metadata"]["name"], api_service["spec"]
+        priorities_before = _priorities(self._specs.get(name))
+        self._specs[name] = spec
+        if self.revision and _priorities(spec) != priorities_before:
+            self.revision += 1
+        if not spec.get("service") or not spec.get("group"):
+            self._forget(name)
+            return
+        known = self._backends.get(name)
+        if known is None or known.spec != spec:
+            backend = HttpBackend(api_service, self._connections)
+            if known is not None:
+                backend.inherit(known)
+            known = self._backends[name] = self._places[backend.group, backend.version] = backend
+            self.revision += 1
+        trouble = trouble_of(api_service)
+        if trouble != known.trouble:
+            known.trouble = trouble
+            self.revision += 1
+
+    def drop(self, name: str) -> None:
+        self._specs.pop(name, None)
+        self._forget(name)
+
+    def backend(self, name: str) -> HttpBackend | None:
+        """That of an APIService; None if it is local or gone."""
+        return self._backends.get(name)
+
+    def learnt(self, backend: HttpBackend, resources: list[Object]) -> None:
+        """What the backend serves now."""
+        if backend.resources != resources:
+            backend.resources = resources
+            self.revision += 1
+
+    def find(self, group: str, version: str) -> HttpBackend | None:
+        return self._places.get((group, version))
+
+    def backends(self) -> Iterable[HttpBackend]:
+        return self._backends.values()
+
+    def served_by(self, namespace: str, name: str) -> list[str]:
+        """The APIServices that lead to a service."""
+        return [known for known, backend in self._backends.items() if backend.service[:2] == (namespace, name)]
+
+    def priorities(self, group: str, version: str) -> tuple[int, int] | None:
+        return _priorities(self._specs.get(f"{version}.{group}"))
+
+    def _forget(self, name: str) -> None:
+        backend = self._backends.pop(name, None)
+        if backend is not None:
+            del self._places[backend.group, backend.version]
+            self.revision += 1
+
+
+def trouble_of(api_service: Object) -> str:
+    """Why the server cannot be asked, in the words of the condition; empty if it can."""
+    found = condition(api_service, AVAILABLE)
+    if found is None:
+        return "the server has not been checked yet"
+    if found.get("status") == "True":
+        return ""
+    return f"{found.get('reason') or 'Unknown'}: {found.get('message') or ''}"
+
+
+def _priorities(spec: Object | None) -> tuple[int, int] | None:
+    if spec is None:
+        return None
+    return int(spec.get("groupPriorityMinimum") or 0), int(spec.get("versionPriority") or 0)

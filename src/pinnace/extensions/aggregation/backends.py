@@ -1,0 +1,330 @@
+"""Speaks to the server behind an APIService: over HTTPS, as a front proxy."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import ssl
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import orjson
+from multidict import CIMultiDict
+from yarl import URL
+
+from pinnace.extensions.connection_errors import connection_fault
+from pinnace.model.byte_streams import Duplex
+from pinnace.model.objects import Object
+
+if TYPE_CHECKING:
+    import aiohttp
+
+CONNECT_SECONDS = 5.0
+CHECK_SECONDS = 5.0
+REQUEST_SECONDS = 60.0
+LARGEST_PAGE = 64 << 20
+
+# The check has to be allowed, whatever the roles say.
+_AGGREGATOR = (("X-Remote-User", "system:kube-aggregator"), ("X-Remote-Group", "system:masters"))
+_JSON = ("Accept", "application/json")
+
+
+class Addresses(Protocol):
+    """Where services are reached from here."""
+
+    def address_of(self, namespace: str, name: str, port: int) -> tuple[str, int]:
+        """A host and a port. Raises LookupError with a sentence if nobody serves it, or not where we can reach it."""
+
+
+class CheckFailed(Exception):
+    """The server behind an APIService does not do what it must. The message is for the condition."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyIdentity:
+    """The certificate by which backends know that it is the front proxy who tells them who is calling."""
+
+    certificate: Path
+    key: Path
+
+
+class Connections:
+    """The connections to all backends, kept between requests. Close them when done."""
+
+    def __init__(self, addresses: Addresses, identity: ProxyIdentity | None = None) -> None:
+        self.addresses = addresses
+        self.identity = identity
+        self.on_lost: Callable[[str], None] = lambda name: None
+        """Told the name of an APIService whose server could not be reached when somebody needed it."""
+        self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        import aiohttp  # noqa: PLC0415 - slow to load, and most clusters need it never.
+
+        if self._session is None or self._session.closed:
+            # No limit: every watch takes a connection, for as long as it lasts.
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=5)
+            self._session = aiohttp.ClientSession(
+                connector=connector, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
+            )
+        return self._session
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+
+class HttpAnswer:
+    """What a backend says."""
+
+    def __init__(self, response: aiohttp.ClientResponse, until: float | None) -> None:
+        self._response = response
+        self._until = until
+        self.status = response.status
+        self.headers: Sequence[tuple[bytes, bytes]] = response.raw_headers
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it comes. Raises OSError if the connection is lost, TimeoutError if it takes too long."""
+        while chunk := await self._next():
+            yield chunk
+
+    async def _next(self) -> bytes:
+        import aiohttp  # noqa: PLC0415 - slow to load, and most clusters need it never.
+
+        try:
+            async with asyncio.timeout_at(self._until):
+                return await self._response.content.readany()
+        except aiohttp.ClientError as problem:
+            raise ConnectionError(str(problem) or "the connection was lost") from None
+
+    def close(self) -> None:
+        """Keep the connection for another request if all was read; end it otherwise."""
+        if self._response.content.at_eof():
+            self._response.release()
+        else:
+            self._response.close()
+
+
+class HttpBackend:
+    """The server that one APIService leads to.
+
+    `trouble` is why it cannot be asked, by its APIService's condition; `resources` and `openapi_url` are as last seen.
+    """
+
+    def __init__(self, api_service: Object, connections: Connections) -> None:
+        spec = api_service["spec"]
+        self.name: str = api_service["metadata"]["name"]
+        self.group: str = spec["group"]
+        self.version: str = spec["version"]
+        self.spec: Object = spec
+        self.trouble = "it has not been asked yet"
+        self.resources: Sequence[Object] = ()
+        self.openapi_url = ""
+        self._connections = connections
+        self._tls: ssl.SSLContext | None = None
+        self._document: tuple[bytes, str] | None = None
+        self._whole = (b"", "")
+        self._is_whole_fresh = False
+
+    @property
+    def service(self) -> tuple[str, str, int]:
+        said = self.spec["service"]
+        return said["namespace"], said["name"], int(said.get("port") or 443)
+
+    def inherit(self, old: HttpBackend) -> None:
+        """Know what was last seen, though the way there has changed."""
+        self.resources, self.openapi_url, self._document = old.resources, old.openapi_url, old._document
+        self._whole = old._whole
+
+    async def send(
+        self, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes, *, is_long: bool
+    ) -> HttpAnswer:
+        """Ask. Raises OSError if it cannot be reached, and TimeoutError if it says nothing for too long."""
+        try:
+            return await self._send(method, target, headers, body, seconds=REQUEST_SECONDS, is_long=is_long)
+        except (ConnectionError, TimeoutError):
+            self._connections.on_lost(self.name)
+            raise
+
+    async def check(self) -> list[Object]:
+        """The rows of its discovery page. Raises CheckFailed."""
+        target = f"/apis/{self.group}/{self.version}"
+        try:
+            host, port = self._address()
+        except LookupError as problem:
+            raise CheckFailed(str(problem)) from None
+        url = f"https://{_shown(host)}:{port}{target}"
+        try:
+            answer, body = await self._page(target)
+        except TimeoutError:
+            raise CheckFailed(
+                f'failing or missing response from {url}: Get "{url}": no answer within {CHECK_SECONDS:g} seconds'
+            ) from None
+        except (OSError, ValueError) as problem:
+            raise CheckFailed(f'failing or missing response from {url}: Get "{url}": {problem}') from None
+        if not 200 <= answer.status < 300:
+            raise CheckFailed(f"failing or missing response from {url}: bad status from {url}: {answer.status}")
+        return _rows(body)
+
+    async def look_for_openapi(self) -> None:
+        """Learn where its OpenAPI v3 document is. Servers need not have one."""
+        self._is_whole_fresh = False
+        try:
+            answer, body = await self._page("/openapi/v3")
+            index = orjson.loads(body) if answer.status == 200 else {}
+            url = index["paths"][f"apis/{self.group}/{self.version}"]["serverRelativeURL"]
+        except (OSError, TimeoutError, LookupError, TypeError, ValueError):
+            url = ""
+        self.openapi_url = url if isinstance(url, str) and url.startswith("/openapi/v3/") else ""
+
+    async def openapi(self) -> tuple[bytes, str]:
+        """Its OpenAPI v3 document and the hash of that, fetched again only if the hash has changed."""
+        told = URL(self.openapi_url, encoded=True).query.get("hash", "")
+        if self._document is not None and told and self._document[1] == told:
+            return self._document
+        held = self._document[1] if self._document is not None else ""
+        target = self.openapi_url or f"/openapi/v3/apis/{self.group}/{self.version}"
+        answer, body = await self._page(target, ("If-None-Match", f'"{held}"'))
+        if answer.status == 304 and self._document is not None:
+            return self._document
+        if answer.status != 200:
+            raise ConnectionError(f"{self.name} answered {answer.status} for {target}")
+        self._document = (body, told or _header(answer, b"etag").removeprefix("W/").strip('"'))
+        return self._document
+
+    async def openapi_v2(self) -> tuple[bytes, str]:
+        """Its OpenAPI v2 document and the hash of that; asked for once between two checks at most."""
+        if self._is_whole_fresh:
+            return self._whole
+        self._is_whole_fresh = True  # Whatever comes of it: nobody else is to wait for one that hangs.
+        try:
+            answer, body = await self._page("/openapi/v2", ("If-None-Match", self._whole[1]))
+        except (OSError, TimeoutError, ValueError):
+            return self._whole
+        if answer.status != 304:
+            etag = _header(answer, b"etag") or f'"{hashlib.sha512(body).hexdigest()}"'
+            self._whole = (body, etag) if answer.status == 200 else (b"", "")
+        return self._whole
+
+    async def connect(self) -> tuple[Duplex, str]:
+        """A connection of its own, and the name of its host. Raises OSError or TimeoutError."""
+        namespace, name, _ = self.service
+        known_as = f"{name}.{namespace}.svc"
+        try:
+            host, port = self._address()
+        except LookupError as problem:
+            raise ConnectionError(str(problem)) from None
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                streams = await asyncio.open_connection(host, port, ssl=self._context(), server_hostname=known_as)
+        except (ConnectionError, TimeoutError):
+            self._connections.on_lost(self.name)
+            raise
+        return Duplex(*streams), known_as
+
+    async def _page(self, target: str, *headers: tuple[str, str]) -> tuple[HttpAnswer, bytes]:
+        said = (*_AGGREGATOR, _JSON, *headers)
+        answer = await self._send("GET", target, said, b"", seconds=CHECK_SECONDS, is_long=False)
+        try:
+            body = b""
+            async for chunk in answer.chunks():
+                body += chunk
+                if len(body) > LARGEST_PAGE:
+                    raise ConnectionError(f"the answer is larger than {LARGEST_PAGE} bytes")
+            return answer, body
+        finally:
+            answer.close()
+
+    async def _send(
+        self,
+        method: str,
+        target: str,
+        headers: Sequence[tuple[str, str]],
+        body: bytes,
+        *,
+        seconds: float,
+        is_long: bool,
+    ) -> HttpAnswer:
+        import aiohttp  # noqa: PLC0415 - slow to load, and most clusters need it never.
+
+        namespace, name, _ = self.service
+        try:
+            host, port = self._address()
+        except LookupError as problem:
+            raise ConnectionError(str(problem)) from None
+        known_as = f"{name}.{namespace}.svc"
+        said = CIMultiDict([*headers, ("Host", known_as)])
+        until = asyncio.get_running_loop().time() + seconds
+        try:
+            async with asyncio.timeout_at(until):
+                response = await self._connections.session.request(
+                    method,
+                    URL(f"https://{_shown(host)}:{port}{target}", encoded=True),
+                    headers=said,
+                    data=body or None,
+                    ssl=self._context(),
+                    server_hostname=known_as,
+                    allow_redirects=False,
+                    skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
+                    timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+                )
+        except aiohttp.ConnectionTimeoutError:
+            raise ConnectionError(f"{_shown(host)}:{port} took no connection in {CONNECT_SECONDS:g} seconds") from None
+        except (aiohttp.ClientError, ssl.SSLError) as problem:
+            raise ConnectionError(connection_fault(problem, f"{_shown(host)}:{port}")) from None
+        return HttpAnswer(response, None if is_long else until)
+
+    def _address(self) -> tuple[str, int]:
+        return self._connections.addresses.address_of(*self.service)
+
+    def _context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = tls_of(self.spec, self._connections.identity)
+        return self._tls
+
+
+def tls_of(spec: Object, identity: ProxyIdentity | None) -> ssl.SSLContext:
+    """Whom an APIService believes: its bundle, the machine's authorities without one, or anybody if it says so."""
+    try:
+        bundle = base64.b64decode(spec.get("caBundle") or "").decode("ascii", "replace").strip()
+        context = ssl.create_default_context(cadata=bundle or None)
+    except (binascii.Error, ssl.SSLError) as problem:
+        raise ConnectionError(f"spec.caBundle cannot be used: {problem}") from None
+    # A bundle may hold the very certificate of the server, or one between it and a root, as Go's TLS takes it.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if spec.get("insecureSkipTLSVerify"):
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if identity is not None:
+        context.load_cert_chain(identity.certificate, identity.key)
+    return context
+
+
+def _header(answer: HttpAnswer, wanted: bytes) -> str:
+    return next((value for name, value in answer.headers if name.lower() == wanted), b"").decode("latin-1")
+
+
+def _rows(body: bytes) -> list[Object]:
+    """The resources of a discovery page; none if it is another kind of page, which is the backend's own affair."""
+    try:
+        page: Any = orjson.loads(body)
+    except ValueError:
+        return []
+    rows = page.get("resources") if isinstance(page, dict) else None
+    return [row for row in rows or () if _is_row(row)] if isinstance(rows, list) else []
+
+
+def _is_row(row: Any) -> bool:
+    if not isinstance(row, dict) or not isinstance(row.get("name"), str) or not isinstance(row.get("kind"), str):
+        return False
+    verbs = row.get("verbs") or []
+    return isinstance(verbs, list) and all(isinstance(verb, str) for verb in verbs)
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,164 @@
+"""Follows the definitions and keeps the registry as they say: kinds join, change and leave while the server runs.
+
+A definition's change is known here before its writer gets an answer, so whoever sees a definition can use its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+
+import orjson
+
+from pinnace.extensions.custom.conversion import Converter
+from pinnace.extensions.custom.definitions import BuiltIn, Definition, Names, resources_of
+from pinnace.extensions.custom.naming import Naming, name
+from pinnace.model.objects import Object
+from pinnace.model.resources import Registry, Resource
+
+MakeConverter = Callable[[Object], Converter | None]
+"""Who converts between the versions of this definition; None where nobody has to."""
+
+
+class CustomKinds:
+    """The custom kinds of a registry."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        built_in: BuiltIn,
+        *,
+        make_converter: MakeConverter = lambda definition: None,
+        on_replaced: Callable[[Resource], None] = lambda resource: None,
+    ) -> None:
+        """`on_replaced` is told when a kind is no longer served as it was, with one of its resources."""
+        self._registry = registry
+        self._built_in = built_in
+        self._make_converter = make_converter
+        self._on_replaced = on_replaced
+        self._definitions: dict[str, Definition] = {}
+        self._groups: dict[str, set[str]] = {}
+        self._names: dict[str, Names] = {}
+        self._served: dict[str, tuple[Resource, ...]] = {}
+
+    def load(self, bodies: Iterable[bytes]) -> None:
+        """The definitions of an earlier run. Those with accepted names come first: what was theirs stays theirs."""
+        waiting = []
+        for body in bodies:
+            obj: Object = orjson.loads(body)
+            definition = Definition.read(obj, body)
+            self._know(definition)
+            if definition.accepted.plural:
+                self._serve(obj, definition)
+            else:
+                waiting.append(definition.name)
+        for each in waiting:
+            self._serve(orjson.loads(self._definitions[each].body), self._definitions[each])
+
+    def put(self, body: bytes) -> None:
+        """A definition was made or changed."""
+        obj: Object = orjson.loads(body)
+        definition = Definition.read(obj, body)
+        before = self._definitions.get(definition.name)
+        if before is not None and _is_same_spec(before, definition):
+            # Only its status or metadata changed: its objects are as settled as before.
+            definition = replace(definition, spec_revision=before.spec_revision)
+            if self._is_served_so(before, definition):
+                self._definitions[definition.name] = definition
+                return
+        self._know(definition)
+        self._serve(obj, definition)
+
+    def drop(self, each: str) -> None:
+        """A definition is gone."""
+        definition = self._definitions.pop(each, None)
+        if definition is None:
+            return
+        self._groups[definition.group].discard(each)
+        self._names.pop(each, None)
+        self._withdraw(each, ())
+        self._reconsider(definition.group)
+
+    def definition(self, each: str) -> Definition | None:
+        return self._definitions.get(each)
+
+    def in_group(self, group: str) -> list[str]:
+        return sorted(self._groups.get(group, ()))
+
+    def served(self, each: str) -> tuple[Resource, ...]:
+        return self._served.get(each, ())
+
+    def naming(self, definition: Definition) -> Naming:
+        """The names that the definition gets, by what its neighbours have today."""
+        others = [self._names[one] for one in self._groups.get(definition.group, ()) if one != definition.name]
+        return name(definition.asked, definition.accepted, others)
+
+    def _know(self, definition: Definition) -> None:
+        self._definitions[definition.name] = definition
+        self._groups.setdefault(definition.group, set()).add(definition.name)
+        self._names.setdefault(definition.name, definition.accepted)
+
+    def _is_served_so(self, before: Definition, now: Definition) -> bool:
+        """The resources that are served need not be made anew."""
+        accepted = self.naming(now).accepted
+        return (
+            before.is_leaving == now.is_leaving
+            and bool(self._served.get(now.name))
+            and accepted == self._names[now.name]
+        )
+
+    def _serve(self, obj: Object, definition: Definition) -> None:
+        naming = self.naming(definition)
+        self._names[definition.name] = naming.accepted
+        if not definition.is_established and not naming.is_settled:
+            self._withdraw(definition.name, ())
+            return
+        made = resources_of(
+            obj,
+            definition,
+            naming.accepted,
+            self._built_in,
+            self._make_converter(obj),
+            partial(self._body, definition.name),
+        )
+        found = tuple(resource for resource in made if not self._is_taken(resource, definition))
+        self._withdraw(definition.name, found)
+        for resource in found:
+            self._registry.add(resource)
+        self._served[definition.name] = found
+
+    def _body(self, each: str) -> bytes:
+        """A definition's bytes as they are now, so that none are kept from before."""
+        known = self._definitions.get(each)
+        return known.body if known is not None else b'{"spec":{}}'
+
+    def _is_taken(self, resource: Resource, definition: Definition) -> bool:
+        """A built-in resource has this URL. It stays as it is."""
+        present = self._registry.find(resource.group, resource.version, resource.plural)
+        return present is not None and all(present is not one for one in self._served.get(definition.name, ()))
+
+    def _withdraw(self, each: str, remaining: Iterable[Resource]) -> None:
+        kept = {(one.version, one.plural, one.kind): one.fingerprint for one in remaining}
+        replaced: Resource | None = None
+        for resource in self._served.pop(each, ()):
+            place = (resource.version, resource.plural, resource.kind)
+            if place not in kept:
+                self._registry.remove(resource)
+            if kept.get(place) != resource.fingerprint:
+                replaced = resource
+        if replaced is not None:
+            self._on_replaced(replaced)
+
+    def _reconsider(self, group: str) -> None:
+        """A name was given up: another definition may have waited for it."""
+        for each in self.in_group(group):
+            if each not in self._served:
+                definition = self._definitions[each]
+                self._serve(orjson.loads(definition.body), definition)
+
+
+def _is_same_spec(before: Definition, now: Definition) -> bool:
+    """To be marked for deletion counts as a generation, too, but changes nothing."""
+    was_marked = now.is_leaving and not before.is_leaving
+    return before.uid == now.uid and (before.generation == now.generation or was_marked)

@@ -1,0 +1,95 @@
+"""Rewrites the stored objects of a custom kind in its storage version, so that older versions can be removed.
+
+It goes through the API alone, so it works on any cluster: an update that changes nothing is stored in today's version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from pinnace.client.client import Client
+from pinnace.extensions.custom.definitions import DEFINITION
+from pinnace.model import errors
+from pinnace.model.objects import Kind, Object, key_of
+
+PAGE = 500
+_AT_ONCE = 32
+_ATTEMPTS = 10
+
+
+class CannotMigrate(Exception):
+    """The message says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Migrated:
+    """What a migration came to."""
+
+    objects: int
+    version: str
+    dropped: tuple[str, ...]
+    """The versions in which nothing is stored any more."""
+
+
+async def migrate_storage(client: Client, name: str) -> Migrated:
+    """Rewrite every object of this definition, then say in its status that one version is stored.
+
+    Raises CannotMigrate, and NotFound if there is no such definition.
+    """
+    definition = await client.get(DEFINITION, name)
+    spec, stored = definition["spec"], definition.get("status", {}).get("storedVersions") or []
+    storage = next(one["name"] for one in spec["versions"] if one.get("storage"))
+    served = [one["name"] for one in spec["versions"] if one.get("served")]
+    if not served:
+        raise CannotMigrate(f"{name} serves no version, so its objects cannot be reached; serve one of its versions")
+    # Written in the version that is stored, objects need to be converted once only.
+    kind = Kind(spec["group"], storage if storage in served else served[0], spec["names"]["kind"])
+    rewritten = 0
+    async for page in client.pages(kind, limit=PAGE):
+        room = asyncio.Semaphore(_AT_ONCE)
+
+        async def rewrite(obj: Object, room: asyncio.Semaphore = room) -> None:
+            async with room:
+                await _rewrite(client, kind, obj)
+
+        await asyncio.gather(*(rewrite(obj) for obj in page.items))
+        rewritten += len(page.items)
+    await _say_stored(client, name, storage, definition)
+    return Migrated(rewritten, storage, tuple(one for one in stored if one != storage))
+
+
+async def _rewrite(client: Client, kind: Kind, obj: Object) -> None:
+    key = key_of(obj)
+    for _ in range(_ATTEMPTS):
+        try:
+            await client.update(obj)
+            return
+        except errors.NotFound:
+            return  # Gone meanwhile, and with it what was stored of it.
+        except errors.Conflict:
+            present = await client.get_or_none(kind, key.name, namespace=key.namespace)
+            if present is None:
+                return
+            obj = present
+        except errors.Invalid as refusal:
+            raise CannotMigrate(
+                f"{key} cannot be written again as it is: {refusal.message}; correct it first"
+            ) from None
+    raise CannotMigrate(f"{key} is changed faster than it can be rewritten; try again")
+
+
+async def _say_stored(client: Client, name: str, storage: str, before: Object) -> None:
+    for _ in range(_ATTEMPTS):
+        present = await client.get(DEFINITION, name)
+        if present["metadata"].get("generation") != before["metadata"].get("generation"):
+            raise CannotMigrate(f"{name} has changed meanwhile, and may be stored in another version now; try again")
+        if present["status"].get("storedVersions") == [storage]:
+            return
+        present["status"]["storedVersions"] = [storage]
+        try:
+            await client.update_status(present)
+            return
+        except errors.Conflict:
+            continue  # Somebody else wrote its status: look again.
+    raise CannotMigrate(f"the status of {name} is changed faster than it can be written; try again")

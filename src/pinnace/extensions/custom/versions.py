@@ -1,0 +1,282 @@
+"""One version of a custom kind: how its objects are read, filled in, checked, and shown in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+from pinnace.extensions.custom.conversion import Converter
+from pinnace.model import field_errors
+from pinnace.model.field_errors import Cause
+from pinnace.model.jsonpath import JsonPathError, integer_at
+from pinnace.model.metadata import metadata_faults
+from pinnace.model.names import path_segment
+from pinnace.model.objects import Kind, Object
+from pinnace.model.resources import ScalePaths
+from pinnace.schema.cel.rules.rules import Rules, rules_of
+from pinnace.schema.golang.decode import Decoder
+from pinnace.schema.shape import Schema
+from pinnace.schema.validation.prune_and_default import Settler
+from pinnace.schema.validation.validate import Validator
+
+COST_AT_ONCE = 2_000
+"""What the rules of an object may cost while everybody waits for them: one to five milliseconds."""
+_MAX_REPLICAS = 2**31 - 1
+_BLOCKING = frozenset(
+    (
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    )
+)
+_KNOWN_FINALIZERS = frozenset(("orphan", "foregroundDeletion", "kubernetes"))
+_NOTHING: tuple[Object | None, list[str]] = (None, [])
+_NOT_ALL_CHECKED = (
+    "some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation"
+)
+
+
+class Neighbours:
+    """The versions of one kind, which one is stored, and who converts between them."""
+
+    def __init__(self, group: str, storage: str, converter: Converter | None) -> None:
+        self.storage = f"{group}/{storage}"
+        self.converter = converter
+        self._group = group
+        self._versions: dict[str, CustomVersion] = {}
+
+    def add(self, name: str, version: CustomVersion) -> None:
+        self._versions[name] = version
+
+    def version(self, name: str) -> CustomVersion:
+        return self._versions[name]
+
+    def of(self, api_version: str) -> CustomVersion | None:
+        return self._versions.get(api_version.rpartition("/")[2])
+
+    def converted(self, objects: list[Object], api_version: str) -> list[Object] | Awaitable[list[Object]]:
+        """The objects in another version. Awaitable where a webhook has to say what they look like there."""
+        if self.converter is None:
+            for obj in objects:
+                obj["apiVersion"] = api_version
+            return objects
+        if all(obj["apiVersion"] == api_version for obj in objects):
+            return objects
+        return self.converter.convert(objects, api_version)
+
+
+class CustomVersion:
+    """What `pinnace.model.resources.Custom` asks of a version. Its schema is read and compiled when first needed."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        *,
+        load_schema: Callable[[], Object],
+        keeps_unknown: bool,
+        metadata: Decoder,
+        settled_since: int,
+        scale: ScalePaths | None,
+        is_leaving: bool,
+        neighbours: Neighbours,
+    ) -> None:
+        self.kind = kind
+        self.keeps_unknown = keeps_unknown
+        self.settled_since = settled_since
+        self.scale = scale
+        self.is_leaving = is_leaving
+        self._load_schema = load_schema
+        self._metadata = metadata
+        self._neighbours = neighbours
+        self._let_pass = _NOTHING
+
+    @cached_property
+    def raw_schema(self) -> Object:
+        return self._load_schema()
+
+    @cached_property
+    def _settler(self) -> Settler:
+        return Settler(self.raw_schema, metadata=self._metadata)
+
+    @cached_property
+    def _validator(self) -> Validator:
+        return Validator(self.raw_schema, metadata_faults=_embedded_metadata_faults)
+
+    @cached_property
+    def _rules(self) -> Rules | None:
+        return rules_of(Schema(self.raw_schema), is_root=True)
+
+    @cached_property
+    def _status_validator(self) -> Validator | None:
+        status = (self.raw_schema.get("properties") or {}).get("status")
+        if status is None:
+            return None
+        return Validator(status, under="status", metadata_faults=_embedded_metadata_faults)
+
+    @property
+    def is_converted_elsewhere(self) -> bool:
+        return self._neighbours.converter is not None
+
+    # Reading and showing.
+
+    def decode(self, obj: Object) -> list[str]:
+        unknown = self._decode_metadata(obj)
+        if self.keeps_unknown:
+            self._settler.default(obj)
+        else:
+            unknown += self._settler.settle(obj)
+        return unknown
+
+    def default(self, obj: Object) -> None:
+        self._settler.default(obj)
+
+    def shown(self, stored: Sequence[Object]) -> list[Object] | Awaitable[list[Object]]:
+        objects = list(stored)
+        for obj in objects:
+            own = self._neighbours.of(obj["apiVersion"])
+            if own is not None:
+                own.fill_in(obj)
+        converted = self._neighbours.converted(objects, self.kind.api_version)
+        return self.trim(converted) if isinstance(converted, list) else self._trimmed(converted)
+
+    def kept(self, obj: Object) -> Object | Awaitable[Object]:
+        stored = self._neighbours.of(self._neighbours.storage)
+        assert stored is not None, "one of the versions is stored"
+        converted = self._neighbours.converted([obj], self._neighbours.storage)
+        return stored.trim(converted)[0] if isinstance(converted, list) else stored._trimmed_one(converted)
+
+    def seen_in(self, obj: Object, api_version: str) -> Object | Awaitable[Object]:
+        converted = self._neighbours.converted([obj], api_version)
+        return converted[0] if isinstance(converted, list) else _only(converted)
+
+    def fill_in(self, obj: Object) -> None:
+        """Of an object that was stored in this version: the schema may have more defaults and fewer fields today."""
+        if self.keeps_unknown:
+            self._settler.default(obj)
+        else:
+            self._settler.settle_stored(obj)
+
+    def trim(self, converted: list[Object]) -> list[Object]:
+        """What comes from another version loses the fields that this one does not have; its defaults it has already."""
+        if not self.keeps_unknown:
+            for obj in converted:
+                self._settler.prune(obj)
+        return converted
+
+    async def _trimmed(self, converted: Awaitable[list[Object]]) -> list[Object]:
+        return self.trim(await converted)
+
+    async def _trimmed_one(self, converted: Awaitable[list[Object]]) -> Object:
+        return self.trim(await converted)[0]
+
+    def _decode_metadata(self, obj: Object) -> list[str]:
+        metadata = obj.get("metadata")
+        if metadata is None:
+            obj.pop("metadata", None)
+            return []
+        return [f"metadata.{path}" for path in self._metadata(metadata)]
+
+    # Faults.
+
+    def faults(self, new: Object, old: Object | None) -> Iterator[Cause]:
+        """Raises TakesLong on an event loop if the rules cost much: they are to be asked in a thread."""
+        yield from self._type_faults(new)
+        validator = self._validator
+        found = validator.validate(new) if old is None else validator.validate_update(new, old)
+        plain = [Cause(*fault) for fault in found]
+        if self.scale is not None:
+            plain += self._scale_faults(new, self.scale.spec)
+            plain += self._scale_faults(new, self.scale.status)
+        yield from plain
+        yield from self._rule_faults(new, old, plain)
+
+    def _rule_faults(self, new: Object, old: Object | None, plain: list[Cause]) -> Iterator[Cause]:
+        """What the CEL rules say. They are made for objects that fit the schema, and no others are shown to them."""
+        rules = self._rules
+        if rules is None:
+            return
+        if not new["metadata"].get("name") or any(fault.reason in _BLOCKING for fault in plain):
+            yield field_errors.invalid("<nil>", None, _NOT_ALL_CHECKED)
+            return
+        told: list[str] = []
+        patience = COST_AT_ONCE if _everybody_waits() else None
+        for fault in rules.faults(new, old, warnings=told, patience=patience):
+            yield Cause(*fault)
+        self._let_pass = (new, told)
+
+    def status_faults(self, new: Object, old: Object | None) -> Iterator[Cause]:
+        yield from self._type_faults(new)
+        plain: list[Cause] = []
+        if "status" in new and (validator := self._status_validator) is not None:
+            before = (old or {}).get("status")
+            plain += (Cause(*fault) for fault in validator.validate_update(new["status"], before))
+        if self.scale is not None:
+            plain += self._scale_faults(new, self.scale.status)
+        yield from plain
+        yield from self._rule_faults(new, old, plain)
+
+    def warnings(self, new: Object, old: Object | None) -> list[str]:
+        """What is said of an object that has no faults: rules that it broke before, and finalizers of nobody's.
+
+        To be asked right after `faults`, which knows what it let pass.
+        """
+        checked, told = self._let_pass
+        self._let_pass = _NOTHING
+        return [*(told if checked is new else ()), *_finalizer_warnings(new, old)]
+
+    def _type_faults(self, obj: Object) -> Iterator[Cause]:
+        if obj.get("kind") != self.kind.name:
+            yield field_errors.invalid("kind", obj.get("kind"), f"must be {self.kind.name}")
+        if obj.get("apiVersion") != self.kind.api_version:
+            yield field_errors.invalid("apiVersion", obj.get("apiVersion"), f"must be {self.kind.api_version}")
+
+    def _scale_faults(self, obj: Object, path: tuple[str, ...]) -> Iterator[Cause]:
+        where = "." + ".".join(path)
+        try:
+            value = integer_at(obj, path) or 0
+        except JsonPathError as fault:
+            yield field_errors.invalid(where, 0, str(fault))
+            return
+        if value < 0:
+            yield field_errors.invalid(where, value, "should be a non-negative integer")
+        elif value > _MAX_REPLICAS:
+            yield field_errors.invalid(where, value, f"should be less than or equal to {_MAX_REPLICAS}")
+
+
+def _finalizer_warnings(new: Object, old: Object | None) -> list[str]:
+    """A finalizer that was just added should say whose it is."""
+    asked = new["metadata"].get("finalizers")
+    if not asked:
+        return []
+    fresh = sorted(set(asked) - set((old or {}).get("metadata", {}).get("finalizers") or ()))
+    path = " including a path (/)"
+    return [
+        f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name{path if "." in name else ""} '
+        "to avoid accidental conflicts with other finalizer writers"
+        for name in fresh
+        if "/" not in name and name not in _KNOWN_FINALIZERS
+    ]
+
+
+async def _only(objects: Awaitable[list[Object]]) -> Object:
+    return (await objects)[0]
+
+
+def _embedded_metadata_faults(obj: dict[str, Any], path: str) -> Iterator[tuple[str, str, str]]:
+    """Objects inside objects need no name, but what they say of themselves must be right."""
+    named: Object = {"metadata": {"name": "unnamed", **(obj.get("metadata") or {})}}
+    for fault in metadata_faults(named, namespaced="namespace" in named["metadata"], name_rule=path_segment):
+        yield fault.field.replace("metadata", path, 1), fault.reason, fault.message
+
+
+def _everybody_waits() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:  # In a thread of its own.
+        return False
+    return True

@@ -1,0 +1,292 @@
+"""What is special about admission webhooks, and the checks of rules and endpoints that other kinds share with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+from pinnace.kinds.admissionregistration.expressions import hook_condition_faults
+from pinnace.kinds.validation.fields import choice_faults, name_faults
+from pinnace.model import names
+from pinnace.model.field_errors import Cause, duplicate, invalid, required, too_many
+from pinnace.model.objects import Object
+from pinnace.model.resources import Strategy
+from pinnace.model.selectors import label_selector_faults
+
+FAILURE_POLICIES = ("Fail", "Ignore")
+MATCH_POLICIES = ("Equivalent", "Exact")
+REINVOCATION_POLICIES = ("IfNeeded", "Never")
+SCOPES = ("*", "Cluster", "Namespaced")
+OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
+SIDE_EFFECTS = ("None", "NoneOnDryRun", "Some", "Unknown")
+NO_SIDE_EFFECTS = ("None", "NoneOnDryRun")
+REVIEW_VERSIONS = ("v1", "v1beta1")
+MAX_MATCH_CONDITIONS = 64
+URL_FORM = "; desired format: https://host[/path]"
+
+_control_character = re.compile(r"[\x00-\x1f\x7f]").search
+_scheme = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*").match
+
+
+def default_service(service: Object) -> None:
+    """A service that is called by the API server listens on 443 unless it says otherwise."""
+    service.setdefault("port", 443)
+
+
+def default_rules(rules: Sequence[Object]) -> None:
+    for rule in rules:
+        rule.setdefault("scope", "*")
+
+
+def _default_configuration(configuration: Object, *, mutating: bool) -> None:
+    for hook in configuration.get("webhooks") or []:
+        hook.setdefault("failurePolicy", "Fail")
+        hook.setdefault("matchPolicy", "Equivalent")
+        hook.setdefault("namespaceSelector", {})
+        hook.setdefault("objectSelector", {})
+        hook.setdefault("timeoutSeconds", 10)
+        if mutating:
+            hook.setdefault("reinvocationPolicy", "Never")
+        default_rules(hook.get("rules") or [])
+        if (service := hook.setdefault("clientConfig", {}).get("service")) is not None:
+            default_service(service)
+
+
+def _configuration_faults(
+    configuration: Object, old: Object | None, *, mutating: bool, is_v1beta1: bool = False
+) -> Iterator[Cause]:
+    """v1beta1 let webhooks have any side effects, and several of them the same name."""
+    hooks, before = configuration.get("webhooks") or [], (old or {}).get("webhooks") or []
+    conditions = [hook.get("matchConditions") or [] for hook in hooks]
+    conditions_changed = old is None or conditions != [hook.get("matchConditions") or [] for hook in before]
+    # What an old configuration was allowed to hold, it may keep.
+    had_none = all(hook.get("sideEffects") in NO_SIDE_EFFECTS for hook in before)
+    side_effects = NO_SIDE_EFFECTS if had_none and not is_v1beta1 else SIDE_EFFECTS
+    known_versions = all(_knows_review_version(hook) for hook in before if hook.get("admissionReviewVersions"))
+    names_before = [hook.get("name", "") for hook in before]
+    seen: set[str] = set()
+    for i, hook in enumerate(hooks):
+        path, name = f"webhooks[{i}]", hook.get("name", "")
+        yield from _hook_faults(hook, path, side_effects=side_effects, mutating=mutating)
+        if conditions_changed:
+            place = f"{path}.matchConditions"
+            yield from match_condition_faults(hook.get("matchConditions") or [], place, hook_condition_faults)
+        versions = hook.get("admissionReviewVersions") or []
+        yield from _review_version_faults(versions, f"{path}.admissionReviewVersions", must_be_known=known_versions)
+        if name and name in seen and len(set(names_before)) == len(names_before) and not is_v1beta1:
+            yield duplicate(f"{path}.name", name)
+        seen.add(name)
+
+
+def _knows_review_version(hook: Mapping[str, Any]) -> bool:
+    return any(version in REVIEW_VERSIONS for version in hook.get("admissionReviewVersions") or [])
+
+
+def _hook_faults(hook: Mapping[str, Any], path: str, *, side_effects: Sequence[str], mutating: bool) -> Iterator[Cause]:
+    yield from _qualified_hook_name_faults(hook.get("name", ""), f"{path}.name")
+    for i, rule in enumerate(hook.get("rules") or []):
+        yield from rule_faults(rule, f"{path}.rules[{i}]")
+    yield from choice_faults(hook.get("failurePolicy"), FAILURE_POLICIES, f"{path}.failurePolicy")
+    yield from choice_faults(hook.get("matchPolicy"), MATCH_POLICIES, f"{path}.matchPolicy")
+    if hook.get("sideEffects") is None:
+        yield required(f"{path}.sideEffects", f"must specify one of {', '.join(side_effects)}")
+    yield from choice_faults(hook.get("sideEffects"), side_effects, f"{path}.sideEffects")
+    timeout = hook.get("timeoutSeconds")
+    if timeout is not None and not 1 <= timeout <= 30:
+        yield invalid(f"{path}.timeoutSeconds", timeout, "the timeout value must be between 1 and 30 seconds")
+    yield from label_selector_faults(hook.get("namespaceSelector"), f"{path}.namespaceSelector")
+    yield from label_selector_faults(hook.get("objectSelector"), f"{path}.objectSelector")
+    if mutating:
+        yield from choice_faults(hook.get("reinvocationPolicy"), REINVOCATION_POLICIES, f"{path}.reinvocationPolicy")
+    yield from endpoint_faults(hook.get("clientConfig", {}), f"{path}.clientConfig")
+
+
+def _qualified_hook_name_faults(name: str, path: str) -> Iterator[Cause]:
+    if not name:
+        yield required(path)
+    elif faults := names.dns_subdomain(name):
+        yield invalid(path, name, ",".join(faults))
+    elif name.count(".") < 2:
+        yield invalid(path, name, "should be a domain with at least three segments separated by dots")
+
+
+def _review_version_faults(versions: Sequence[str], path: str, *, must_be_known: bool) -> Iterator[Cause]:
+    if not versions:
+        yield required(path, f"must specify one of {', '.join(REVIEW_VERSIONS)}")
+        return
+    for i, version in enumerate(versions):
+        if version in versions[:i]:
+            yield invalid(f"{path}[{i}]", version, "duplicate version")
+        else:
+            yield from name_faults(version, names.dns1035_label, f"{path}[{i}]")
+    if must_be_known and not any(version in REVIEW_VERSIONS for version in versions):
+        yield invalid(path, list(versions), f"must include at least one of {', '.join(REVIEW_VERSIONS)}")
+
+
+def rule_faults(rule: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    """A rule says which operations on which resources of which groups and versions are meant."""
+    operations = rule.get("operations") or []
+    if not operations:
+        yield required(f"{path}.operations")
+    yield from _lone_star_faults(operations, f"{path}.operations", "operations")
+    for i, operation in enumerate(operations):
+        yield from choice_faults(operation, OPERATIONS, f"{path}.operations[{i}]")
+    for field, plural in (("apiGroups", "API groups"), ("apiVersions", "API versions")):
+        values = rule.get(field) or []
+        if not values:
+            yield required(f"{path}.{field}")
+        yield from _lone_star_faults(values, f"{path}.{field}", plural)
+    for i, version in enumerate(rule.get("apiVersions") or []):
+        if not version:
+            yield required(f"{path}.apiVersions[{i}]")
+    yield from _resource_faults(rule.get("resources") or [], f"{path}.resources")
+    yield from choice_faults(rule.get("scope"), SCOPES, f"{path}.scope")
+
+
+def _lone_star_faults(values: Sequence[str], path: str, plural: str) -> Iterator[Cause]:
+    if len(values) > 1 and "*" in values:
+        yield invalid(path, list(values), f"if '*' is present, must not specify other {plural}")
+
+
+def _resource_faults(resources: Sequence[str], path: str) -> Iterator[Cause]:
+    if not resources:
+        yield required(path)
+    all_subresources_of: set[str] = set()
+    of_all_resources: set[str] = set()
+    last_plain = ""
+    for i, said in enumerate(resources):
+        if not said:
+            yield required(f"{path}[{i}]")
+            continue
+        resource, slash, subresource = said.partition("/")
+        if not slash:
+            last_plain = said
+            continue
+        if resource in all_subresources_of:
+            yield invalid(f"{path}[{i}]", said, f"if '{resource}/*' is present, must not specify {said}")
+        if subresource in of_all_resources:
+            yield invalid(f"{path}[{i}]", said, f"if '*/{subresource}' is present, must not specify {said}")
+        if subresource == "*":
+            all_subresources_of.add(resource)
+        if resource == "*":
+            of_all_resources.add(subresource)
+    if len(resources) > 1 and "*/*" in resources:
+        yield invalid(path, list(resources), "if '*/*' is present, must not specify other resources")
+    if "*" in resources and last_plain not in ("", "*"):  # Kubernetes, too, looks at the last one alone.
+        detail = "if '*' is present, must not specify other resources without subresources"
+        yield invalid(path, list(resources), detail)
+
+
+def endpoint_faults(client_config: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    """Where a webhook is called: by a URL or through a service."""
+    url, service = client_config.get("url"), client_config.get("service")
+    if (url is None) == (service is None):
+        yield required(path, "exactly one of url or service is required")
+    elif url is not None:
+        yield from _url_faults(url, f"{path}.url")
+    elif service is not None:
+        yield from service_faults(service, f"{path}.service")
+
+
+def _url_faults(url: str, path: str) -> Iterator[Cause]:
+    if reason := _why_no_url(url):
+        yield required(path, f'url must be a valid URL: parse "{url}": {reason}{URL_FORM}')
+        return
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    if parts.scheme != "https":
+        yield invalid(path, parts.scheme, f"'https' is the only allowed URL scheme{URL_FORM}")
+    if not host:
+        yield invalid(path, host, f"host must be specified{URL_FORM}")
+    if at:
+        yield invalid(path, user, "user information is not permitted in the URL")
+    if parts.fragment:
+        yield invalid(path, parts.fragment, "fragments are not permitted in the URL")
+    if parts.query:
+        yield invalid(path, parts.query, "query parameters are not permitted in the URL")
+
+
+def _why_no_url(url: str) -> str:
+    """Go's reason for not reading a URL; empty for one that it reads."""
+    if _control_character(url):
+        return "net/url: invalid control character in URL"
+    if url.startswith(":"):
+        return "missing protocol scheme"
+    before_slash = url.partition("#")[0].partition("?")[0].partition("/")[0]
+    scheme = _scheme(url)
+    if ":" in before_slash and not (scheme and url[scheme.end() : scheme.end() + 1] == ":"):
+        return "first path segment in URL cannot contain colon"
+    if found := re.search(r"%(?![0-9A-Fa-f]{2}).{0,2}", url):
+        return f'invalid URL escape "{found[0]}"'
+    host = urlsplit(url.replace("[", "").replace("]", "")).netloc.rpartition("@")[2]
+    port = host.rpartition(":")[2] if ":" in host else ""
+    if port and not port.isdigit():
+        return f'invalid port ":{port}" after host'
+    return 'invalid character " " in host name' if " " in host else ""
+
+
+def service_faults(service: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    """A service to call. Kubernetes mixes up which of the two names is missing; clients see it so."""
+    if not service.get("namespace"):
+        yield required(f"{path}.name")
+    if not service.get("name"):
+        yield required(f"{path}.namespace")
+    port = service.get("port", 443)
+    if faults := names.port_number(port):
+        yield invalid(f"{path}.port", port, f"port is not valid: {', '.join(faults)}")
+    yield from _url_path_faults(service.get("path") or "/", f"{path}.path")
+
+
+def _url_path_faults(url_path: str, path: str) -> Iterator[Cause]:
+    if url_path == "/":
+        return
+    if url_path == "//":
+        yield invalid(path, url_path, "segment[0] may not be empty")
+        return
+    if not url_path.startswith("/"):
+        yield invalid(path, url_path, "must start with a '/'")
+    for i, step in enumerate(url_path[1:].removesuffix("/").split("/")):
+        if not step:
+            yield invalid(path, url_path, f"segment[{i}] may not be empty")
+        else:
+            yield from (invalid(path, url_path, f"segment[{i}]: {fault}") for fault in names.dns_subdomain(step))
+
+
+def match_condition_faults(
+    conditions: Sequence[Mapping[str, Any]], path: str, faults_of: Callable[[str, str], Iterable[Cause]]
+) -> Iterator[Cause]:
+    """Of conditions in CEL. `faults_of` tells those of an expression at a path."""
+    if len(conditions) > MAX_MATCH_CONDITIONS:
+        yield too_many(path, len(conditions), MAX_MATCH_CONDITIONS)
+    seen: set[str] = set()
+    for i, condition in enumerate(conditions):
+        name, expression = condition.get("name", ""), condition.get("expression", "").strip()
+        if not expression:
+            yield required(f"{path}[{i}].expression")
+        else:
+            yield from faults_of(expression, f"{path}[{i}].expression")
+        if not name:
+            yield required(f"{path}[{i}].name")
+            continue
+        yield from name_faults(name, names.qualified_name, f"{path}[{i}].name")
+        if name in seen:
+            yield duplicate(f"{path}[{i}].name", name)
+        seen.add(name)
+
+
+def _strategy(*, mutating: bool, is_v1beta1: bool = False) -> Strategy:
+    return Strategy(
+        default=partial(_default_configuration, mutating=mutating),
+        validate=partial(_configuration_faults, mutating=mutating, is_v1beta1=is_v1beta1),
+        tracks_generation=True,
+        may_update_unconditionally=False,
+    )
+
+
+MUTATING_WEBHOOK_CONFIGURATION = _strategy(mutating=True)
+OLD_MUTATING_WEBHOOK_CONFIGURATION = _strategy(mutating=True, is_v1beta1=True)
+VALIDATING_WEBHOOK_CONFIGURATION = _strategy(mutating=False)
+OLD_VALIDATING_WEBHOOK_CONFIGURATION = _strategy(mutating=False, is_v1beta1=True)

@@ -1,0 +1,157 @@
+"""Custom resource definitions as v1beta1 wrote them: one version, schema and list of columns for all, at the top."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pinnace.kinds import older_schemas
+from pinnace.kinds.apiextensions.versions import READ_AS
+from pinnace.model.objects import Object
+from pinnace.schema.shape import Schema
+
+V1BETA1 = "apiextensions.k8s.io/v1beta1"
+_AT_TOP = {
+    "validation": "schema",
+    "subresources": "subresources",
+    "additionalPrinterColumns": "additionalPrinterColumns",
+}
+"""What v1beta1 says once for all versions, and what each version calls it."""
+
+
+def old_definition(schema: Schema) -> Schema:
+    """The shape of v1beta1."""
+    version = schema.properties["spec"].properties["versions"].items
+    conversion = schema.properties["spec"].properties["conversion"]
+    assert version is not None, "versions are a list of objects"
+    webhook = conversion.properties["webhook"].properties
+    columns = _old_columns(dict(version.properties["additionalPrinterColumns"].raw), version)
+    own = {name: dict(version.properties[name].raw) for name in ("subresources",)}
+    schema = older_schemas.at(schema, "spec.versions.[]", older_schemas.with_fields(additionalPrinterColumns=columns))
+    schema = older_schemas.at(
+        schema,
+        "spec.conversion",
+        older_schemas.with_fields(
+            without=("webhook",),
+            webhookClientConfig=dict(webhook["clientConfig"].raw),
+            conversionReviewVersions=dict(webhook["conversionReviewVersions"].raw),
+        ),
+    )
+    fields: dict[str, dict[str, Any]] = {
+        "version": {"type": "string"},
+        "validation": dict(version.properties["schema"].raw),
+        "additionalPrinterColumns": columns,
+        **own,
+    }
+    schema = older_schemas.at(schema, "spec", older_schemas.with_fields((), **fields))
+    return older_schemas.at(schema, "spec", older_schemas.optional("scope", "versions"))
+
+
+def _old_columns(columns: dict[str, Any], version: Schema) -> dict[str, Any]:
+    item = version.properties["additionalPrinterColumns"].items
+    assert item is not None, "columns are a list of objects"
+    return {**columns, "items": older_schemas.renamed("JSONPath", "jsonPath")(dict(item.raw))}
+
+
+def definition_to_v1(definition: Object) -> Object:
+    spec: Object = definition.get("spec") or {}
+    definition["spec"] = spec
+    spec.setdefault("scope", "Namespaced")
+    if not spec.get("versions") and spec.get("version"):
+        spec["versions"] = [{"name": spec["version"], "served": True, "storage": True}]
+    spec.pop("version", None)
+    for old_name, name in _AT_TOP.items():
+        said = spec.pop(old_name, None)
+        if said is not None:
+            for version in spec.get("versions") or ():
+                version.setdefault(name, said)
+    for version in spec.get("versions") or ():
+        if version.get("additionalPrinterColumns"):
+            version["additionalPrinterColumns"] = [_renamed(one) for one in version["additionalPrinterColumns"]]
+    _conversion_to_v1(spec.get("conversion"))
+    if spec.get("preserveUnknownFields") is None:
+        spec["preserveUnknownFields"] = True
+    if spec["preserveUnknownFields"]:
+        metadata = definition["metadata"] = definition.get("metadata") or {}
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), READ_AS: V1BETA1}
+    return definition
+
+
+def definition_from_v1(definition: Object) -> Object:
+    spec = definition.get("spec") or {}
+    versions = spec.get("versions") or []
+    spec["preserveUnknownFields"] = bool(spec.get("preserveUnknownFields"))
+    _conversion_from_v1(spec.get("conversion"))
+    if not versions:
+        return definition
+    spec["version"] = versions[0].get("name", "")
+    for version in versions:
+        if version.get("additionalPrinterColumns"):
+            columns = version["additionalPrinterColumns"]
+            version["additionalPrinterColumns"] = [_renamed(one, "jsonPath", "JSONPath") for one in columns]
+    for old_name, name in _AT_TOP.items():
+        shared = versions[0].get(name)
+        if shared is not None and all(one.get(name) == shared for one in versions):
+            spec[old_name] = shared
+            for version in versions:
+                del version[name]
+    return definition
+
+
+def _renamed(column: Object, before: str = "JSONPath", after: str = "jsonPath") -> Object:
+    return {after if name == before else name: value for name, value in column.items()}
+
+
+def _conversion_to_v1(conversion: Object | None) -> None:
+    if conversion is None:
+        return
+    client, versions = conversion.pop("webhookClientConfig", None), conversion.pop("conversionReviewVersions", None)
+    if conversion.get("strategy") == "Webhook" and not versions:
+        versions = ["v1beta1"]
+    if client is not None or versions is not None:
+        said = {"clientConfig": client, "conversionReviewVersions": versions}
+        conversion["webhook"] = {name: value for name, value in said.items() if value is not None}
+
+
+def _conversion_from_v1(conversion: Object | None) -> None:
+    webhook = (conversion or {}).pop("webhook", None) or {}
+    if conversion is not None and webhook.get("clientConfig") is not None:
+        conversion["webhookClientConfig"] = webhook["clientConfig"]
+    if conversion is not None and webhook.get("conversionReviewVersions") is not None:
+        conversion["conversionReviewVersions"] = webhook["conversionReviewVersions"]
+
+
+def modernize_definition(definition: Object) -> Iterator[str]:
+    """Read a v1 definition that still has its one version at the top, as notes and books have it, the old way.
+
+    The sentences say what to write instead.
+    """
+    spec = definition.get("spec")
+    if not isinstance(spec, dict) or not isinstance(spec.get("version"), str):
+        return
+    name, versions = spec["version"], spec.get("versions") or []
+    if versions and not (_is_read_so(definition) and versions[0].get("name") == name):
+        return
+    for old_name, new_name in _AT_TOP.items():
+        if old_name in spec:  # An edit of the old form is one of all versions.
+            for version in versions:
+                version[new_name] = spec[old_name]
+    found = {old_name: name for old_name, name in _AT_TOP.items() if old_name in spec}
+    has_schema = "validation" in spec or any("schema" in version for version in versions)
+    definition_to_v1(definition)
+    instead = f"[{{name: {name}, served: true, storage: true, schema: {{openAPIV3Schema: ...}}}}]"
+    yield (
+        "spec.version is not a field of apiextensions.k8s.io/v1, and is read as v1beta1 had it; write "
+        f"spec.versions: {instead}"
+    )
+    for old_name, new_name in found.items():
+        yield f"spec.{old_name} is not a field of apiextensions.k8s.io/v1; write spec.versions[*].{new_name}"
+    if not has_schema:
+        yield (
+            f"version {name} has no schema, so all fields are kept and none is checked; write one with "
+            "x-kubernetes-preserve-unknown-fields: true to say so"
+        )
+
+
+def _is_read_so(definition: Object) -> bool:
+    return READ_AS in ((definition.get("metadata") or {}).get("annotations") or {})

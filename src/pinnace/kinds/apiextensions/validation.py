@@ -1,0 +1,300 @@
+"""What is special about custom resource definitions: every rule for their names, versions, schemas and conversion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from urllib.parse import urlsplit
+
+from pinnace.kinds.admissionregistration import webhooks
+from pinnace.kinds.apiextensions.breaking_changes import breaks_between, refusals
+from pinnace.kinds.apiextensions.versions import Raw, had, is_old, says, schema_of, versions_faults
+from pinnace.kinds.validation.fields import choice_faults, immutable_faults
+from pinnace.model import names
+from pinnace.model.clock import to_rfc3339
+from pinnace.model.field_errors import Cause, forbidden, invalid, required
+from pinnace.model.objects import Object
+from pinnace.model.resources import Strategy
+from pinnace.schema.crd.definition import all_schemas, unknown_formats
+
+CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
+APPROVED = "api-approved.kubernetes.io"
+MIXED_CASE = "may have mixed case, but should otherwise match: "
+
+_LEAVING = {
+    "type": "Terminating",
+    "status": "True",
+    "reason": "InstanceDeletionPending",
+    "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+}
+
+
+# --- before validation
+
+
+def default_definition(definition: Object) -> None:
+    spec = definition.setdefault("spec", {})
+    said = spec.setdefault("names", {})
+    kind = said.get("kind", "")
+    if not said.get("singular") and kind:
+        said["singular"] = kind.lower()
+    if not said.get("listKind") and kind:
+        said["listKind"] = f"{kind}List"
+    conversion = spec.setdefault("conversion", {"strategy": "None"})
+    service = ((conversion.get("webhook") or {}).get("clientConfig") or {}).get("service")
+    if service is not None:
+        webhooks.default_service(service)
+    status = definition.setdefault("status", {})
+    status.setdefault("conditions", None)  # The API says null before anything is known.
+    status.setdefault("acceptedNames", {"plural": "", "kind": ""})
+    if not status.get("storedVersions"):
+        status["storedVersions"] = _storage_versions(spec)[:1] or None
+
+
+def _prepare(definition: Object, old: Object | None) -> None:
+    stored = definition.setdefault("status", {}).get("storedVersions") or []
+    storage = [name for name in _storage_versions(definition.get("spec", {}))[:1] if name not in stored]
+    definition["status"]["storedVersions"] = [*stored, *storage] or None
+
+
+def _mark(definition: Object, now: datetime) -> None:
+    """A definition stays until its objects are gone. It is marked here, since its generation does not change by it."""
+    metadata, moment = definition["metadata"], to_rfc3339(now)
+    metadata["deletionTimestamp"] = moment
+    if CLEANUP not in (metadata.get("finalizers") or ()):
+        metadata["finalizers"] = [*(metadata.get("finalizers") or ()), CLEANUP]
+    status = definition.get("status") or {}
+    others = [one for one in status.get("conditions") or () if one.get("type") != _LEAVING["type"]]
+    definition["status"] = {**status, "conditions": [*others, {"lastTransitionTime": moment, **_LEAVING}]}
+
+
+def _storage_versions(spec: Raw) -> list[str]:
+    return [version.get("name", "") for version in spec.get("versions") or [] if version.get("storage")]
+
+
+# --- faults
+
+
+def definition_faults(definition: Object, old: Object | None) -> Iterator[Cause]:
+    """Every fault of a definition, and against what it was."""
+    spec, name = definition.get("spec", {}), definition["metadata"].get("name", "")
+    group, said = spec.get("group", ""), spec.get("names", {})
+    before = old.get("spec", {}) if old is not None else None
+    if old is None and name and name != f"{said.get('plural', '')}.{group}":
+        yield invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
+    yield from _spec_faults(definition, before)
+    if before is not None:
+        if is_established(old):
+            yield from immutable_faults(spec.get("scope", ""), before.get("scope", ""), "spec.scope")
+            yield from immutable_faults(
+                said.get("kind", ""), before.get("names", {}).get("kind", ""), "spec.names.kind"
+            )
+        yield from immutable_faults(group, before.get("group", ""), "spec.group")
+        plural = before.get("names", {}).get("plural", "")
+        yield from immutable_faults(said.get("plural", ""), plural, "spec.names.plural")
+    status = definition.get("status", {})
+    yield from _resource_name_faults(status.get("acceptedNames") or {}, "status.acceptedNames")
+    yield from _stored_version_faults(status.get("storedVersions") or [], spec.get("versions") or [])
+    yield from _approval_faults(definition, old)
+    if spec.get("preserveUnknownFields") and not (before or {}).get("preserveUnknownFields") and not is_old(definition):
+        detail = (
+            "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
+        )
+        yield invalid("spec.preserveUnknownFields", True, detail)
+    if old is not None:
+        yield from refusals(definition, old)
+
+
+def _status_faults(definition: Object, old: Object | None) -> Iterator[Cause]:
+    yield from _resource_name_faults(
+        (definition.get("status") or {}).get("acceptedNames") or {}, "status.acceptedNames"
+    )
+
+
+def is_established(definition: Raw | None) -> bool:
+    conditions = ((definition or {}).get("status") or {}).get("conditions") or []
+    return any(item.get("type") == "Established" and item.get("status") == "True" for item in conditions)
+
+
+def _spec_faults(definition: Object, before: Raw | None) -> Iterator[Cause]:
+    spec = definition.get("spec", {})
+    versions = spec.get("versions") or []
+    keeps_unknown = bool(spec.get("preserveUnknownFields"))
+    yield from _group_faults(spec.get("group", ""))
+    if not spec.get("scope"):
+        yield required("spec.scope")
+    else:
+        yield from choice_faults(spec["scope"], ("Cluster", "Namespaced"), "spec.scope")
+    yield from _missing_schema_faults(definition, versions, before)
+    schemas = [schema for version in versions if (schema := schema_of(version)) is not None]
+    if keeps_unknown and any("default" in node for schema in schemas for node in all_schemas(schema)):
+        yield invalid("spec.preserveUnknownFields", True, "must be false in order to use defaults in the schema")
+    yield from versions_faults(definition, versions, before)
+    for field in ("plural", "singular", "kind", "listKind"):
+        if not spec.get("names", {}).get(field):
+            yield required(f"spec.names.{field}")
+    yield from _resource_name_faults(spec.get("names", {}), "spec.names")
+    conversion = spec.get("conversion") or {}
+    if conversion.get("strategy", "None") != "None" and keeps_unknown:
+        detail = "must be None if spec.preserveUnknownFields is true"
+        yield invalid("spec.conversion.strategy", conversion["strategy"], detail)
+    yield from _conversion_faults(conversion, (before or {}).get("conversion") or {})
+
+
+def _group_faults(group: str) -> Iterator[Cause]:
+    if not group:
+        yield required("spec.group")
+    elif faults := names.dns_subdomain(group):
+        yield invalid("spec.group", group, ",".join(faults))
+    elif "." not in group:
+        yield invalid("spec.group", group, "should be a domain with at least one dot")
+
+
+def _missing_schema_faults(definition: Raw, versions: Sequence[Raw], before: Raw | None) -> Iterator[Cause]:
+    if is_old(definition):
+        return
+    is_new_rule = before is not None and any(schema_of(one) is None for one in before.get("versions") or ())
+    keeps_unknown = bool(definition["spec"].get("preserveUnknownFields"))
+    for i, version in enumerate(versions):
+        if schema_of(version) is not None:
+            continue
+        where = f"spec.versions[{i}].schema.openAPIV3Schema"
+        if not is_new_rule:
+            yield required(where)
+        elif not keeps_unknown and version.get("served"):
+            yield required(where, "because otherwise all fields are pruned")
+
+
+def _conversion_faults(conversion: Raw, before: Raw) -> Iterator[Cause]:
+    path = "spec.conversion"
+    strategy = conversion.get("strategy", "")
+    if not strategy:
+        yield required(f"{path}.strategy")
+    else:
+        yield from choice_faults(strategy, ("None", "Webhook"), f"{path}.strategy")
+    webhook = conversion.get("webhook")
+    if strategy != "Webhook":
+        if (webhook or {}).get("clientConfig") is not None:
+            yield forbidden(f"{path}.webhookClientConfig", "should not be set when strategy is not set to Webhook")
+        if (webhook or {}).get("conversionReviewVersions"):
+            yield forbidden(f"{path}.conversionReviewVersions", "should not be set when strategy is not set to Webhook")
+        return
+    client = (webhook or {}).get("clientConfig")
+    if client is None:
+        yield required(f"{path}.webhookClientConfig", "required when strategy is set to Webhook")
+    else:
+        yield from webhooks.endpoint_faults(client, f"{path}.webhookClientConfig")
+    known = (before.get("webhook") or {}).get("conversionReviewVersions")
+    yield from _review_version_faults(
+        (webhook or {}).get("conversionReviewVersions") or [],
+        f"{path}.conversionReviewVersions",
+        must_be_known=not known or bool(_REVIEW_VERSIONS & set(known)),
+    )
+
+
+_REVIEW_VERSIONS = frozenset(("v1", "v1beta1"))
+
+
+def _review_version_faults(versions: Sequence[str], path: str, *, must_be_known: bool) -> Iterator[Cause]:
+    if not versions:
+        yield required(path)
+        return
+    for i, version in enumerate(versions):
+        if version in versions[:i]:
+            yield invalid(f"{path}[{i}]", version, "duplicate version")
+        else:
+            for fault in names.dns1035_label(version):
+                yield invalid(f"{path}[{i}]", version, fault)
+    if must_be_known and not _REVIEW_VERSIONS & set(versions):
+        yield invalid(path, list(versions), f"must include at least one of {', '.join(sorted(_REVIEW_VERSIONS))}")
+
+
+def _resource_name_faults(said: Raw, path: str) -> Iterator[Cause]:
+    for field in ("plural", "singular", "kind", "listKind"):
+        name = said.get(field, "")
+        mixed = field in ("kind", "listKind")
+        if name and (faults := names.dns1035_label(name.lower() if mixed else name)):
+            yield invalid(f"{path}.{field}", name, (MIXED_CASE if mixed else "") + ",".join(faults))
+    for i, name in enumerate(said.get("shortNames") or []):
+        if faults := names.dns1035_label(name):
+            yield invalid(f"{path}.shortNames[{i}]", name, ",".join(faults))
+    if said.get("kind") and said.get("kind") == said.get("listKind"):
+        yield invalid(f"{path}.listKind", said["listKind"], "kind and listKind may not be the same")
+    for i, name in enumerate(said.get("categories") or []):
+        if faults := names.dns1035_label(name):
+            yield invalid(f"{path}.categories[{i}]", name, ",".join(faults))
+
+
+def _stored_version_faults(stored: Sequence[str], versions: Sequence[Raw]) -> Iterator[Cause]:
+    path = "status.storedVersions"
+    if not stored:
+        yield invalid(path, None, "must have at least one stored version")
+        return
+    missing = {name: i for i, name in enumerate(stored)}
+    for version in versions:
+        name = version.get("name", "")
+        if version.get("storage") and name not in missing:
+            yield invalid(path, list(stored), f"must have the storage version {name}")
+        missing.pop(name, None)
+    for name, i in missing.items():
+        detail = (
+            f"missing from spec.versions; {name} was previously a storage version, and must remain in "
+            f"spec.versions until a storage migration ensures no data remains persisted in {name} and removes "
+            f"{name} from status.storedVersions"
+        )
+        yield invalid(f"{path}[{i}]", name, detail)
+
+
+def approval(definition: Raw) -> tuple[str, str]:
+    """Whether a definition in one of Kubernetes' own groups was approved: a word and a sentence. Empty: elsewhere."""
+    group = definition["spec"].get("group", "")
+    if not f".{group}".endswith((".k8s.io", ".kubernetes.io")):
+        return "", ""
+    said = (definition["metadata"].get("annotations") or {}).get(APPROVED, "")
+    see = "see https://github.com/kubernetes/enhancements/pull/1111"
+    if not said:
+        return "MissingAnnotation", f'protected groups must have approval annotation "{APPROVED}", {see}'
+    if said.startswith("unapproved"):
+        return "UnapprovedAnnotation", f'not approved: "{said}"'
+    parts = urlsplit(said)
+    if parts.scheme and parts.netloc:
+        return "ApprovedAnnotation", f"approved in {said}"
+    choice = 'with either a URL or a reason starting with "unapproved"'
+    return "InvalidAnnotation", f'protected groups must have approval annotation "{APPROVED}" {choice}, {see}'
+
+
+def _approval_faults(definition: Object, old: Object | None) -> Iterator[Cause]:
+    state, why = approval(definition)
+    if not state or (old is not None and approval(old)[0] == state):
+        return
+    where = f"metadata.annotations[{APPROVED}]"
+    if state == "MissingAnnotation":
+        yield required(where, why)
+    elif state == "InvalidAnnotation":
+        yield invalid(where, definition["metadata"]["annotations"][APPROVED], why)
+
+
+# --- warnings
+
+
+def _warnings(definition: Object, old: Object | None) -> Iterator[str]:
+    for version in definition["spec"].get("versions") or ():
+        schema = schema_of(version)
+        if schema is not None and says(schema, b'"format"') and not had((old or {}).get("spec"), version, schema):
+            for format in unknown_formats(schema):
+                yield f'unrecognized format "{format}"'
+    if old is not None:
+        yield from breaks_between(old, definition)
+
+
+CUSTOM_RESOURCE_DEFINITION = Strategy(
+    default=default_definition,
+    prepare=_prepare,
+    validate=definition_faults,
+    validate_status=_status_faults,
+    mark=_mark,
+    qualified_finalizers=False,
+    tracks_generation=True,
+    may_update_unconditionally=False,
+    warnings=_warnings,
+)

@@ -1,0 +1,241 @@
+"""What is wrong with the versions of a custom resource definition: schemas, columns, scales and selectable fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from pinnace.model import names
+from pinnace.model.field_errors import Cause, duplicate, invalid, required, too_many
+from pinnace.model.objects import Object
+from pinnace.schema.cel.rules.checks import rule_faults
+from pinnace.schema.cel.rules.rules import rules_of
+from pinnace.schema.crd.definition import Strictness, all_schemas, schema_faults, strictness_after
+from pinnace.schema.crd.field_paths import place_of
+from pinnace.schema.crd.internal_form import internal_form
+from pinnace.schema.crd.structural import unsupported
+from pinnace.schema.shape import Schema
+
+READ_AS = "pinnace.dev/read-as"
+"""An annotation of definitions that came in the form of this older version, whose looser rules hold for them."""
+MOST_SELECTABLE = 8
+_COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
+_COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
+_SHARED = ("schema", "subresources", "additionalPrinterColumns", "selectableFields")
+_ADDED_STRUCTURE = (
+    "x-kubernetes-embedded-resource",
+    "x-kubernetes-preserve-unknown-fields",
+    "x-kubernetes-int-or-string",
+    "x-kubernetes-list-map-keys",
+    "x-kubernetes-list-type",
+    "x-kubernetes-validations",
+)
+
+Raw = Mapping[str, Any]
+
+
+def is_old(definition: Raw) -> bool:
+    """It came in the form of v1beta1, which asked less of schemas."""
+    return READ_AS in (definition["metadata"].get("annotations") or {})
+
+
+def schema_of(version: Raw) -> Raw | None:
+    """What a version says its objects look like; None where it says nothing."""
+    found: Raw | None = (version.get("schema") or {}).get("openAPIV3Schema")
+    return found
+
+
+def versions_faults(definition: Object, versions: Sequence[Object], before: Raw | None) -> Iterator[Cause]:
+    shared = {
+        field for field in _SHARED if versions and all(one.get(field) == versions[0].get(field) for one in versions)
+    }
+    strictness = _strictness(definition, before)
+    for i, version in enumerate(versions):
+        path = f"spec.versions[{i}]"
+        if faults := names.dns1035_label(version.get("name", "")):
+            yield invalid(f"{path}.name", version.get("name", ""), ",".join(faults))
+        yield from _deprecation_faults(version, path)
+        yield from _version_faults(version, path, set(_SHARED) - shared, strictness, before)
+    version_names = [version.get("name", "") for version in versions]
+    if len(set(version_names)) != len(version_names):
+        yield _invalid_versions(versions, shared, "must contain unique version names")
+    if sum(bool(version.get("storage")) for version in versions) != 1:
+        yield _invalid_versions(versions, shared, "must have exactly one version marked as storage version")
+    if versions and versions[0].get("name") and (faults := names.dns1035_label(versions[0]["name"])):
+        yield invalid("spec.version", versions[0]["name"], ",".join(faults))
+    if versions:
+        # What all versions have in common Kubernetes takes for said once, at the top.
+        yield from _version_faults(versions[0], "spec", shared, strictness, before, at_top=True)
+
+
+def _invalid_versions(versions: Sequence[Raw], shared: set[str], detail: str) -> Cause:
+    """Kubernetes shows versions as it holds them: what they share is said elsewhere."""
+    shown = []
+    for version in versions:
+        schema = None if "schema" in shared else schema_of(version)
+        apart = {name: None if name in shared else version.get(name) for name in _SHARED[1:]}
+        shown.append(
+            {
+                "Name": version.get("name", ""),
+                "Served": bool(version.get("served")),
+                "Storage": bool(version.get("storage")),
+                "Deprecated": bool(version.get("deprecated")),
+                "DeprecationWarning": version.get("deprecationWarning"),
+                "Schema": None if schema is None else {"OpenAPIV3Schema": internal_form(schema)},
+                "Subresources": apart["subresources"],
+                "AdditionalPrinterColumns": apart["additionalPrinterColumns"],
+                "SelectableFields": apart["selectableFields"],
+            }
+        )
+    return invalid("spec.versions", shown, detail)
+
+
+def _strictness(definition: Object, before: Raw | None) -> Strictness:
+    stored = [schema for version in (before or {}).get("versions") or () if (schema := schema_of(version)) is not None]
+    strictness = strictness_after(stored) if stored else Strictness()
+    spec = definition["spec"]
+    if not spec.get("preserveUnknownFields"):
+        return Strictness(**{**_fields(strictness), "wants_structure": True})
+    if is_old(definition) and not any(
+        word in node
+        for version in spec.get("versions") or ()
+        if (schema := schema_of(version)) is not None
+        for node in all_schemas(schema)
+        for word in (*_ADDED_STRUCTURE, "default")
+    ):
+        return Strictness(**{**_fields(strictness), "wants_structure": False})
+    return strictness
+
+
+def _fields(strictness: Strictness) -> dict[str, bool]:
+    return {name: getattr(strictness, name) for name in Strictness.__dataclass_fields__}
+
+
+def _version_faults(
+    version: Object, path: str, said: set[str], strictness: Strictness, before: Raw | None, *, at_top: bool = False
+) -> Iterator[Cause]:
+    subresources = version.get("subresources") or {}
+    if "schema" in said and (schema := schema_of(version)) is not None and not had(before, version, schema):
+        where = f"{path}.{'validation' if at_top else 'schema'}.openAPIV3Schema"
+        has_status = subresources.get("status") is not None
+        found = schema_faults(
+            schema, where, has_status=has_status, strictness=strictness, rule_faults=_faults_of_default
+        )
+        if not found and strictness.wants_structure and says(schema, b'"x-kubernetes-validations"'):
+            found = rule_faults(Schema(schema), where)
+        for fault in found:
+            yield Cause(*fault)
+    if "subresources" in said:
+        yield from _scale_faults(subresources.get("scale"), f"{path}.subresources")
+    if "additionalPrinterColumns" in said:
+        for i, column in enumerate(version.get("additionalPrinterColumns") or ()):
+            yield from _column_faults(column, f"{path}.additionalPrinterColumns[{i}]")
+    if "selectableFields" in said and version.get("selectableFields"):
+        yield from _selectable_faults(version, path, schema_of(version) if "schema" in said else None, at_top=at_top)
+
+
+def says(schema: Raw, word: bytes) -> bool:
+    """Whether a word may stand anywhere in a schema: far quicker than to walk through a large one."""
+    return word in orjson.dumps(schema)
+
+
+def _faults_of_default(schema: Raw, value: Any, path: str, is_object: bool) -> Iterator[tuple[str, str, str]]:
+    rules = rules_of(Schema(schema), is_root=is_object)
+    if rules is not None:
+        yield from rules.faults(value, path=path)
+
+
+def had(before: Raw | None, version: Raw, schema: Raw) -> bool:
+    """The same schema was accepted before: it is not looked at again."""
+    known = (before or {}).get("versions") or ()
+    return any(one.get("name") == version.get("name") and schema_of(one) == schema for one in known)
+
+
+def _deprecation_faults(version: Raw, path: str) -> Iterator[Cause]:
+    warning, where = version.get("deprecationWarning"), f"{path}.deprecationWarning"
+    if warning is None:
+        return
+    if not version.get("deprecated"):
+        yield invalid(where, warning, "can only be set for deprecated versions")
+        return
+    if len(warning.encode()) > 256:
+        yield invalid(where, warning, "must be <= 256 characters long")
+    if not warning:
+        yield invalid(where, warning, "must not be an empty string")
+    at = 0
+    for character in warning:
+        if not character.isprintable():
+            detail = f"must only contain printable UTF-8 characters; non-printable character found at index {at}"
+            yield invalid(where, warning, detail)
+            break
+        at += len(character.encode())
+
+
+def _scale_faults(scale: Raw | None, path: str) -> Iterator[Cause]:
+    if scale is None:
+        return
+    for field, starts, told in (
+        ("specReplicasPath", (".spec.",), ".spec"),
+        ("statusReplicasPath", (".status.",), ".status"),
+        ("labelSelectorPath", (".spec.", ".status."), "either .spec or .status"),
+    ):
+        value, where = scale.get(field) or "", f"{path}.scale.{field}"
+        if not value:
+            if field != "labelSelectorPath":
+                yield required(where)
+        elif not value.startswith("."):
+            yield invalid(where, value, "must be a simple json path starting with .")
+        elif not value.startswith(starts):
+            yield invalid(where, value, f"should be a json path under {told}")
+
+
+def _column_faults(column: Raw, path: str) -> Iterator[Cause]:
+    if not column.get("name"):
+        yield required(f"{path}.name")
+    types = f"must be one of {','.join(_COLUMN_TYPES)}"
+    if not column.get("type"):
+        yield required(f"{path}.type", types)
+    elif column["type"] not in _COLUMN_TYPES:
+        yield invalid(f"{path}.type", column["type"], types)
+    if column.get("format") and column["format"] not in _COLUMN_FORMATS:
+        yield invalid(f"{path}.format", column["format"], f"must be one of {','.join(_COLUMN_FORMATS)}")
+    if not column.get("jsonPath"):
+        yield required(f"{path}.JSONPath")
+    elif not column["jsonPath"].startswith("."):
+        yield invalid(f"{path}.JSONPath", column["jsonPath"], "must be a simple json path starting with .")
+
+
+def _selectable_faults(version: Raw, path: str, schema: Raw | None, *, at_top: bool) -> Iterator[Cause]:
+    where = f"{path}.selectableFields"
+    if schema is None:
+        missing = "validations.schema is included" if at_top else "`version.schema.openAPIV3Schema` is not included"
+        yield invalid(where, "", f"may only be set when {missing}")
+        return
+    if why := unsupported(schema):
+        yield invalid(f"{path}.schema.openAPIV3Schema", "", why)
+    seen: set[str] = set()
+    for i, field in enumerate(version["selectableFields"]):
+        json_path, here = field.get("jsonPath") or "", f"{where}[{i}].jsonPath"
+        if not json_path:
+            yield required(here)
+            continue
+        try:
+            place = place_of(json_path, schema, allows_brackets=False)
+        except ValueError as why_not:
+            yield invalid(here, json_path, f"is an invalid path: {why_not}")
+            continue
+        if place.fields[:1] == ("metadata",):
+            yield invalid(here, json_path, "must not point to fields in metadata")
+        if (place.schema or {}).get("type") not in ("string", "boolean", "integer"):
+            detail = (
+                "must point to a field of type string, boolean or integer. Enum string fields and strings with "
+                "formats are allowed."
+            )
+            yield invalid(here, json_path, detail)
+        if place.path in seen:
+            yield duplicate(here, json_path)
+        seen.add(place.path)
+    if len(seen) > MOST_SELECTABLE:
+        yield too_many(where, len(seen), MOST_SELECTABLE)

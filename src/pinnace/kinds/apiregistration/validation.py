@@ -1,0 +1,165 @@
+"""What is special about API services, custom resource definitions and migrations.
+
+Webhooks, admission policies and flow control have a file each, and are named here, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pinnace.kinds.admissionregistration import policies, webhooks
+from pinnace.kinds.apiextensions import validation as definition_rules
+from pinnace.kinds.certificates.parsing import decoded
+from pinnace.kinds.flowcontrol import validation as flow_control_rules
+from pinnace.kinds.golang.printing import GoStruct
+from pinnace.kinds.validation.fields import (
+    choice_faults,
+    condition_faults,
+    immutable_faults,
+    in_wire_order,
+    name_faults,
+)
+from pinnace.model import names
+from pinnace.model.clock import SystemClock, to_rfc3339
+from pinnace.model.field_errors import IMMUTABLE, Cause, invalid, required
+from pinnace.model.objects import Object
+from pinnace.model.resources import Strategy
+
+LOCAL_AVAILABLE = {
+    "type": "Available",
+    "status": "True",
+    "reason": "Local",
+    "message": "Local APIServices are always available",
+}
+
+
+def _any_name(name: str) -> list[str]:
+    """Whether a name is right depends on the whole object, so `validate` says it."""
+    return names.path_segment(name)
+
+
+# --- API services
+
+
+def _default_api_service(service: Object) -> None:
+    spec = service.setdefault("spec", {})
+    if (reference := spec.get("service")) is not None:
+        webhooks.default_service(reference)
+    for field in ("groupPriorityMinimum", "versionPriority"):
+        spec.setdefault(field, 0)
+    service.setdefault("status", {})
+
+
+def _prepare_api_service(service: Object, old: Object | None) -> None:
+    if old is None and service.get("spec", {}).get("service") is None:
+        now = to_rfc3339(SystemClock().now())
+        service["status"] = {"conditions": [{**LOCAL_AVAILABLE, "lastTransitionTime": now}]}
+
+
+def _api_service_faults(service: Object, old: Object | None) -> Iterator[Cause]:
+    spec, name = service.get("spec", {}), service["metadata"].get("name", "")
+    group, version = spec.get("group", ""), spec.get("version", "")
+    if name and not names.path_segment(name) and name != f"{version}.{group}":
+        yield invalid("metadata.name", name, f'must be `spec.version+"."+spec.group`: "{version}.{group}"')
+    if not group and version != "v1":
+        yield required("spec.group", "only v1 may have an empty group and it better be legacy kube")
+    if group:
+        yield from name_faults(group, names.dns_subdomain, "spec.group")
+    yield from name_faults(version, names.dns1035_label, "spec.version")
+    for field, most in (("groupPriorityMinimum", 20000), ("versionPriority", 1000)):
+        if not 0 < spec.get(field, 0) <= most:
+            yield invalid(f"spec.{field}", spec.get(field, 0), f"must be positive and less than {most}")
+    yield from _backend_faults(spec)
+
+
+def _backend_faults(spec: Mapping[str, Any]) -> Iterator[Cause]:
+    bundle, trusting = decoded(spec.get("caBundle") or ""), bool(spec.get("insecureSkipTLSVerify"))
+    if (service := spec.get("service")) is None:
+        if bundle:
+            yield invalid("spec.caBundle", f"{len(bundle)} bytes", "local APIServices may not have a caBundle")
+        if trusting:
+            yield invalid("spec.insecureSkipTLSVerify", True, "local APIServices may not have insecureSkipTLSVerify")
+        return
+    for field in ("namespace", "name"):
+        if not service.get(field):
+            yield required(f"spec.service.{field}")
+    port = service.get("port", 443)
+    if faults := names.port_number(port):
+        yield invalid("spec.service.port", port, f"port is not valid: {', '.join(faults)}")
+    if trusting and bundle:
+        yield invalid("spec.insecureSkipTLSVerify", True, "may not be true if caBundle is present")
+
+
+def _api_service_status_faults(service: Object, old: Object | None) -> Iterator[Cause]:
+    for i, condition in enumerate(service.get("status", {}).get("conditions") or []):
+        statuses = ("True", "False", "Unknown")
+        yield from choice_faults(condition.get("status", ""), statuses, f"status.conditions[{i}].status")
+
+
+# --- migrations of stored versions
+
+_MIGRATION_SPEC = GoStruct("Resource", Resource=GoStruct("group='' resource=''"), inline=("Resource",))
+
+
+def _default_migration(migration: Object) -> None:
+    migration.setdefault("spec", {}).setdefault("resource", {}).setdefault("group", "")
+    migration.setdefault("status", {})
+
+
+def _migration_faults(migration: Object, old: Object | None) -> Iterator[Cause]:
+    spec = migration.get("spec", {})
+    resource = spec.get("resource", {})
+    if not resource.get("resource"):
+        yield required("spec.resource.resource", "resource is required to be set")
+    elif faults := names.dns1035_label(resource["resource"]):
+        yield invalid("spec.resource.resource", resource["resource"], ",".join(faults))
+    if resource.get("group") and (faults := names.dns_subdomain(resource["group"])):
+        yield invalid("spec.resource.group", resource["group"], ",".join(faults))
+    if old is not None:
+        yield from immutable_faults(spec, old.get("spec", {}), "spec", shown=_MIGRATION_SPEC.view)
+
+
+def _migration_status_faults(migration: Object, old: Object | None) -> Iterator[Cause]:
+    status, before = migration.get("status", {}), (old or {}).get("status", {})
+    conditions = status.get("conditions") or []
+    yield from condition_faults(conditions, "status.conditions")
+    if before.get("resourceVersion") and before["resourceVersion"] != status.get("resourceVersion"):
+        yield invalid("status.resourceVersion", status.get("resourceVersion", ""), IMMUTABLE)
+    shown = [in_wire_order(condition) for condition in conditions]
+    outcomes, outcomes_before = _outcomes(status), _outcomes(before)
+    if {"Succeeded", "Failed"} <= outcomes:
+        detail = "Both success and failed conditions cannot be true at the same time"
+        yield invalid("status.conditions", shown, detail)
+    for type_, told in (("Succeeded", "Success"), ("Failed", "Failed")):
+        if type_ in outcomes_before and type_ not in outcomes:
+            yield invalid("status.conditions", shown, f"{told} condition cannot be set to false once it is true")
+
+
+def _outcomes(status: Mapping[str, Any]) -> set[str]:
+    return {item.get("type", "") for item in status.get("conditions") or [] if item.get("status") == "True"}
+
+
+MUTATING_WEBHOOK_CONFIGURATION = webhooks.MUTATING_WEBHOOK_CONFIGURATION
+VALIDATING_WEBHOOK_CONFIGURATION = webhooks.VALIDATING_WEBHOOK_CONFIGURATION
+VALIDATING_ADMISSION_POLICY = policies.VALIDATING_ADMISSION_POLICY
+VALIDATING_ADMISSION_POLICY_BINDING = policies.VALIDATING_ADMISSION_POLICY_BINDING
+MUTATING_ADMISSION_POLICY = policies.MUTATING_ADMISSION_POLICY
+MUTATING_ADMISSION_POLICY_BINDING = policies.MUTATING_ADMISSION_POLICY_BINDING
+FLOW_SCHEMA = flow_control_rules.FLOW_SCHEMA
+PRIORITY_LEVEL_CONFIGURATION = flow_control_rules.PRIORITY_LEVEL_CONFIGURATION
+API_SERVICE = Strategy(
+    default=_default_api_service,
+    prepare=_prepare_api_service,
+    validate=_api_service_faults,
+    validate_status=_api_service_status_faults,
+    name_rule=_any_name,
+    may_update_unconditionally=False,
+)
+CUSTOM_RESOURCE_DEFINITION = definition_rules.CUSTOM_RESOURCE_DEFINITION
+STORAGE_VERSION_MIGRATION = Strategy(
+    default=_default_migration,
+    validate=_migration_faults,
+    validate_status=_migration_status_faults,
+    may_update_unconditionally=False,
+)

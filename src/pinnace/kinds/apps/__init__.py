@@ -1,0 +1,1 @@
+"""apps: Deployments, ReplicaSets, StatefulSets, DaemonSets, ControllerRevisions."""

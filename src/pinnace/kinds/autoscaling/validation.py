@@ -1,0 +1,296 @@
+"""What is special about autoscalers and disruption budgets."""
+
+from __future__ import annotations
+
+import copy
+
+from pinnace.kinds.apps.rollouts import amount_faults, count_faults, over_all_faults, shown_selector
+from pinnace.kinds.golang.printing import GoStruct
+from pinnace.kinds.pods.resource_amounts import container_resource_name_faults
+from pinnace.kinds.validation.field_lists import dns_label_faults
+from pinnace.kinds.validation.fields import condition_faults
+from pinnace.model import names
+from pinnace.model.field_errors import Cause, forbidden, invalid, not_supported, required
+from pinnace.model.objects import Object
+from pinnace.model.quantity import ZERO, parse
+from pinnace.model.resources import Strategy
+from pinnace.model.selectors import label_selector_faults
+
+_LONGEST_WINDOW = 3600
+_LONGEST_PERIOD = 1800
+_SOURCES = {
+    "Object": "object",
+    "External": "external",
+    "Pods": "pods",
+    "Resource": "resource",
+    "ContainerResource": "containerResource",
+}
+_SCALE_UP: Object = {
+    "stabilizationWindowSeconds": 0,
+    "selectPolicy": "Max",
+    "policies": [
+        {"type": "Pods", "value": 4, "periodSeconds": 15},
+        {"type": "Percent", "value": 100, "periodSeconds": 15},
+    ],
+}
+_SCALE_DOWN: Object = {"selectPolicy": "Max", "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}]}
+_MOST_OF_CPU: Object = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+}
+_BUDGET_COUNTS = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
+_BUDGET = GoStruct("MinAvailable Selector MaxUnavailable UnhealthyPodEvictionPolicy")
+
+
+# Autoscalers
+
+
+def _default_autoscaler(autoscaler: Object) -> None:
+    spec = autoscaler.setdefault("spec", {})
+    spec.setdefault("scaleTargetRef", {})
+    if "minReplicas" not in spec:
+        spec["minReplicas"] = 1
+    spec.setdefault("maxReplicas", 0)
+    if not spec.get("metrics"):
+        spec["metrics"] = [copy.deepcopy(_MOST_OF_CPU)]
+    behavior = spec.get("behavior")
+    if behavior is not None:
+        for direction, rules in (("scaleUp", _SCALE_UP), ("scaleDown", _SCALE_DOWN)):
+            behavior[direction] = {**copy.deepcopy(rules), **(behavior.get(direction) or {})}
+    if "status" in autoscaler:
+        _fill_autoscaler_status(autoscaler)
+
+
+def _fill_autoscaler_status(autoscaler: Object) -> None:
+    """Kubernetes never leaves these two out, not even where there is nothing to say."""
+    status = autoscaler.setdefault("status", {})
+    status.setdefault("desiredReplicas", 0)
+    status.setdefault("currentMetrics", None)
+
+
+def _prepare_autoscaler(new: Object, old: Object | None) -> None:
+    if old is None:
+        new["status"] = {}
+        _fill_autoscaler_status(new)
+
+
+def _autoscaler_faults(new: Object, old: Object | None) -> list[Cause]:
+    faults: list[Cause] = []
+    spec = new["spec"]
+    least, most = spec["minReplicas"], spec["maxReplicas"]
+    lowest = 0 if old is not None and old["spec"].get("minReplicas") == 0 else 1
+    if least < lowest:
+        faults.append(invalid("spec.minReplicas", least, f"must be greater than or equal to {lowest}"))
+    if most == 0:
+        faults.append(required("spec.maxReplicas", "must be set and greater than 0"))
+    elif most < 0:
+        faults.append(invalid("spec.maxReplicas", most, "must be greater than or equal to 1"))
+    if most < least:
+        faults.append(invalid("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`"))
+    target, before = spec["scaleTargetRef"], old["spec"].get("scaleTargetRef", {}) if old is not None else None
+    is_same_kind = before is not None and all(target.get(f) == before.get(f) for f in ("apiVersion", "kind"))
+    needs_group = target.get("kind") != "ReplicationController"
+    _reference_faults(target, "spec.scaleTargetRef", faults, needs_group=needs_group, checks_version=not is_same_kind)
+    for index, metric in enumerate(spec["metrics"]):
+        _metric_faults(metric, f"spec.metrics[{index}]", faults)
+    if least == 0 and not any(metric.get("type") in ("Object", "External") for metric in spec["metrics"]):
+        detail = "must specify at least one Object or External metric to support scaling to zero replicas"
+        faults.append(forbidden("spec.metrics", detail))
+    for direction in ("scaleUp", "scaleDown"):
+        rules = (spec.get("behavior") or {}).get(direction)
+        if rules is not None:
+            _rules_faults(rules, f"spec.behavior.{direction}", faults)
+    return faults
+
+
+def _reference_faults(
+    reference: Object, path: str, faults: list[Cause], *, needs_group: bool, checks_version: bool = True
+) -> None:
+    for field in ("kind", "name"):
+        value = reference.get(field, "")
+        if not value:
+            faults.append(required(f"{path}.{field}"))
+        else:
+            faults.extend(invalid(f"{path}.{field}", value, fault) for fault in names.path_segment(value))
+    version = reference.get("apiVersion", "")
+    if not checks_version:
+        return
+    if version.count("/") > 1:
+        detail = f"unexpected GroupVersion string: {version}"
+        faults.append(invalid(f"{path}.apiVersion", version, detail))
+    elif needs_group and not version.rpartition("/")[0]:
+        faults.append(invalid(f"{path}.apiVersion", version, "apiVersion must specify API group"))
+
+
+def _metric_faults(metric: Object, path: str, faults: list[Cause]) -> None:
+    kind = metric.get("type", "")
+    supported = sorted(_SOURCES)
+    if not kind:
+        faults.append(required(f"{path}.type", "must specify a metric source type"))
+    if kind not in _SOURCES:
+        faults.append(not_supported(f"{path}.type", kind, supported))
+    present = [field for field in _SOURCES.values() if field in metric]
+    if present:
+        _source_faults(metric[present[0]], present[0], f"{path}.{present[0]}", faults)
+    expected = _SOURCES.get(kind)
+    if expected is None:
+        faults.append(not_supported(f"{path}.type", kind, supported))
+    elif expected not in metric:
+        detail = "must populate information for the given metric source"
+        faults.append(required(f"{path}.{expected}", detail))
+    if len(present) != 1:
+        for field in present:
+            if field != expected:
+                faults.append(forbidden(f"{path}.{field}", "must populate the given metric source only"))
+
+
+def _source_faults(source: Object, kind: str, path: str, faults: list[Cause]) -> None:
+    target, where = source.get("target") or {}, f"{path}.target"
+    if kind == "object":
+        described = source.get("describedObject") or {}
+        _reference_faults(described, f"{path}.describedObject", faults, needs_group=False)
+    if kind in ("object", "external", "pods"):
+        name = (source.get("metric") or {}).get("name", "")
+        if not name:
+            faults.append(required(f"{path}.metric.name", "must specify a metric name"))
+        else:
+            faults.extend(invalid(f"{path}.metric.name", name, fault) for fault in names.path_segment(name))
+    else:
+        _resource_source_faults(source, kind, path, faults)
+    _target_faults(target, where, faults)
+    has_value, has_average = "value" in target, "averageValue" in target
+    if kind == "object" and not has_value and not has_average:
+        faults.append(required(f"{where}.averageValue", "must set either a target value or averageValue"))
+    elif kind == "external" and has_value == has_average:
+        if has_value:
+            detail = "may not set both a target value for metric and a per-pod target"
+            faults.append(forbidden(f"{where}.value", detail))
+        else:
+            detail = "must set either a target value for metric or a per-pod target"
+            faults.append(required(f"{where}.averageValue", detail))
+    elif kind == "pods" and not has_average:
+        faults.append(required(f"{where}.averageValue", "must specify a positive target averageValue"))
+    elif kind in ("resource", "containerResource") and has_average == ("averageUtilization" in target):
+        if has_average:
+            detail = "may not set both a target raw value and a target utilization"
+            faults.append(forbidden(f"{where}.averageValue", detail))
+        else:
+            detail = "must set either a target raw value or a target utilization"
+            faults.append(required(f"{where}.averageUtilization", detail))
+
+
+def _resource_source_faults(source: Object, kind: str, path: str, faults: list[Cause]) -> None:
+    name, container = source.get("name", ""), source.get("container", "")
+    if not name:
+        faults.append(required(f"{path}.name", "must specify a resource name"))
+    elif kind == "containerResource":
+        container_resource_name_faults(name, f"{path}.name", faults)
+    if kind == "containerResource":
+        if not container:
+            faults.append(required(f"{path}.container", "must specify a container"))
+        else:
+            dns_label_faults(container, f"{path}.container", faults)
+
+
+def _target_faults(target: Object, path: str, faults: list[Cause]) -> None:
+    kind = target.get("type", "")
+    if not kind:
+        faults.append(required(f"{path}.type", "must specify a metric target type"))
+    if kind not in ("Utilization", "Value", "AverageValue"):
+        faults.append(invalid(f"{path}.type", kind, "must be either Utilization, Value, or AverageValue"))
+    for field in ("value", "averageValue"):
+        if field in target and parse(target[field]) <= ZERO:
+            faults.append(invalid(f"{path}.{field}", str(parse(target[field])), "must be positive"))
+    utilization = target.get("averageUtilization")
+    if utilization is not None and utilization < 1:
+        faults.append(invalid(f"{path}.averageUtilization", utilization, "must be greater than 0"))
+
+
+def _rules_faults(rules: Object, path: str, faults: list[Cause]) -> None:
+    window, selection = rules.get("stabilizationWindowSeconds"), rules.get("selectPolicy")
+    where = f"{path}.stabilizationWindowSeconds"
+    if window is not None and window < 0:
+        faults.append(invalid(where, window, "must be greater than or equal to zero"))
+    if window is not None and window > _LONGEST_WINDOW:
+        faults.append(invalid(where, window, f"must be less than or equal to {_LONGEST_WINDOW}"))
+    if selection is not None and selection not in ("Max", "Min", "Disabled"):
+        faults.append(not_supported(f"{path}.selectPolicy", selection, ["Disabled", "Max", "Min"]))
+    if not rules.get("policies"):
+        faults.append(required(f"{path}.policies", "must specify at least one Policy"))
+    for index, policy in enumerate(rules.get("policies") or ()):
+        at = f"{path}.policies[{index}]"
+        if policy.get("type", "") not in ("Pods", "Percent"):
+            faults.append(not_supported(f"{at}.type", policy.get("type", ""), ["Percent", "Pods"]))
+        for field in ("value", "periodSeconds"):
+            if policy.get(field, 0) <= 0:
+                faults.append(invalid(f"{at}.{field}", policy.get(field, 0), "must be greater than zero"))
+        if policy.get("periodSeconds", 0) > _LONGEST_PERIOD:
+            detail = f"must be less than or equal to {_LONGEST_PERIOD}"
+            faults.append(invalid(f"{at}.periodSeconds", policy["periodSeconds"], detail))
+    if "tolerance" in rules and parse(rules["tolerance"]) < ZERO:
+        tolerance = str(parse(rules["tolerance"]))
+        faults.append(invalid(f"{path}.tolerance", tolerance, "must be greater than or equal to 0"))
+
+
+def _autoscaler_status_faults(new: Object, old: Object | None) -> list[Cause]:
+    faults: list[Cause] = []
+    count_faults(new.get("status") or {}, ("currentReplicas", "desiredReplicas"), "status", faults)
+    return faults
+
+
+# Disruption budgets
+
+
+def _default_budget(budget: Object) -> None:
+    budget.setdefault("spec", {})
+    if "status" in budget:
+        for field in _BUDGET_COUNTS:
+            budget["status"].setdefault(field, 0)
+
+
+def _prepare_budget(new: Object, old: Object | None) -> None:
+    if old is None:
+        new["status"] = dict.fromkeys(_BUDGET_COUNTS, 0)
+
+
+def _budget_faults(new: Object, old: Object | None) -> list[Cause]:
+    faults: list[Cause] = []
+    spec = new["spec"]
+    if "minAvailable" in spec and "maxUnavailable" in spec:
+        detail = "minAvailable and maxUnavailable cannot be both set"
+        shown = {**_BUDGET.view(spec), "Selector": shown_selector(spec.get("selector"))}
+        faults.append(invalid("spec", shown, detail))
+    for field in ("minAvailable", "maxUnavailable"):
+        if field in spec:
+            amount_faults(spec[field], f"spec.{field}", faults)
+            over_all_faults(spec[field], f"spec.{field}", faults)
+    faults.extend(label_selector_faults(spec.get("selector"), "spec.selector"))
+    policy = spec.get("unhealthyPodEvictionPolicy")
+    if policy is not None and policy not in ("AlwaysAllow", "IfHealthyBudget"):
+        supported = ["AlwaysAllow", "IfHealthyBudget"]
+        faults.append(not_supported("spec.unhealthyPodEvictionPolicy", policy, supported))
+    return faults
+
+
+def _budget_status_faults(new: Object, old: Object | None) -> list[Cause]:
+    status = new.get("status") or {}
+    faults = list(condition_faults(status.get("conditions") or [], "status.conditions"))
+    count_faults(status, _BUDGET_COUNTS, "status", faults)
+    return faults
+
+
+HORIZONTAL_POD_AUTOSCALER = Strategy(
+    default=_default_autoscaler,
+    prepare=_prepare_autoscaler,
+    validate=_autoscaler_faults,
+    validate_status=_autoscaler_status_faults,
+)
+POD_DISRUPTION_BUDGET = Strategy(
+    default=_default_budget,
+    prepare=_prepare_budget,
+    validate=_budget_faults,
+    validate_status=_budget_status_faults,
+    name_rule=names.path_segment,  # Kubernetes forgets to ask for more.
+    tracks_generation=True,
+    may_update_unconditionally=False,
+)

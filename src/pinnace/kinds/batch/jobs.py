@@ -1,0 +1,254 @@
+"""What is wrong with jobs and with the templates of jobs: counts, indexes, failure and success policies."""
+
+from __future__ import annotations
+
+import re
+
+from pinnace.kinds.apps.rollouts import count_faults
+from pinnace.kinds.golang.printing import GoStruct
+from pinnace.kinds.pods.validation import template_faults
+from pinnace.kinds.validation.field_lists import qualified_name_faults
+from pinnace.model import names
+from pinnace.model.field_errors import Cause, duplicate, invalid, not_supported, required, too_long, too_many
+from pinnace.model.objects import Object
+
+_COUNTS = (
+    "parallelism",
+    "completions",
+    "activeDeadlineSeconds",
+    "backoffLimit",
+    "ttlSecondsAfterFinished",
+    "backoffLimitPerIndex",
+    "maxFailedIndexes",
+)
+_MOST_PARALLEL = 100_000
+_MANY_COMPLETIONS = 100_000
+_MOST_PARALLEL_WITH_MANY = 10_000
+_ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
+_HTTP_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
+_http_path = re.compile(_HTTP_PATH).fullmatch
+
+FAILURE_POLICY = GoStruct(
+    "Rules",
+    Rules=GoStruct(
+        "Action='' OnExitCodes OnPodConditions",
+        OnExitCodes=GoStruct("ContainerName Operator='' Values"),
+        OnPodConditions=GoStruct("Type='' Status=''"),
+    ),
+)
+SUCCESS_POLICY = GoStruct("Rules", Rules=GoStruct("SucceededIndexes SucceededCount"))
+
+
+def without_value(path: str, detail: str) -> Cause:
+    """A fault of something too large to be shown."""
+    return Cause(path, "FieldValueInvalid", f"Invalid value: {detail}")
+
+
+def job_spec_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+    """What a job and a cron job's template have in common; selectors are not looked at."""
+    count_faults(spec, _COUNTS, path, faults)
+    if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
+        faults.append(required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
+    if "managedBy" in spec:
+        _manager_faults(spec["managedBy"], f"{path}.managedBy", faults)
+    mode = spec.get("completionMode", "NonIndexed")
+    if mode not in ("NonIndexed", "Indexed"):
+        faults.append(not_supported(f"{path}.completionMode", mode, ["NonIndexed", "Indexed"]))
+    elif mode == "Indexed":
+        _indexed_faults(spec, path, faults)
+    else:
+        for field in ("backoffLimitPerIndex", "maxFailedIndexes"):
+            if field in spec:
+                faults.append(invalid(f"{path}.{field}", spec[field], "requires indexed completion mode"))
+    if "podFailurePolicy" in spec:
+        _failure_policy_faults(spec, f"{path}.podFailurePolicy", faults)
+    if "successPolicy" in spec:
+        if mode != "Indexed":
+            shown = SUCCESS_POLICY.view(spec["successPolicy"])
+            faults.append(invalid(f"{path}.successPolicy", shown, "requires indexed completion mode"))
+        else:
+            _success_policy_faults(spec, f"{path}.successPolicy", faults)
+    replacement = spec.get("podReplacementPolicy")
+    if replacement is not None:
+        supported = ("Failed",) if "podFailurePolicy" in spec else ("Failed", "TerminatingOrFailed")
+        if replacement not in supported:
+            faults.append(not_supported(f"{path}.podReplacementPolicy", replacement, supported))
+    template_faults(spec["template"], f"{path}.template", faults)
+    _restart_faults(spec, f"{path}.template.spec.restartPolicy", faults)
+
+
+def _restart_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+    policy = spec["template"]["spec"].get("restartPolicy", "")
+    if policy in ("", "Always"):
+        faults.append(required(path, 'valid values: "OnFailure", "Never"'))
+    elif policy not in ("OnFailure", "Never"):
+        faults.append(not_supported(path, policy, ["OnFailure", "Never"]))
+    elif "podFailurePolicy" in spec and policy != "Never":
+        faults.append(invalid(path, policy, 'only "Never" is supported when podFailurePolicy is specified'))
+
+
+def _manager_faults(manager: str, path: str, faults: list[Cause]) -> None:
+    host, _, rest = manager.partition("/")
+    if not manager:
+        faults.append(required(path))
+    elif not host or not rest:
+        faults.append(invalid(path, manager, 'must be a domain-prefixed path (such as "acme.io/foo")'))
+    else:
+        faults.extend(invalid(path, host, fault) for fault in names.dns_subdomain(host))
+        if not _http_path(rest):
+            faults.append(invalid(path, rest, f"Invalid path (regex used for validation is '{_HTTP_PATH}')"))
+    if len(manager) > 63:
+        faults.append(too_long(path, 63))
+
+
+def _indexed_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+    completions, parallelism = spec.get("completions"), spec.get("parallelism", 0)
+    failed = spec.get("maxFailedIndexes")
+    if completions is None:
+        faults.append(required(f"{path}.completions", "when completion mode is Indexed"))
+    if parallelism > _MOST_PARALLEL:
+        detail = f"must be less than or equal to {_MOST_PARALLEL} when completion mode is Indexed"
+        faults.append(invalid(f"{path}.parallelism", parallelism, detail))
+    if completions is not None and failed is not None and failed > completions:
+        faults.append(invalid(f"{path}.maxFailedIndexes", failed, "must be less than or equal to completions"))
+    if failed is not None and failed > _MOST_PARALLEL:
+        faults.append(invalid(f"{path}.maxFailedIndexes", failed, f"must be less than or equal to {_MOST_PARALLEL}"))
+    if completions is not None and completions > _MANY_COMPLETIONS and "backoffLimitPerIndex" in spec:
+        if failed is None:
+            detail = f"must be specified when completions is above {_MANY_COMPLETIONS}"
+            faults.append(required(f"{path}.maxFailedIndexes", detail))
+        for field, value in (("parallelism", parallelism), ("maxFailedIndexes", failed or 0)):
+            if value > _MOST_PARALLEL_WITH_MANY:
+                detail = (
+                    f"must be less than or equal to {_MOST_PARALLEL_WITH_MANY} when completions are above "
+                    f"{_MANY_COMPLETIONS} and used with backoff limit per index"
+                )
+                faults.append(invalid(f"{path}.{field}", value, detail))
+
+
+def _failure_policy_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+    rules, pod = spec["podFailurePolicy"].get("rules") or [], spec["template"]["spec"]
+    if len(rules) > 20:
+        faults.append(too_many(f"{path}.rules", len(rules), 20))
+    containers = {c.get("name", "") for c in (*pod.get("containers", ()), *pod.get("initContainers", ()))}
+    for index, rule in enumerate(rules):
+        where, action = f"{path}.rules[{index}]", rule.get("action", "")
+        if not action:
+            faults.append(required(f"{where}.action", 'valid values: ["Count" "FailIndex" "FailJob" "Ignore"]'))
+        elif action == "FailIndex":
+            if "backoffLimitPerIndex" not in spec:
+                faults.append(invalid(f"{where}.action", action, "requires the backoffLimitPerIndex to be set"))
+        elif action not in _ACTIONS:
+            faults.append(not_supported(f"{where}.action", action, _ACTIONS))
+        codes, conditions = rule.get("onExitCodes"), rule.get("onPodConditions") or []
+        if codes is not None:
+            _exit_code_faults(codes, containers, f"{where}.onExitCodes", faults)
+        if conditions:
+            _condition_faults(conditions, f"{where}.onPodConditions", faults)
+        if codes is not None and conditions:
+            faults.append(without_value(where, "specifying both OnExitCodes and OnPodConditions is not supported"))
+        if codes is None and not conditions:
+            faults.append(without_value(where, "specifying one of OnExitCodes and OnPodConditions is required"))
+
+
+def _exit_code_faults(codes: Object, containers: set[str], path: str, faults: list[Cause]) -> None:
+    operator, values = codes.get("operator", ""), codes.get("values") or []
+    if not operator:
+        faults.append(required(f"{path}.operator", 'valid values: ["In" "NotIn"]'))
+    elif operator not in ("In", "NotIn"):
+        faults.append(not_supported(f"{path}.operator", operator, ["In", "NotIn"]))
+    name = codes.get("containerName")
+    if name is not None and name not in containers:
+        detail = "must be one of the container or initContainer names in the pod template"
+        faults.append(invalid(f"{path}.containerName", name, detail))
+    if not values:
+        faults.append(invalid(f"{path}.values", codes.get("values"), "at least one value is required"))
+    elif len(values) > 255:
+        faults.append(too_many(f"{path}.values", len(values), 255))
+    seen: set[int] = set()
+    for index, value in enumerate(values):
+        if operator == "In" and value == 0:
+            faults.append(invalid(f"{path}.values[{index}]", value, "must not be 0 for the In operator"))
+        if value in seen:
+            faults.append(duplicate(f"{path}.values[{index}]", value))
+        seen.add(value)
+    if values != sorted(values):
+        faults.append(invalid(f"{path}.values", values, "must be ordered"))
+
+
+def _condition_faults(conditions: list[Object], path: str, faults: list[Cause]) -> None:
+    if len(conditions) > 20:
+        faults.append(too_many(path, len(conditions), 20))
+    for index, pattern in enumerate(conditions):
+        qualified_name_faults(pattern.get("type", ""), f"{path}[{index}].type", faults)
+        status = pattern.get("status", "")
+        if not status:
+            faults.append(required(f"{path}[{index}].status", 'valid values: ["False" "True" "Unknown"]'))
+        elif status not in ("False", "True", "Unknown"):
+            faults.append(not_supported(f"{path}[{index}].status", status, ["False", "True", "Unknown"]))
+
+
+def _success_policy_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+    rules, completions = spec["successPolicy"].get("rules") or [], spec.get("completions", 0)
+    if not rules:
+        detail = "at least one rules must be specified when the successPolicy is specified"
+        faults.append(required(f"{path}.rules", detail))
+    if len(rules) > 20:
+        faults.append(too_many(f"{path}.rules", len(rules), 20))
+    for index, rule in enumerate(rules):
+        where = f"{path}.rules[{index}]"
+        count, indexes = rule.get("succeededCount"), rule.get("succeededIndexes")
+        if count is None and indexes is None:
+            detail = "at least one of succeededCount or succeededIndexes must be specified"
+            faults.append(required(where, detail))
+        total = 0
+        if indexes is not None:
+            if len(indexes) > 64 * 1024:
+                faults.append(too_long(f"{where}.succeededIndexes", 64 * 1024))
+            try:
+                total = count_of_indexes(indexes, completions)
+            except ValueError as fault:
+                detail = f"error parsing succeededIndexes: {fault}"
+                faults.append(invalid(f"{where}.succeededIndexes", indexes, detail))
+        if count is not None:
+            count_faults(rule, ("succeededCount",), where, faults)
+            if count > completions:
+                detail = f"must be less than or equal to {completions} (the number of specified completions)"
+                faults.append(invalid(f"{where}.succeededCount", count, detail))
+            if indexes is not None and count > total:
+                detail = (
+                    f"must be less than or equal to {total} "
+                    "(the number of indexes in the specified succeededIndexes field)"
+                )
+                faults.append(invalid(f"{where}.succeededCount", count, detail))
+
+
+def count_of_indexes(text: str, completions: int) -> int:
+    """How many indexes a list such as 1,3-5 names. Raises ValueError in Kubernetes' words."""
+    total, last = 0, -1
+    for interval in text.split(",") if text else ():
+        first, end = index_interval(interval, completions)
+        if total and last >= first:
+            raise ValueError(f"non-increasing order, previous: {last}, current: {first}")
+        total += end - first + 1
+        last = end
+    return total
+
+
+def index_interval(text: str, completions: int) -> tuple[int, int]:
+    parts = text.split("-")
+    if len(parts) > 2:
+        raise ValueError(
+            f'the fragment "{text}" violates the requirement that an index interval can have at most two parts '
+            "separated by '-'"
+        )
+    ends = []
+    for part in parts:
+        if not (part.isascii() and part.lstrip("+").isdigit()):
+            raise ValueError(f'cannot convert string to integer for index: "{part}"')
+        if int(part) >= completions:
+            raise ValueError(f'too large index: "{part}"')
+        ends.append(int(part))
+    if len(ends) > 1 and ends[0] >= ends[1]:
+        raise ValueError(f"non-increasing order, previous: {ends[0]}, current: {ends[1]}")
+    return ends[0], ends[-1]

@@ -1,0 +1,33 @@
+"""Work that ends: jobs, and those made on a schedule."""
+
+from __future__ import annotations
+
+from pinnace.kinds import selectable
+from pinnace.kinds.apps import columns
+from pinnace.kinds.batch import validation
+from pinnace.kinds.rows import GA, STATUS, Row, old
+
+ROWS = (
+    Row(
+        group="batch",
+        name="CronJob",
+        plural="cronjobs",
+        columns=columns.CRON_JOB,
+        short_names=("cj",),
+        categories=("all",),
+        versions=(GA, old("v1beta1", deprecated="1.21", removed="1.25", replacement="batch/v1")),
+        subresources=(STATUS,),
+        strategy=validation.CRON_JOB,
+    ),
+    Row(
+        group="batch",
+        name="Job",
+        plural="jobs",
+        columns=columns.JOB,
+        categories=("all",),
+        versions=(GA,),
+        subresources=(STATUS,),
+        selectable=selectable.JOB,
+        strategy=validation.JOB,
+    ),
+)

@@ -1,0 +1,349 @@
+"""What is special about jobs and cron jobs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from pinnace.kinds.apps.rollouts import MISMATCH, count_faults, shown_selector
+from pinnace.kinds.batch.cron_schedule import InvalidSchedule, parse_schedule, time_zone_fault
+from pinnace.kinds.batch.job_status import job_status_faults
+from pinnace.kinds.batch.jobs import FAILURE_POLICY, SUCCESS_POLICY, job_spec_faults
+from pinnace.kinds.golang.structs import pod_spec_view, template_view
+from pinnace.kinds.pods.defaults import default_template, drop_disabled
+from pinnace.kinds.pods.warnings import template_warnings
+from pinnace.kinds.validation.equality import alike
+from pinnace.kinds.validation.field_lists import dns_label
+from pinnace.kinds.validation.fields import in_key_order
+from pinnace.model.field_errors import IMMUTABLE, Cause, invalid, not_supported, required
+from pinnace.model.objects import Object
+from pinnace.model.resources import Strategy
+from pinnace.model.selectors import from_object, label_selector_faults
+
+CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
+JOB_NAME = "batch.kubernetes.io/job-name"
+OLD_CONTROLLER_UID = "controller-uid"
+OLD_JOB_NAME = "job-name"
+_LARGEST = 2**31 - 1
+_LONGEST_CRON_NAME = 52
+_zone_part = re.compile("[A-Za-z._0-9+-]{1,14}").fullmatch
+_GIVEN_WHILE_SUSPENDED = ("nodeSelector", "tolerations", "schedulingGates")
+_MANY_INDEXES = (
+    "In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, "
+    "Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
+)
+
+
+# Jobs
+
+
+def _default_job(job: Object) -> None:
+    spec = job.setdefault("spec", {})
+    default_template(spec)
+    if "completions" not in spec and "parallelism" not in spec:
+        spec["completions"] = 1
+    if "parallelism" not in spec:
+        spec["parallelism"] = 1
+    if "backoffLimit" not in spec:
+        spec["backoffLimit"] = _LARGEST if "backoffLimitPerIndex" in spec else 6
+    _default_failure_policy(spec)
+    labels = spec["template"]["metadata"].get("labels")
+    metadata = job.setdefault("metadata", {})
+    if labels and not metadata.get("labels"):
+        metadata["labels"] = dict(labels)
+    if "completionMode" not in spec:
+        spec["completionMode"] = "NonIndexed"
+    if "suspend" not in spec:
+        spec["suspend"] = False
+    if "podReplacementPolicy" not in spec:
+        spec["podReplacementPolicy"] = "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed"
+    if "manualSelector" not in spec:
+        spec["manualSelector"] = False
+
+
+def _default_failure_policy(spec: Object) -> None:
+    for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
+        for pattern in rule.get("onPodConditions") or ():
+            if not pattern.get("status"):
+                pattern["status"] = "True"
+
+
+def _prepare_job(new: Object, old: Object | None) -> None:
+    spec = new["spec"]
+    drop_disabled(spec["template"]["spec"])
+    if old is not None:
+        return
+    new["status"] = {}
+    if not spec["manualSelector"]:
+        _generate_selector(new)
+    if not new["metadata"].get("labels"):
+        new["metadata"]["labels"] = dict(spec["template"]["metadata"].get("labels") or {})
+
+
+def _generate_selector(job: Object) -> None:
+    """A job finds its pods by its own uid, which no other can have."""
+    spec, metadata = job["spec"], job["metadata"]
+    labels = spec["template"]["metadata"].setdefault("labels", {})
+    was_shared = metadata.get("labels") == labels
+    for key in (OLD_JOB_NAME, JOB_NAME):
+        labels.setdefault(key, metadata.get("name", ""))
+    for key in (OLD_CONTROLLER_UID, CONTROLLER_UID):
+        labels.setdefault(key, metadata.get("uid", ""))
+    if was_shared:
+        metadata["labels"] = dict(labels)
+    spec.setdefault("selector", {}).setdefault("matchLabels", {}).setdefault(CONTROLLER_UID, metadata.get("uid", ""))
+
+
+def _job_faults(new: Object, old: Object | None) -> list[Cause]:
+    faults: list[Cause] = []
+    spec = new["spec"]
+    _generated_selector_faults(new, old, faults)
+    _whole_spec_faults(spec, faults)
+    completions = spec.get("completions") or 0
+    if spec["completionMode"] == "Indexed" and completions > 0:
+        hostname = f"{new['metadata'].get('name', '')}-{completions - 1}"
+        if dns_label(hostname):
+            detail = f"will not able to create pod with invalid DNS label: {hostname}"
+            faults.append(invalid("metadata.name", new["metadata"].get("name", ""), detail))
+    if old is not None:
+        _whole_spec_faults(spec, faults)  # Kubernetes looks at a changed job twice, and tells its faults twice.
+        _job_change_faults(new, old, faults)
+    return faults
+
+
+def _generated_selector_faults(job: Object, old: Object | None, faults: list[Cause]) -> None:
+    spec, metadata = job["spec"], job["metadata"]
+    if spec["manualSelector"] or spec.get("selector") is None:
+        return
+    expected = {OLD_CONTROLLER_UID: metadata.get("uid", ""), OLD_JOB_NAME: metadata.get("name", "")}
+    before = old["spec"]["template"]["metadata"].get("labels", {}) if old is not None else {}
+    if old is None or (JOB_NAME in before and CONTROLLER_UID in before):
+        expected |= {CONTROLLER_UID: metadata.get("uid", ""), JOB_NAME: metadata.get("name", "")}
+    labels = spec["template"]["metadata"].get("labels") or {}
+    for key, value in expected.items():
+        where = f"spec.template.metadata.labels[{key}]"
+        if key not in labels:
+            faults.append(required(where, f"must be '{value}'"))
+        elif labels[key] != value:
+            faults.append(invalid(where, in_key_order(labels), f"must be '{value}'"))
+    readable = not any(label_selector_faults(spec["selector"], ""))
+    if readable and not from_object(spec["selector"]).matches(expected):
+        faults.append(invalid("spec.selector", shown_selector(spec["selector"]), "`selector` not auto-generated"))
+
+
+def _whole_spec_faults(spec: Object, faults: list[Cause]) -> None:
+    job_spec_faults(spec, "spec", faults)
+    selector = spec.get("selector")
+    unreadable = list(label_selector_faults(selector, "spec.selector"))
+    faults.extend(unreadable)
+    if selector is None:
+        faults.append(required("spec.selector"))
+    labels = spec["template"]["metadata"].get("labels")
+    if not unreadable and not from_object(selector).matches(labels or {}):
+        faults.append(invalid("spec.template.metadata.labels", in_key_order(labels), MISMATCH))
+
+
+def _job_change_faults(new: Object, old: Object, faults: list[Cause]) -> None:
+    spec, before = new["spec"], old["spec"]
+    completions = spec.get("completions")
+    if spec["completionMode"] != "Indexed":
+        _unchanged(spec, before, "completions", faults)
+    elif completions not in (None, before.get("completions"), spec["parallelism"]):
+        detail = "can only be modified in tandem with spec.parallelism"
+        faults.append(invalid("spec.completions", completions, detail))
+    _unchanged(spec, before, "selector", faults, shown=shown_selector)
+    _template_change_faults(new, old, faults)
+    _unchanged(spec, before, "completionMode", faults)
+    _unchanged(spec, before, "podFailurePolicy", faults, shown=FAILURE_POLICY.view_or_none)
+    _unchanged(spec, before, "backoffLimitPerIndex", faults)
+    _unchanged(spec, before, "managedBy", faults)
+    _unchanged(spec, before, "successPolicy", faults, shown=SUCCESS_POLICY.view_or_none)
+
+
+def _unchanged(spec: Object, before: Object, field: str, faults: list[Cause], *, shown: Any = None) -> None:
+    if not alike(spec.get(field), before.get(field)):
+        value = spec.get(field)
+        faults.append(invalid(f"spec.{field}", shown(value) if shown else value, IMMUTABLE))
+
+
+def _template_change_faults(new: Object, old: Object, faults: list[Cause]) -> None:
+    template, before = new["spec"]["template"], old["spec"]["template"]
+    status = old.get("status") or {}
+    suspended = any(c.get("type") == "Suspended" and c.get("status") == "True" for c in status.get("conditions", ()))
+    is_waiting = (
+        bool(old["spec"].get("suspend")) and ("startTime" not in status or suspended) and not status.get("active")
+    )
+    if is_waiting:
+        allowed = _with_scheduling_of(template, before)
+        if not alike(template["spec"], _with_resources_of(template["spec"], allowed["spec"])):
+            faults.append(invalid("spec.template.spec", pod_spec_view(template["spec"]), IMMUTABLE))
+    elif not alike(template, before):
+        faults.append(invalid("spec.template", template_view(template), IMMUTABLE))
+
+
+def _with_scheduling_of(template: Object, before: Object) -> Object:
+    """The old template, with all that decides where a suspended job's pods will run as the new one has it."""
+    spec, spec_before = template["spec"], before["spec"]
+    taken = {key: value for key, value in spec_before.items() if key not in _GIVEN_WHILE_SUSPENDED}
+    taken.update({key: spec[key] for key in _GIVEN_WHILE_SUSPENDED if key in spec})
+    affinity = {key: value for key, value in (spec_before.get("affinity") or {}).items() if key != "nodeAffinity"}
+    if "nodeAffinity" in (spec.get("affinity") or {}):
+        affinity["nodeAffinity"] = spec["affinity"]["nodeAffinity"]
+    return {"metadata": template["metadata"], "spec": {**taken, "affinity": affinity}}
+
+
+def _with_resources_of(spec: Object, before: Object) -> Object:
+    taken = dict(before)
+    for field in ("containers", "initContainers"):
+        now, then = spec.get(field) or [], before.get(field) or []
+        if len(now) == len(then):
+            taken[field] = [
+                {**old, "resources": new.get("resources", {})} if old.get("name") == new.get("name") else old
+                for new, old in zip(now, then, strict=True)
+            ]
+    return taken
+
+
+def _job_status_faults(new: Object, old: Object | None) -> list[Cause]:
+    return [] if old is None else job_status_faults(new, old)
+
+
+def _name_warnings(new: Object, old: Object | None) -> Iterator[str]:
+    if old is None and (wrong := dns_label(new["metadata"].get("name", ""))):
+        yield (
+            "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; "
+            f"a DNS label is recommended: [{' '.join(wrong)}]"
+        )
+
+
+def _spec_warnings(spec: Object, path: str) -> Iterator[str]:
+    has_many = spec.get("completions", 0) > 100_000 and spec.get("parallelism", 0) > 10_000
+    if has_many and spec.get("completionMode") == "Indexed":
+        yield f"{path}: {_MANY_INDEXES}"
+    yield from template_warnings(spec["template"], f"{path}.template")
+
+
+def _job_warnings(new: Object, old: Object | None) -> Iterator[str]:
+    yield from _name_warnings(new, old)
+    if old is None or not alike(new["spec"], old["spec"]):
+        yield from _spec_warnings(new["spec"], "spec")
+
+
+# Cron jobs
+
+
+def _default_cron_job(cron_job: Object) -> None:
+    spec = cron_job.setdefault("spec", {})
+    if not spec.get("concurrencyPolicy"):
+        spec["concurrencyPolicy"] = "Allow"
+    if "suspend" not in spec:
+        spec["suspend"] = False
+    template = spec.setdefault("jobTemplate", {})
+    template.setdefault("metadata", {})
+    job_spec = template.setdefault("spec", {})
+    default_template(job_spec)
+    _default_failure_policy(job_spec)
+    if "successfulJobsHistoryLimit" not in spec:
+        spec["successfulJobsHistoryLimit"] = 3
+    if "failedJobsHistoryLimit" not in spec:
+        spec["failedJobsHistoryLimit"] = 1
+
+
+def _prepare_cron_job(new: Object, old: Object | None) -> None:
+    drop_disabled(new["spec"]["jobTemplate"]["spec"]["template"]["spec"])
+    if old is None:
+        new["status"] = {}
+
+
+def _cron_job_faults(new: Object, old: Object | None) -> list[Cause]:
+    faults: list[Cause] = []
+    spec = new["spec"]
+    _schedule_faults(spec, old, faults)
+    count_faults(spec, ("startingDeadlineSeconds",), "spec", faults)
+    zone = spec.get("timeZone")
+    if zone is not None and (old is None or old["spec"].get("timeZone") != zone):
+        _time_zone_faults(zone, faults)
+    policy = spec["concurrencyPolicy"]
+    if policy not in ("Allow", "Forbid", "Replace"):
+        faults.append(not_supported("spec.concurrencyPolicy", policy, ["Allow", "Forbid", "Replace"]))
+    job_spec = spec["jobTemplate"]["spec"]
+    job_spec_faults(job_spec, "spec.jobTemplate.spec", faults)
+    if "selector" in job_spec:
+        detail = "`selector` will be auto-generated"
+        faults.append(invalid("spec.jobTemplate.spec.selector", shown_selector(job_spec["selector"]), detail))
+    if job_spec.get("manualSelector"):
+        faults.append(not_supported("spec.jobTemplate.spec.manualSelector", True, ["nil", "false"]))
+    count_faults(spec, ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"), "spec", faults)
+    name = new["metadata"].get("name", "")
+    if old is None and len(name) > _LONGEST_CRON_NAME:
+        faults.append(invalid("metadata.name", name, f"must be no more than {_LONGEST_CRON_NAME} characters"))
+    return faults
+
+
+def _schedule_faults(spec: Object, old: Object | None, faults: list[Cause]) -> None:
+    schedule = spec.get("schedule", "")
+    if not schedule:
+        faults.append(required("spec.schedule"))
+        return
+    try:
+        parse_schedule(schedule)
+    except InvalidSchedule as fault:
+        faults.append(invalid("spec.schedule", schedule, str(fault)))
+    if "TZ" not in schedule:
+        return
+    if old is None or "TZ" not in old["spec"].get("schedule", ""):
+        detail = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
+        faults.append(invalid("spec.schedule", schedule, detail))
+    elif "timeZone" in spec:
+        detail = "cannot use both timeZone field and TZ or CRON_TZ in schedule"
+        faults.append(invalid("spec.schedule", schedule, detail))
+
+
+def _time_zone_faults(zone: str, faults: list[Cause]) -> None:
+    if not zone:
+        faults.append(invalid("spec.timeZone", zone, "timeZone must be nil or non-empty string"))
+        return
+    for part in zone.split("/"):
+        if part in (".", "..") or part.startswith("-") or not _zone_part(part):
+            faults.append(invalid("spec.timeZone", zone, f"unknown time zone {zone}"))
+            return
+    if zone.lower() == "local":
+        detail = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
+        faults.append(invalid("spec.timeZone", zone, detail))
+    if fault := time_zone_fault(zone):
+        faults.append(invalid("spec.timeZone", zone, fault))
+
+
+def _cron_job_warnings(new: Object, old: Object | None) -> Iterator[str]:
+    spec = new["spec"]
+    yield from _name_warnings(new, old)
+    if old is None or not alike(spec, old["spec"]):
+        yield from _spec_warnings(spec["jobTemplate"]["spec"], "spec.jobTemplate.spec")
+    if old is not None and "TZ" in spec.get("schedule", ""):
+        yield (
+            "cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see "
+            "https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details"
+        )
+
+
+JOB = Strategy(
+    default=_default_job,
+    prepare=_prepare_job,
+    validate=_job_faults,
+    validate_status=_job_status_faults,
+    tracks_generation=True,
+    dependents="orphan",
+    deletion_warning=(
+        "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them "
+        "or set propagationPolicy=Orphan to suppress this warning"
+    ),
+    warnings=_job_warnings,
+)
+CRON_JOB = Strategy(
+    default=_default_cron_job,
+    prepare=_prepare_cron_job,
+    validate=_cron_job_faults,
+    tracks_generation=True,
+    warnings=_cron_job_warnings,
+)

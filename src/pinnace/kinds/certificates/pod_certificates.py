@@ -1,0 +1,220 @@
+"""What is special about pods' certificate requests: keys that were proven, and certificates issued for them."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from pinnace.kinds.certificates.parsing import (
+    certificate_fault,
+    decoded,
+    is_certificate_of,
+    parse_certificate,
+    parse_request,
+    pem_blocks,
+    public_key_fault,
+)
+from pinnace.kinds.certificates.validation import signer_name_faults
+from pinnace.kinds.golang.printing import GoStruct
+from pinnace.kinds.validation.fields import choice_faults, condition_faults, immutable_faults, name_faults
+from pinnace.model import names
+from pinnace.model.clock import SystemClock
+from pinnace.model.field_errors import Cause, invalid, not_supported, required, too_long
+from pinnace.model.objects import Object
+from pinnace.model.resources import Strategy
+
+MAX_STUB_REQUEST = 10 * 1024
+MAX_CHAIN = 100 * 1024
+CHAIN = "status.certificateChain"
+CLOCK_SKEW = timedelta(minutes=5)
+REFRESH_MARGIN = timedelta(minutes=10)
+SHORTEST_LIFETIME = timedelta(hours=1)
+
+_POD_REQUEST_SPEC = GoStruct(
+    "SignerName='' PodName='' PodUID:podUID='' ServiceAccountName='' ServiceAccountUID:serviceAccountUID='' "
+    "NodeName='' NodeUID:nodeUID='' MaxExpirationSeconds PKIXPublicKey:pkixPublicKey ProofOfPossession "
+    "StubPKCS10Request:stubPKCS10Request UnverifiedUserAnnotations"
+)
+ONE_OUTCOME = 'There may be at most one condition with type "Issued", "Denied", or "Failed"'
+OUTCOMES = ("Issued", "Denied", "Failed")
+
+
+def _default_pod_request(request: Object) -> None:
+    spec = request.setdefault("spec", {})
+    spec.setdefault("maxExpirationSeconds", 86400)
+    spec.setdefault("pkixPublicKey", None)  # The API says null of both, deprecated as they are.
+    spec.setdefault("proofOfPossession", None)
+    request.setdefault("status", {})
+
+
+def _pod_request_faults(request: Object, old: Object | None) -> Iterator[Cause]:
+    spec = request.get("spec", {})
+    if old is not None:
+        shown, shown_before = _POD_REQUEST_SPEC.view(spec), _POD_REQUEST_SPEC.view(old.get("spec", {}))
+        yield from immutable_faults(shown, shown_before, "spec")
+        return
+    yield from signer_name_faults(spec.get("signerName", ""), "spec.signerName")
+    for key in spec.get("unverifiedUserAnnotations") or {}:
+        yield from domain_prefixed_key_faults(key.lower(), "spec.unverifiedUserAnnotations")
+    for name, uid in (("podName", "podUID"), ("serviceAccountName", "serviceAccountUID"), ("nodeName", "nodeUID")):
+        yield from name_faults(spec.get(name, ""), names.dns_subdomain, f"spec.{name}")
+        if not spec.get(uid):
+            yield invalid(f"spec.{uid}", "", "must not be empty")
+        elif len(spec[uid]) > 128:
+            yield too_long(f"spec.{uid}", 128)
+    domain = spec.get("signerName", "").partition("/")[0]
+    longest = 86400 if domain == "kubernetes.io" or domain.endswith(".kubernetes.io") else 91 * 86400
+    seconds = spec.get("maxExpirationSeconds", 86400)
+    if not 3600 <= seconds <= longest:
+        yield invalid("spec.maxExpirationSeconds", seconds, f"must be in the range [3600, {longest}]")
+    yield from _stub_faults(spec)
+
+
+def domain_prefixed_key_faults(key: str, path: str) -> Iterator[Cause]:
+    """A key that belongs to a domain: example.com/key."""
+    if not key:
+        yield required(path)
+        return
+    if faults := list(name_faults(key, names.qualified_name, path)):
+        yield from faults
+    elif "/" not in key:
+        yield invalid(path, key, 'must be a domain-prefixed key (such as "acme.io/foo")')
+
+
+def _stub_faults(spec: Mapping[str, Any]) -> Iterator[Cause]:
+    path, stub = "spec.stubPKCS10Request", decoded(spec.get("stubPKCS10Request", ""))
+    if not stub and not (spec.get("pkixPublicKey") and spec.get("proofOfPossession")):
+        detail = "exactly one of (stubPKCS10Request) or (pkixPublicKey, proofOfPossession) must be set"
+        yield _without_value("spec", detail)
+    if not stub:
+        return
+    if len(stub) > MAX_STUB_REQUEST:
+        yield too_long(path, MAX_STUB_REQUEST)
+        return
+    try:
+        request = parse_request(stub)
+        key = request.public_key()
+    except ValueError:
+        yield _without_value(path, "must be a valid PKCS#10 CSR")
+        return
+    shown, fault = public_key_fault(key)
+    if fault:
+        yield invalid(path, shown, fault) if shown else _without_value(path, fault)
+    elif not request.is_signature_valid:
+        yield _without_value(path, "invalid signature")
+
+
+def _without_value(path: str, detail: str) -> Cause:
+    return Cause(path, "FieldValueInvalid", f"Invalid value: {detail}")
+
+
+def _pod_request_status_faults(request: Object, old: Object | None) -> Iterator[Cause]:
+    status, before = request.get("status", {}), (old or {}).get("status", {})
+    conditions = status.get("conditions") or []
+    faults = [*_outcome_faults(conditions), *condition_faults(conditions, "status.conditions")]
+    if faults:
+        yield from faults
+    elif _outcome_of(before):
+        if status != before:
+            detail = "immutable after PodCertificateRequest is issued, denied, or failed"
+            yield _without_value("status", detail)
+    elif _outcome_of(status) in ("Denied", "Failed"):
+        if set(status) - {"conditions"}:
+            detail = "non-condition status fields must be empty when denying or failing the PodCertificateRequest"
+            yield _without_value("status", detail)
+    elif _outcome_of(status) == "Issued":
+        yield from _issued_faults(status, (old or {}).get("spec", {}))
+    elif status != before:
+        detail = 'status is immutable unless transitioning to "Issued", "Denied", or "Failed"'
+        yield _without_value("status", detail)
+
+
+def _outcome_faults(conditions: Sequence[Mapping[str, Any]]) -> Iterator[Cause]:
+    known = 0
+    for i, condition in enumerate(conditions):
+        path, type_ = f"status.conditions.[{i}]", condition.get("type", "")
+        if type_ not in OUTCOMES:
+            yield not_supported(f"{path}.type", type_, OUTCOMES)
+            continue
+        known += 1
+        if known > 1:
+            yield invalid(f"{path}.type", type_, ONE_OUTCOME)
+        yield from choice_faults(condition.get("status", ""), ["True"], f"{path}.status")
+
+
+def _outcome_of(status: Mapping[str, Any]) -> str:
+    settled = {item.get("type") for item in status.get("conditions") or [] if item.get("status") == "True"}
+    return next((outcome for outcome in OUTCOMES if outcome in settled), "")
+
+
+def _issued_faults(status: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[Cause]:
+    """The first thing that is wrong with what was issued for `spec`."""
+    chain = status.get("certificateChain", "")
+    blocks = list(pem_blocks(chain.encode()))
+    key = decoded(spec.get("stubPKCS10Request") or "")
+    if len(chain) > MAX_CHAIN:
+        yield too_long(CHAIN, MAX_CHAIN)
+    elif not blocks:
+        yield invalid(CHAIN, chain, "issued certificate chain must contain at least one certificate")
+    elif blocks[0].type != "CERTIFICATE":
+        yield invalid(CHAIN, chain, "issued certificate chain must consist entirely of CERTIFICATE PEM blocks")
+    elif certificate_fault(_armoured(blocks[0].der)):
+        yield invalid(CHAIN, chain, "leaf certificate does not parse as valid X.509")
+    elif key and not is_certificate_of(blocks[0].der, key):
+        yield invalid(CHAIN, chain, "leaf certificate was not issued to the requested public key")
+    elif missing := list(_missing_date_faults(status)):
+        yield from missing
+    elif fault := next(_date_faults(status, blocks[0].der, spec.get("maxExpirationSeconds", 86400)), None):
+        yield fault
+    elif any(block.type != "CERTIFICATE" for block in blocks[1:]):
+        # Kubernetes' own spelling.
+        yield invalid(CHAIN, chain, "issued certificate chain must consist entirely of CERTFICATE PEM blocks")
+    elif any(certificate_fault(_armoured(block.der)) for block in blocks[1:]):
+        yield invalid(CHAIN, chain, "intermediate certificate does not parse as valid X.509")
+
+
+def _armoured(der: bytes) -> bytes:
+    return b"-----BEGIN CERTIFICATE-----\n" + b64encode(der) + b"\n-----END CERTIFICATE-----\n"
+
+
+def _missing_date_faults(status: Mapping[str, Any]) -> Iterator[Cause]:
+    for field in ("notBefore", "notAfter"):
+        if not status.get(field):
+            yield required(f"status.{field}", "must be present and consistent with the issued certificate")
+    if not status.get("beginRefreshAt"):
+        yield required("status.beginRefreshAt", "must be present and in the range [notbefore+10min, notafter-10min]")
+
+
+def _date_faults(status: Mapping[str, Any], leaf: bytes, longest: int) -> Iterator[Cause]:
+    certificate = parse_certificate(leaf)
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    not_before, not_after, refresh = status["notBefore"], status["notAfter"], status["beginRefreshAt"]
+    if datetime.fromisoformat(not_before) != begin:
+        detail = "must be set to the NotBefore time encoded in the leaf certificate"
+        yield invalid("status.notBefore", not_before, detail)
+    if abs(SystemClock().now() - begin) >= CLOCK_SKEW:
+        detail = "must be set to within 5 minutes of kube-apiserver's current time"
+        yield invalid("status.notBefore", not_before, detail)
+    if datetime.fromisoformat(not_after) != end:
+        detail = "must be set to the NotAfter time encoded in the leaf certificate"
+        yield invalid("status.notAfter", not_after, detail)
+    nanoseconds = (end - begin) // timedelta(microseconds=1) * 1000
+    if end - begin < SHORTEST_LIFETIME:
+        yield invalid(CHAIN, nanoseconds, "leaf certificate lifetime must be >= 1 hour")
+    if end - begin > timedelta(seconds=longest):
+        detail = f"leaf certificate lifetime must be <= spec.maxExpirationSeconds ({longest})"
+        yield invalid(CHAIN, nanoseconds, detail)
+    if datetime.fromisoformat(refresh) < begin + REFRESH_MARGIN:
+        yield invalid("status.beginRefreshAt", refresh, "must be at least 10 minutes after status.notBefore")
+    if datetime.fromisoformat(refresh) > end - REFRESH_MARGIN:
+        yield invalid("status.beginRefreshAt", refresh, "must be at least 10 minutes before status.notAfter")
+
+
+POD_CERTIFICATE_REQUEST = Strategy(
+    default=_default_pod_request,
+    validate=_pod_request_faults,
+    validate_status=_pod_request_status_faults,
+    may_update_unconditionally=False,
+)

@@ -1,0 +1,140 @@
+"""What Kubernetes' own signers ask of the certificate requests that are made to them. Pure decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from pinnace.kinds.certificates.parsing import decoded, parse_request, pem_blocks
+from pinnace.model.objects import Object
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+REQUESTS = "certificates.k8s.io/v1/CertificateSigningRequest"
+CLIENT = "kubernetes.io/kube-apiserver-client"
+KUBELET_CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
+KUBELET_SERVING = "kubernetes.io/kubelet-serving"
+LEGACY_UNKNOWN = "kubernetes.io/legacy-unknown"
+SIGNERS = (CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN)
+
+LONGEST = timedelta(days=365)
+SHORTEST = timedelta(minutes=10)
+
+_NODES, _NODE = "system:nodes", "system:node:"
+_COMMON_NAME, _ORGANIZATION, _ALTERNATIVES = "2.5.4.3", "2.5.4.10", "2.5.29.17"
+_SIGNATURE, _ENCIPHERMENT = "digital signature", "key encipherment"
+_KINDS = {
+    "DNSName": "DNS",
+    "RFC822Name": "Email",
+    "IPAddress": "IP",
+    "UniformResourceIdentifier": "URI",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request wants its certificate to say."""
+
+    common_name: str
+    organizations: tuple[str, ...]
+    alternatives: frozenset[str]
+    """The kinds of other names that it has: DNS, Email, IP, URI."""
+    der: bytes
+
+
+def asked_by(request: Object) -> Asked:
+    """What is in a CertificateSigningRequest. Raises ValueError for what cannot be read."""
+    block = next(pem_blocks(decoded((request.get("spec") or {}).get("request") or "")), None)
+    if block is None or block.type != "CERTIFICATE REQUEST":
+        raise ValueError("PEM block type must be CERTIFICATE REQUEST")
+    parsed = parse_request(block.der)
+    names = [(part.oid.dotted_string, str(part.value)) for part in parsed.subject]
+    common = [value for oid, value in names if oid == _COMMON_NAME]
+    return Asked(
+        common[-1] if common else "",
+        tuple(value for oid, value in names if oid == _ORGANIZATION),
+        frozenset(_kinds_of_names(parsed)),
+        block.der,
+    )
+
+
+def refusal(signer: str, asked: Asked, usages: Sequence[str]) -> str:
+    """Why a signer does not sign this, in Kubernetes' words; empty if it does."""
+    if signer == CLIENT:
+        return _client_refusal(usages)
+    if signer == KUBELET_CLIENT:
+        return _kubelet_client_refusal(asked, frozenset(usages))
+    if signer == KUBELET_SERVING:
+        return _kubelet_serving_refusal(asked, frozenset(usages))
+    return ""  # Of legacy requests nothing was ever asked.
+
+
+def probable_signer(spec: Object) -> str:
+    """Whom a request of v1beta1 is for that does not say: the nodes' signers if it could be, else the legacy one."""
+    try:
+        asked, usages = asked_by({"spec": spec}), [str(usage) for usage in spec.get("usages") or ()]
+    except (ValueError, TypeError):
+        return LEGACY_UNKNOWN
+    fitting = (signer for signer in (KUBELET_CLIENT, KUBELET_SERVING) if not refusal(signer, asked, usages))
+    return next(fitting, LEGACY_UNKNOWN)
+
+
+def lifetime_of(spec: Object) -> timedelta:
+    """How long the certificate is to live: as it asks, within bounds."""
+    seconds = spec.get("expirationSeconds")
+    return LONGEST if seconds is None else max(SHORTEST, min(LONGEST, timedelta(seconds=seconds)))
+
+
+def has_condition(request: Object, *types: str) -> bool:
+    """Whether one of these has been said, and not taken back."""
+    conditions = (request.get("status") or {}).get("conditions") or ()
+    return any(one.get("type") in types and one.get("status", "True") in ("", "True") for one in conditions)
+
+
+def is_issued(request: Object) -> bool:
+    return bool((request.get("status") or {}).get("certificate"))
+
+
+def _kinds_of_names(parsed: x509.CertificateSigningRequest) -> list[str]:
+    found: Any = next((one.value for one in parsed.extensions if one.oid.dotted_string == _ALTERNATIVES), ())
+    return [_KINDS[type(name).__name__] for name in found if type(name).__name__ in _KINDS]
+
+
+def _client_refusal(usages: Sequence[str]) -> str:
+    for usage in usages:
+        if usage not in (_SIGNATURE, _ENCIPHERMENT, "client auth"):
+            return f"invalid usage for client certificate: {usage}"
+    return "" if "client auth" in usages else "missing required usage for client certificate: client auth"
+
+
+def _kubelet_client_refusal(asked: Asked, usages: frozenset[str]) -> str:
+    if asked.organizations != (_NODES,):
+        return "subject organization is not system:nodes"
+    for kind in ("DNS", "Email", "IP", "URI"):
+        if kind in asked.alternatives:
+            return f"{kind} subjectAltNames are not allowed"
+    if not asked.common_name.startswith(_NODE):
+        return "subject common name does not begin with system:node:"
+    return _usage_refusal(usages, "client auth")
+
+
+def _kubelet_serving_refusal(asked: Asked, usages: frozenset[str]) -> str:
+    if asked.organizations != (_NODES,):
+        return "subject organization is not system:nodes"
+    if asked.alternatives.isdisjoint(("DNS", "IP")):
+        return "DNS or IP subjectAltName is required"
+    for kind in ("Email", "URI"):
+        if kind in asked.alternatives:
+            return f"{kind} subjectAltNames are not allowed"
+    if refused := _usage_refusal(usages, "server auth"):
+        return refused
+    return "" if asked.common_name.startswith(_NODE) else "subject common name does not begin with system:node:"
+
+
+def _usage_refusal(usages: frozenset[str], purpose: str) -> str:
+    """Encipherment is for RSA keys: others may leave it out."""
+    full = frozenset((_SIGNATURE, _ENCIPHERMENT, purpose))
+    return "" if usages in (full, full - {_ENCIPHERMENT}) else f"usages did not match [{' '.join(sorted(full))}]"

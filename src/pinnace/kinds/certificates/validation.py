@@ -1,0 +1,304 @@
+"""What is special about certificate signing requests and trust bundles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from pinnace.kinds.certificates.parsing import certificate_fault, decoded, pem_blocks, request_fault, trust_anchor_fault
+from pinnace.kinds.golang.printing import GoStruct
+from pinnace.kinds.validation.fields import choice_faults, duplicate_faults, immutable_faults, name_faults, unified_diff
+from pinnace.model import names
+from pinnace.model.clock import SystemClock, to_rfc3339
+from pinnace.model.field_errors import Cause, duplicate, forbidden, invalid, required, too_long
+from pinnace.model.objects import Object
+from pinnace.model.resources import Strategy
+
+USAGES = (
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+)
+LEGACY_SIGNER = "kubernetes.io/legacy-unknown"
+FINAL_CONDITIONS = ("Approved", "Denied", "Failed")
+DECISIONS = ("Approved", "Denied")
+MAX_SIGNER_NAME = 253 + 253 + 63 + 1 + 1
+MAX_TRUST_BUNDLE = 1024 * 1024
+OMITTED = "<value omitted>"
+
+_CONDITION = GoStruct("Type='' Status='' Reason='' Message='' LastUpdateTime LastTransitionTime")
+
+
+def signer_name_faults(name: str, path: str) -> Iterator[Cause]:
+    """A signer's name: a domain of at least two labels, a slash, and a path."""
+    if not name:
+        yield required(path)
+        return
+    parts = name.split("/")
+    if len(parts) != 2:
+        detail = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
+        yield invalid(path, name, detail)
+        return
+    domain, rest = parts
+    if len(domain) > 253:
+        yield too_long(path, 253)
+    yield from _part_faults(domain, names.dns_label, path)
+    if "." not in domain:
+        yield invalid(path, domain, "should be a domain with at least two segments separated by dots")
+    yield from _part_faults(rest, names.dns_subdomain, path)
+    if len(name) > MAX_SIGNER_NAME:
+        yield too_long(path, MAX_SIGNER_NAME)
+
+
+def _part_faults(part: str, rule: names.NameRule, path: str) -> Iterator[Cause]:
+    """The faults of the first bad label alone: those of the others would read the same."""
+    for label in part.split("."):
+        if faults := rule(label):
+            yield from (invalid(path, part, f'validating label "{label}": {fault}') for fault in faults)
+            return
+
+
+# --- certificate signing requests
+
+
+def _prepare_request(request: Object, old: Object | None) -> None:
+    """A request is written once. Who asks (username, uid, groups, extra) is set by the server."""
+    if old is not None:
+        request["spec"] = old.get("spec", {})
+        request["status"] = old.get("status", {})
+    else:
+        request["status"] = {}
+
+
+def _default_request(request: Object) -> None:
+    request.setdefault("status", {})
+    spec = request.setdefault("spec", {})
+    for field in ("request", "signerName"):
+        spec.setdefault(field, None if field == "request" else "")
+
+
+def _prepare_request_status(request: Object, old: Object | None) -> None:
+    before = (old or {}).get("status", {}).get("conditions") or []
+    conditions = request.get("status", {}).get("conditions") or []
+    for decision in DECISIONS:
+        kept = [condition for condition in before if condition.get("type") == decision]
+        places = [i for i, condition in enumerate(conditions) if condition.get("type") == decision]
+        if len(kept) == len(places):
+            for i, condition in zip(places, kept, strict=True):
+                conditions[i] = condition
+    _date_conditions(conditions, before)
+
+
+def _prepare_approval(request: Object, old: Object | None) -> None:
+    before = (old or {}).get("status", {})
+    conditions = request.get("status", {}).get("conditions") or []
+    _date_conditions(conditions, before.get("conditions") or [])
+    rest = {field: value for field, value in before.items() if field != "conditions"}
+    request["status"] = {**rest, "conditions": conditions} if conditions else rest
+
+
+def _date_conditions(conditions: Sequence[Object], before: Sequence[Mapping[str, Any]]) -> None:
+    now = to_rfc3339(SystemClock().now())
+    for condition in conditions:
+        if not condition.get("lastUpdateTime"):
+            condition["lastUpdateTime"] = now
+        if not condition.get("lastTransitionTime"):
+            same = (
+                known["lastTransitionTime"]
+                for known in before
+                if known.get("type") == condition.get("type")
+                and known.get("status") == condition.get("status")
+                and known.get("lastTransitionTime")
+            )
+            condition["lastTransitionTime"] = next(same, now)
+
+
+def _request_faults(
+    request: Object,
+    old: Object | None,
+    *,
+    may_decide: bool = False,
+    may_certify: bool = False,
+    may_be_legacy: bool = False,
+) -> Iterator[Cause]:
+    spec, status = request.get("spec", {}), request.get("status", {})
+    before = (old or {}).get("status", {})
+    yield from _request_spec_faults(spec, (old or {}).get("spec"), may_be_legacy=may_be_legacy)
+    yield from _request_condition_faults(status.get("conditions") or [], before.get("conditions") or [])
+    certificate, certificate_before = status.get("certificate") or "", before.get("certificate") or ""
+    is_new = old is None or certificate != certificate_before
+    fault = certificate_fault(decoded(certificate)) if is_new else ""
+    if fault and not certificate_fault(decoded(certificate_before)):
+        yield invalid("status.certificate", "<certificate data>", fault)
+    if old is None:
+        return
+    yield from _decision_faults(status.get("conditions") or [], before.get("conditions") or [], may_decide=may_decide)
+    if certificate != certificate_before:
+        if not may_certify:
+            yield forbidden("status.certificate", "updates may not set certificate content")
+        elif certificate_before:
+            yield forbidden("status.certificate", "updates may not modify existing certificate content")
+
+
+def _request_spec_faults(
+    spec: Mapping[str, Any], before: Mapping[str, Any] | None, *, may_be_legacy: bool
+) -> Iterator[Cause]:
+    """What `before` already held wrong stays tolerated."""
+    if fault := request_fault(decoded(spec.get("request") or "")):
+        yield invalid("spec.request", spec.get("request"), fault)
+    usages, usages_before = spec.get("usages") or [], (before or {}).get("usages") or []
+    if not usages:
+        yield required("spec.usages")
+    if all(usage in USAGES for usage in usages_before):
+        for i, usage in enumerate(usages):
+            yield from choice_faults(usage, USAGES, f"spec.usages[{i}]")
+    if len(set(usages_before)) == len(usages_before):
+        yield from duplicate_faults(usages, "spec.usages")
+    signer = spec.get("signerName", "")
+    if signer == LEGACY_SIGNER and not may_be_legacy and (before or {}).get("signerName") != LEGACY_SIGNER:
+        yield invalid("spec.signerName", signer, "the legacy signerName is not allowed via this API version")
+    else:
+        yield from signer_name_faults(signer, "spec.signerName")
+    seconds = spec.get("expirationSeconds")
+    if seconds is not None and seconds < 600:
+        detail = "may not specify a duration less than 600 seconds (10 minutes)"
+        yield invalid("spec.expirationSeconds", seconds, detail)
+
+
+def _request_condition_faults(
+    conditions: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]]
+) -> Iterator[Cause]:
+    types_before = [condition.get("type", "") for condition in before]
+    seen: set[str] = set()
+    for i, condition in enumerate(conditions):
+        path, type_, status = f"status.conditions[{i}]", condition.get("type", ""), condition.get("status", "")
+        if not type_ and "" not in types_before:
+            yield required(f"{path}.type")
+        allowed = ("True",) if type_ in FINAL_CONDITIONS else ("False", "True", "Unknown")
+        if not status:
+            yield required(f"{path}.status")
+        else:
+            yield from choice_faults(status, allowed, f"{path}.status")
+        other = {"Approved": "Denied", "Denied": "Approved"}.get(type_)
+        if other in seen and not set(DECISIONS) <= set(types_before):
+            detail = "Approved and Denied conditions are mutually exclusive"
+            yield invalid("status.conditions", type_, detail)
+        if type_ in seen and len(set(types_before)) == len(types_before):
+            yield duplicate(f"{path}.type", type_)
+        seen.add(type_)
+
+
+def _decision_faults(
+    conditions: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]], *, may_decide: bool
+) -> Iterator[Cause]:
+    def of_type(known: Sequence[Mapping[str, Any]], type_: str) -> list[Mapping[str, Any]]:
+        return [condition for condition in known if condition.get("type") == type_]
+
+    for type_ in FINAL_CONDITIONS:
+        if len(of_type(conditions, type_)) < len(of_type(before, type_)):
+            yield forbidden("status.conditions", f'updates may not remove a condition of type "{type_}"')
+    if may_decide:
+        return
+    for type_ in DECISIONS:
+        new, old = of_type(conditions, type_), of_type(before, type_)
+        if len(new) > len(old):
+            yield forbidden("status.conditions", f'updates may not add a condition of type "{type_}"')
+        elif len(new) == len(old) and new != old:
+            changes = unified_diff([_CONDITION.view(item) for item in old], [_CONDITION.view(item) for item in new])
+            detail = f'updates may not modify a condition of type "{type_}"\n{changes}'
+            yield forbidden("status.conditions", detail)
+
+
+# --- trust bundles
+
+
+def _trust_bundle_faults(bundle: Object, old: Object | None) -> Iterator[Cause]:
+    spec, before = bundle.get("spec", {}), (old or {}).get("spec", {})
+    signer = spec.get("signerName", "")
+    yield from _trust_bundle_name_faults(bundle["metadata"].get("name", ""), signer)
+    if signer:
+        yield from signer_name_faults(signer, "spec.signerName")
+    if old is None or spec.get("trustBundle") != before.get("trustBundle"):
+        yield from _anchor_faults(spec.get("trustBundle", ""), "spec.trustBundle")
+    if old is not None:
+        yield from immutable_faults(signer, before.get("signerName", ""), "spec.signerName")
+
+
+def _trust_bundle_name_faults(name: str, signer: str) -> Iterator[Cause]:
+    prefix = signer.replace("/", ":") + ":"
+    if not signer and ":" in name:
+        detail = 'ClusterTrustBundle without signer name must not have ":" in its name'
+        yield invalid("metadata.name", name, detail)
+    elif not signer:
+        yield from name_faults(name, names.dns_subdomain, "metadata.name")
+    elif not name.startswith(prefix):
+        detail = f"ClusterTrustBundle for signerName {signer} must be named with prefix {prefix}"
+        yield invalid("metadata.name", name, detail)
+    else:
+        rest = name.removeprefix(prefix)
+        yield from (invalid("metadata.name", name, fault) for fault in names.dns_subdomain(rest))
+
+
+def _anchor_faults(bundle: str, path: str) -> Iterator[Cause]:
+    if len(bundle.encode()) > MAX_TRUST_BUNDLE:
+        yield too_long(path, MAX_TRUST_BUNDLE)
+        return
+    blocks = list(pem_blocks(bundle.encode()))
+    faults = [(i, fault) for i, block in enumerate(blocks) if (fault := trust_anchor_fault(block))]
+    yield from (invalid(path, OMITTED, f"entry {i} {fault}") for i, fault in faults)
+    if faults:
+        return
+    if not blocks:
+        yield invalid(path, OMITTED, "at least one trust anchor must be provided")
+    places: dict[bytes, list[int]] = {}
+    for i, block in enumerate(blocks):
+        places.setdefault(block.der, []).append(i)
+    for indices in places.values():
+        if len(indices) > 1:
+            shown = " ".join(map(str, indices))
+            yield invalid(path, OMITTED, f"duplicate trust anchor (indices [{shown}])")
+
+
+def _any_name(name: str) -> list[str]:
+    """The server asks for a path segment of every name; this kind asks for no more, or decides by the whole object."""
+    return []
+
+
+CERTIFICATE_SIGNING_REQUEST = Strategy(
+    default=_default_request,
+    prepare=_prepare_request,
+    prepare_status=_prepare_request_status,
+    validate=_request_faults,
+    validate_status=partial(_request_faults, may_certify=True),
+    facet_prepare={"approval": _prepare_approval},
+    facet_faults={"approval": partial(_request_faults, may_decide=True)},
+    name_rule=_any_name,
+)
+"""A CertificateSigningRequest's /approval: the conditions may change there, the certificate may not."""
+OLD_CERTIFICATE_SIGNING_REQUEST = replace(
+    CERTIFICATE_SIGNING_REQUEST, validate=partial(_request_faults, may_be_legacy=True)
+)
+"""In v1beta1 the signer of all that is not about nodes was the legacy one."""
+CLUSTER_TRUST_BUNDLE = Strategy(validate=_trust_bundle_faults, name_rule=_any_name, may_update_unconditionally=False)

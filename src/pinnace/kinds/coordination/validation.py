@@ -1,0 +1,104 @@
+"""What is special about leases and the candidates for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pinnace.kinds.validation.fields import immutable_faults, name_faults, negative_faults
+from pinnace.model import names
+from pinnace.model.field_errors import Cause, invalid, not_supported, required
+from pinnace.model.objects import Object
+from pinnace.model.resources import Strategy
+
+STRATEGIES = ("OldestEmulationVersion",)
+NOT_A_VERSION = "must be a valid semantic version"
+
+_number = "(0|[1-9][0-9]*)"
+_semver = re.compile(
+    rf"{_number}\.{_number}\.{_number}"
+    r"(?:-((?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*))*))?"
+    r"(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
+).fullmatch
+_Version = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
+_ZERO: _Version = (0, 0, 0, True, ())
+
+
+def _default_lease(lease: Object) -> None:
+    lease.setdefault("spec", {})
+
+
+def _prepare_lease(lease: Object, old: Object | None) -> None:
+    """Coordinated leader election is off by default, and so are its fields."""
+    before = (old or {}).get("spec") or {}
+    for field in ("strategy", "preferredHolder"):
+        if field not in before:
+            (lease.get("spec") or {}).pop(field, None)
+
+
+def _lease_faults(lease: Object, old: Object | None) -> Iterator[Cause]:
+    spec: Object = lease.get("spec") or {}
+    seconds = spec.get("leaseDurationSeconds")
+    if seconds is not None and seconds <= 0:
+        yield invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0")
+    yield from negative_faults(spec.get("leaseTransitions"), "spec.leaseTransitions")
+    if spec.get("strategy") is not None:
+        yield from _strategy_faults(spec["strategy"])
+
+
+def _candidate_faults(candidate: Object, old: Object | None) -> Iterator[Cause]:
+    spec: Object = candidate.get("spec") or {}
+    emulated, binary, strategy = (spec.get(name, "") for name in ("emulationVersion", "binaryVersion", "strategy"))
+    if not spec.get("leaseName"):
+        yield required("spec.leaseName")
+    emulation_version, binary_version = _version(emulated), _version(binary)
+    if emulated and emulation_version is None:
+        yield invalid("spec.emulationVersion", emulated, NOT_A_VERSION)
+    if not binary:
+        yield required("spec.binaryVersion")
+    elif binary_version is None:
+        yield invalid("spec.binaryVersion", binary, NOT_A_VERSION)
+    if binary and emulated and (binary_version or _ZERO) < (emulation_version or _ZERO):
+        yield invalid("spec.binaryVersion", binary, "must be greater than or equal to `emulationVersion`")
+    if not strategy:
+        yield required("spec.strategy")
+    else:
+        if strategy == "OldestEmulationVersion" and (emulation_version or _ZERO) == _ZERO:
+            yield required("spec.emulationVersion", "must be specified when `strategy` is 'OldestEmulationVersion'")
+        yield from _strategy_faults(strategy)
+    if old is not None:
+        before = (old.get("spec") or {}).get("leaseName", "")
+        yield from immutable_faults(spec.get("leaseName", ""), before, "spec.leaseName")
+
+
+def _strategy_faults(strategy: str) -> Iterator[Cause]:
+    path = "spec.strategy.strategy"  # Doubled on the wire, too.
+    if "/" in strategy:
+        yield from name_faults(strategy, names.qualified_name, path)
+    elif strategy not in STRATEGIES:
+        yield not_supported(path, strategy, STRATEGIES)
+
+
+def _version(text: str) -> _Version | None:
+    found = _semver(text)
+    if found is None:
+        return None
+    parts = tuple(
+        (not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in (found[4] or "").split(".")
+    )
+    return int(found[1]), int(found[2]), int(found[3]), not found[4], parts if found[4] else ()
+
+
+LEASE = Strategy(
+    default=_default_lease,
+    prepare=_prepare_lease,
+    validate=_lease_faults,
+    may_create_on_update=True,
+    may_update_unconditionally=False,
+)
+LEASE_CANDIDATE = Strategy(
+    validate=_candidate_faults,
+    name_rule=names.config_key,
+    may_create_on_update=True,
+    may_update_unconditionally=False,
+)

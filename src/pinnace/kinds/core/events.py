@@ -1,0 +1,164 @@
+"""What is special about events: the core API takes nearly anything, events.k8s.io/v1 wants them complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+from pinnace.kinds.golang.printing import GoStruct
+from pinnace.kinds.validation.fields import immutable_faults, name_faults
+from pinnace.model import names
+from pinnace.model.field_errors import Cause, invalid, required
+from pinnace.model.objects import Object
+from pinnace.model.resources import Strategy
+
+STRICT_VERSION = "events.k8s.io/v1"
+MISPLACED = "does not match event.namespace"
+MOST_NOTE_BYTES = 1024
+MOST_WORD_BYTES = 128
+
+_OBJECT_REFERENCE = GoStruct(
+    "Kind='' Namespace='' Name='' UID:uid='' APIVersion:apiVersion='' ResourceVersion='' FieldPath=''"
+)
+_SOURCE = GoStruct("Component='' Host=''")
+_CORE_NAMES = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+    "reportingComponent": "reportingController",
+}
+
+
+_ALWAYS_THERE: tuple[tuple[str, object], ...] = (
+    ("involvedObject", {}),
+    ("source", {}),
+    ("firstTimestamp", None),
+    ("lastTimestamp", None),
+    ("eventTime", None),
+    ("reportingComponent", ""),
+    ("reportingInstance", ""),
+)
+
+
+class _Event:
+    """An event's fields by their core names, whichever API it came through."""
+
+    def __init__(self, event: Object) -> None:
+        self._event = event
+        self.namespace: str = event.get("metadata", {}).get("namespace", "")
+
+    def text(self, field: str) -> str:
+        return str(self.part(field) or "")
+
+    def part(self, field: str) -> object:
+        value = self._event.get(field)
+        return value if value is not None else self._event.get(_CORE_NAMES.get(field, field))
+
+    def structure(self, field: str) -> Object:
+        value = self.part(field)
+        return value if isinstance(value, dict) else {}
+
+
+def _event_faults(new: Object, old: Object | None) -> Iterator[Cause]:
+    """`apiVersion` tells by which API the event came, and so how strictly it is judged."""
+    event = _Event(new)
+    version = new.get("apiVersion", "v1")
+    yield from _loose_faults(event, controller="reportingComponent" if version == "v1" else "reportingController")
+    if version == STRICT_VERSION:
+        if old is None and (name := new["metadata"].get("name")):
+            yield from name_faults(name, names.dns_subdomain, "metadata.name")
+        yield from _strict_faults(event) if old is None else _strict_update_faults(event, _Event(old))
+
+
+def _loose_faults(event: _Event, *, controller: str) -> Iterator[Cause]:
+    about = event.structure("involvedObject").get("namespace", "")
+    if not event.part("eventTime"):
+        if (not about and event.namespace not in ("", "default")) or (about and about != event.namespace):
+            yield invalid("involvedObject.namespace", about, MISPLACED)
+    else:
+        if not about and event.namespace not in ("default", "kube-system"):
+            yield invalid("involvedObject.namespace", about, MISPLACED)
+        if not event.text("reportingComponent"):
+            yield required(controller)
+        yield from name_faults(event.text("reportingComponent"), names.qualified_name, controller)
+        for field in ("reportingInstance", "action", "reason"):
+            if not event.text(field):
+                yield required(field)
+            if len(event.text(field).encode()) > MOST_WORD_BYTES:
+                yield invalid(field, "", f"can have at most {MOST_WORD_BYTES} characters")
+        if len(event.text("message").encode()) > MOST_NOTE_BYTES:
+            yield invalid("message", "", f"can have at most {MOST_NOTE_BYTES} characters")
+    yield from name_faults(event.namespace, names.dns_subdomain, "namespace")
+
+
+def _strict_faults(event: _Event) -> Iterator[Cause]:
+    yield from _series_faults(event)
+    if not event.part("eventTime"):
+        yield required("eventTime")
+    if event.text("type") not in ("Normal", "Warning"):
+        yield invalid("type", "", f"has invalid value: {event.text('type')}")
+    for field in ("firstTimestamp", "lastTimestamp", "count"):
+        if event.part(field):
+            yield invalid(field, "", "needs to be unset")
+    if any(event.structure("source").values()):
+        yield invalid("source", "", "needs to be unset")
+
+
+def _series_faults(event: _Event) -> Iterator[Cause]:
+    if event.part("series") is not None:
+        series = event.structure("series")
+        if series.get("count", 0) < 2:
+            yield invalid("series.count", "", "should be at least 2")
+        if not series.get("lastObservedTime"):
+            yield required("series.lastObservedTime")
+
+
+def _strict_update_faults(event: _Event, old: _Event) -> Iterator[Cause]:
+    if event.part("series") != old.part("series"):
+        yield from _series_faults(event)
+    yield from immutable_faults(
+        event.structure("involvedObject"),
+        old.structure("involvedObject"),
+        "involvedObject",
+        shown=_OBJECT_REFERENCE.view,
+    )
+    for field in ("reason", "message"):
+        yield from immutable_faults(event.text(field), old.text(field), field)
+    yield from immutable_faults(event.structure("source"), old.structure("source"), "source", shown=_SOURCE.view)
+    for field in ("firstTimestamp", "lastTimestamp"):
+        yield from immutable_faults(event.part(field) or None, old.part(field) or None, field)
+    yield from immutable_faults(event.part("count") or 0, old.part("count") or 0, "count")
+    for field in ("reason", "type"):
+        yield from immutable_faults(event.text(field), old.text(field), field)
+    if _moment(event.text("eventTime")) != _moment(old.text("eventTime")):
+        yield from immutable_faults(event.text("eventTime"), old.text("eventTime"), "eventTime")
+    yield from immutable_faults(event.text("action"), old.text("action"), "action")
+    yield from immutable_faults(
+        event.part("related"), old.part("related"), "related", shown=lambda value: _OBJECT_REFERENCE.view_or_none(value)
+    )
+    yield from immutable_faults(event.text("reportingComponent"), old.text("reportingComponent"), "reportingController")
+    yield from immutable_faults(event.text("reportingInstance"), old.text("reportingInstance"), "reportingInstance")
+
+
+def _moment(text: str) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
+def _default_event(event: Object) -> None:
+    """What is there even when nobody said it."""
+    is_core = event.get("apiVersion", "v1") == "v1" or "involvedObject" in event
+    names_here: Mapping[str, str] = {} if is_core else _CORE_NAMES
+    for field, empty in _ALWAYS_THERE:
+        event.setdefault(names_here.get(field, field), {} if empty == {} else empty)
+
+
+EVENT = Strategy(
+    default=_default_event,
+    validate=_event_faults,
+    name_rule=names.path_segment,
+    may_create_on_update=True,
+    dependents="none",
+)

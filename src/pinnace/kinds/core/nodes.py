@@ -1,0 +1,250 @@
+"""What is special about nodes, and about the runtime classes that choose among them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import orjson
+
+from pinnace.kinds.core.quotas import canonical_amounts, quantity_faults
+from pinnace.kinds.golang.printing import GoStruct
+from pinnace.kinds.pods.resource_amounts import overhead_faults
+from pinnace.kinds.pods.scheduling import toleration_faults
+from pinnace.kinds.validation.addresses import cidr_faults, cidr_warnings, sloppy_cidr
+from pinnace.kinds.validation.fields import immutable_faults, name_faults
+from pinnace.kinds.validation.node_selectors import DEPRECATED_NODE_LABELS
+from pinnace.model import names
+from pinnace.model.field_errors import Cause, duplicate, forbidden, invalid, not_supported, required
+from pinnace.model.objects import Object
+from pinnace.model.resources import Strategy
+from pinnace.model.selectors import label_faults
+
+_is_feature = re.compile("[A-Z][a-zA-Z0-9]*(/[a-zA-Z][a-zA-Z0-9]*)*").fullmatch
+TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+_NODE_INFO = (
+    "machineID",
+    "systemUUID",
+    "bootID",
+    "kernelVersion",
+    "osImage",
+    "containerRuntimeVersion",
+    "kubeletVersion",
+    "kubeProxyVersion",
+    "operatingSystem",
+    "architecture",
+)
+_TAINT = GoStruct("Key='' Value='' Effect='' TimeAdded")
+_ADDRESS = GoStruct("Type='' Address=''")
+_TOLERATION = GoStruct("Key='' Operator='' Value='' Effect='' TolerationSeconds")
+
+# --- nodes
+
+
+def _default_node(node: Object) -> None:
+    spec: Object = node.setdefault("spec", {})
+    first = spec.get("podCIDR")
+    if first and (spec.get("podCIDRs") or [""])[0] != first:
+        spec["podCIDRs"] = [first]  # The older field wins: those who know both write both.
+    elif not first and spec.get("podCIDRs"):
+        spec["podCIDR"] = spec["podCIDRs"][0]
+    status: Object = node.setdefault("status", {})
+    _complete_status(status)
+    for field in ("capacity", "allocatable"):
+        canonical_amounts(status.get(field))
+    if "allocatable" not in status and status.get("capacity"):
+        status["allocatable"] = dict(status["capacity"])
+
+
+def _complete_status(status: Object) -> None:
+    """What is there even when nobody said it."""
+    status.setdefault("daemonEndpoints", {}).setdefault("kubeletEndpoint", {}).setdefault("Port", 0)
+    info = status.setdefault("nodeInfo", {})
+    for field in _NODE_INFO:
+        info.setdefault(field, "")
+
+
+def _prepare_node(node: Object, old: Object | None) -> None:
+    if "configSource" not in ((old or {}).get("spec") or {}):
+        (node.get("spec") or {}).pop("configSource", None)
+    if old is None:
+        status = node.setdefault("status", {})
+        status.pop("config", None)
+        _complete_status(status)
+
+
+def _prepare_node_status(node: Object, old: Object | None) -> None:
+    if "config" not in ((old or {}).get("status") or {}):
+        (node.get("status") or {}).pop("config", None)
+
+
+def _node_faults(node: Object, old: Object | None) -> Iterator[Cause]:
+    spec: Object = node.get("spec") or {}
+    yield from _taint_faults(spec.get("taints") or ())
+    yield from _status_faults(node)
+    swap = ((node.get("status") or {}).get("nodeInfo") or {}).get("swap") or {}
+    if swap.get("capacity") is not None and swap["capacity"] <= 0:
+        yield invalid("metadata.nodeSwapStatus.capacity", swap["capacity"], "must be greater than zero")
+    yield from _pod_cidr_faults(spec.get("podCIDRs") or ())
+    if old is not None:
+        yield from _node_update_faults(node, old)
+        yield from _taint_faults(spec.get("taints") or ())
+
+
+def _node_update_faults(node: Object, old: Object | None) -> Iterator[Cause]:
+    """What both a node's and its status' successor must keep."""
+    before: Object = ((old or {}).get("spec")) or {}
+    spec: Object = node.get("spec") or {}
+    seen = set()
+    for index, address in enumerate((node.get("status") or {}).get("addresses") or ()):
+        pair = (address.get("type", ""), address.get("address", ""))
+        if pair in seen:
+            yield duplicate(f"status.addresses[{index}]", _ADDRESS.view(address))
+        seen.add(pair)
+    old_cidrs, cidrs = before.get("podCIDRs") or [], spec.get("podCIDRs") or []
+    if old_cidrs:
+        changed = 1 if len(old_cidrs) != len(cidrs) else sum(map(str.__ne__, old_cidrs, cidrs))
+        for _ in range(changed):
+            yield forbidden("spec.podCIDRs", 'node updates may not change podCIDR except from "" to valid')
+    if before.get("providerID") and before["providerID"] != spec.get("providerID"):
+        yield forbidden("spec.providerID", 'node updates may not change providerID except from "" to valid')
+    if before.get("externalID", "") != spec.get("externalID", ""):
+        yield forbidden("spec.externalID", "may not be updated")
+
+
+def _node_status_faults(node: Object, old: Object | None) -> Iterator[Cause]:
+    yield from _status_faults(node)
+    yield from _node_update_faults(node, old)
+
+
+def _status_faults(node: Object) -> Iterator[Cause]:
+    status: Object = node.get("status") or {}
+    for field in ("capacity", "allocatable"):
+        for name, amount in (status.get(field) or {}).items():
+            yield from quantity_faults(name, amount, f"status.{field}.{name}")
+    features: Sequence[str] = status.get("declaredFeatures") or ()
+    for index, feature in enumerate(features):
+        path = f"status.declaredFeatures[{index}]"
+        if wrong := _feature_fault(feature):
+            yield invalid(path, feature, f"invalid feature name {orjson.dumps(feature).decode()}: {wrong}")
+        following = features[index + 1] if index + 1 < len(features) else None
+        if following is not None and feature == following:
+            yield duplicate(f"status.declaredFeatures[{index + 1}]", following)
+        elif following is not None and feature > following:
+            yield invalid(f"status.declaredFeatures[{index + 1}]", following, "list must be sorted alphabetically")
+
+
+def _feature_fault(feature: str) -> str:
+    if len(feature.encode()) > 253:
+        return "must be no more than 253 characters"
+    if _is_feature(feature):
+        return ""
+    return (
+        "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or "
+        "MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
+    )
+
+
+def _taint_faults(taints: Sequence[Object]) -> Iterator[Cause]:
+    seen = set()
+    for index, taint in enumerate(taints):
+        path = f"metadata.taints[{index}]"  # It is in spec, but this is what Kubernetes says.
+        key, value, effect = taint.get("key", ""), taint.get("value", ""), taint.get("effect", "")
+        yield from name_faults(key, names.qualified_name, f"{path}.key")
+        if faults := names.label_value(value):
+            yield invalid(f"{path}.value", value, ";".join(faults))
+        if not effect:
+            yield required(f"{path}.effect")
+        elif effect not in TAINT_EFFECTS:
+            yield not_supported(f"{path}.effect", effect, TAINT_EFFECTS)
+        if (key, effect) in seen:
+            shown = orjson.dumps(_TAINT.view(taint)).decode()
+            detail = f"Duplicate value: {shown}: taints must be unique by key and effect pair"
+            yield Cause(path, "FieldValueDuplicate", detail)
+        seen.add((key, effect))
+
+
+def _pod_cidr_faults(cidrs: Sequence[str]) -> Iterator[Cause]:
+    for index, cidr in enumerate(cidrs):
+        yield from cidr_faults(cidr, f"spec.podCIDRs[{index}]")
+    if len(cidrs) > 1:
+        if wrong := [index for index, cidr in enumerate(cidrs) if sloppy_cidr(cidr) is None]:
+            why = f"invalid CIDR[{wrong[0]}]: <nil> (invalid CIDR address: {cidrs[wrong[0]]})"
+            detail = f"Internal error: invalid PodCIDRs. failed to check with dual stack with error:{why}"
+            yield Cause("spec.podCIDRs", "InternalError", detail)
+        families = {parsed[1].version for cidr in cidrs if (parsed := sloppy_cidr(cidr))}
+        if len(families) != 2 or len(cidrs) > 2:
+            yield invalid("spec.podCIDRs", list(cidrs), "may specify no more than one CIDR for each IP family")
+
+
+def _node_warnings(node: Object, old: Object | None) -> Iterator[str]:
+    spec: Object = node.get("spec") or {}
+    if spec.get("configSource") is not None:
+        yield "spec.configSource: the feature is removed"
+    if spec.get("externalID"):
+        yield "spec.externalID: this field is deprecated, and is unused by Kubernetes"
+    for index, cidr in enumerate(spec.get("podCIDRs") or ()):
+        yield from cidr_warnings(cidr, f"spec.podCIDRs[{index}]")
+
+
+NODE = Strategy(
+    keeps_status_on_create=True,
+    default=_default_node,
+    prepare=_prepare_node,
+    prepare_status=_prepare_node_status,
+    validate=_node_faults,
+    validate_status=_node_status_faults,
+    warnings=_node_warnings,
+)
+
+# --- runtime classes
+
+
+def _default_runtime_class(runtime_class: Object) -> None:
+    canonical_amounts((runtime_class.get("overhead") or {}).get("podFixed"))
+
+
+def _runtime_class_faults(runtime_class: Object, old: Object | None) -> Iterator[Cause]:
+    handler = runtime_class.get("handler", "")
+    if not handler:
+        yield required("handler")
+    else:
+        yield from name_faults(handler, names.dns_label, "handler")
+    faults: list[Cause] = []
+    if runtime_class.get("overhead") is not None:
+        overhead_faults(runtime_class["overhead"].get("podFixed") or {}, "overhead", faults)
+    yield from faults
+    if runtime_class.get("scheduling") is not None:
+        yield from _scheduling_faults(runtime_class["scheduling"])
+    if old is not None:
+        yield from immutable_faults(handler, old.get("handler", ""), "handler")
+
+
+def _scheduling_faults(scheduling: Object) -> Iterator[Cause]:
+    yield from label_faults(scheduling.get("nodeSelector"), "scheduling.nodeSelector")
+    tolerations: Sequence[Object] = scheduling.get("tolerations") or ()
+    faults: list[Cause] = []
+    toleration_faults(tolerations, "scheduling.tolerations", faults)
+    yield from faults
+    seen = set()
+    for index, toleration in enumerate(tolerations):
+        key = tuple(toleration.get(field, "") for field in ("key", "operator", "value", "effect"))
+        if key in seen:
+            yield duplicate(f"scheduling.tolerations[{index}]", _TOLERATION.view(toleration))
+        seen.add(key)
+
+
+def _runtime_class_warnings(runtime_class: Object, old: Object | None) -> Iterator[str]:
+    for label in (runtime_class.get("scheduling") or {}).get("nodeSelector") or {}:
+        if label in DEPRECATED_NODE_LABELS:
+            yield f"scheduling.nodeSelector: {DEPRECATED_NODE_LABELS[label]}"
+
+
+RUNTIME_CLASS = Strategy(
+    default=_default_runtime_class,
+    validate=_runtime_class_faults,
+    warnings=_runtime_class_warnings,
+    may_create_on_update=True,
+    may_update_unconditionally=False,
+)

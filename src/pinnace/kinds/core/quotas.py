@@ -1,0 +1,317 @@
+"""What is special about resource quotas and limit ranges: names of resources, and amounts that must fit each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pinnace.kinds.pods.resource_amounts import COUNTED, is_extended, is_native, may_overcommit
+from pinnace.model import names, quantity
+from pinnace.model.field_errors import IMMUTABLE, Cause, duplicate, forbidden, invalid, required
+from pinnace.model.objects import Object
+from pinnace.model.quantity import Quantity
+from pinnace.model.resources import Strategy
+
+_COMPUTED = frozenset(
+    [
+        "cpu",
+        "memory",
+        "ephemeral-storage",
+        "requests.cpu",
+        "requests.memory",
+        "requests.ephemeral-storage",
+        "limits.cpu",
+        "limits.memory",
+        "limits.ephemeral-storage",
+    ]
+)
+_QUOTA_RESOURCES = COUNTED | _COMPUTED | {"requests.storage"}
+_STANDARD_RESOURCES = _QUOTA_RESOURCES | {"storage"}
+_CONTAINER_RESOURCES = frozenset(["cpu", "memory", "ephemeral-storage"])
+
+_POD_QUOTA = frozenset(["pods", "cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"])
+_COVERED_BY_SCOPE: Mapping[str, frozenset[str]] = {
+    "Terminating": _POD_QUOTA,
+    "NotTerminating": _POD_QUOTA,
+    "NotBestEffort": _POD_QUOTA,
+    "PriorityClass": _POD_QUOTA,
+    "CrossNamespacePodAffinity": _POD_QUOTA,
+    "BestEffort": frozenset(["pods"]),
+    "VolumeAttributesClass": frozenset(["persistentvolumeclaims", "requests.storage"]),
+}
+_SCOPES_THAT_ONLY_EXIST = ("BestEffort", "NotBestEffort", "Terminating", "NotTerminating", "CrossNamespacePodAffinity")
+_CONFLICTING_SCOPES = ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"})
+
+_SCALED_EXACTLY = 9_223_372_036_854_775  # Above, Kubernetes compares whole units instead of thousandths.
+
+
+def canonical_amounts(amounts: dict[str, Any] | None) -> None:
+    """A ResourceList as it is stored: canonical, and no finer than a thousandth."""
+    if amounts:
+        for name, amount in amounts.items():
+            amounts[name] = quantity.canonical_in_list(amount)
+
+
+def resource_name_faults(name: str, path: str) -> Iterator[Cause]:
+    faults = names.qualified_name(name)
+    for fault in faults:
+        yield invalid(path, name, fault)
+    if not faults and "/" not in name and name not in _STANDARD_RESOURCES and not _is_huge_page_quota(name):
+        yield invalid(path, name, "must be a standard resource type or fully qualified")
+
+
+def quantity_faults(name: str, amount: Any, path: str) -> Iterator[Cause]:
+    """An amount of a resource: not negative, and whole where it counts things."""
+    parsed = quantity.parse(amount)
+    if parsed.amount < 0:
+        yield invalid(path, str(parsed), "must be greater than or equal to 0")
+    if (name in COUNTED or is_extended(name)) and parsed.milli_value % 1000:
+        yield invalid(path, str(parsed), "must be an integer")
+
+
+def _is_huge_page_quota(name: str) -> bool:
+    return name.startswith(("hugepages-", "requests.hugepages-"))
+
+
+# --- resource quotas
+
+
+def _default_quota(quota: Object) -> None:
+    canonical_amounts(quota.setdefault("spec", {}).get("hard"))
+    for field in ("hard", "used"):
+        canonical_amounts(quota.setdefault("status", {}).get(field))
+
+
+def _quota_faults(quota: Object, old: Object | None) -> Iterator[Cause]:
+    spec: Object = quota.get("spec") or {}
+    hard: Object = spec.get("hard") or {}
+    yield from _quota_list_faults(hard, "spec.hard")
+    yield from _scope_faults(spec, hard)
+    if spec.get("scopeSelector") is not None:
+        yield from _scope_selector_faults(spec, hard)
+    if old is not None:
+        before = (old.get("spec") or {}).get("scopes") or ()
+        if set(before) != set(spec.get("scopes") or ()):
+            yield invalid("spec.scopes", spec.get("scopes"), IMMUTABLE)
+
+
+def _quota_status_faults(quota: Object, old: Object | None) -> Iterator[Cause]:
+    status: Object = quota.get("status") or {}
+    for field in ("hard", "used"):
+        yield from _quota_list_faults(status.get(field) or {}, f"status.{field}")
+
+
+def _quota_list_faults(amounts: Object, path: str) -> Iterator[Cause]:
+    for name, amount in amounts.items():
+        yield from resource_name_faults(name, f"{path}[{name}]")
+        if "/" not in name and not _is_quota_resource(name):
+            yield invalid(f"{path}[{name}]", name, "must be a standard resource for quota")
+        yield from quantity_faults(name, amount, f"{path}[{name}]")
+
+
+def _is_quota_resource(name: str) -> bool:
+    return name in _QUOTA_RESOURCES or _is_huge_page_quota(name)
+
+
+def _scope_faults(spec: Object, hard: Object) -> Iterator[Cause]:
+    scopes: Sequence[str] = spec.get("scopes") or ()
+    for scope in scopes:
+        if scope not in _COVERED_BY_SCOPE:
+            yield invalid("spec.scopes", scopes, "unsupported scope")
+        for _ in _not_covered(scope, hard):
+            yield invalid("spec.scopes", scopes, "unsupported scope applied to resource")
+    for pair in _CONFLICTING_SCOPES:
+        if pair <= set(scopes):
+            yield invalid("spec.scopes", scopes, "conflicting scopes")
+
+
+def _not_covered(scope: str, hard: Object) -> list[str]:
+    covered = _COVERED_BY_SCOPE.get(scope)
+    return [name for name in sorted(hard) if covered is not None and _is_quota_resource(name) and name not in covered]
+
+
+def _scope_selector_faults(spec: Object, hard: Object) -> Iterator[Cause]:
+    path = "spec.scopeSelector.matchExpressions"
+    expressions: Sequence[Object] = spec["scopeSelector"].get("matchExpressions") or ()
+    for expression in expressions:
+        scope, operator = expression.get("scopeName", ""), expression.get("operator", "")
+        values = expression.get("values") or ()
+        if scope not in _COVERED_BY_SCOPE:
+            yield invalid(f"{path}.scopeName", scope, "unsupported scope")
+        for _ in _not_covered(scope, hard):
+            yield invalid(path, _shown_selector(expressions), "unsupported scope applied to resource")
+        if scope in _SCOPES_THAT_ONLY_EXIST and operator != "Exists":
+            detail = (
+                "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, "
+                "ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or "
+                "ResourceQuotaScopeCrossNamespacePodAffinity"
+            )
+            yield invalid(f"{path}.operator", operator, detail)
+        match operator:
+            case "In" | "NotIn":
+                if not values:
+                    detail = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+                    yield required(f"{path}.values", detail)
+            case "Exists" | "DoesNotExist":
+                if values:
+                    detail = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
+                    yield invalid(f"{path}.values", values, detail)
+            case _:
+                yield invalid(f"{path}.operator", operator, "not a valid selector operator")
+    scopes = {expression.get("scopeName", "") for expression in expressions}
+    for pair in _CONFLICTING_SCOPES:
+        if pair <= scopes:
+            yield invalid(path, spec.get("scopes"), "conflicting scopes")
+
+
+def _shown_selector(expressions: Sequence[Object]) -> Object:
+    return {
+        "MatchExpressions": [
+            {"ScopeName": one.get("scopeName", ""), "Operator": one.get("operator", ""), "Values": one.get("values")}
+            for one in expressions
+        ]
+    }
+
+
+def _quota_warnings(quota: Object, old: Object | None) -> Iterator[str]:
+    if old is not None:
+        return
+    hard: Object = (quota.get("spec") or {}).get("hard") or {}
+    for name in ("cpu", "memory", "storage", "ephemeral-storage"):
+        request_name = f"requests.{name}"
+        if request_name not in hard and name in ("cpu", "memory"):
+            request_name = name
+        limit_name = f"limits.{name}"
+        if request_name in hard and limit_name in hard:
+            request, limit = quantity.parse(hard[request_name]), quantity.parse(hard[limit_name])
+            if request > limit:
+                yield f"ResourceQuota {request_name} ({request}) should be less than {limit_name} ({limit})"
+
+
+RESOURCE_QUOTA = Strategy(
+    answers_with_deleted=True,
+    default=_default_quota,
+    validate=_quota_faults,
+    validate_status=_quota_status_faults,
+    warnings=_quota_warnings,
+)
+
+# --- limit ranges
+
+_LIMIT_LISTS = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
+
+
+def _default_limits(limit_range: Object) -> None:
+    spec: Object = limit_range.setdefault("spec", {})
+    spec["limits"] = spec.get("limits") or None  # Never absent, null at the least.
+    for limit in spec["limits"] or ():
+        for field in _LIMIT_LISTS:
+            canonical_amounts(limit.get(field))
+        if limit.get("type") == "Container":
+            default = {**(limit.get("max") or {}), **(limit.get("default") or {})}
+            request = {**(limit.get("min") or {}), **default, **(limit.get("defaultRequest") or {})}
+            if default:
+                limit["default"] = default
+            if request:
+                limit["defaultRequest"] = request
+
+
+def _limit_range_faults(limit_range: Object, old: Object | None) -> Iterator[Cause]:
+    seen: set[str] = set()
+    for index, limit in enumerate((limit_range.get("spec") or {}).get("limits") or ()):
+        path = f"spec.limits[{index}]"
+        kind = limit.get("type", "")
+        yield from _limit_type_faults(kind, f"{path}.type")
+        if kind in seen:
+            yield duplicate(f"{path}.type", kind)
+        seen.add(kind)
+        yield from _limit_faults(limit, kind, path)
+
+
+def _limit_type_faults(kind: str, path: str) -> Iterator[Cause]:
+    faults = names.qualified_name(kind)
+    for fault in faults:
+        yield invalid(path, kind, fault)
+    if not faults and "/" not in kind and kind not in ("Pod", "Container", "PersistentVolumeClaim"):
+        yield invalid(path, kind, "must be a standard limit type or fully qualified")
+
+
+def _limit_faults(limit: Object, kind: str, path: str) -> Iterator[Cause]:
+    amounts: dict[str, dict[str, Quantity]] = {}
+    for field in _LIMIT_LISTS:
+        said: Object = limit.get(field) or {}
+        amounts[field] = {}
+        if kind == "Pod" and field in ("default", "defaultRequest"):
+            if said:
+                yield forbidden(f"{path}.{field}", "may not be specified when `type` is 'Pod'")
+            continue
+        for name, amount in said.items():
+            yield from _limited_name_faults(kind, name, f"{path}.{field}[{name}]")
+            amounts[field][name] = quantity.parse(amount)
+        if field == "defaultRequest" and kind == "PersistentVolumeClaim" and not _bounds_storage(amounts):
+            detail = "either minimum or maximum storage value is required, but neither was provided"
+            yield required(f"{path}.limits", detail)
+    for name in dict.fromkeys(name for field in _LIMIT_LISTS for name in amounts[field]):
+        yield from _fit_faults(name, {field: amounts[field].get(name) for field in _LIMIT_LISTS}, path)
+
+
+def _bounds_storage(amounts: Mapping[str, Mapping[str, Quantity]]) -> bool:
+    return "storage" in amounts["min"] or "storage" in amounts["max"]
+
+
+def _limited_name_faults(kind: str, name: str, path: str) -> Iterator[Cause]:
+    yield from resource_name_faults(name, path)
+    if kind not in ("Pod", "Container"):
+        return
+    if "/" not in name:
+        if name not in _CONTAINER_RESOURCES and not name.startswith("hugepages-"):
+            yield invalid(path, name, "must be a standard resource for containers")
+    elif not is_native(name) and not is_extended(name):
+        yield invalid(path, name, "doesn't follow extended resource name standard")
+
+
+def _fit_faults(name: str, amount: Mapping[str, Quantity | None], path: str) -> Iterator[Cause]:
+    """Whether one resource's limits fit each other."""
+    low, high, default, request = amount["min"], amount["max"], amount["default"], amount["defaultRequest"]
+    ratio = amount["maxLimitRequestRatio"]
+
+    def fault(field: str, value: Quantity, detail: str) -> Cause:
+        return invalid(f"{path}.{field}[{name}]", str(value), detail)
+
+    if low is not None and high is not None and low > high:
+        yield fault("min", low, f"min value {low} is greater than max value {high}")
+    if request is not None and low is not None and low > request:
+        yield fault("defaultRequest", request, f"min value {low} is greater than default request value {request}")
+    if request is not None and high is not None and request > high:
+        yield fault("defaultRequest", request, f"default request value {request} is greater than max value {high}")
+    if request is not None and default is not None and request > default:
+        detail = f"default request value {request} is greater than default limit value {default}"
+        yield fault("defaultRequest", request, detail)
+    if default is not None and low is not None and low > default:
+        yield fault("default", low, f"min value {low} is greater than default value {default}")
+    if default is not None and high is not None and default > high:
+        yield fault("default", high, f"default value {default} is greater than max value {high}")
+    if ratio is not None:
+        if ratio.amount < 1:
+            yield fault("maxLimitRequestRatio", ratio, f"ratio {ratio} is less than 1")
+        if low is not None and high is not None:
+            wanted, possible = _ratios(ratio, low, high)
+            if wanted > possible:
+                detail = f"ratio {ratio} is greater than max/min = {possible:f}"
+                yield fault("maxLimitRequestRatio", ratio, detail)
+    if default is not None and request is not None and default != request and not may_overcommit(name):
+        detail = f"default value {default} must equal to defaultRequest value {request} in {name}"
+        yield fault("defaultRequest", request, detail)
+
+
+def _ratios(ratio: Quantity, low: Quantity, high: Quantity) -> tuple[float, float]:
+    if max(ratio.value, low.value, high.value) < _SCALED_EXACTLY:
+        wanted, least, most = ratio.milli_value / 1000, low.milli_value, high.milli_value
+    else:
+        wanted, least, most = float(ratio.value), low.value, high.value
+    return wanted, most / least if least else float("inf")
+
+
+LIMIT_RANGE = Strategy(
+    default=_default_limits, names_itself=True, validate=_limit_range_faults, may_create_on_update=True
+)

@@ -1,0 +1,166 @@
+"""What is special about secrets: their types, what each must hold, and the plain text that clients may write."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+
+import orjson
+
+from pinnace.kinds.validation.fields import immutable_faults
+from pinnace.model import names
+from pinnace.model.confidential import REDACTED
+from pinnace.model.field_errors import Cause, forbidden, invalid, required, too_long
+from pinnace.model.objects import Object
+from pinnace.model.resources import Strategy
+
+MOST_BYTES = 1024 * 1024
+SERVICE_ACCOUNT_NAME = "kubernetes.io/service-account.name"
+FROZEN = "field is immutable when `immutable` is set"
+
+_DOCKER_KEYS = {"kubernetes.io/dockercfg": ".dockercfg", "kubernetes.io/dockerconfigjson": ".dockerconfigjson"}
+_pem_blocks = re.compile(rb"-----BEGIN ([^\n]*?)-----\r?\n.*?-----END \1-----", re.DOTALL).findall
+
+config_key_faults = lru_cache(maxsize=4096)(names.config_key)
+"""The same keys come again and again: data, ca.crt, application.properties."""
+
+
+def decoded_size(encoded: str) -> int:
+    """How many bytes a base64 text means, without decoding it."""
+    return len(encoded) * 3 // 4 - encoded.count("=", -2)
+
+
+def frozen_faults(new: Object, old: Object, *fields: str) -> Iterator[Cause]:
+    """What may not change once `immutable` was said."""
+    if old.get("immutable"):
+        if not new.get("immutable"):
+            yield forbidden("immutable", FROZEN)
+        for field in fields:
+            if (new.get(field) or None) != (old.get(field) or None):
+                yield forbidden(field, FROZEN)
+
+
+def _default_secret(secret: Object) -> None:
+    plain: Mapping[str, str] | None = secret.pop("stringData", None)
+    if plain:
+        data = secret.get("data") or {}
+        secret["data"] = {**data, **{key: b64encode(text.encode()).decode() for key, text in plain.items()}}
+    if not secret.get("type"):
+        secret["type"] = "Opaque"
+
+
+def _secret_faults(secret: Object, old: Object | None) -> Iterator[Cause]:
+    if old is not None:
+        yield from immutable_faults(secret.get("type", ""), old.get("type", ""), "type")
+        yield from frozen_faults(secret, old, "data")
+    data: Mapping[str, str] = secret.get("data") or {}
+    size = 0
+    for key, value in data.items():
+        for fault in config_key_faults(key):
+            yield invalid(f"data[{key}]", key, fault)
+        size += decoded_size(value)
+    if size > MOST_BYTES:
+        yield too_long("data", MOST_BYTES)
+    yield from _type_faults(secret, data)
+
+
+def _type_faults(secret: Object, data: Mapping[str, str]) -> Iterator[Cause]:
+    match secret.get("type", ""):
+        case "kubernetes.io/service-account-token":
+            if not (secret["metadata"].get("annotations") or {}).get(SERVICE_ACCOUNT_NAME):
+                yield required(f"metadata.annotations[{SERVICE_ACCOUNT_NAME}]")
+        case "kubernetes.io/dockercfg" | "kubernetes.io/dockerconfigjson" as kind:
+            key = _DOCKER_KEYS[kind]
+            if key not in data:
+                yield required(f"data[{key}]")
+            elif fault := _json_object_fault(_decoded(data[key])):
+                yield invalid(f"data[{key}]", REDACTED, fault)
+        case "kubernetes.io/basic-auth":
+            if "username" not in data and "password" not in data:
+                yield required("data[username]")
+                yield required("data[password]")
+        case "kubernetes.io/ssh-auth":
+            if not data.get("ssh-privatekey"):
+                yield required("data[ssh-privatekey]")
+        case "kubernetes.io/tls":
+            for key in ("tls.crt", "tls.key"):
+                if key not in data:
+                    yield required(f"data[{key}]")
+
+
+def _json_object_fault(text: bytes) -> str:
+    """What Go says of a text that is no JSON object; empty where it is one."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        started = text.lstrip()
+        if not started or started[:1] in b'{["':
+            return "unexpected end of JSON input"
+        return _literal_fault(started.decode(errors="replace"))
+    if value is None or isinstance(value, dict):
+        return ""
+    kinds = {bool: "bool", int: "number", float: "number", str: "string", list: "array"}
+    return f"json: cannot unmarshal {kinds[type(value)]} into Go value of type map[string]interface {{}}"
+
+
+def _literal_fault(text: str) -> str:
+    literal = next((word for word in ("null", "true", "false") if text[0] == word[0]), "")
+    for found, expected in zip(text, literal, strict=False):
+        if found != expected:
+            return f"invalid character '{found}' in literal {literal} (expecting '{expected}')"
+    return f"invalid character '{text[0]}' looking for beginning of value"
+
+
+def _decoded(encoded: str) -> bytes:
+    try:
+        return b64decode(encoded)
+    except NotBase64:
+        return b""
+
+
+def _secret_warnings(secret: Object, old: Object | None) -> Iterator[str]:
+    if secret.get("type") == "kubernetes.io/tls":
+        data: Mapping[str, str] = secret.get("data") or {}
+        if fault := _key_pair_fault(_decoded(data.get("tls.crt", "")), _decoded(data.get("tls.key", ""))):
+            yield fault
+
+
+def _key_pair_fault(certificate: bytes, key: bytes) -> str:
+    """What Go's TLS says of a pair that it cannot load, as far as the PEM blocks tell."""
+    found = [name.decode() for name in _pem_blocks(certificate)]
+    if "CERTIFICATE" not in found:
+        if not found:
+            return "tls: failed to find any PEM data in certificate input"
+        if len(found) == 1 and found[0].endswith("PRIVATE KEY"):
+            return (
+                "tls: failed to find certificate PEM data in certificate input, but did find a private key; "
+                "PEM inputs may have been switched"
+            )
+        skipped = " ".join(found)
+        return (
+            'tls: failed to find "CERTIFICATE" PEM block in certificate input after skipping PEM blocks of the '
+            f"following types: [{skipped}]"
+        )
+    found = [name.decode() for name in _pem_blocks(key)]
+    if not any(name.endswith("PRIVATE KEY") for name in found):
+        if not found:
+            return "tls: failed to find any PEM data in key input"
+        if found == ["CERTIFICATE"]:
+            return "tls: found a certificate rather than a key in the PEM for the private key"
+        skipped = " ".join(found)
+        return (
+            'tls: failed to find PEM block with type ending in "PRIVATE KEY" in key input after skipping PEM blocks '
+            f"of the following types: [{skipped}]"
+        )
+    return ""
+
+
+def _prepare_secret(secret: Object, old: Object | None) -> None:
+    if old is not None and not secret.get("type"):
+        secret["type"] = old.get("type", "Opaque")
+
+
+SECRET = Strategy(default=_default_secret, prepare=_prepare_secret, validate=_secret_faults, warnings=_secret_warnings)

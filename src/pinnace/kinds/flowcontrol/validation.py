@@ -1,0 +1,370 @@
+"""What is special about flow schemas and priority levels: who shares the server's capacity, and how."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pinnace.kinds.golang.printing import GoStruct
+from pinnace.kinds.validation.fields import name_faults, range_faults
+from pinnace.model import names
+from pinnace.model.field_errors import Cause, duplicate, forbidden, invalid, not_supported, required
+from pinnace.model.objects import Object
+from pinnace.model.resources import Strategy
+
+VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch")
+MAX_PRECEDENCE = 10000
+MAX_QUEUES = 10_000_000
+MAX_HASH_BITS = 60
+NOT_NEGATIVE = "must be a non-negative integer"
+KEEP_ZERO_SHARES = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares"
+EVERYTHING: Object = {
+    "resourceRules": [
+        {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": True, "namespaces": ["*"]}
+    ],
+    "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+}
+
+
+def _groups(*group_names: str) -> list[Object]:
+    return [{"kind": "Group", "group": {"name": name}} for name in group_names]
+
+
+MANDATORY_FLOW_SCHEMAS: Mapping[str, Object] = {
+    "exempt": {
+        "priorityLevelConfiguration": {"name": "exempt"},
+        "matchingPrecedence": 1,
+        "rules": [{"subjects": _groups("system:masters"), **EVERYTHING}],
+    },
+    "catch-all": {
+        "priorityLevelConfiguration": {"name": "catch-all"},
+        "matchingPrecedence": MAX_PRECEDENCE,
+        "distinguisherMethod": {"type": "ByUser"},
+        "rules": [{"subjects": _groups("system:unauthenticated", "system:authenticated"), **EVERYTHING}],
+    },
+}
+MANDATORY_PRIORITY_LEVELS: Mapping[str, Object] = {
+    "exempt": {"type": "Exempt", "exempt": {"nominalConcurrencyShares": 0, "lendablePercent": 0}},
+    "catch-all": {
+        "type": "Limited",
+        "limited": {"nominalConcurrencyShares": 5, "limitResponse": {"type": "Reject"}, "lendablePercent": 0},
+    },
+}
+
+_NAMED = GoStruct("Name=''")
+_FLOW_SCHEMA_SPEC = GoStruct(
+    "PriorityLevelConfiguration MatchingPrecedence=0 DistinguisherMethod Rules",
+    PriorityLevelConfiguration=_NAMED,
+    DistinguisherMethod=GoStruct("Type=''"),
+    Rules=GoStruct(
+        "Subjects ResourceRules NonResourceRules",
+        Subjects=GoStruct(
+            "Kind='' User Group ServiceAccount",
+            User=_NAMED,
+            Group=_NAMED,
+            ServiceAccount=GoStruct("Namespace='' Name=''"),
+        ),
+        ResourceRules=GoStruct("Verbs APIGroups:apiGroups Resources ClusterScope=false Namespaces"),
+        NonResourceRules=GoStruct("Verbs NonResourceURLs"),
+    ),
+    inline=("PriorityLevelConfiguration",),
+)
+_PRIORITY_LEVEL_SPEC = GoStruct(
+    "Type='' Limited Exempt",
+    Limited=GoStruct(
+        "NominalConcurrencyShares=0 LimitResponse LendablePercent BorrowingLimitPercent",
+        LimitResponse=GoStruct("Type='' Queuing", Queuing=GoStruct("Queues=0 HandSize=0 QueueLengthLimit=0")),
+        inline=("LimitResponse",),
+    ),
+    Exempt=GoStruct("NominalConcurrencyShares LendablePercent"),
+)
+
+# --- flow schemas
+
+
+def _default_flow_schema(schema: Object) -> None:
+    spec = schema.setdefault("spec", {})
+    if not spec.get("matchingPrecedence"):
+        spec["matchingPrecedence"] = 1000
+    spec.setdefault("priorityLevelConfiguration", {}).setdefault("name", "")
+    schema.setdefault("status", {})
+
+
+def _flow_schema_faults(schema: Object, old: Object | None) -> Iterator[Cause]:
+    spec, name = schema.get("spec", {}), schema["metadata"].get("name", "")
+    yield from _precedence_faults(spec.get("matchingPrecedence", 0), name, "spec.matchingPrecedence")
+    method = spec.get("distinguisherMethod")
+    if method is not None and method.get("type") not in ("ByNamespace", "ByUser"):
+        shown = {"Type": method.get("type", "")}
+        yield not_supported("spec.distinguisherMethod.type", shown, ["ByNamespace", "ByUser"])
+    level = spec.get("priorityLevelConfiguration", {}).get("name", "")
+    if level:
+        yield from name_faults(level, names.dns_subdomain, "spec.priorityLevelConfiguration.name")
+    else:
+        yield required("spec.priorityLevelConfiguration.name", "must reference a priority level")
+    for i, rule in enumerate(spec.get("rules") or []):
+        yield from _flow_rule_faults(rule, f"spec.rules[{i}]")
+    if (fixed := MANDATORY_FLOW_SCHEMAS.get(name)) is not None:
+        shown = _FLOW_SCHEMA_SPEC.view(spec)
+        if shown != _FLOW_SCHEMA_SPEC.view(fixed):
+            yield invalid("spec", shown, f"spec of '{name}' must equal the fixed value")
+    yield from _status_faults(schema, old)
+
+
+def _precedence_faults(precedence: int, name: str, path: str) -> Iterator[Cause]:
+    if precedence <= 0:
+        yield invalid(path, precedence, "must be a positive value")
+    if precedence > MAX_PRECEDENCE:
+        yield invalid(path, precedence, f"must not be greater than {MAX_PRECEDENCE}")
+    if precedence == 1 and name != "exempt":
+        yield invalid(path, precedence, "only the schema named 'exempt' may have matchingPrecedence 1")
+
+
+def _flow_rule_faults(rule: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    subjects = rule.get("subjects") or []
+    if not subjects:
+        yield required(f"{path}.subjects", "subjects must contain at least one value")
+    for i, subject in enumerate(subjects):
+        yield from _subject_faults(subject, f"{path}.subjects[{i}]")
+    resource_rules, url_rules = rule.get("resourceRules") or [], rule.get("nonResourceRules") or []
+    if not resource_rules and not url_rules:
+        yield required(path, "at least one of resourceRules and nonResourceRules has to be non-empty")
+    for i, resource_rule in enumerate(resource_rules):
+        yield from _resource_rule_faults(resource_rule, f"{path}.resourceRules[{i}]")
+    for i, url_rule in enumerate(url_rules):
+        yield from _url_rule_faults(url_rule, f"{path}.nonResourceRules[{i}]")
+
+
+_SUBJECT_FIELDS = {"ServiceAccount": "serviceAccount", "User": "user", "Group": "group"}
+
+
+def _subject_faults(subject: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    kind = subject.get("kind", "")
+    if kind not in _SUBJECT_FIELDS:
+        yield not_supported(f"{path}.kind", kind, ["Group", "ServiceAccount", "User"])
+        return
+    field = _SUBJECT_FIELDS[kind]
+    if (who := subject.get(field)) is None:
+        yield required(f"{path}.{field}", f"{field} is required when subject kind is '{kind}'")
+    else:
+        yield from _named_subject_faults(who, f"{path}.{field}", is_account=kind == "ServiceAccount")
+    for other_kind, other in _SUBJECT_FIELDS.items():
+        if other_kind != kind and subject.get(other) is not None:
+            yield forbidden(f"{path}.{other}", f"{other} is forbidden when subject kind is not '{other_kind}'")
+
+
+def _named_subject_faults(who: Mapping[str, Any], path: str, *, is_account: bool) -> Iterator[Cause]:
+    if not who.get("name"):
+        yield required(f"{path}.name")
+    elif is_account and who["name"] != "*":
+        yield from name_faults(who["name"], names.dns_subdomain, f"{path}.name")
+    if is_account and who.get("namespace"):
+        yield from name_faults(who["namespace"], names.dns_label, f"{path}.namespace")
+    elif is_account:
+        yield required(f"{path}.namespace", "must specify namespace for service account")
+
+
+def _verb_faults(verbs: Sequence[str], path: str) -> Iterator[Cause]:
+    if not verbs:
+        yield required(path, "verbs must contain at least one value")
+    elif "*" in verbs:
+        yield from _lone_star_faults(verbs, path, "verbs")
+    elif not set(verbs) <= set(VERBS):
+        yield not_supported(path, list(verbs), VERBS)
+
+
+def _lone_star_faults(values: Sequence[str], path: str, plural: str) -> Iterator[Cause]:
+    if len(values) > 1 and "*" in values:
+        yield invalid(path, list(values), f"if '*' is present, must not specify other {plural}")
+
+
+def _resource_rule_faults(rule: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    yield from _verb_faults(rule.get("verbs") or [], f"{path}.verbs")
+    for field, one, many in (("apiGroups", "api group", "api groups"), ("resources", "resource", "resources")):
+        values = rule.get(field) or []
+        if not values:
+            yield required(f"{path}.{field}", f"resource rules must supply at least one {one}")
+        yield from _lone_star_faults(values, f"{path}.{field}", many)
+    namespaces = rule.get("namespaces") or []
+    if not namespaces and not rule.get("clusterScope"):
+        detail = "resource rules that are not cluster scoped must supply at least one namespace"
+        yield required(f"{path}.namespaces", detail)
+    elif "*" in namespaces:
+        yield from _lone_star_faults(namespaces, f"{path}.namespaces", "namespaces")
+    else:
+        for i, namespace in enumerate(namespaces):
+            for fault in names.dns_label(namespace):
+                detail = f"each member of this list must be '*' or a DNS-1123 label; {fault}"
+                yield invalid(f"{path}.namespaces[{i}]", namespace, detail)
+
+
+def _url_rule_faults(rule: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    yield from _verb_faults(rule.get("verbs") or [], f"{path}.verbs")
+    urls = rule.get("nonResourceURLs") or []
+    if not urls:
+        yield required(f"{path}.nonResourceURLs", "nonResourceURLs must contain at least one value")
+    elif "*" in urls:
+        yield from _lone_star_faults(urls, f"{path}.nonResourceURLs", "non-resource URLs")
+    else:
+        for i, url in enumerate(urls):
+            if fault := _url_fault(url):
+                yield invalid(f"{path}.nonResourceURLs[{i}]", url, fault)
+
+
+def _url_fault(url: str) -> str:
+    if not url:
+        return "must not be empty"
+    if url == "/":
+        return ""
+    if not url.startswith("/"):
+        return "must start with slash"
+    if " " in url:
+        return "must not contain white-space"
+    if "//" in url:
+        return "must not contain double slash"
+    stars = url.count("*")
+    return "wildcard can only do suffix matching" if stars > 1 or (stars == 1 and not url.endswith("/*")) else ""
+
+
+def _status_faults(obj: Object, old: Object | None) -> Iterator[Cause]:
+    seen: set[str] = set()
+    for i, condition in enumerate(obj.get("status", {}).get("conditions") or []):
+        type_ = condition.get("type", "")
+        if type_ in seen:
+            yield duplicate(f"status.conditions[{i}].type", type_)
+        seen.add(type_)
+        if not type_:
+            yield required(f"status.conditions[{i}].type")
+
+
+# --- priority levels
+
+
+def _default_priority_level(level: Object) -> None:
+    spec = level.setdefault("spec", {})
+    if (exempt := spec.get("exempt")) is not None:
+        exempt.setdefault("nominalConcurrencyShares", 0)
+        exempt.setdefault("lendablePercent", 0)
+    if (limited := spec.get("limited")) is not None:
+        if limited.get("nominalConcurrencyShares") is None:
+            limited["nominalConcurrencyShares"] = 30
+        limited.setdefault("lendablePercent", 0)
+        response = limited.setdefault("limitResponse", {})
+        if (queuing := response.get("queuing")) is not None:
+            for field, value in (("queues", 64), ("handSize", 8), ("queueLengthLimit", 50)):
+                queuing[field] = queuing.get(field) or value
+    level.setdefault("status", {})
+
+
+def _priority_level_faults(level: Object, old: Object | None) -> Iterator[Cause]:
+    spec, name = level.get("spec", {}), level["metadata"].get("name", "")
+    if KEEP_ZERO_SHARES in (level["metadata"].get("annotations") or {}):
+        yield forbidden("metadata.annotations", f"annotation '{KEEP_ZERO_SHARES}' is forbidden")
+    type_, limited, exempt = spec.get("type", ""), spec.get("limited"), spec.get("exempt")
+    if (name == "exempt") != (type_ == "Exempt"):
+        yield invalid("spec.type", type_, "must be 'Exempt' if and only if `name` is 'exempt'")
+    if type_ == "Exempt":
+        if limited is not None:
+            yield forbidden("spec.limited", "must be nil if the type is not Limited")
+        yield from _share_faults(exempt or {}, "spec.exempt")
+    elif type_ == "Limited":
+        if exempt is not None:
+            yield forbidden("spec.exempt", "must be nil if the type is Limited")
+        if limited is None:
+            yield required("spec.limited", "must not be empty when type is Limited")
+        else:
+            yield from _limited_faults(limited, "spec.limited")
+    elif type_:
+        yield not_supported("spec.type", type_, ["Exempt", "Limited"])
+    else:
+        yield required("spec.type")
+    yield from _mandatory_level_faults(spec, name)
+    yield from _status_faults(level, old)
+
+
+def _share_faults(config: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    shares = config.get("nominalConcurrencyShares", 0)
+    if shares < 0:
+        yield invalid(f"{path}.nominalConcurrencyShares", shares, NOT_NEGATIVE)
+    yield from range_faults(config.get("lendablePercent"), 0, 100, f"{path}.lendablePercent")
+
+
+def _limited_faults(limited: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    shares, *lendable = _split_faults(limited, path)
+    yield from shares
+    yield from _limit_response_faults(limited.get("limitResponse", {}), f"{path}.limitResponse")
+    for faults in lendable:
+        yield from faults
+    borrowing = limited.get("borrowingLimitPercent")
+    if borrowing is not None and borrowing < 0:
+        yield invalid(f"{path}.borrowingLimitPercent", borrowing, f"if specified, {NOT_NEGATIVE}")
+
+
+def _split_faults(limited: Mapping[str, Any], path: str) -> tuple[list[Cause], list[Cause]]:
+    """Kubernetes tells of the shares before, and of the percentage after, the faults of the response."""
+    faults = list(_share_faults(limited, path))
+    first = [fault for fault in faults if fault.field.endswith("Shares")]
+    return first, [fault for fault in faults if fault not in first]
+
+
+def _limit_response_faults(response: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    type_, queuing = response.get("type", ""), response.get("queuing")
+    if type_ == "Reject":
+        if queuing is not None:
+            yield forbidden(f"{path}.queuing", "must be nil if limited.limitResponse.type is not Limited")
+    elif type_ == "Queue":
+        if queuing is None:
+            yield required(f"{path}.queuing", "must not be empty if limited.limitResponse.type is Limited")
+        else:
+            yield from _queuing_faults(queuing, f"{path}.queuing")
+    elif type_:
+        yield not_supported(f"{path}.type", type_, ["Queue", "Reject"])
+    else:
+        yield required(f"{path}.type")
+
+
+def _queuing_faults(queuing: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    queues, hand = queuing.get("queues", 0), queuing.get("handSize", 0)
+    if queuing.get("queueLengthLimit", 0) <= 0:
+        yield invalid(f"{path}.queueLengthLimit", queuing.get("queueLengthLimit", 0), "must be positive")
+    if queues <= 0:
+        yield invalid(f"{path}.queues", queues, "must be positive")
+    elif queues > MAX_QUEUES:
+        yield invalid(f"{path}.queues", queues, f"must not be greater than {MAX_QUEUES}")
+    if hand <= 0:
+        yield invalid(f"{path}.handSize", hand, "must be positive")
+    elif hand > queues:
+        yield invalid(f"{path}.handSize", hand, f"should not be greater than queues ({queues})")
+    elif math.ceil(math.log2(queues) * hand) > MAX_HASH_BITS:
+        detail = (
+            f"required entropy bits of deckSize {queues} and handSize {hand} should not be greater than {MAX_HASH_BITS}"
+        )
+        yield invalid(f"{path}.handSize", hand, detail)
+
+
+def _mandatory_level_faults(spec: Mapping[str, Any], name: str) -> Iterator[Cause]:
+    if (fixed := MANDATORY_PRIORITY_LEVELS.get(name)) is None:
+        return
+    shown = _PRIORITY_LEVEL_SPEC.view(spec)
+    wanted = _PRIORITY_LEVEL_SPEC.view(fixed)
+    if name == "exempt":
+        if {**shown, "Exempt": None} != {**wanted, "Exempt": None}:
+            detail = f"spec of '{name}' except the 'spec.exempt' field must equal the fixed value"
+            yield invalid("spec", shown, detail)
+    elif shown != wanted:
+        yield invalid("spec", shown, f"spec of '{name}' must equal the fixed value")
+
+
+FLOW_SCHEMA = Strategy(
+    default=_default_flow_schema,
+    validate=_flow_schema_faults,
+    validate_status=_status_faults,
+    tracks_generation=True,
+)
+PRIORITY_LEVEL_CONFIGURATION = Strategy(
+    default=_default_priority_level,
+    validate=_priority_level_faults,
+    validate_status=_status_faults,
+    tracks_generation=True,
+)

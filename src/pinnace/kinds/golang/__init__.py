@@ -1,0 +1,1 @@
+"""Facts about Kubernetes' Go types: field names, numbers, empty values, printing."""

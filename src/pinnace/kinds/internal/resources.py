@@ -1,0 +1,18 @@
+"""What several API servers tell each other about the versions they store, and other kinds that are off by default."""
+
+from __future__ import annotations
+
+from pinnace.kinds.admissionregistration import columns
+from pinnace.kinds.rows import STATUS, Row, on_request
+
+ROWS = (
+    Row(
+        group="internal.apiserver.k8s.io",
+        name="StorageVersion",
+        plural="storageversions",
+        columns=columns.STORAGE_VERSION,
+        namespaced=False,
+        versions=(on_request("v1alpha1"),),
+        subresources=(STATUS,),
+    ),
+)

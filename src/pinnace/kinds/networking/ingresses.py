@@ -1,0 +1,244 @@
+"""What is special about ingresses and ingress classes: hosts, paths, backends and the parameters of a class."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from pinnace.kinds.services.strategy import load_balancer_host_faults
+from pinnace.kinds.validation.addresses import ip_faults, sloppy_ip
+from pinnace.kinds.validation.fields import choice_faults, immutable_faults, name_faults
+from pinnace.model import names
+from pinnace.model.field_errors import Cause, forbidden, invalid, not_supported, required, too_long
+from pinnace.model.objects import Object
+from pinnace.model.resources import Strategy
+
+CLASS_ANNOTATION = "kubernetes.io/ingress.class"
+PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
+PARAMETER_SCOPES = ("Cluster", "Namespace")
+MOST_CONTROLLER_BYTES = 250
+
+_FORBIDDEN_IN_PATH = ("//", "/./", "/../", "%2f", "%2F")
+_FORBIDDEN_AT_END = ("/..", "/.")
+_HTTP_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
+_http_path = re.compile(_HTTP_PATH).fullmatch
+_WILDCARD = rf"\*\.{names.DNS_SUBDOMAIN}"
+_wildcard = re.compile(_WILDCARD).fullmatch
+
+
+def wildcard_domain(value: str) -> list[str]:
+    """A name rule: *.example.com."""
+    faults = ["must be no more than 253 characters"] if len(value) > 253 else []
+    if not _wildcard(value):
+        faults.append(
+            "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist "
+            "of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character "
+            f"(e.g. '*.example.com', regex used for validation is '{_WILDCARD}')"
+        )
+    return faults
+
+
+# --- ingresses
+
+
+def _ingress_faults(ingress: Object, old: Object | None) -> Iterator[Cause]:
+    spec: Object = ingress.get("spec") or {}
+    before: Object = (old or {}).get("spec") or {}
+    rules: Sequence[Object] = spec.get("rules") or ()
+    backend = spec.get("defaultBackend")
+    if not rules and backend is None:
+        yield invalid("spec", spec.get("rules"), "either `defaultBackend` or `rules` must be specified")
+    if backend is not None:
+        yield from _backend_faults(backend, "spec.defaultBackend")
+    tolerates_wildcards = any(
+        "*" in rule.get("host", "") and any(_http_faults(rule, "")) for rule in before.get("rules") or ()
+    )
+    for index, rule in enumerate(rules):
+        path = f"spec.rules[{index}]"
+        yield from _host_faults(rule.get("host", ""), f"{path}.host")
+        if not (tolerates_wildcards and "*" in rule.get("host", "")):
+            yield from _http_faults(rule, path)
+    tolerates_secrets = any(
+        names.dns_subdomain(tls["secretName"]) for tls in before.get("tls") or () if tls.get("secretName")
+    )
+    for index, tls in enumerate(spec.get("tls") or ()):
+        path = f"spec.tls[{index}]"
+        for place, host in enumerate(tls.get("hosts") or ()):
+            rule_of_host = wildcard_domain if "*" in host else names.dns_subdomain
+            yield from name_faults(host, rule_of_host, f"{path}.hosts[{place}]")
+        if tls.get("secretName") and not tolerates_secrets:
+            yield from name_faults(tls["secretName"], names.dns_subdomain, f"{path}.secretName")
+    name = spec.get("ingressClassName")
+    if name is not None:
+        yield from name_faults(name, names.dns_subdomain, "spec.ingressClassName")
+    annotation = (ingress["metadata"].get("annotations") or {}).get(CLASS_ANNOTATION)
+    if old is None and annotation is not None and name is not None and annotation != name:
+        detail = "must match `ingressClassName` when both are specified"
+        yield invalid(f"annotations.{CLASS_ANNOTATION}", annotation, detail)
+
+
+def _host_faults(host: str, path: str) -> Iterator[Cause]:
+    if not host:
+        return
+    if sloppy_ip(host) is not None:
+        yield invalid(path, host, "must be a DNS name, not an IP address")
+    yield from name_faults(host, wildcard_domain if "*" in host else names.dns_subdomain, path)
+
+
+def _http_faults(rule: Object, path: str) -> Iterator[Cause]:
+    http = rule.get("http")
+    if http is None:
+        return
+    paths: Sequence[Object] = http.get("paths") or ()
+    if not paths:
+        yield required(f"{path}.http.paths")
+    for index, one in enumerate(paths):
+        yield from _path_faults(one, f"{path}.http.paths[{index}]")
+
+
+def _path_faults(one: Object, path: str) -> Iterator[Cause]:
+    kind, text = one.get("pathType"), one.get("path", "")
+    if kind is None:
+        yield required(f"{path}.pathType", "pathType must be specified")
+        return
+    if kind in ("Exact", "Prefix"):
+        if not text.startswith("/"):
+            yield invalid(f"{path}.path", text, "must be an absolute path")
+        for part in _FORBIDDEN_IN_PATH:
+            if part in text:
+                yield invalid(f"{path}.path", text, f"must not contain '{part}'")
+        for end in _FORBIDDEN_AT_END:
+            if text.endswith(end):
+                yield invalid(f"{path}.path", text, f"cannot end with '{end}'")
+    elif kind == "ImplementationSpecific":
+        if text and not text.startswith("/"):
+            yield invalid(f"{path}.path", text, "must be an absolute path")
+    else:
+        yield not_supported(f"{path}.pathType", kind, PATH_TYPES)
+    yield from _backend_faults(one.get("backend") or {}, f"{path}.backend")
+
+
+def _backend_faults(backend: Object, path: str) -> Iterator[Cause]:
+    service, resource = backend.get("service"), backend.get("resource")
+    if resource is not None and service is not None:
+        yield invalid(path, "", "cannot set both resource and service backends")
+    elif resource is not None:
+        yield from _reference_faults(resource, f"{path}.resource")
+    elif service is not None:
+        yield from _service_backend_faults(service, path)
+    else:
+        yield invalid(path, "", "resource or service backend is required")
+
+
+def _service_backend_faults(service: Object, path: str) -> Iterator[Cause]:
+    if service.get("name"):
+        yield from name_faults(service["name"], names.dns_label, f"{path}.service.name")
+    else:
+        yield required(f"{path}.service.name")
+    port: Object = service.get("port") or {}
+    name, number = port.get("name", ""), port.get("number", 0)
+    if name and number:
+        yield invalid(path, "", "cannot set both port name & port number")
+    elif name:
+        yield from name_faults(name, names.port_name, f"{path}.service.port.name")
+    elif number:
+        for fault in names.port_number(number):
+            yield invalid(f"{path}.service.port.number", number, fault)
+    else:
+        yield required(path, "port name or number is required")
+
+
+def _reference_faults(reference: Object, path: str) -> Iterator[Cause]:
+    if reference.get("apiGroup") is not None:
+        yield from name_faults(reference["apiGroup"], names.dns_subdomain, f"{path}.apiGroup")
+    for field in ("kind", "name"):
+        if reference.get(field):
+            yield from name_faults(reference[field], names.path_segment, f"{path}.{field}")
+        else:
+            yield required(f"{path}.{field}")
+
+
+def _ingress_status_faults(ingress: Object, old: Object | None) -> Iterator[Cause]:
+    path = "status.loadBalancer.ingress"
+    before = (((old or {}).get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    known = [point["ip"] for point in before if point.get("ip")]
+    for index, point in enumerate(((ingress.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()):
+        if point.get("ip"):
+            yield from ip_faults(point["ip"], f"{path}[{index}].ip", known)
+        yield from load_balancer_host_faults(point.get("hostname", ""), f"{path}[{index}].hostname")
+
+
+def _default_ingress(ingress: Object) -> None:
+    ingress.setdefault("status", {}).setdefault("loadBalancer", {})
+
+
+def _prepare_ingress(ingress: Object, old: Object | None) -> None:
+    if old is None:
+        ingress["status"] = {"loadBalancer": {}}
+
+
+def _ingress_warnings(ingress: Object, old: Object | None) -> Iterator[str]:
+    has_annotation = CLASS_ANNOTATION in (ingress["metadata"].get("annotations") or {})
+    if old is None and has_annotation and (ingress.get("spec") or {}).get("ingressClassName") is None:
+        yield f"annotation \"{CLASS_ANNOTATION}\" is deprecated, please use 'spec.ingressClassName' instead"
+
+
+INGRESS = Strategy(
+    default=_default_ingress,
+    prepare=_prepare_ingress,
+    validate=_ingress_faults,
+    validate_status=_ingress_status_faults,
+    warnings=_ingress_warnings,
+    tracks_generation=True,
+)
+
+# --- ingress classes
+
+
+def _default_class(ingress_class: Object) -> None:
+    parameters = (ingress_class.get("spec") or {}).get("parameters")
+    if parameters is not None and parameters.get("scope") is None:
+        parameters["scope"] = "Cluster"
+
+
+def _class_faults(ingress_class: Object, old: Object | None) -> Iterator[Cause]:
+    spec: Object = ingress_class.get("spec") or {}
+    controller = spec.get("controller", "")
+    if old is not None:
+        before = (old.get("spec") or {}).get("controller", "")
+        yield from immutable_faults(controller, before, "spec.controller")
+    if len(controller.encode()) > MOST_CONTROLLER_BYTES:
+        yield too_long("spec.controller", MOST_CONTROLLER_BYTES)
+    yield from _controller_faults(controller)
+    if spec.get("parameters") is not None:
+        yield from _parameter_faults(spec["parameters"], "spec.parameters")
+
+
+def _controller_faults(controller: str) -> Iterator[Cause]:
+    path = "spec.controller"
+    if not controller:
+        yield required(path)
+        return
+    host, _, rest = controller.partition("/")
+    if not host or not rest:
+        yield invalid(path, controller, 'must be a domain-prefixed path (such as "acme.io/foo")')
+        return
+    yield from name_faults(host, names.dns_subdomain, path)
+    if not _http_path(rest):
+        yield invalid(path, rest, f"Invalid path (regex used for validation is '{_HTTP_PATH}')")
+
+
+def _parameter_faults(parameters: Object, path: str) -> Iterator[Cause]:
+    yield from _reference_faults(parameters, path)
+    scope, namespace = parameters.get("scope"), parameters.get("namespace")
+    yield from choice_faults(scope, PARAMETER_SCOPES, f"{path}.scope")
+    if scope == "Namespace":
+        if namespace is None:
+            yield required(f"{path}.namespace", "`parameters.scope` is set to 'Namespace'")
+        else:
+            yield from name_faults(namespace, names.dns_label, f"{path}.namespace")
+    elif scope == "Cluster" and namespace is not None:
+        yield forbidden(f"{path}.namespace", "`parameters.scope` is set to 'Cluster'")
+
+
+INGRESS_CLASS = Strategy(default=_default_class, validate=_class_faults, tracks_generation=True)

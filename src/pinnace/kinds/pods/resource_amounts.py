@@ -1,0 +1,327 @@
+"""What pods and containers ask for: sums, the quality of service that follows, and faults."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from decimal import ROUND_UP, Decimal
+from functools import lru_cache
+from typing import Any
+
+from pinnace.model import names
+from pinnace.model.field_errors import Cause, duplicate, forbidden, invalid, not_supported, required
+from pinnace.model.objects import Object
+from pinnace.model.quantity import ZERO, InvalidQuantity, Quantity, parse
+
+HUGE_PAGES = "hugepages-"
+COUNTED = frozenset(
+    {
+        "pods",
+        "resourcequotas",
+        "services",
+        "replicationcontrollers",
+        "secrets",
+        "configmaps",
+        "persistentvolumeclaims",
+        "services.nodeports",
+        "services.loadbalancers",
+    }
+)
+"""Of these there are whole numbers only."""
+
+_MILLI = Decimal("0.001")
+_NO_CLAIMS: frozenset[str] = frozenset()
+_CONTAINER_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
+_POD_LEVEL_RESOURCES = frozenset({"cpu", "memory"})
+_STANDARD = COUNTED | {
+    "cpu",
+    "memory",
+    "ephemeral-storage",
+    "storage",
+    *(f"{what}.{name}" for what in ("requests", "limits") for name in ("cpu", "memory", "ephemeral-storage")),
+    "requests.storage",
+}
+
+
+def is_native(name: str) -> bool:
+    """Kubernetes' own, and not an extended resource such as example.com/gpu."""
+    return "/" not in name or "kubernetes.io/" in name
+
+
+def is_extended(name: str) -> bool:
+    if is_native(name) or name.startswith("requests."):
+        return False
+    return not names.qualified_name(f"requests.{name}")
+
+
+def may_overcommit(name: str) -> bool:
+    """Whether more may be limited than is requested."""
+    return name in _CONTAINER_RESOURCES or (is_native(name) and not name.startswith(HUGE_PAGES))
+
+
+def round_up(amounts: dict[str, Any] | None) -> None:
+    """Nothing finer than a thousandth is kept."""
+    if not amounts:
+        return
+    for name, amount in amounts.items():
+        text = str(amount)
+        if text[-1:] in "nu" or "." in text:
+            asked = parse(text)
+            amounts[name] = str(Quantity(asked.amount.quantize(_MILLI, rounding=ROUND_UP), asked.format))
+
+
+def default_pod_level_requests(spec: Object) -> None:
+    """A pod's own limits imply huge page limits and requests; its containers' sums come first."""
+    resources = spec["resources"]
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    if not limits and not requests:
+        return
+    for name, amount in sum_of(spec, "limits").items():
+        if name.startswith(HUGE_PAGES) and name not in requests and name not in limits:
+            limits[name] = str(amount)
+    if limits:
+        for name, amount in sum_of(spec, "requests").items():
+            if name not in requests and name in _POD_LEVEL_RESOURCES:
+                requests[name] = str(amount)
+        for name, limit in limits.items():
+            if name not in requests and (name in _POD_LEVEL_RESOURCES or name.startswith(HUGE_PAGES)):
+                requests[name] = limit
+        resources["limits"] = limits
+    if requests:
+        resources["requests"] = requests
+
+
+def sum_of(spec: Object, what: str) -> dict[str, Quantity]:
+    """What all containers ask for together (requests or limits): init containers run before, sidecars beside."""
+    total: dict[str, Quantity] = {}
+    for container in spec.get("containers", ()):
+        _add(total, container.get("resources", {}).get(what))
+    beside: dict[str, Quantity] = {}
+    peak: dict[str, Quantity] = {}
+    for container in spec.get("initContainers", ()):
+        asked = container.get("resources", {}).get(what)
+        moment: dict[str, Quantity] = {}
+        if container.get("restartPolicy") == "Always":
+            _add(total, asked)
+            _add(beside, asked)
+            moment.update(beside)
+        else:
+            _add(moment, asked)
+            for name, amount in beside.items():
+                moment[name] = moment[name] + amount if name in moment else amount
+        _raise_to(peak, moment)
+    _raise_to(total, peak)
+    return total
+
+
+def _add(total: dict[str, Quantity], asked: Mapping[str, Any] | None) -> None:
+    for name, amount in (asked or {}).items():
+        total[name] = total[name] + parse(amount) if name in total else parse(amount)
+
+
+def _raise_to(total: dict[str, Quantity], least: Mapping[str, Quantity]) -> None:
+    for name, amount in least.items():
+        if name not in total or total[name] < amount:
+            total[name] = amount
+
+
+def qos_class(spec: Object) -> str:
+    """Guaranteed where every limit is met by an equal request, BestEffort where nothing is asked, else Burstable."""
+    own = spec.get("resources")
+    if own is not None:
+        asked = [own]
+        everyone_limited = not own.get("limits") or _limits_cpu_and_memory(own)
+    else:
+        containers = (spec.get("containers") or []) + (spec.get("initContainers") or [])
+        asked = [resources for container in containers if (resources := container.get("resources"))]
+        everyone_limited = len(asked) == len(containers) and all(map(_limits_cpu_and_memory, asked))
+    if not any(_asks_for_compute(resources) for resources in asked):
+        return "BestEffort"
+    if everyone_limited and _qos_sum(asked, "requests") == _qos_sum(asked, "limits"):
+        return "Guaranteed"
+    return "Burstable"
+
+
+def _is_positive(amount: Any) -> bool:
+    return amount is not None and amount != "0" and parse(amount) > ZERO
+
+
+def _asks_for_compute(resources: Object) -> bool:
+    for what in ("requests", "limits"):
+        amounts = resources.get(what)
+        if amounts and (_is_positive(amounts.get("cpu")) or _is_positive(amounts.get("memory"))):
+            return True
+    return False
+
+
+def _limits_cpu_and_memory(resources: Object) -> bool:
+    limits = resources.get("limits") or {}
+    return _is_positive(limits.get("cpu")) and _is_positive(limits.get("memory"))
+
+
+def _qos_sum(asked: list[Object], what: str) -> dict[str, Decimal]:
+    total: dict[str, Decimal] = {}
+    for resources in asked:
+        amounts = resources.get(what)
+        for name in ("cpu", "memory"):
+            if amounts and name in amounts:
+                amount = parse(amounts[name]).amount
+                if amount > 0:
+                    total[name] = total.get(name, Decimal(0)) + amount
+    return total
+
+
+def container_resource_faults(
+    resources: Object, path: str, faults: list[Cause], claims: Collection[str] = _NO_CLAIMS
+) -> None:
+    _requirement_faults(resources, path, faults, claims, is_pod_level=False)
+
+
+def overhead_faults(overhead: Object, path: str, faults: list[Cause]) -> None:
+    _requirement_faults({"limits": overhead}, path, faults, _NO_CLAIMS, is_pod_level=False)
+
+
+def pod_level_faults(spec: Object, path: str, faults: list[Cause], claims: Collection[str]) -> None:
+    resources = spec["resources"]
+    if spec.get("os", {}).get("name") == "windows":
+        faults.append(forbidden(path, "may not be set for a windows pod"))
+        return
+    if "claims" in resources:
+        faults.append(forbidden(f"{path}.claims", "claims may not be set for Resources at pod-level"))
+    _requirement_faults(resources, path, faults, claims, is_pod_level=True)
+    requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+    for name, total in sum_of(spec, "requests").items():
+        if name in requests and total > parse(requests[name]):
+            detail = f"must be greater than or equal to aggregate container requests of {total}"
+            faults.append(invalid(f"{path}.requests[{name}]", str(parse(requests[name])), detail))
+    for name, total in sum_of(spec, "limits").items():
+        if name.startswith(HUGE_PAGES) and name in limits and total > parse(limits[name]):
+            detail = f"must be greater than or equal to aggregate container limits of {total}"
+            faults.append(invalid(f"{path}.limits[{name}]", str(parse(limits[name])), detail))
+    for index, container in enumerate(spec.get("containers", ())):
+        for name, limit in (container.get("resources", {}).get("limits") or {}).items():
+            if name in limits and parse(limit) > parse(limits[name]):
+                where = f"{path}.containers[{index}][{name}].limits"
+                detail = f"must be less than or equal to pod limits of {parse(limits[name])}"
+                faults.append(invalid(where, str(parse(limit)), detail))
+
+
+def _requirement_faults(
+    resources: Object, path: str, faults: list[Cause], claims: Collection[str], *, is_pod_level: bool
+) -> None:
+    limits, requests = resources.get("limits"), resources.get("requests")
+    has_compute = has_huge_pages = False
+    if limits:
+        where = f"{path}.limits"
+        for name, amount in limits.items():
+            if name in _CONTAINER_RESOURCES:
+                has_compute = has_compute or name in _POD_LEVEL_RESOURCES
+            else:
+                has_huge_pages = has_huge_pages or name.startswith(HUGE_PAGES)
+            if is_pod_level or name not in _CONTAINER_RESOURCES or str(amount)[0] == "-":
+                _amount_faults(name, amount, where, faults, is_pod_level=is_pod_level)
+    if requests:
+        where = f"{path}.requests"
+        for name, amount in requests.items():
+            if name in _CONTAINER_RESOURCES:
+                has_compute = has_compute or name in _POD_LEVEL_RESOURCES
+            else:
+                has_huge_pages = has_huge_pages or name.startswith(HUGE_PAGES)
+            if is_pod_level or name not in _CONTAINER_RESOURCES or str(amount)[0] == "-":
+                _amount_faults(name, amount, where, faults, is_pod_level=is_pod_level)
+            if limits and name in limits:
+                limit = limits[name]
+                if amount != limit and not (may_overcommit(name) and _is_within(amount, limit)):
+                    _compare(name, parse(amount), parse(limit), where, faults)
+            elif not may_overcommit(name):
+                faults.append(required(f"{path}.limits", "Limit must be set for non overcommitable resources"))
+    if has_huge_pages and not has_compute:
+        faults.append(forbidden(path, "HugePages require cpu or memory"))
+    if "claims" in resources:
+        _claim_faults(resources["claims"], f"{path}.claims", faults, claims)
+
+
+@lru_cache(maxsize=4096)
+def _is_within(request: Any, limit: Any) -> bool:
+    """The same few pairs come again with every pod of a kind."""
+    return parse(request) <= parse(limit)
+
+
+def _compare(name: str, request: Quantity, limit: Quantity, path: str, faults: list[Cause]) -> None:
+    if request != limit and not may_overcommit(name):
+        faults.append(invalid(path, str(request), f"must be equal to {name} limit of {limit}"))
+    elif request > limit:
+        faults.append(invalid(path, str(request), f"must be less than or equal to {name} limit of {limit}"))
+
+
+def _amount_faults(name: str, amount: Any, path: str, faults: list[Cause], *, is_pod_level: bool) -> None:
+    if name not in _CONTAINER_RESOURCES or is_pod_level:
+        _name_faults(name, f"{path}[{name}]", faults, is_pod_level=is_pod_level)
+    asked = parse(amount)
+    if asked < ZERO:
+        faults.append(invalid(f"{path}[{name}]", str(asked), "must be greater than or equal to 0"))
+    if name in _CONTAINER_RESOURCES:
+        return
+    if (name in COUNTED or is_extended(name)) and asked.milli_value % 1000:
+        faults.append(invalid(f"{path}[{name}]", str(asked), "must be an integer"))
+    if name.startswith(HUGE_PAGES) and not _is_whole_pages(name, asked):
+        detail = f"{asked} is not positive integer multiple of {name}"
+        faults.append(invalid(f"{path}[{name}]", str(asked), detail))
+
+
+def _is_whole_pages(name: str, asked: Quantity) -> bool:
+    try:
+        page = parse(name.removeprefix(HUGE_PAGES))
+    except InvalidQuantity:
+        return False
+    return page > ZERO and page.milli_value % 1000 == 0 and asked.value % page.value == 0
+
+
+def container_resource_name_faults(name: str, path: str, faults: list[Cause]) -> None:
+    """What is wrong with the name of something that a container may ask for."""
+    if name not in _CONTAINER_RESOURCES:
+        _name_faults(name, path, faults, is_pod_level=False)
+
+
+def _name_faults(name: str, path: str, faults: list[Cause], *, is_pod_level: bool) -> None:
+    malformed = names.qualified_name(name)
+    faults.extend(invalid(path, name, fault) for fault in malformed)
+    if not malformed and "/" not in name and name not in _STANDARD and not _is_any_huge_page(name):
+        faults.append(invalid(path, name, "must be a standard resource type or fully qualified"))
+        malformed = [name]
+    if is_pod_level:
+        if not malformed and name not in _POD_LEVEL_RESOURCES and not name.startswith(HUGE_PAGES):
+            faults.append(not_supported(path, name, ["cpu", HUGE_PAGES, "memory"]))
+    elif "/" not in name:
+        if name not in _CONTAINER_RESOURCES and not name.startswith(HUGE_PAGES):
+            faults.append(invalid(path, name, "must be a standard resource for containers"))
+    elif not is_native(name) and not is_extended(name):
+        faults.append(invalid(path, name, "doesn't follow extended resource name standard"))
+
+
+def _is_any_huge_page(name: str) -> bool:
+    return name.startswith((HUGE_PAGES, f"requests.{HUGE_PAGES}"))
+
+
+def _claim_faults(claims: list[Object], path: str, faults: list[Cause], known: Collection[str]) -> None:
+    seen: set[str] = set()
+    for index, claim in enumerate(claims):
+        where = f"{path}[{index}]"
+        name, request = claim.get("name", ""), claim.get("request", "")
+        if not name:
+            faults.append(required(where))
+            continue
+        if name in seen:
+            faults.append(duplicate(where, name))
+        else:
+            if request:
+                faults.extend(invalid(f"{where}.request", request, fault) for fault in names.dns_label(request))
+            key = f"{name}/{request}" if request else name
+            if key in seen:
+                faults.append(duplicate(where, key))
+            elif not request:
+                faults.extend(duplicate(where, name) for other in seen if other.startswith(f"{name}/"))
+            seen.add(key)
+        if name not in known:
+            listed = f": {', '.join(sorted(known))}" if known else " which is empty"
+            message = f'Not found: "{name}": must be one of the names in pod.spec.resourceClaims{listed}'
+            faults.append(Cause(where, "FieldValueNotFound", message))

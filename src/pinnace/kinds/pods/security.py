@@ -1,0 +1,276 @@
+"""What is wrong with security contexts, of a pod and of a container, on Linux and on Windows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pinnace.kinds.golang.printing import GoStruct
+from pinnace.kinds.validation.field_lists import dns_subdomain_faults, id_faults, relative_path_faults
+from pinnace.model.field_errors import Cause, duplicate, forbidden, invalid, not_supported, required, too_long
+from pinnace.model.objects import Object
+
+SYSCTL_PATTERN = r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"
+_sysctl_name = re.compile(SYSCTL_PATTERN[1:-1]).fullmatch
+_PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
+_HOST_IPC_SYSCTLS = ("kernel.shm", "kernel.msg", "fs.mqueue.")
+
+_netbios = re.compile(r'[^\\/:*?"<>|.][^\\/:*?"<>|]{0,14}').fullmatch
+_domain_label = "[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+_dns_domain = re.compile(rf"{_domain_label}(?:\.{_domain_label})*").fullmatch
+_forbidden_in_user = re.compile(r'["/\\:;|=,+*?<>@\[\]]').search
+_dots_and_spaces = re.compile("[. ]+").fullmatch
+_control_character = re.compile(r"[\x00-\x1f\x7f]").search
+
+_SECCOMP = GoStruct("Type='' LocalhostProfile")
+_SECURITY_CONTEXT = GoStruct(
+    "Capabilities Privileged SELinuxOptions:seLinuxOptions WindowsOptions RunAsUser RunAsGroup RunAsNonRoot "
+    "ReadOnlyRootFilesystem AllowPrivilegeEscalation ProcMount SeccompProfile AppArmorProfile",
+    Capabilities=GoStruct("Add Drop"),
+    SELinuxOptions=GoStruct("User='' Role='' Type='' Level=''"),
+    WindowsOptions=GoStruct("GMSACredentialSpecName:gmsaCredentialSpecName GMSACredentialSpec:gmsaCredentialSpec "
+                            "RunAsUserName HostProcess"),
+    SeccompProfile=_SECCOMP,
+    AppArmorProfile=GoStruct("Type='' LocalhostProfile"),
+)  # fmt: skip
+
+
+def container_security_faults(context: Object, path: str, faults: list[Cause], *, has_host_users: bool) -> None:
+    id_faults(context, "runAsUser", path, faults)
+    id_faults(context, "runAsGroup", path, faults)
+    proc_mount = context.get("procMount")
+    if proc_mount is not None:
+        if proc_mount not in ("Default", "Unmasked"):
+            faults.append(not_supported(f"{path}.procMount", proc_mount, ["Default", "Unmasked"]))
+        if has_host_users and proc_mount == "Unmasked":
+            faults.append(invalid(f"{path}.procMount", proc_mount, "`hostUsers` must be false to use `Unmasked`"))
+    if "seccompProfile" in context:
+        _seccomp_faults(context["seccompProfile"], f"{path}.seccompProfile", faults)
+    if context.get("allowPrivilegeEscalation") is False:
+        if context.get("privileged"):
+            detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
+            faults.append(invalid(path, _SECURITY_CONTEXT.view(context), detail))
+        if "CAP_SYS_ADMIN" in (context.get("capabilities", {}).get("add") or ()):
+            detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
+            faults.append(invalid(path, _SECURITY_CONTEXT.view(context), detail))
+    if "windowsOptions" in context:
+        _windows_option_faults(context["windowsOptions"], f"{path}.windowsOptions", faults)
+    if "appArmorProfile" in context:
+        app_armor_faults(context["appArmorProfile"], f"{path}.appArmorProfile", faults)
+
+
+def pod_security_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+    """`path` is the spec's: some of what Kubernetes counts as the context stands beside it on the wire."""
+    context = spec.get("securityContext") or {}
+    where = f"{path}.securityContext"
+    for field in ("fsGroup", "runAsUser", "runAsGroup"):
+        id_faults(context, field, where, faults)
+    for index, group in enumerate(context.get("supplementalGroups", ())):
+        if not 0 <= group < 2**31:
+            detail = "must be between 0 and 2147483647, inclusive"
+            faults.append(invalid(f"{where}.supplementalGroups[{index}]", group, detail))
+    if spec.get("hostPID") and spec.get("shareProcessNamespace"):
+        detail = "ShareProcessNamespace and HostPID cannot both be enabled"
+        faults.append(invalid(f"{where}.shareProcessNamespace", True, detail))
+    if context.get("sysctls"):
+        _sysctl_faults(spec, f"{where}.sysctls", faults)
+    _choice_faults(context, "fsGroupChangePolicy", ("Always", "OnRootMismatch"), where, faults)
+    if "seccompProfile" in context:
+        _seccomp_faults(context["seccompProfile"], f"{where}.seccompProfile", faults)
+    if "windowsOptions" in context:
+        _windows_option_faults(context["windowsOptions"], f"{where}.windowsOptions", faults)
+    if "appArmorProfile" in context:
+        app_armor_faults(context["appArmorProfile"], f"{where}.appArmorProfile", faults)
+    _choice_faults(context, "supplementalGroupsPolicy", ("Merge", "Strict"), where, faults)
+    _choice_faults(context, "seLinuxChangePolicy", ("Recursive",), where, faults)
+
+
+def _choice_faults(context: Object, field: str, supported: tuple[str, ...], path: str, faults: list[Cause]) -> None:
+    if field in context and context[field] not in supported:
+        faults.append(not_supported(f"{path}.{field}", context[field], supported))
+
+
+def _sysctl_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+    seen: set[str] = set()
+    for index, sysctl in enumerate(spec["securityContext"]["sysctls"]):
+        name, where = sysctl.get("name", ""), f"{path}[{index}].name"
+        if not name:
+            faults.append(required(where))
+        elif len(name) > 253 or not _sysctl_name(name):
+            detail = f"must have at most 253 characters and match regex {SYSCTL_PATTERN}"
+            faults.append(invalid(where, name, detail))
+        elif name in seen:
+            faults.append(duplicate(where, name))
+        seen.add(name)
+        dotted = name.replace("/", ".") if "." not in name.partition("/")[0] else name
+        if spec.get("hostNetwork") and dotted.startswith("net."):
+            faults.append(invalid(where, name, "may not be specified when 'hostNetwork' is true"))
+        elif spec.get("hostIPC") and (dotted == "kernel.sem" or dotted.startswith(_HOST_IPC_SYSCTLS)):
+            faults.append(invalid(where, name, "may not be specified when 'hostIPC' is true"))
+
+
+def _seccomp_faults(profile: Object, path: str, faults: list[Cause]) -> None:
+    kind = profile.get("type", "")
+    if not kind:
+        faults.append(required(f"{path}.type", "type is required when seccompProfile is set"))
+    elif kind not in _PROFILES:
+        faults.append(not_supported(f"{path}.type", kind, _PROFILES))
+    file = profile.get("localhostProfile")
+    if kind == "Localhost":
+        if file is None:
+            faults.append(required(f"{path}.localhostProfile", "must be set when seccomp type is Localhost"))
+        else:
+            relative_path_faults(file, f"{path}.localhostProfile", faults)
+    elif file is not None:
+        detail = "can only be set when seccomp type is Localhost"
+        faults.append(invalid(f"{path}.localhostProfile", _SECCOMP.view(profile), detail))
+
+
+def app_armor_faults(profile: Object, path: str, faults: list[Cause]) -> None:
+    kind, name = profile.get("type", ""), profile.get("localhostProfile")
+    if kind == "Localhost":
+        if not name:
+            faults.append(required(f"{path}.localhostProfile", "must be set when AppArmor type is Localhost"))
+        elif name != name.strip():
+            faults.append(invalid(f"{path}.localhostProfile", name, "must not be padded with whitespace"))
+        if name and len(name) > 4095:
+            faults.append(too_long(f"{path}.localhostProfile", 4095))
+    elif kind in _PROFILES:
+        if name is not None:
+            detail = "can only be set when AppArmor type is Localhost"
+            faults.append(invalid(f"{path}.localhostProfile", name, detail))
+    elif not kind:
+        faults.append(required(f"{path}.type", "type is required when appArmorProfile is set"))
+    else:
+        faults.append(not_supported(f"{path}.type", kind, _PROFILES))
+
+
+def _windows_option_faults(options: Object, path: str, faults: list[Cause]) -> None:
+    if "gmsaCredentialSpecName" in options:
+        dns_subdomain_faults(options["gmsaCredentialSpecName"], f"{path}.gmsaCredentialSpecName", faults)
+    credentials = options.get("gmsaCredentialSpec")
+    if credentials is not None:
+        if not credentials:
+            detail = "gmsaCredentialSpec cannot be an empty string"
+            faults.append(invalid(f"{path}.gmsaCredentialSpec", credentials, detail))
+        elif len(credentials) > 64 * 1024:
+            detail = "gmsaCredentialSpec size must be under 64 KiB"
+            faults.append(invalid(f"{path}.gmsaCredentialSpec", credentials, detail))
+    name = options.get("runAsUserName")
+    if name is not None:
+        faults.extend(invalid(f"{path}.runAsUserName", name, detail) for detail in _windows_user_faults(name))
+
+
+def _windows_user_faults(name: str) -> Iterator[str]:
+    parts = name.split("\\")
+    if not name:
+        yield "runAsUserName cannot be an empty string"
+    elif _control_character(name):
+        yield "runAsUserName cannot contain control characters"
+    elif len(parts) > 2:
+        yield "runAsUserName cannot contain more than one backslash"
+    else:
+        user, domain = parts[-1], parts[0] if len(parts) == 2 else None
+        if domain is not None and len(domain) >= 256:
+            yield "runAsUserName's Domain length must be under 256 characters"
+        if domain is not None and not _netbios(domain) and not _dns_domain(domain):
+            yield "runAsUserName's Domain doesn't match the NetBios nor the DNS format"
+        if not user:
+            yield "runAsUserName's User cannot be empty"
+        elif len(user) > 104:
+            yield "runAsUserName's User length must not be longer than 104 characters"
+        if _dots_and_spaces(user):
+            yield "runAsUserName's User cannot contain only periods or spaces"
+        if _forbidden_in_user(user):
+            yield "runAsUserName's User cannot contain the following characters: \"/\\:;|=,+*?<>@[]"
+
+
+def containers_with_paths(spec: Object, path: str) -> Iterator[tuple[Object, str]]:
+    """Every container of a pod, in the order in which Kubernetes visits them."""
+    for field in ("initContainers", "containers", "ephemeralContainers"):
+        for index, container in enumerate(spec.get(field, ())):
+            yield container, f"{path}.{field}[{index}]"
+
+
+def os_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+    """What the operating system that was asked for rules out."""
+    os = spec["os"].get("name", "")
+    if not os:
+        faults.append(required(f"{path}.os.name"))
+    elif os == "linux":
+        if "windowsOptions" in (spec.get("securityContext") or ()):
+            detail = "windows options cannot be set for a linux pod"
+            faults.append(forbidden(f"{path}.securityContext.windowsOptions", detail))
+        for container, where in containers_with_paths(spec, path):
+            if "windowsOptions" in (container.get("securityContext") or ()):
+                detail = "windows options cannot be set for a linux pod"
+                faults.append(forbidden(f"{where}.securityContext.windowsOptions", detail))
+    elif os == "windows":
+        _windows_faults(spec, path, faults)
+    else:
+        faults.append(not_supported(f"{path}.os", os, ["linux", "windows"]))
+
+
+_NOT_ON_WINDOWS_PODS = (
+    "securityContext.appArmorProfile",
+    "securityContext.seLinuxOptions",
+    "hostUsers",
+    "hostPID",
+    "hostIPC",
+    "securityContext.seccompProfile",
+    "securityContext.fsGroup",
+    "securityContext.fsGroupChangePolicy",
+    "securityContext.sysctls",
+    "shareProcessNamespace",
+    "securityContext.runAsUser",
+    "securityContext.runAsGroup",
+    "securityContext.supplementalGroups",
+    "securityContext.supplementalGroupsPolicy",
+    "securityContext.seLinuxChangePolicy",
+)
+_NOT_ON_WINDOWS_CONTAINERS = (
+    "appArmorProfile",
+    "seLinuxOptions",
+    "seccompProfile",
+    "capabilities",
+    "readOnlyRootFilesystem",
+    "privileged",
+    "allowPrivilegeEscalation",
+    "procMount",
+    "runAsUser",
+    "runAsGroup",
+)
+
+
+def _windows_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+    context = spec.get("securityContext") or {}
+    for dotted in _NOT_ON_WINDOWS_PODS:
+        inside, _, field = dotted.rpartition(".")
+        holder = context if inside else spec
+        if field in holder and holder[field] not in ([], False if field in ("hostPID", "hostIPC") else None):
+            faults.append(forbidden(f"{path}.{dotted}", "cannot be set for a windows pod"))
+    for container, where in containers_with_paths(spec, path):
+        for field in _NOT_ON_WINDOWS_CONTAINERS:
+            if field in (container.get("securityContext") or ()):
+                faults.append(forbidden(f"{where}.securityContext.{field}", "cannot be set for a windows pod"))
+
+
+def host_process_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+    """Windows host processes: all containers of a pod or none, and on the host's network."""
+    of_pod = (spec.get("securityContext") or {}).get("windowsOptions", {}).get("hostProcess")
+    total = on_host = 0
+    for container, where in containers_with_paths(spec, path):
+        total += 1
+        own = (container.get("securityContext") or {}).get("windowsOptions", {}).get("hostProcess")
+        if of_pod is not None and own is not None and of_pod != own:
+            detail = f"pod hostProcess value must be identical if both are specified, was {str(of_pod).lower()}"
+            faults.append(invalid(f"{where}.securityContext.windowsOptions.hostProcess", own, detail))
+        on_host += bool(of_pod if own is None else own)
+    if not on_host:
+        return
+    if on_host != total:
+        detail = "If pod contains any hostProcess containers then all containers must be HostProcess containers"
+        faults.append(invalid(path, "", detail))
+    if not spec.get("hostNetwork"):
+        detail = "hostNetwork must be true if pod contains any hostProcess containers"
+        faults.append(invalid(f"{path}.hostNetwork", False, detail))

@@ -1,0 +1,200 @@
+"""What is special about pods and pod templates: defaults, faults and what may change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pinnace.kinds.pods.defaults import default_pod, default_template, drop_disabled
+from pinnace.kinds.pods.resource_amounts import qos_class
+from pinnace.kinds.pods.security import app_armor_faults, containers_with_paths
+from pinnace.kinds.pods.status import pod_status_faults
+from pinnace.kinds.pods.updates import (
+    ephemeral_container_update_faults,
+    keep_observed_generations,
+    pod_update_faults,
+    resize_faults,
+    take_ephemeral_containers,
+    take_resize,
+)
+from pinnace.kinds.pods.validation import APP_ARMOR_PREFIX, pod_creation_faults, template_faults
+from pinnace.kinds.pods.warnings import ip_warnings, template_warnings
+from pinnace.kinds.validation.field_lists import dns_label
+from pinnace.model.clock import SystemClock, to_rfc3339
+from pinnace.model.field_errors import Cause
+from pinnace.model.objects import Object
+from pinnace.model.resources import Strategy
+
+__all__ = [
+    "POD",
+    "POD_TEMPLATE",
+    "ephemeral_container_update_faults",
+    "grace_period",
+    "pod_status_warnings",
+    "resize_faults",
+    "take_ephemeral_containers",
+    "take_resize",
+]
+
+
+def grace_period(pod: Object, requested: int | None) -> int:
+    """How many seconds a pod is given to end when it is deleted: none where nothing of it runs."""
+    if not pod.get("spec", {}).get("nodeName") or pod.get("status", {}).get("phase") in ("Failed", "Succeeded"):
+        return 0
+    period = pod["spec"].get("terminationGracePeriodSeconds", 0) if requested is None else requested
+    return 1 if period < 0 else int(period)
+
+
+def _prepare_pod(new: Object, old: Object | None) -> None:
+    spec = new["spec"]
+    drop_disabled(spec)
+    if old is not None:
+        return
+    new["status"] = {"phase": "Pending", "qosClass": qos_class(spec)}
+    if spec.get("schedulingGates"):
+        new["status"]["conditions"] = [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "lastProbeTime": None,
+                "lastTransitionTime": to_rfc3339(SystemClock().now()),
+                "reason": "SchedulingGated",
+                "message": "Scheduling is blocked due to non-empty scheduling gates",
+            }
+        ]
+    labels = new["metadata"].get("labels")
+    if labels and ("affinity" in spec or "topologySpreadConstraints" in spec):
+        _select_by_label_keys(spec, labels)
+    if any(key.startswith(APP_ARMOR_PREFIX) for key in new["metadata"].get("annotations") or ()):
+        _turn_app_armor_annotations_into_fields(new)
+
+
+def _select_by_label_keys(spec: Object, labels: dict[str, str]) -> None:
+    """matchLabelKeys mean this pod's own values of those labels: they join the selector."""
+    affinity = spec.get("affinity") or {}
+    terms: list[Any] = list(spec.get("topologySpreadConstraints", ()))
+    for field in ("podAffinity", "podAntiAffinity"):
+        rules = affinity.get(field) or {}
+        terms.extend(rules.get("requiredDuringSchedulingIgnoredDuringExecution", ()))
+        weighted = rules.get("preferredDuringSchedulingIgnoredDuringExecution", ())
+        terms.extend(term.get("podAffinityTerm", {}) for term in weighted)
+    for term in terms:
+        selector = term.get("labelSelector")
+        if selector is None:
+            continue
+        for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
+            for key in term.get(field, ()):
+                if key in labels:
+                    expression = {"key": key, "operator": operator, "values": [labels[key]]}
+                    selector.setdefault("matchExpressions", []).append(expression)
+
+
+def _turn_app_armor_annotations_into_fields(pod: Object) -> None:
+    if pod["spec"].get("os", {}).get("name") == "windows":
+        return
+    of_pod = pod["spec"].get("securityContext", {}).get("appArmorProfile")
+    for container, _ in containers_with_paths(pod["spec"], ""):
+        annotation = pod["metadata"]["annotations"].get(APP_ARMOR_PREFIX + container.get("name", ""))
+        context = container.get("securityContext") or {}
+        if annotation is None or "appArmorProfile" in context:
+            continue
+        profile = _app_armor_profile(annotation)
+        wrong: list[Cause] = []
+        if profile is not None:
+            app_armor_faults(profile, "", wrong)
+        if profile is not None and not wrong and profile != of_pod:
+            container["securityContext"] = {**context, "appArmorProfile": profile}
+
+
+def _app_armor_profile(annotation: str) -> Object | None:
+    if annotation.startswith("localhost/"):
+        return {"type": "Localhost", "localhostProfile": annotation.removeprefix("localhost/")}
+    return {"unconfined": {"type": "Unconfined"}, "runtime/default": {"type": "RuntimeDefault"}}.get(annotation)
+
+
+def _prepare_pod_status(new: Object, old: Object | None) -> None:
+    if old is None:
+        return
+    new["spec"] = old["spec"]
+    metadata, before = new["metadata"], old["metadata"]
+    for field in ("deletionTimestamp", "ownerReferences"):
+        metadata.pop(field, None)
+        if field in before:
+            metadata[field] = before[field]
+    keep_observed_generations(new, old)
+
+
+def _pod_faults(new: Object, old: Object | None) -> list[Cause]:
+    return pod_creation_faults(new) if old is None else pod_update_faults(new, old)
+
+
+def _pod_status_faults(new: Object, old: Object | None) -> list[Cause]:
+    return [] if old is None else pod_status_faults(new, old)
+
+
+def _pod_warnings(new: Object, old: Object | None) -> Iterator[str]:
+    if old is not None:
+        return
+    if wrong := dns_label(new["metadata"].get("name", "")):
+        yield (
+            "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; "
+            f"a DNS label is recommended: [{' '.join(wrong)}]"
+        )
+    yield from _app_armor_warnings(new)
+    yield from template_warnings(new, "")
+
+
+def _app_armor_warnings(pod: Object) -> Iterator[str]:
+    annotations = pod["metadata"].get("annotations") or {}
+    of_pod = pod["spec"].get("securityContext", {}).get("appArmorProfile")
+    for key, annotation in annotations.items():
+        if key.startswith(APP_ARMOR_PREFIX) and _app_armor_profile(annotation) != of_pod:
+            yield f'metadata.annotations[{key}]: deprecated since v1.30; use the "appArmorProfile" field instead'
+
+
+def pod_status_warnings(new: Object) -> Iterator[str]:
+    """Sentences about a pod's addresses, for those who write its status."""
+    for field in ("podIPs", "hostIPs"):
+        for index, entry in enumerate(new.get("status", {}).get(field) or ()):
+            yield from ip_warnings(entry.get("ip", ""), f"status.{field}[{index}].ip")
+
+
+def _default_pod_template(template: Object) -> None:
+    default_template(template)
+
+
+def _prepare_pod_template(new: Object, old: Object | None) -> None:
+    drop_disabled(new["template"]["spec"])
+
+
+def _pod_template_faults(new: Object, old: Object | None) -> list[Cause]:
+    faults: list[Cause] = []
+    template_faults(new["template"], "template", faults)
+    return faults
+
+
+def _pod_template_warnings(new: Object, old: Object | None) -> Iterable[str]:
+    return template_warnings(new["template"], "template")
+
+
+POD = Strategy(
+    default=default_pod,
+    prepare=_prepare_pod,
+    prepare_status=_prepare_pod_status,
+    validate=_pod_faults,
+    validate_status=_pod_status_faults,
+    tracks_generation=True,
+    facet_prepare={"ephemeralcontainers": take_ephemeral_containers, "resize": take_resize},
+    facet_faults={"ephemeralcontainers": ephemeral_container_update_faults, "resize": resize_faults},
+    grace=grace_period,
+    answers_with_deleted=True,
+    warnings=_pod_warnings,
+)
+POD_TEMPLATE = Strategy(
+    answers_with_deleted=True,
+    default=_default_pod_template,
+    prepare=_prepare_pod_template,
+    validate=_pod_template_faults,
+    tracks_generation=True,
+    warnings=_pod_template_warnings,
+)

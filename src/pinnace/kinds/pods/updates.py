@@ -1,0 +1,344 @@
+"""What may become of a pod that exists: which changes of spec and status are allowed, and what to say of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pinnace.kinds.golang.printing import GoStruct
+from pinnace.kinds.golang.structs import pod_spec_view, struct
+from pinnace.kinds.pods.containers import image_space_faults
+from pinnace.kinds.pods.resource_amounts import qos_class
+from pinnace.kinds.pods.scheduling import toleration_faults
+from pinnace.kinds.pods.validation import APP_ARMOR_PREFIX, MIRROR, pod_annotation_faults, pod_faults
+from pinnace.kinds.validation.equality import alike
+from pinnace.kinds.validation.fields import unified_diff
+from pinnace.model.field_errors import Cause, forbidden, invalid, required
+from pinnace.model.objects import Object
+
+_REQUIRED_AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution"
+_MAY_CHANGE = (
+    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+_REQUIREMENT = GoStruct("Key='' Operator='' Values")
+_TERM = GoStruct("MatchExpressions MatchFields", MatchExpressions=_REQUIREMENT, MatchFields=_REQUIREMENT)
+_LONGEST_DEADLINE = 2**31 - 1
+_ONLY_RESOURCES = "only cpu and memory resources are mutable"
+
+
+def pod_update_faults(new: Object, old: Object) -> list[Cause]:
+    """Every fault of a change through the pod's main URL."""
+    faults = pod_faults(new)
+    spec, before = new["spec"], old["spec"]
+    annotation_change_faults(new, old, faults)
+    for field in ("containers", "initContainers"):
+        containers = spec.get(field) or []
+        if len(containers) != len(before.get(field) or ()):
+            faults.append(forbidden(f"spec.{field}", "pod updates may not add or remove containers"))
+            return faults
+        for index, container in enumerate(containers):
+            if not container.get("image"):
+                faults.append(required(f"spec.{field}[{index}].image"))
+            image_space_faults(container, f"spec.{field}[{index}]", faults)
+    if not _deadline_faults(spec, before, faults):
+        return faults
+    _toleration_change_faults(spec.get("tolerations") or [], before.get("tolerations") or [], faults)
+    _gate_change_faults(spec, before, faults)
+    if not alike(spec, before):
+        remaining = _without_allowed_changes(spec, before, faults)
+        if not alike(remaining, before):
+            change = unified_diff(pod_spec_view(before), pod_spec_view(remaining))
+            faults.append(forbidden("spec", f"{_MAY_CHANGE}\n{change}"))
+    return faults
+
+
+def annotation_change_faults(new: Object, old: Object, faults: list[Cause]) -> None:
+    now, before = new["metadata"].get("annotations") or {}, old["metadata"].get("annotations") or {}
+    if not now and not before:
+        return
+    for key, value in before.items():
+        if now.get(key) != value:
+            if key.startswith(APP_ARMOR_PREFIX):
+                detail = "may not remove or update AppArmor annotations"
+                faults.append(forbidden(f"metadata.annotations[{key}]", detail))
+            elif key == MIRROR:
+                detail = "may not remove or update mirror pod annotation"
+                faults.append(forbidden(f"metadata.annotations[{key}]", detail))
+    for key in now.keys() - before.keys():
+        if key.startswith(APP_ARMOR_PREFIX):
+            faults.append(forbidden(f"metadata.annotations[{key}]", "may not add AppArmor annotations"))
+        elif key == MIRROR:
+            faults.append(forbidden(f"metadata.annotations[{key}]", "may not add mirror pod annotation"))
+    pod_annotation_faults(now, new["spec"], "metadata.annotations", faults)
+
+
+def _deadline_faults(spec: Object, before: Object, faults: list[Cause]) -> bool:
+    """Whether the other changes are worth a look."""
+    now, then = spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds")
+    where = "spec.activeDeadlineSeconds"
+    if now is None:
+        if then is not None:
+            faults.append(invalid(where, None, "must not update from a positive integer to nil value"))
+        return True
+    if not 0 <= now <= _LONGEST_DEADLINE:
+        faults.append(invalid(where, now, f"must be between 0 and {_LONGEST_DEADLINE}, inclusive"))
+        return False
+    if then is not None and then < now:
+        faults.append(invalid(where, now, "must be less than or equal to previous value"))
+        return False
+    return True
+
+
+def _toleration_change_faults(now: list[Object], before: list[Object], faults: list[Cause]) -> None:
+    if now == before:
+        return
+    kept = [_without_seconds(toleration) for toleration in now]
+    if any(_without_seconds(toleration) not in kept for toleration in before):
+        detail = "existing toleration can not be modified except its tolerationSeconds"
+        faults.append(forbidden("spec.tolerations", detail))
+        return
+    toleration_faults(now, "spec.tolerations", faults)
+
+
+def _without_seconds(toleration: Object) -> Object:
+    return {key: value for key, value in toleration.items() if value != "" and key != "tolerationSeconds"}
+
+
+def _gate_change_faults(spec: Object, before: Object, faults: list[Cause]) -> None:
+    known = {gate.get("name", "") for gate in before.get("schedulingGates", ())}
+    for index, gate in enumerate(spec.get("schedulingGates", ())):
+        name = gate.get("name", "")
+        if name not in known:
+            detail = f"only deletion is allowed, but found new scheduling gate '{name}'"
+            faults.append(forbidden(f"spec.schedulingGates[{index}].name", detail))
+
+
+def _without_allowed_changes(spec: Object, before: Object, faults: list[Cause]) -> Object:
+    """The new spec with all that may change set back, so that what is left is what may not."""
+    remaining = dict(spec)
+    for field in ("containers", "initContainers"):
+        if field in spec:
+            remaining[field] = [
+                _with(new, "image", old.get("image"))
+                for new, old in zip(spec[field], before.get(field, ()), strict=True)
+            ]
+    for field in ("activeDeadlineSeconds", "schedulingGates", "tolerations"):
+        remaining = _with(remaining, field, before.get(field))
+    if before.get("terminationGracePeriodSeconds", 0) < 0 and remaining.get("terminationGracePeriodSeconds") == 1:
+        remaining["terminationGracePeriodSeconds"] = before["terminationGracePeriodSeconds"]
+    if before.get("schedulingGates"):
+        _narrow_gated_placement(remaining, before, faults)
+    return remaining
+
+
+def _with(holder: Object, field: str, value: Any) -> Object:
+    """A copy with that field, or without it where the value is None."""
+    copy = {**holder, field: value}
+    if value is None:
+        del copy[field]
+    return copy
+
+
+def _narrow_gated_placement(remaining: Object, before: Object, faults: list[Cause]) -> None:
+    """While a pod is held back from scheduling, where it may go can be narrowed, not widened."""
+    selector, selector_before = remaining.get("nodeSelector"), before.get("nodeSelector")
+    if not alike(selector, selector_before):
+        if any((selector or {}).get(key) != value for key, value in (selector_before or {}).items()):
+            detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+            faults.append(invalid("spec.nodeSelector", selector, detail))
+        remaining.pop("nodeSelector", None)
+        if selector_before is not None:
+            remaining["nodeSelector"] = selector_before
+    affinity, affinity_before = remaining.get("affinity") or {}, before.get("affinity") or {}
+    nodes, nodes_before = affinity.get("nodeAffinity"), affinity_before.get("nodeAffinity")
+    if not alike(nodes, nodes_before):
+        _node_affinity_change_faults(nodes, nodes_before, faults)
+        remaining["affinity"] = _with(affinity, "nodeAffinity", nodes_before)
+
+
+def _node_affinity_change_faults(now: Object | None, before: Object | None, faults: list[Cause]) -> None:
+    terms_before = ((before or {}).get(_REQUIRED_AFFINITY) or {}).get("nodeSelectorTerms") or []
+    terms = ((now or {}).get(_REQUIRED_AFFINITY) or {}).get("nodeSelectorTerms") or []
+    where = f"spec.affinity.nodeAffinity.{_REQUIRED_AFFINITY}.nodeSelectorTerms"
+    if terms_before and len(terms) != len(terms_before):
+        detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
+        faults.append(invalid(where, [_TERM.view(term) for term in terms] or None, detail))
+        return
+    for index, (term, old) in enumerate(zip(terms, terms_before, strict=False)):
+        if not _only_adds(term, old):
+            detail = "only additions are allowed (no mutations or deletions)"
+            faults.append(invalid(f"{where}[{index}]", _TERM.view(term), detail))
+
+
+def _only_adds(term: Object, before: Object) -> bool:
+    fields = ("matchExpressions", "matchFields")
+    if not any(before.get(field) for field in fields):
+        return not any(term.get(field) for field in fields)
+    return all(
+        alike((term.get(field) or [])[: len(before[field])], before[field]) for field in fields if before.get(field)
+    )
+
+
+def keep_observed_generations(new: Object, old: Object) -> None:
+    """A writer of status that does not know observedGeneration does not erase it."""
+    status, before = new.setdefault("status", {}), old.get("status") or {}
+    if not status.get("qosClass") and before.get("qosClass"):
+        status["qosClass"] = before["qosClass"]
+    if not status.get("observedGeneration") and before.get("observedGeneration"):
+        status["observedGeneration"] = before["observedGeneration"]
+    known = {condition.get("type"): condition.get("observedGeneration") for condition in before.get("conditions", ())}
+    for condition in status.get("conditions", ()):
+        if not condition.get("observedGeneration") and known.get(condition.get("type")):
+            condition["observedGeneration"] = known[condition["type"]]
+
+
+def ephemeral_container_update_faults(new: Object, old: Object) -> list[Cause]:
+    """Every fault of a change through pods/ephemeralcontainers: containers come, but never change or go."""
+    if MIRROR in (old["metadata"].get("annotations") or ()):
+        return [forbidden("", "static pods do not support ephemeral containers")]
+    faults = pod_faults(new)
+    annotation_change_faults(new, old, faults)
+    by_name = {container.get("name", ""): container for container in new["spec"].get("ephemeralContainers", ())}
+    for container in old["spec"].get("ephemeralContainers", ()):
+        name = container.get("name", "")
+        if name not in by_name:
+            detail = f'existing ephemeral containers "{name}" may not be removed\n'
+            faults.append(forbidden("spec.ephemeralContainers", detail))
+        elif not alike(by_name[name], container):
+            change = unified_diff(*map(struct("EphemeralContainer").view, (container, by_name[name])))
+            detail = f'existing ephemeral containers "{name}" may not be changed\n{change}'
+            faults.append(forbidden("spec.ephemeralContainers", detail))
+    return faults
+
+
+def take_ephemeral_containers(new: Object, old: Object) -> None:
+    """Through pods/ephemeralcontainers nothing else of the spec can be changed."""
+    new["spec"] = _with(old["spec"], "ephemeralContainers", new["spec"].get("ephemeralContainers"))
+    if "status" in old:
+        new["status"] = old["status"]
+
+
+def take_resize(new: Object, old: Object) -> None:
+    """Through pods/resize nothing but resources and resize policies can be changed."""
+    spec, before = new["spec"], old["spec"]
+    if any(len(spec.get(field) or ()) != len(before.get(field) or ()) for field in ("containers", "initContainers")):
+        return
+    taken = _with(before, "resources", spec.get("resources"))
+    for field in ("containers", "initContainers"):
+        if field in spec:
+            taken[field] = _with_resources_of(spec[field], before.get(field) or [])
+    new["spec"] = taken
+    if "status" in old:
+        new["status"] = old["status"]
+
+
+def _with_resources_of(containers: list[Object], before: list[Object]) -> list[Object]:
+    if any(new.get("name") != old.get("name") for new, old in zip(containers, before, strict=True)):
+        return containers
+    return [
+        _with(_with(old, "resources", new.get("resources")), "resizePolicy", new.get("resizePolicy"))
+        for new, old in zip(containers, before, strict=True)
+    ]
+
+
+def resize_faults(new: Object, old: Object) -> list[Cause]:
+    """Every fault of a change through pods/resize."""
+    if MIRROR in (old["metadata"].get("annotations") or ()):
+        return [forbidden("", "static pods cannot be resized")]
+    spec, before = new["spec"], old["spec"]
+    if before.get("os", {}).get("name") == "windows":
+        return [forbidden("", "windows pods cannot be resized")]
+    faults = pod_faults(new)
+    status = old.get("status") or {}
+    if (status.get("qosClass") or qos_class(before)) != qos_class(spec):
+        detail = "Pod QOS Class may not change as a result of resizing"
+        faults.append(invalid("spec", new.get("status", {}).get("qosClass", ""), detail))
+    running = next((s for s in status.get("containerStatuses", ()) if "running" in s.get("state", ())), None)
+    if running is not None and "resources" not in running:
+        faults.append(forbidden("spec", "Pod running on node without support for resize"))
+    remaining = dict(spec)
+    if before.get("resources") or spec.get("resources"):
+        _pod_level_resize_faults(remaining, before, faults)
+    if status.get("nodeAllocatableResourceClaimStatuses"):
+        faults.append(forbidden("spec", "pods with node allocatable resource claims cannot be resized"))
+    out_of_order = list(_order_faults(spec, before))
+    if out_of_order:
+        return faults + out_of_order
+    for field in ("initContainers", "containers"):
+        for index, (container, old_one) in enumerate(zip(spec.get(field, ()), before.get(field, ()), strict=True)):
+            for what in ("requests", "limits"):
+                if _removes(container.get("resources") or {}, old_one.get("resources") or {}, what):
+                    where = f"spec.{field}[{index}].resources.{what}"
+                    faults.append(forbidden(where, f"resource {what} cannot be removed"))
+    remaining["containers"] = [
+        _without_resize(new_one, old_one)
+        for new_one, old_one in zip(spec["containers"], before["containers"], strict=True)
+    ]
+    for new_one, old_one in zip(remaining["containers"], before["containers"], strict=True):
+        if not alike(new_one, old_one):
+            faults.append(forbidden("spec", _ONLY_RESOURCES))
+    if "initContainers" in spec:
+        remaining["initContainers"] = _init_resize_faults(spec["initContainers"], before["initContainers"], faults)
+    if not faults and not alike(remaining, before):
+        faults.append(forbidden("spec", _ONLY_RESOURCES))
+    return faults
+
+
+def _order_faults(spec: Object, before: Object) -> Iterator[Cause]:
+    for field in ("containers", "initContainers"):
+        now, then = spec.get(field) or [], before.get(field) or []
+        if len(now) != len(then):
+            yield forbidden(f"spec.{field}", f"{field} may not be added or removed on resize")
+            continue
+        for index, (container, old) in enumerate(zip(now, then, strict=True)):
+            if container.get("name") != old.get("name"):
+                yield forbidden(f"spec.{field}[{index}].name", f"{field} may not be renamed or reordered on resize")
+
+
+def _init_resize_faults(containers: list[Object], before: list[Object], faults: list[Cause]) -> list[Object]:
+    remaining = [_without_resize(new, old) for new, old in zip(containers, before, strict=True)]
+    for index, (new, left, old) in enumerate(zip(containers, remaining, before, strict=True)):
+        where = f"spec.initContainers[{index}]"
+        if not alike(left, old):
+            detail = "only cpu and memory resources for init or sidecar containers are mutable"
+            faults.append(forbidden(where, detail))
+        if new.get("restartPolicy") != "Always" and not alike(new, old):
+            for policy in new.get("resizePolicy", ()):
+                if policy.get("restartPolicy") == "RestartContainer":
+                    detail = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized"
+                    faults.append(forbidden(where, detail))
+    return remaining
+
+
+def _pod_level_resize_faults(remaining: Object, before: Object, faults: list[Cause]) -> None:
+    now, then = remaining.get("resources"), before.get("resources")
+    if then is not None and now is None:
+        faults.append(forbidden("spec.resources", "pod-level resources cannot be removed"))
+        return
+    for what in ("requests", "limits"):
+        if then is not None and _removes(now or {}, then, what):
+            detail = f"pod-level resource {what} cannot be removed"
+            faults.append(forbidden(f"spec.resources.{what}", detail))
+    left = _without_resize({"resources": now or {}}, {"resources": then or {}})["resources"]
+    if not alike(left, then):
+        faults.append(forbidden("spec", "only cpu and memory resources are mutable at pod-level"))
+    remaining["resources"] = left if then is not None or left else {}
+
+
+def _removes(now: Object, before: Object, what: str) -> bool:
+    return bool((before.get(what) or {}).keys() - (now.get(what) or {}).keys())
+
+
+def _without_resize(container: Object, before: Object) -> Object:
+    """The container with processors and memory as they were before."""
+    resources: Object = {}
+    for what in ("limits", "requests"):
+        now = (container.get("resources") or {}).get(what) or {}
+        then = (before.get("resources") or {}).get(what) or {}
+        amounts = {name: amount for name, amount in now.items() if name not in ("cpu", "memory")}
+        amounts.update({name: then[name] for name in ("cpu", "memory") if name in then})
+        if amounts:
+            resources[what] = amounts
+    return {**container, "resources": resources}

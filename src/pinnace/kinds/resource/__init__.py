@@ -1,0 +1,1 @@
+"""resource.k8s.io: ResourceClaims, DeviceClasses, ResourceSlices."""

@@ -1,0 +1,74 @@
+"""What is wrong with the expression of a device selector: it must compile, ask for a yes or no, and be cheap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache, lru_cache
+
+from pinnace.model.field_errors import Cause, forbidden, invalid
+from pinnace.schema.cel.declarations import Declaration
+from pinnace.schema.cel.environment import Environment
+from pinnace.schema.cel.errors import CompileError, InstantiationError
+from pinnace.schema.cel.library.amounts import QUANTITY
+from pinnace.schema.cel.program import compile_cel
+from pinnace.schema.cel.types import BOOL, DYN, STRING, map_of, object_type
+from pinnace.schema.shape import Schema
+
+MOST_COST = 1_000_000
+MOST_ATTRIBUTES = 32
+MOST_DOMAIN_LETTERS = 63
+MOST_NAME_LETTERS = 32
+MOST_VALUE_LETTERS = 64
+_ENVIRONMENT = Environment(allow_bind=True)
+_ANYTHING = Schema({})
+
+
+def expression_faults(expression: str, path: str) -> Iterator[Cause]:
+    """`path` is that of the expression, which is no longer than it may be."""
+    if (found := _found(expression)) is None:
+        return
+    yield forbidden(path, found) if found == _TOO_DEAR else invalid(path, expression, found)
+
+
+_TOO_DEAR = "too complex, exceeds cost limit"
+
+
+@lru_cache(maxsize=256)  # The claims of a cluster say the same few things.
+def _found(expression: str) -> str | None:
+    try:
+        program = compile_cel(expression, {"device": _device()}, environment=_ENVIRONMENT)
+    except CompileError as fault:
+        return f"compilation failed: {fault}"
+    except InstantiationError as fault:
+        return f"program instantiation failed: {fault}"
+    if program.result_type not in (BOOL, DYN):
+        return f"must evaluate to bool or the unknown type, not {program.result_type}"
+    return _TOO_DEAR if program.estimated_cost().most > MOST_COST else None
+
+
+@cache
+def _device() -> Declaration:
+    """A device as a selector sees it: what it has stands under the domain and then under the name."""
+    fields = {
+        "driver": _text(MOST_DOMAIN_LETTERS),
+        "allowMultipleAllocations": Declaration(BOOL, _ANYTHING, 1),
+        "attributes": _by_domain(Declaration(DYN, _ANYTHING, MOST_VALUE_LETTERS), bounds_entries=True),
+        "capacity": _by_domain(Declaration(QUANTITY, _ANYTHING)),
+    }
+    device = Declaration(DYN, _ANYTHING, fields=fields)
+    device.type = object_type("kubernetes.DRADevice", device)
+    return device
+
+
+def _by_domain(value: Declaration, *, bounds_entries: bool = False) -> Declaration:
+    by_name = _map(_text(MOST_NAME_LETTERS), value)
+    by_name.bounds_entries = bounds_entries
+    return _map(_text(MOST_DOMAIN_LETTERS), by_name)
+
+
+def _map(key: Declaration, value: Declaration) -> Declaration:
+    return Declaration(map_of(STRING, value.type), _ANYTHING, MOST_ATTRIBUTES, key=key, element=value)
+
+
+def _text(most: int) -> Declaration:
+    return Declaration(STRING, _ANYTHING, most)

@@ -1,0 +1,106 @@
+"""Devices that are allocated while the cluster runs."""
+
+from __future__ import annotations
+
+from pinnace.kinds import cells, selectable
+from pinnace.kinds.resource import columns, validation
+from pinnace.kinds.resource import conversion as conversions
+from pinnace.kinds.rows import GA, STATUS, Row, on_request
+
+GROUP = "resource.k8s.io"
+_BETA2 = on_request("v1beta2", deprecated="1.36", removed="1.39")
+
+ROWS = (
+    Row(
+        group=GROUP,
+        name="DeviceClass",
+        plural="deviceclasses",
+        columns=cells.NAME_AND_AGE,
+        namespaced=False,
+        versions=(GA, _BETA2, on_request("v1beta1", deprecated="1.35", removed="1.38"), on_request("v1alpha3")),
+        strategy=validation.DEVICE_CLASS,
+    ),
+    Row(
+        group=GROUP,
+        name="ResourceClaim",
+        plural="resourceclaims",
+        columns=columns.RESOURCE_CLAIM,
+        versions=(
+            GA,
+            _BETA2,
+            on_request(
+                "v1beta1",
+                deprecated="1.35",
+                removed="1.38",
+                to_stored=conversions.claim_to_v1,
+                from_stored=conversions.claim_from_v1,
+            ),
+            on_request("v1alpha3", to_stored=conversions.claim_to_v1, from_stored=conversions.claim_from_v1),
+        ),
+        subresources=(STATUS,),
+        strategy=validation.RESOURCE_CLAIM,
+    ),
+    Row(
+        group=GROUP,
+        name="ResourceClaimTemplate",
+        plural="resourceclaimtemplates",
+        columns=cells.NAME_AND_AGE,
+        versions=(
+            GA,
+            _BETA2,
+            on_request(
+                "v1beta1",
+                deprecated="1.35",
+                removed="1.38",
+                to_stored=conversions.template_to_v1,
+                from_stored=conversions.template_from_v1,
+            ),
+            on_request("v1alpha3", to_stored=conversions.template_to_v1, from_stored=conversions.template_from_v1),
+        ),
+        strategy=validation.RESOURCE_CLAIM_TEMPLATE,
+    ),
+    Row(
+        group=GROUP,
+        name="ResourceSlice",
+        plural="resourceslices",
+        columns=columns.RESOURCE_SLICE,
+        namespaced=False,
+        versions=(
+            GA,
+            _BETA2,
+            on_request(
+                "v1beta1",
+                deprecated="1.35",
+                removed="1.38",
+                to_stored=conversions.slice_to_v1,
+                from_stored=conversions.slice_from_v1,
+            ),
+            on_request("v1alpha3", to_stored=conversions.slice_to_v1, from_stored=conversions.slice_from_v1),
+        ),
+        selectable=selectable.RESOURCE_SLICE,
+        strategy=validation.RESOURCE_SLICE,
+    ),
+    Row(
+        group=GROUP,
+        name="DeviceTaintRule",
+        plural="devicetaintrules",
+        columns=columns.DEVICE_TAINT_RULE,
+        namespaced=False,
+        versions=(
+            GA,
+            on_request("v1beta2", deprecated="1.39", removed="1.42"),
+            on_request("v1alpha3", deprecated="1.36", removed="1.39"),
+        ),
+        subresources=(STATUS,),
+        strategy=validation.DEVICE_TAINT_RULE,
+    ),
+    Row(
+        group=GROUP,
+        name="ResourcePoolStatusRequest",
+        plural="resourcepoolstatusrequests",
+        columns=columns.RESOURCE_POOL_STATUS_REQUEST,
+        namespaced=False,
+        versions=(on_request("v1alpha3", deprecated="1.39", removed="1.42"),),
+        subresources=(STATUS,),
+    ),
+)

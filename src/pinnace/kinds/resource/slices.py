@@ -1,0 +1,334 @@
+"""What is special about resource slices: the devices that a driver offers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from pinnace.kinds.golang.printing import GoStruct
+from pinnace.kinds.resource.checks import (
+    attribute_name_faults,
+    binding_condition_faults,
+    default_taint,
+    device_name_faults,
+    driver_name_faults,
+    list_faults,
+    pool_name_faults,
+    set_faults,
+    taint_faults,
+)
+from pinnace.kinds.validation.fields import NOT_POSITIVE, immutable_faults, name_faults
+from pinnace.kinds.validation.node_selectors import node_selector_faults
+from pinnace.model import names, quantity
+from pinnace.model.field_errors import Cause, forbidden, invalid, required, too_long, too_many
+from pinnace.model.objects import Object
+from pinnace.model.resources import Strategy
+
+MAX_DEVICES = 128
+MAX_ADVANCED_DEVICES = 64
+MAX_COUNTER_SETS = 8
+MAX_COUNTERS = 32
+MAX_CONSUMPTIONS = 2
+MAX_ATTRIBUTES = 32
+MAX_TAINTS = 16
+MAX_VALUE_LENGTH = 64
+MAX_VALID_VALUES = 10
+ATTRIBUTE_VALUES = ("bool", "int", "string", "version")
+LIST_VALUES = ("bools", "ints", "strings", "versions")
+ONE_OF_NODES = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
+ONE_OF_DEVICE_NODES = (
+    "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true "
+    "in the ResourceSlice spec"
+)
+NO_DEVICE_NODES = (
+    "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the "
+    "ResourceSlice spec"
+)
+
+_pre_release = r"(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)"
+_is_semantic_version = re.compile(
+    rf"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-{_pre_release}(\.{_pre_release})*)?(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?",
+    re.ASCII,
+).fullmatch
+_REQUIREMENT = GoStruct("Key='' Operator='' Values")
+_TERM = GoStruct("MatchExpressions MatchFields", MatchExpressions=_REQUIREMENT, MatchFields=_REQUIREMENT)
+_ATTRIBUTE = GoStruct(
+    "IntValue:int BoolValue:bool StringValue:string VersionValue:version IntValues:ints BoolValues:bools "
+    "StringValues:strings VersionValues:versions"
+)
+
+
+def _default_slice(resource_slice: Object) -> None:
+    spec = resource_slice.setdefault("spec", {})
+    for device in spec.get("devices") or []:
+        for taint in device.get("taints") or []:
+            default_taint(taint)
+        for amount in (device.get("capacity") or {}).values():
+            amount.setdefault("value", "0")
+    consumers = [device.get("consumesCounters") or [] for device in spec.get("devices") or []]
+    for counter_set in chain(spec.get("sharedCounters") or [], *consumers):
+        for counter in (counter_set.get("counters") or {}).values():
+            counter.setdefault("value", "0")
+
+
+def _prepare_slice(resource_slice: Object, old: Object | None) -> None:
+    """Lists as attribute values and mappings to the node's resources are alpha features, which are off."""
+    for device in resource_slice.get("spec", {}).get("devices") or []:
+        device.pop("nodeAllocatableResourceMappings", None)
+        for attribute in (device.get("attributes") or {}).values():
+            for field in LIST_VALUES:
+                attribute.pop(field, None)
+
+
+def _slice_faults(resource_slice: Object, old: Object | None) -> Iterator[Cause]:
+    spec, before = resource_slice.get("spec", {}), None if old is None else old.get("spec", {})
+    yield from driver_name_faults(spec.get("driver", ""), "spec.driver")
+    yield from _pool_faults(spec.get("pool", {}), "spec.pool")
+    if before is not None:
+        pool_name, pool_before = spec.get("pool", {}).get("name", ""), before.get("pool", {}).get("name", "")
+        yield from immutable_faults(pool_name, pool_before, "spec.pool.name")
+        yield from immutable_faults(spec.get("driver", ""), before.get("driver", ""), "spec.driver")
+        yield from immutable_faults(spec.get("nodeName"), before.get("nodeName"), "spec.nodeName")
+    yield from _node_faults(spec, "spec")
+    devices, counters = spec.get("devices"), spec.get("sharedCounters")
+    if devices is not None and counters is not None:
+        yield invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed")
+    yield from _devices_faults(spec, before or {})
+    yield from set_faults(
+        counters, MAX_COUNTER_SETS, "spec.sharedCounters", _counter_set_faults, key=lambda item: item.get("name", "")
+    )
+
+
+def _devices_faults(spec: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[Cause]:
+    devices = spec.get("devices") or []
+    devices_before = {device.get("name"): device for device in before.get("devices") or []}
+
+    def device_faults(device: Mapping[str, Any], path: str) -> Iterator[Cause]:
+        taints_before = devices_before.get(device.get("name"), {}).get("taints")
+        per_device = bool(spec.get("perDeviceNodeSelection"))
+        return _device_faults(device, path, taints_before=taints_before, per_device=per_device)
+
+    is_advanced = any(device.get("taints") or device.get("consumesCounters") for device in devices)
+    most = MAX_ADVANCED_DEVICES if is_advanced else MAX_DEVICES
+    yield from set_faults(devices, most, "spec.devices", device_faults, key=lambda device: device.get("name", ""))
+
+
+def _pool_faults(pool: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    yield from pool_name_faults(pool.get("name", ""), f"{path}.name")
+    if pool.get("resourceSliceCount", 0) <= 0:
+        yield invalid(f"{path}.resourceSliceCount", pool.get("resourceSliceCount", 0), NOT_POSITIVE)
+    if pool.get("generation", 0) < 0:
+        yield invalid(f"{path}.generation", pool["generation"], "must be greater than or equal to zero")
+
+
+def _node_faults(spec: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    said = []
+    if (node := spec.get("nodeName")) is not None:
+        if node:
+            said.append("`nodeName`")
+            yield from name_faults(node, names.dns_subdomain, f"{path}.nodeName")
+        else:
+            yield invalid(f"{path}.nodeName", node, "must be either unset or set to a non-empty string")
+    if (selector := spec.get("nodeSelector")) is not None:
+        said.append("`nodeSelector`")
+        terms = selector.get("nodeSelectorTerms") or []
+        yield from node_selector_faults(selector, f"{path}.nodeSelector")
+        if len(terms) != 1:
+            shown = [_TERM.view(term) for term in terms] or None
+            detail = "must have exactly one node selector term"
+            yield invalid(f"{path}.nodeSelector.nodeSelectorTerms", shown, detail)
+    for field in ("allNodes", "perDeviceNodeSelection"):
+        if spec.get(field):
+            said.append(f"`{field}`")
+        elif spec.get(field) is not None:
+            yield invalid(f"{path}.{field}", False, "must be either unset or set to true")
+    if not said:
+        yield required(path, ONE_OF_NODES)
+    elif len(said) > 1:
+        yield invalid(path, f"{{{', '.join(said)}}}", f"{ONE_OF_NODES}, but multiple fields are set")
+
+
+def _device_faults(
+    device: Mapping[str, Any], path: str, *, taints_before: Sequence[Any] | None, per_device: bool
+) -> Iterator[Cause]:
+    attributes, capacity = device.get("attributes") or {}, device.get("capacity") or {}
+    yield from device_name_faults(device.get("name", ""), f"{path}.name")
+    total = len(attributes) + len(capacity)
+    if total > MAX_ATTRIBUTES:
+        detail = f"the total number of attributes and capacities must not exceed {MAX_ATTRIBUTES}"
+        yield invalid(path, total, detail)
+    for name, attribute in attributes.items():
+        yield from attribute_name_faults(name, f"{path}.attributes")
+        yield from _attribute_faults(attribute, f"{path}.attributes[{name}]")
+    for name, amount in capacity.items():
+        yield from attribute_name_faults(name, f"{path}.capacity")
+        if (policy := amount.get("requestPolicy")) is None:
+            continue
+        place = f"{path}.capacity[{name}].requestPolicy"
+        if device.get("allowMultipleAllocations"):
+            yield from _request_policy_faults(policy, amount.get("value", "0"), place)
+        else:
+            yield forbidden(place, "allowMultipleAllocations must be true")
+    if device.get("taints") != taints_before:
+        yield from list_faults(device.get("taints"), MAX_TAINTS, f"{path}.taints", taint_faults)
+    yield from set_faults(
+        device.get("consumesCounters"),
+        MAX_CONSUMPTIONS,
+        f"{path}.consumesCounters",
+        _consumption_faults,
+        key=lambda item: item.get("counterSet", ""),
+    )
+    yield from _device_node_faults(device, path, per_device=per_device)
+    yield from binding_condition_faults(device, path)
+
+
+def _device_node_faults(device: Mapping[str, Any], path: str, *, per_device: bool) -> Iterator[Cause]:
+    if not per_device:
+        if any(device.get(field) is not None for field in ("nodeName", "nodeSelector", "allNodes")):
+            yield invalid(path, None, NO_DEVICE_NODES)
+        return
+    said = []
+    if (node := device.get("nodeName")) is not None:
+        if node:
+            said.append("`nodeName`")
+            yield from name_faults(node, names.dns_subdomain, f"{path}.nodeName")
+        else:
+            yield invalid(f"{path}.nodeName", node, "must not be empty")
+    if (selector := device.get("nodeSelector")) is not None:
+        said.append("`nodeSelector`")
+        yield from node_selector_faults(selector, f"{path}.nodeSelector")
+    if device.get("allNodes"):
+        said.append("`allNodes`")
+    elif device.get("allNodes") is not None:
+        yield invalid(f"{path}.allNodes", False, "must be either unset or set to true")
+    if not said:
+        yield required(path, ONE_OF_DEVICE_NODES)
+    elif len(said) > 1:
+        yield invalid(path, f"{{{', '.join(said)}}}", ONE_OF_DEVICE_NODES)
+
+
+def _attribute_faults(attribute: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    text, version = attribute.get("string"), attribute.get("version")
+    if text is not None and len(text.encode()) > MAX_VALUE_LENGTH:
+        yield too_long(f"{path}.string", MAX_VALUE_LENGTH)
+    if version is not None and not _is_semantic_version(version):
+        yield invalid(f"{path}.version", version, "must be a string compatible with semver.org spec 2.0.0")
+    if version is not None and len(version) > MAX_VALUE_LENGTH:
+        yield too_long(f"{path}.version", MAX_VALUE_LENGTH)
+    said = [field for field in ATTRIBUTE_VALUES if attribute.get(field) is not None]
+    if len(said) != 1:
+        yield invalid(path, _ATTRIBUTE.view(attribute) if said else "", "exactly one value must be specified")
+
+
+def _counter_set_faults(counter_set: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    yield from _counter_name_faults(counter_set.get("name", ""), f"{path}.name")
+    yield from _counter_faults(counter_set.get("counters") or {}, f"{path}.counters")
+
+
+def _consumption_faults(consumption: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    yield from _counter_name_faults(consumption.get("counterSet", ""), f"{path}.counterSet")
+    yield from _counter_faults(consumption.get("counters") or {}, f"{path}.counters")
+
+
+def _counter_name_faults(name: str, path: str) -> Iterator[Cause]:
+    if not name:
+        yield required(path)
+    else:
+        yield from name_faults(name, names.dns_label, path)
+
+
+def _counter_faults(counters: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    if not counters:
+        yield required(path)
+    elif len(counters) > MAX_COUNTERS:
+        yield too_many(path, len(counters), MAX_COUNTERS)
+    else:
+        for name in counters:
+            yield from name_faults(name, names.dns_label, path)
+
+
+# --- what may be asked of a capacity
+
+
+def _request_policy_faults(policy: Mapping[str, Any], capacity: str, path: str) -> Iterator[Cause]:
+    values, bounds, default = policy.get("validValues"), policy.get("validRange"), policy.get("default")
+    if values and bounds is not None:
+        detail = 'exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time'
+        yield forbidden(path, detail)
+    elif values:
+        if default is None:
+            yield required(f"{path}.default", "required when validValues is defined")
+        else:
+            yield from _valid_value_faults(values, default, capacity, f"{path}.validValues")
+    elif bounds is not None:
+        if default is None:
+            yield required(f"{path}.default", "required when validRange is defined")
+        else:
+            yield from _valid_range_faults(bounds, default, capacity, f"{path}.validRange")
+
+
+def _valid_value_faults(values: Sequence[str], default: str, capacity: str, path: str) -> Iterator[Cause]:
+    def option_faults(option: str, place: str) -> Iterator[Cause]:
+        if quantity.parse(option) > quantity.parse(capacity):
+            yield invalid(place, option, f"option is larger than capacity value: {capacity}")
+
+    for i, value in enumerate(values[1:], start=1):
+        if quantity.parse(values[i - 1]) > quantity.parse(value):
+            yield invalid(f"{path}[{i}]", value, "values must be sorted in ascending order")
+    yield from set_faults(
+        values, MAX_VALID_VALUES, path, option_faults, key=lambda value: str(quantity.parse(value).value)
+    )
+    if all(quantity.parse(value) != quantity.parse(default) for value in values):
+        yield invalid(path, default, "default value is not valid according to the requestPolicy")
+
+
+def _valid_range_faults(bounds: Mapping[str, str], default: str, capacity: str, path: str) -> Iterator[Cause]:
+    least, most, step = bounds.get("min"), bounds.get("max"), bounds.get("step")
+    if least is None:
+        yield required(f"{path}.min", "required when validRange is defined")
+        return
+    whole = quantity.parse(capacity)
+    if quantity.parse(least) > whole:
+        yield invalid(f"{path}.min", least, f"min is larger than capacity value: {capacity}")
+    if quantity.parse(default) < quantity.parse(least):
+        yield invalid(f"{path}.min", default, f"default is less than min: {least}")
+    if most is not None:
+        if quantity.parse(least) > quantity.parse(most):
+            yield invalid(f"{path}.max", least, f"min is larger than max: {most}")
+        if quantity.parse(most) > whole:
+            yield invalid(f"{path}.max", most, f"max is larger than capacity value: {capacity}")
+        if quantity.parse(default) > quantity.parse(most):
+            yield invalid(f"{path}.max", default, f"default is more than max: {most}")
+    if step is None:
+        return
+    one_step = quantity.parse(least) + quantity.parse(step)
+    if one_step > whole:
+        detail = f"one step {one_step} is larger than capacity value: {capacity}"
+        yield invalid(f"{path}.step", step, detail)
+    for value in (default, most):
+        if value is not None and not _is_on_a_step(value, least, step):
+            detail = f"value is not a multiple of a given step ({step}) from ({least})"
+            yield invalid(f"{path}.step", value, detail)
+
+
+def _is_on_a_step(value: str, least: str, step: str) -> bool:
+    size = quantity.parse(step).value
+    return size != 0 and (quantity.parse(value).value - quantity.parse(least).value) % size == 0
+
+
+def _slice_warnings(resource_slice: Object, old: Object | None) -> Iterator[str]:
+    driver = resource_slice.get("spec", {}).get("driver", "")
+    if old is None and driver != driver.lower():
+        yield f'spec.driver: driver names should be lowercase; "{driver}" contains uppercase characters'
+
+
+RESOURCE_SLICE = Strategy(
+    answers_with_deleted=True,
+    default=_default_slice,
+    prepare=_prepare_slice,
+    validate=_slice_faults,
+    warnings=_slice_warnings,
+    tracks_generation=True,
+)

@@ -1,0 +1,464 @@
+"""What is special about claims on devices, their classes and taint rules; slices are in `device_slice_rules`."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from pinnace.kinds.golang.printing import GoStruct
+from pinnace.kinds.resource import slices
+from pinnace.kinds.resource.checks import (
+    MAX_CONFIGS,
+    MAX_REQUESTS,
+    MAX_SELECTORS,
+    TAINT_EFFECTS,
+    binding_condition_faults,
+    configuration_faults,
+    default_taint,
+    device_name_faults,
+    driver_name_faults,
+    list_faults,
+    now,
+    pool_name_faults,
+    qualified_attribute_faults,
+    raw_object_faults,
+    selector_faults,
+    set_faults,
+    share_id_faults,
+    taint_faults,
+)
+from pinnace.kinds.validation.fields import NOT_POSITIVE, choice_faults, condition_faults, immutable_faults, name_faults
+from pinnace.kinds.validation.node_selectors import node_selector_faults
+from pinnace.model import names
+from pinnace.model.field_errors import Cause, forbidden, invalid, not_supported, required, too_long, too_many
+from pinnace.model.objects import Object
+from pinnace.model.resources import Strategy
+from pinnace.model.selectors import label_faults
+
+MAX_SUB_REQUESTS = 8
+MAX_CONSTRAINTS = 32
+MAX_RESERVATIONS = 256
+MAX_CONDITIONS = 8
+MAX_ADDRESSES = 16
+ANY_NUMBER = 2**31
+ONE_OF_REQUESTS = "exactly one of `exactly` or `firstAvailable` is required"
+NOT_A_REQUEST = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
+NOT_AN_ADDRESS = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)"
+
+_TOLERATION = GoStruct("Key='' Operator='' Value='' Effect='' TolerationSeconds")
+_SELECTOR = GoStruct("CEL:cel", CEL=GoStruct("Expression=''"))
+_CAPACITY = GoStruct("Requests")
+_OPAQUE = GoStruct("Driver='' Parameters")
+_CLAIM_SPEC = GoStruct(
+    "Devices",
+    Devices=GoStruct(
+        "Requests Constraints Config",
+        Requests=GoStruct(
+            "Name='' Exactly FirstAvailable",
+            Exactly=GoStruct(
+                "DeviceClassName='' Selectors AllocationMode='' Count=0 AdminAccess Tolerations Capacity",
+                Selectors=_SELECTOR,
+                Tolerations=_TOLERATION,
+                Capacity=_CAPACITY,
+            ),
+            FirstAvailable=GoStruct(
+                "Name='' DeviceClassName='' Selectors AllocationMode='' Count=0 Tolerations Capacity",
+                Selectors=_SELECTOR,
+                Tolerations=_TOLERATION,
+                Capacity=_CAPACITY,
+            ),
+        ),
+        Constraints=GoStruct("Requests MatchAttribute DistinctAttribute"),
+        Config=GoStruct("Requests Opaque", Opaque=_OPAQUE),
+    ),
+    inline=("Devices",),
+)
+_REQUIREMENT = GoStruct("Key='' Operator='' Values")
+_TERM = GoStruct("MatchExpressions MatchFields", MatchExpressions=_REQUIREMENT, MatchFields=_REQUIREMENT)
+_ALLOCATION = GoStruct(
+    "Devices NodeSelector AllocationTimestamp",
+    Devices=GoStruct(
+        "Results Config",
+        Results=GoStruct(
+            "Request='' Driver='' Pool='' Device='' AdminAccess Tolerations BindingConditions "
+            "BindingFailureConditions ShareID:shareID ConsumedCapacity",
+            Tolerations=_TOLERATION,
+        ),
+        Config=GoStruct("Source='' Requests Opaque", Opaque=_OPAQUE),
+    ),
+    NodeSelector=GoStruct("NodeSelectorTerms", NodeSelectorTerms=_TERM),
+    inline=("Devices",),
+)
+
+# --- what a claim asks for
+
+
+def default_claim_spec(spec: Object) -> None:
+    """What a claim's spec is given: one device exactly, unless it says otherwise."""
+    devices = spec.setdefault("devices", {})
+    devices["requests"] = devices.get("requests") or None  # The API says null where nothing is asked for.
+    for request in devices["requests"] or []:
+        exactly = request.get("exactly")
+        for part in [*([] if exactly is None else [exactly]), *(request.get("firstAvailable") or [])]:
+            if not part.get("allocationMode"):
+                part["allocationMode"] = "ExactCount"
+            if part["allocationMode"] == "ExactCount" and not part.get("count"):
+                part["count"] = 1
+            _default_tolerations(part)
+
+
+def _default_tolerations(holder: Object) -> None:
+    for toleration in holder.get("tolerations") or []:
+        if not toleration.get("operator"):
+            toleration["operator"] = "Equal"
+
+
+def claim_spec_faults(spec: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    """Every fault of a ResourceClaimSpec, alone or in a template."""
+    devices, path = spec.get("devices", {}), f"{path}.devices"
+    known = _request_names(devices)
+    yield from set_faults(
+        devices.get("requests"),
+        MAX_REQUESTS,
+        f"{path}.requests",
+        _request_faults,
+        key=lambda item: item.get("name", ""),
+    )
+    yield from list_faults(
+        devices.get("constraints"), MAX_CONSTRAINTS, f"{path}.constraints", partial(_constraint_faults, known=known)
+    )
+    yield from list_faults(
+        devices.get("config"), MAX_CONFIGS, f"{path}.config", partial(_claim_configuration_faults, known=known)
+    )
+
+
+def _request_names(devices: Mapping[str, Any]) -> frozenset[str]:
+    """What constraints and configurations may refer to: r, and r/s for a subrequest."""
+    found = set()
+    for request in devices.get("requests") or []:
+        name = request.get("name", "")
+        found.add(name)
+        found.update(f"{name}/{part.get('name', '')}" for part in request.get("firstAvailable") or [])
+    return frozenset(found)
+
+
+def _request_faults(request: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    exactly, alternatives = request.get("exactly"), request.get("firstAvailable") or []
+    yield from name_faults(request.get("name", ""), names.dns_label, f"{path}.name")
+    if exactly is None and not alternatives:
+        yield required(path, ONE_OF_REQUESTS)
+    elif exactly is not None and alternatives:
+        yield invalid(path, None, f"{ONE_OF_REQUESTS}, but multiple fields are set")
+    elif exactly is not None:
+        yield from _wanted_device_faults(exactly, f"{path}.exactly")
+    else:
+        yield from set_faults(
+            alternatives,
+            MAX_SUB_REQUESTS,
+            f"{path}.firstAvailable",
+            _sub_request_faults,
+            key=lambda item: item.get("name", ""),
+        )
+
+
+def _sub_request_faults(request: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    yield from name_faults(request.get("name", ""), names.dns_label, f"{path}.name")
+    yield from _wanted_device_faults(request, path)
+
+
+def _wanted_device_faults(wanted: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    if not wanted.get("deviceClassName"):
+        yield required(f"{path}.deviceClassName")
+    else:
+        yield from name_faults(wanted["deviceClassName"], names.dns_subdomain, f"{path}.deviceClassName")
+    yield from list_faults(wanted.get("selectors"), MAX_SELECTORS, f"{path}.selectors", selector_faults)
+    mode, count = wanted.get("allocationMode", ""), wanted.get("count", 0)
+    if mode == "All" and count:
+        yield invalid(f"{path}.count", count, "must not be specified when allocationMode is 'All'")
+    elif mode == "ExactCount" and count <= 0:
+        yield invalid(f"{path}.count", count, NOT_POSITIVE)
+    elif mode not in ("All", "ExactCount"):
+        yield not_supported(f"{path}.allocationMode", mode, ["All", "ExactCount"])
+    for i, toleration in enumerate(wanted.get("tolerations") or []):
+        yield from _toleration_faults(toleration, f"{path}.tolerations[{i}]")
+
+
+def _toleration_faults(toleration: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    operator, value = toleration.get("operator", ""), toleration.get("value", "")
+    if toleration.get("key"):
+        yield from name_faults(toleration["key"], names.qualified_name, f"{path}.key")
+    if operator == "Exists":
+        if value:
+            yield invalid(f"{path}.value", value, "must be empty for operator `Exists`")
+    elif operator == "Equal":
+        yield from name_faults(value, names.label_value, f"{path}.value")
+    elif not operator:
+        yield required(f"{path}.operator")
+    else:
+        yield not_supported(f"{path}.operator", operator, ["Equal", "Exists"])
+    yield from choice_faults(toleration.get("effect") or None, TAINT_EFFECTS, f"{path}.effect")
+
+
+def _request_reference_faults(name: str, path: str, *, known: frozenset[str]) -> Iterator[Cause]:
+    segments = name.split("/")
+    if len(segments) <= 2:
+        for segment in segments:
+            yield from name_faults(segment, names.dns_label, path)
+    if name not in known:
+        yield invalid(path, name, NOT_A_REQUEST)
+
+
+def _constraint_faults(constraint: Mapping[str, Any], path: str, *, known: frozenset[str]) -> Iterator[Cause]:
+    reference_faults = partial(_request_reference_faults, known=known)
+    yield from set_faults(constraint.get("requests"), MAX_REQUESTS, f"{path}.requests", reference_faults)
+    for field in ("matchAttribute", "distinctAttribute"):
+        if constraint.get(field) is not None:
+            yield from qualified_attribute_faults(constraint[field], f"{path}.{field}")
+            return
+    detail = 'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
+    yield required(path, detail)  # The sentence is wrong, but it is Kubernetes' own.
+
+
+def _claim_configuration_faults(config: Mapping[str, Any], path: str, *, known: frozenset[str]) -> Iterator[Cause]:
+    reference_faults = partial(_request_reference_faults, known=known)
+    yield from set_faults(config.get("requests"), MAX_REQUESTS, f"{path}.requests", reference_faults)
+    yield from configuration_faults(config, path)
+
+
+def _default_claim(claim: Object) -> None:
+    default_claim_spec(claim.setdefault("spec", {}))
+    status = claim.setdefault("status", {})
+    for result in ((status.get("allocation") or {}).get("devices") or {}).get("results") or []:
+        _default_tolerations(result)
+    for device in status.get("devices") or []:
+        device["conditions"] = device.get("conditions") or None
+
+
+def _claim_faults(claim: Object, old: Object | None) -> Iterator[Cause]:
+    spec = claim.get("spec", {})
+    if old is None:
+        yield from claim_spec_faults(spec, "spec")
+    else:
+        yield from immutable_faults(_CLAIM_SPEC.view(spec), _CLAIM_SPEC.view(old.get("spec", {})), "spec")
+
+
+# --- what a claim was given
+
+
+def _device_id(device: Mapping[str, Any]) -> dict[str, str]:
+    wire = (("Driver", "driver"), ("Pool", "pool"), ("Device", "device"), ("ShareID", "shareID"))
+    return {name: device.get(field) or "" for name, field in wire}
+
+
+def _allocated(status: Mapping[str, Any]) -> list[dict[str, str]]:
+    allocation = status.get("allocation") or {}
+    return [_device_id(result) for result in (allocation.get("devices") or {}).get("results") or []]
+
+
+def _prepare_claim_status(claim: Object, old: Object | None) -> None:
+    """What is told of a device goes with it, once it is no longer allocated."""
+    status, before = claim.setdefault("status", {}), (old or {}).get("status", {})
+    gone = [device for device in _allocated(before) if device not in _allocated(status)]
+    kept = [device for device in status.get("devices") or [] if _device_id(device) not in gone]
+    if kept:
+        status["devices"] = kept
+    else:
+        status.pop("devices", None)
+
+
+def _claim_status_faults(claim: Object, old: Object | None) -> Iterator[Cause]:
+    status, before = claim.get("status", {}), (old or {}).get("status", {})
+    reservations, allocation = status.get("reservedFor") or [], status.get("allocation")
+    yield from set_faults(
+        reservations,
+        MAX_RESERVATIONS,
+        "status.reservedFor",
+        _reservation_faults,
+        key=lambda item: item.get("uid", ""),
+    )
+    yield from set_faults(
+        status.get("devices"),
+        ANY_NUMBER,
+        "status.devices",
+        partial(_device_status_faults, allocated=_allocated(status)),
+        key=_device_id,
+    )
+    if reservations and allocation is None:
+        yield forbidden("status.reservedFor", "may not be specified when `allocated` is not set")
+    is_new = any(consumer not in (before.get("reservedFor") or []) for consumer in reservations)
+    if allocation is not None and is_new and claim["metadata"].get("deletionTimestamp"):
+        detail = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
+        yield forbidden("status.reservedFor", detail)
+    if allocation is not None and before.get("allocation") is not None:
+        shown, shown_before = _ALLOCATION.view(allocation), _ALLOCATION.view(before["allocation"])
+        yield from immutable_faults(shown, shown_before, "status.allocation")
+    elif allocation is not None:
+        known = _request_names(claim.get("spec", {}).get("devices", {}))
+        yield from _allocation_faults(allocation, "status.allocation", known=known)
+
+
+def _reservation_faults(consumer: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    for field in ("resource", "name", "uid"):
+        if not consumer.get(field):
+            yield required(f"{path}.{field}")
+
+
+def _allocation_faults(allocation: Mapping[str, Any], path: str, *, known: frozenset[str]) -> Iterator[Cause]:
+    devices = allocation.get("devices") or {}
+    result_faults, config_faults = partial(_result_faults, known=known), partial(_source_faults, known=known)
+    yield from list_faults(devices.get("results"), MAX_REQUESTS, f"{path}.devices.results", result_faults)
+    yield from list_faults(devices.get("config"), 2 * MAX_CONFIGS, f"{path}.devices.config", config_faults)
+    if (selector := allocation.get("nodeSelector")) is not None:
+        yield from node_selector_faults(selector, f"{path}.nodeSelector")
+
+
+def _result_faults(result: Mapping[str, Any], path: str, *, known: frozenset[str]) -> Iterator[Cause]:
+    yield from _request_reference_faults(result.get("request", ""), f"{path}.request", known=known)
+    yield from driver_name_faults(result.get("driver", ""), f"{path}.driver")
+    yield from pool_name_faults(result.get("pool", ""), f"{path}.pool")
+    yield from device_name_faults(result.get("device", ""), f"{path}.device")
+    yield from binding_condition_faults(result, path)
+    if result.get("shareID") is not None:
+        yield from share_id_faults(result["shareID"], f"{path}.shareID")
+
+
+def _source_faults(config: Mapping[str, Any], path: str, *, known: frozenset[str]) -> Iterator[Cause]:
+    source = config.get("source", "")
+    if not source:
+        yield required(f"{path}.source")
+    else:
+        yield from choice_faults(source, ("FromClaim", "FromClass"), f"{path}.source")
+    yield from _claim_configuration_faults(config, path, known=known)
+
+
+def _device_status_faults(device: Mapping[str, Any], path: str, *, allocated: list[dict[str, str]]) -> Iterator[Cause]:
+    yield from driver_name_faults(device.get("driver", ""), f"{path}.driver")
+    yield from pool_name_faults(device.get("pool", ""), f"{path}.pool")
+    yield from device_name_faults(device.get("device", ""), f"{path}.device")
+    if device.get("shareID") is not None:
+        yield from share_id_faults(device["shareID"], f"{path}.shareID")
+    if _device_id(device) not in allocated:
+        yield invalid(path, _device_id(device), "must be an allocated device in the claim")
+    conditions = device.get("conditions") or []
+    if len(conditions) > MAX_CONDITIONS:
+        yield too_many(f"{path}.conditions", len(conditions), MAX_CONDITIONS)
+    yield from condition_faults(conditions, f"{path}.conditions")
+    if device.get("data") is not None:
+        yield from raw_object_faults(device["data"], f"{path}.data")
+    yield from _network_faults(device.get("networkData") or {}, f"{path}.networkData")
+
+
+def _network_faults(network: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    for field, most in (("interfaceName", 256), ("hardwareAddress", 128)):
+        if len(network.get(field, "")) > most:
+            yield too_long(f"{path}.{field}", most)
+    yield from set_faults(network.get("ips"), MAX_ADDRESSES, f"{path}.ips", _address_faults)
+
+
+def _address_faults(address: str, path: str) -> Iterator[Cause]:
+    try:
+        interface = ipaddress.ip_interface(address if "/" in address else "")
+    except ValueError:
+        yield invalid(path, address, NOT_AN_ADDRESS)
+        return
+    if address != str(interface):
+        yield invalid(path, address, f'must be in canonical form ("{interface}")')
+
+
+# --- templates, classes and taint rules
+
+
+def _default_template(template: Object) -> None:
+    spec = template.setdefault("spec", {})
+    spec.setdefault("metadata", {})
+    default_claim_spec(spec.setdefault("spec", {}))
+
+
+def _template_faults(template: Object, old: Object | None) -> Iterator[Cause]:
+    spec = template.get("spec", {})
+    metadata = spec.get("metadata") or {}
+    for key in metadata.get("annotations") or {}:
+        yield from name_faults(key.lower(), names.qualified_name, "spec.metadata.annotations")
+    yield from label_faults(metadata.get("labels"), "spec.metadata.labels")
+    for field in metadata:
+        if field not in ("labels", "annotations"):
+            yield forbidden(f"spec.metadata.{field}", "cannot be set")
+    yield from claim_spec_faults(spec.get("spec", {}), "spec.spec")
+    if old is not None:
+        yield from immutable_faults(_template_view(spec), _template_view(old.get("spec", {})), "spec")
+
+
+def _template_view(spec: Mapping[str, Any]) -> dict[str, Any]:
+    return {**(spec.get("metadata") or {}), "Spec": _CLAIM_SPEC.view(spec.get("spec", {}))}
+
+
+def _default_class(device_class: Object) -> None:
+    device_class.setdefault("spec", {})
+
+
+def _class_faults(device_class: Object, old: Object | None) -> Iterator[Cause]:
+    spec = device_class.get("spec", {})
+    yield from list_faults(spec.get("selectors"), MAX_SELECTORS, "spec.selectors", selector_faults)
+    yield from list_faults(spec.get("config"), MAX_CONFIGS, "spec.config", configuration_faults)
+    resource = spec.get("extendedResourceName")
+    if resource is not None and not _is_extended_resource(resource):
+        yield invalid("spec.extendedResourceName", resource, "must be a valid extended resource name")
+
+
+def _is_extended_resource(name: str) -> bool:
+    is_native = "/" not in name or "kubernetes.io/" in name
+    return not is_native and not name.startswith("requests.") and not names.qualified_name(f"requests.{name}")
+
+
+def _default_taint_rule(rule: Object) -> None:
+    default_taint(rule.setdefault("spec", {}).setdefault("taint", {}))
+    rule.setdefault("status", {})
+
+
+def _prepare_taint_rule(rule: Object, old: Object | None) -> None:
+    taint, before = rule["spec"].get("taint", {}), (old or {}).get("spec", {}).get("taint", {})
+    changed = taint.get("effect") != before.get("effect")
+    if old is not None and changed and taint.get("timeAdded") == before.get("timeAdded"):
+        taint["timeAdded"] = now()
+
+
+def _taint_rule_faults(rule: Object, old: Object | None) -> Iterator[Cause]:
+    spec = rule.get("spec", {})
+    selector = spec.get("deviceSelector") or {}
+    checks = {"driver": driver_name_faults, "pool": pool_name_faults, "device": device_name_faults}
+    for field, faults in checks.items():
+        if selector.get(field) is not None:
+            yield from faults(selector[field], f"spec.deviceSelector.{field}")
+    effect_before = None if old is None else old.get("spec", {}).get("taint", {}).get("effect", "")
+    yield from taint_faults(spec.get("taint", {}), "spec.taint", effect_before=effect_before)
+
+
+def _taint_rule_status_faults(rule: Object, old: Object | None) -> Iterator[Cause]:
+    conditions = rule.get("status", {}).get("conditions") or []
+    yield from condition_faults(conditions, "status.conditions")
+    if len(conditions) > MAX_CONDITIONS:
+        yield too_many("status.conditions", len(conditions), MAX_CONDITIONS)
+
+
+RESOURCE_CLAIM = Strategy(
+    answers_with_deleted=True,
+    default=_default_claim,
+    prepare_status=_prepare_claim_status,
+    validate=_claim_faults,
+    validate_status=_claim_status_faults,
+)
+RESOURCE_CLAIM_TEMPLATE = Strategy(answers_with_deleted=True, default=_default_template, validate=_template_faults)
+RESOURCE_SLICE = slices.RESOURCE_SLICE
+DEVICE_CLASS = Strategy(
+    answers_with_deleted=True, default=_default_class, validate=_class_faults, tracks_generation=True
+)
+DEVICE_TAINT_RULE = Strategy(
+    answers_with_deleted=True,
+    default=_default_taint_rule,
+    prepare=_prepare_taint_rule,
+    validate=_taint_rule_faults,
+    validate_status=_taint_rule_status_faults,
+    tracks_generation=True,
+)

@@ -1,0 +1,1 @@
+"""Services and endpoints: defaults, validation, addresses."""

@@ -1,0 +1,108 @@
+"""What is wrong with a service's addresses and IP families, on their own, here, and as successors of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pinnace.kinds.services.types import FAMILIES, FAMILY_POLICIES, NONE, family_of, has_addresses, is_headless, spec_of
+from pinnace.kinds.validation.addresses import ip_faults, is_ipv6
+from pinnace.kinds.validation.fields import choice_faults
+from pinnace.model.field_errors import Cause, duplicate, invalid, not_supported, required
+from pinnace.model.objects import Object
+
+
+def address_faults(service: Object, old: Object | None) -> Iterator[Cause]:
+    spec = spec_of(service)
+    if not has_addresses(spec):
+        return
+    address, addresses = spec.get("clusterIP", ""), spec.get("clusterIPs") or []
+    if address and addresses and addresses[0] != address:
+        yield invalid("spec.clusterIPs", addresses, "first value must match `clusterIP`")
+    elif address and not addresses:
+        yield required("spec.clusterIPs")
+    elif addresses and not address:
+        yield invalid("spec.clusterIPs", addresses, "must be empty when `clusterIP` is not specified")
+    families = spec.get("ipFamilies") or []
+    for index, family in enumerate(families):
+        if family not in ("IPv4", "IPv6"):
+            yield not_supported(f"spec.ipFamilies[{index}]", family, ("IPv4", "IPv6"))
+        if family in families[:index]:
+            yield duplicate(f"spec.ipFamilies[{index}]", family)
+    yield from choice_faults(spec.get("ipFamilyPolicy"), FAMILY_POLICIES, "spec.ipFamilyPolicy")
+    faults = list(_address_format_faults(addresses, spec_of(old).get("clusterIPs") or ()))
+    yield from faults
+    if len(addresses) > 2:
+        yield invalid("spec.clusterIPs", addresses, "may only hold up to 2 values")
+    if faults:
+        return
+    if len(addresses) > 1 and len({is_ipv6(text) for text in addresses}) != 2:
+        yield invalid("spec.clusterIPs", addresses, "may specify no more than one IP for each IP family")
+    if not is_headless(service):
+        for index, (text, family) in enumerate(zip(addresses, families, strict=False)):
+            if family in ("IPv4", "IPv6") and family_of(text) != family:
+                detail = f"expected an {family} value as indicated by `ipFamilies[{index}]`"
+                yield invalid(f"spec.clusterIPs[{index}]", text, detail)
+
+
+def _address_format_faults(addresses: Sequence[str], known: Sequence[str]) -> Iterator[Cause]:
+    for index, text in enumerate(addresses):
+        if index == 0 and text == NONE:
+            if len(addresses) > 1:
+                yield invalid("spec.clusterIPs", addresses, "'None' must be the first and only value")
+        else:
+            yield from ip_faults(text, f"spec.clusterIPs[{index}]", known)
+
+
+def configuration_faults(spec: Object) -> Iterator[Cause]:
+    """What this cluster's families do not allow."""
+    if not has_addresses(spec):
+        return
+    policy, addresses, families = spec.get("ipFamilyPolicy"), spec.get("clusterIPs") or [], spec.get("ipFamilies") or []
+    faults = []
+    if policy == "SingleStack":
+        detail = "must be 'RequireDualStack' or 'PreferDualStack' when multiple {} are specified"
+        if len(addresses) == 2:
+            faults.append(invalid("spec.ipFamilyPolicy", policy, detail.format("cluster IPs")))
+        if len(families) == 2:
+            faults.append(invalid("spec.ipFamilyPolicy", policy, detail.format("IP families")))
+    for index, text in enumerate(addresses):
+        if text != NONE and index >= len(families) and family_of(text) not in FAMILIES:
+            detail = f"{family_of(text)} is not configured on this cluster"
+            faults.append(invalid(f"spec.clusterIPs[{index}]", addresses, detail))
+    is_without_pods = spec.get("clusterIP") == NONE and not spec.get("selector")
+    if not faults and not is_without_pods:
+        if policy == "RequireDualStack" and len(FAMILIES) < 2:
+            detail = "this cluster is not configured for dual-stack services"
+            faults.append(invalid("spec.ipFamilyPolicy", policy, detail))
+        for index, family in enumerate(families):
+            if family not in FAMILIES:
+                faults.append(invalid(f"spec.ipFamilies[{index}]", family, "not configured on this cluster"))
+    yield from faults
+
+
+def address_change_faults(service: Object, old: Object) -> Iterator[Cause]:
+    spec, before = spec_of(service), spec_of(old)
+    if not has_addresses(spec) or not has_addresses(before):
+        return
+    if not (is_headless(service) and is_headless(old)):
+        yield from _list_change_faults(spec, before, "clusterIPs", "clusterIP")
+    if not is_headless(service) and not is_headless(old):
+        yield from _list_change_faults(spec, before, "ipFamilies", "ipFamily")
+
+
+def _list_change_faults(spec: Object, before: Object, field: str, singular: str) -> Iterator[Cause]:
+    """The first of these never changes; a second one may come and go."""
+    path = f"spec.{field}"
+    now, was = spec.get(field) or [], before.get(field) or []
+    if len(now) == len(was):
+        for index, (new_one, old_one) in enumerate(zip(now, was, strict=True)):
+            if new_one != old_one:
+                yield invalid(f"{path}[{index if field == 'clusterIPs' else 0}]", now, "may not change once set")
+        return
+    if not now:
+        yield invalid(f"{path}[0]", spec.get(field), f"primary {singular} can not be unset")
+    elif was and now[0] != was[0]:
+        yield invalid(f"{path}[0]", spec.get("clusterIPs"), "may not change once set")
+    if len(now) == 1 and len(was) > 1 and spec.get("ipFamilyPolicy") != "SingleStack":
+        detail = f"must be set to 'SingleStack' when releasing the secondary {singular}"
+        yield invalid("spec.ipFamilyPolicy", spec.get("ipFamilyPolicy"), detail)

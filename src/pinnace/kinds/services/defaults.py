@@ -1,0 +1,153 @@
+"""What a service is given before it is judged: defaults, what it had, and the IP families of this cluster.
+
+Addresses and node ports are given out by the server; what it gave is kept here across updates.
+"""
+
+from __future__ import annotations
+
+from pinnace.kinds.services.types import (
+    AFFINITY_SECONDS,
+    FAMILIES,
+    NONE,
+    TRAFFIC_POLICIES,
+    family_of,
+    has_addresses,
+    is_externally_accessible,
+    needs_health_check,
+    needs_node_ports,
+    spec_of,
+)
+from pinnace.model.objects import Object
+
+
+def default_service(service: Object) -> None:
+    spec: Object = service.setdefault("spec", {})
+    affinity = spec["sessionAffinity"] = spec.get("sessionAffinity") or "None"
+    if affinity == "None":
+        spec.pop("sessionAffinityConfig", None)
+    elif affinity == "ClientIP":
+        said = (spec.get("sessionAffinityConfig") or {}).get("clientIP") or {}
+        if said.get("timeoutSeconds") is None:
+            spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": AFFINITY_SECONDS}}
+    kind = spec["type"] = spec.get("type") or "ClusterIP"
+    for port in spec.get("ports") or ():
+        port["protocol"] = port.get("protocol") or "TCP"
+        if not port.get("targetPort"):
+            port["targetPort"] = port.get("port", 0)
+    if is_externally_accessible(spec) and not spec.get("externalTrafficPolicy"):
+        spec["externalTrafficPolicy"] = "Cluster"
+    if kind in ("NodePort", "LoadBalancer", "ClusterIP"):
+        spec.setdefault("internalTrafficPolicy", "Cluster")
+    if kind == "LoadBalancer":
+        spec.setdefault("allocateLoadBalancerNodePorts", True)
+    status: Object = service.setdefault("status", {})
+    for ingress in status.setdefault("loadBalancer", {}).get("ingress") or ():
+        if kind == "LoadBalancer" and ingress.get("ip"):
+            ingress.setdefault("ipMode", "VIP")
+
+
+# --- what is kept, linked and let go
+
+
+def prepare_service(service: Object, old: Object | None) -> None:
+    spec = service["spec"]
+    if old is None:
+        service["status"] = {"loadBalancer": {}}
+    else:
+        _keep_what_was_given(spec, spec_of(old))
+    _link_addresses(spec, old)
+    if old is not None:
+        _let_go(service, spec, spec_of(old))
+    if not has_addresses(spec) and spec.get("internalTrafficPolicy") in TRAFFIC_POLICIES:
+        del spec["internalTrafficPolicy"]  # Kubernetes never shows it; what is no policy is a fault first.
+    _settle_families(spec, spec_of(old))
+
+
+def _keep_what_was_given(spec: Object, before: Object) -> None:
+    """A client that leaves out what the server chose does not mean to lose it."""
+    if has_addresses(before) and has_addresses(spec):
+        if not spec.get("clusterIP") and before.get("clusterIP"):
+            spec["clusterIP"] = before["clusterIP"]
+        if not spec.get("clusterIPs") and before.get("clusterIPs"):
+            spec["clusterIPs"] = list(before["clusterIPs"])
+    if needs_node_ports(before) and needs_node_ports(spec):
+        given = {port.get("name", ""): port.get("nodePort", 0) for port in before.get("ports") or ()}
+        taken = _node_ports(before) & _node_ports(spec)
+        for port in spec.get("ports") or ():
+            kept = given.get(port.get("name", ""), 0)
+            if not port.get("nodePort") and kept and kept not in taken:
+                port["nodePort"] = kept
+    if needs_health_check(before) and needs_health_check(spec) and before.get("healthCheckNodePort"):
+        spec.setdefault("healthCheckNodePort", before["healthCheckNodePort"])
+
+
+def _link_addresses(spec: Object, old: Object | None) -> None:
+    """clusterIP and clusterIPs say the same thing twice; who wrote only one of them means both."""
+    address, addresses = spec.get("clusterIP", ""), spec.get("clusterIPs") or []
+    if old is None:
+        if address and not addresses:
+            spec["clusterIPs"] = [address]
+        return
+    before = spec_of(old)
+    old_address, old_addresses = before.get("clusterIP", ""), before.get("clusterIPs") or []
+    if old_addresses and not addresses and old_address == address:
+        spec["clusterIPs"] = list(old_addresses)
+    elif old_address != address and addresses == old_addresses:
+        if address:
+            spec["clusterIPs"] = [address]
+        else:
+            spec.pop("clusterIPs", None)
+
+
+def _let_go(service: Object, spec: Object, before: Object) -> None:
+    """Another type needs other fields; those that the client only repeated go away with the old type."""
+    kind, old_kind = spec.get("type"), before.get("type")
+    if has_addresses(before) and not has_addresses(spec):
+        if all(spec.get(field) == before.get(field) for field in ("clusterIP", "clusterIPs")):
+            for field in ("clusterIP", "clusterIPs"):
+                spec.pop(field, None)
+        for field in ("ipFamilies", "ipFamilyPolicy"):
+            _drop_if_same(spec, before, field)
+    if needs_node_ports(before) and not needs_node_ports(spec) and _node_ports(before) >= _node_ports(spec):
+        for port in spec.get("ports") or ():
+            port.pop("nodePort", None)
+    if needs_health_check(before) and not needs_health_check(spec):
+        _drop_if_same(spec, before, "healthCheckNodePort")
+    if old_kind == "LoadBalancer" and kind != "LoadBalancer":
+        for field in ("allocateLoadBalancerNodePorts", "loadBalancerClass"):
+            _drop_if_same(spec, before, field)
+    if is_externally_accessible(before) and not is_externally_accessible(spec):
+        _drop_if_same(spec, before, "externalTrafficPolicy")
+    if kind != "LoadBalancer":
+        service.setdefault("status", {})["loadBalancer"] = {}
+
+
+def _drop_if_same(spec: Object, before: Object, field: str) -> None:
+    if spec.get(field) == before.get(field):
+        spec.pop(field, None)
+
+
+def _settle_families(spec: Object, before: Object) -> None:
+    if not has_addresses(spec):
+        return
+    is_without_pods = spec.get("clusterIP") == NONE and not spec.get("selector")
+    if spec.get("ipFamilyPolicy") is None:
+        default = "RequireDualStack" if is_without_pods else "SingleStack"
+        spec["ipFamilyPolicy"] = before.get("ipFamilyPolicy") or default
+    families = list(spec.get("ipFamilies") or ())
+    for address in (spec.get("clusterIPs") or [])[len(families) :]:
+        if address == NONE:
+            break
+        family = family_of(address)
+        if family not in FAMILIES or family in families:
+            return  # Judged below.
+        families.append(family)
+    families = families or [FAMILIES[0]]
+    is_dual = spec["ipFamilyPolicy"] != "SingleStack" and (is_without_pods or len(FAMILIES) == 2)
+    if is_dual and len(families) == 1:
+        families.append("IPv6" if families[0] == "IPv4" else "IPv4")
+    spec["ipFamilies"] = families
+
+
+def _node_ports(spec: Object) -> set[int]:
+    return {port["nodePort"] for port in spec.get("ports") or () if port.get("nodePort")}

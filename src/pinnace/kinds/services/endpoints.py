@@ -1,0 +1,229 @@
+"""What is special about endpoints and endpoint slices: addresses that traffic can really be sent to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pinnace.kinds.services.types import PROTOCOLS
+from pinnace.kinds.validation.addresses import canonical_ip_faults, endpoint_ip_faults, ip_faults, ip_warnings, is_ipv6
+from pinnace.kinds.validation.fields import choice_faults, immutable_faults, name_faults
+from pinnace.model import names
+from pinnace.model.field_errors import Cause, duplicate, invalid, not_supported, required, too_many
+from pinnace.model.objects import Object
+from pinnace.model.resources import Strategy
+from pinnace.model.selectors import label_faults
+
+ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
+MOST_ADDRESSES = 100
+MOST_PORTS = 20_000
+MOST_ENDPOINTS = 1000
+MOST_TOPOLOGY_LABELS = 16
+MOST_HINTS = 8
+MANAGED_BY = "endpoints.kubernetes.io/managed-by"
+SLICE_MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
+CONTROLLERS_OF_SLICES = ("endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io")
+
+# --- endpoints
+
+
+def _default_endpoints(endpoints: Object) -> None:
+    for subset in endpoints.get("subsets") or ():
+        for port in subset.get("ports") or ():
+            port["protocol"] = port.get("protocol") or "TCP"
+
+
+def _endpoints_faults(endpoints: Object, old: Object | None) -> Iterator[Cause]:
+    if old is not None and old.get("subsets") == endpoints.get("subsets"):
+        return  # What was let in once may stay.
+    for index, subset in enumerate(endpoints.get("subsets") or ()):
+        yield from _subset_faults(subset, f"subsets[{index}]")
+
+
+def _subset_faults(subset: Object, path: str) -> Iterator[Cause]:
+    if not subset.get("addresses") and not subset.get("notReadyAddresses"):
+        yield required(path, "must specify `addresses` or `notReadyAddresses`")
+    for field in ("addresses", "notReadyAddresses"):
+        for index, address in enumerate(subset.get(field) or ()):
+            yield from _address_faults(address, f"{path}.{field}[{index}]")
+    ports: Sequence[Object] = subset.get("ports") or ()
+    for index, port in enumerate(ports):
+        yield from _port_faults(port, f"{path}.ports[{index}]", needs_name=len(ports) > 1)
+
+
+def _address_faults(address: Object, path: str) -> Iterator[Cause]:
+    text = address.get("ip", "")
+    yield from ip_faults(text, f"{path}.ip")
+    if address.get("hostname"):
+        yield from name_faults(address["hostname"], names.dns_label, f"{path}.hostname")
+    if address.get("nodeName") is not None:
+        yield from name_faults(address["nodeName"], names.dns_subdomain, f"{path}.nodeName")
+    yield from endpoint_ip_faults(text, f"{path}.ip")
+
+
+def _port_faults(port: Object, path: str, *, needs_name: bool) -> Iterator[Cause]:
+    if port.get("name"):
+        yield from name_faults(port["name"], names.dns_label, f"{path}.name")
+    elif needs_name:
+        yield required(f"{path}.name")
+    for fault in names.port_number(port.get("port", 0)):
+        yield invalid(f"{path}.port", port.get("port", 0), fault)
+    yield from choice_faults(port.get("protocol", ""), PROTOCOLS, f"{path}.protocol")
+    if port.get("appProtocol") is not None:
+        yield from name_faults(port["appProtocol"], names.qualified_name, f"{path}.appProtocol")
+
+
+def _endpoints_warnings(endpoints: Object, old: Object | None) -> Iterator[str]:
+    if (endpoints["metadata"].get("labels") or {}).get(MANAGED_BY) == "endpoint-controller":
+        return
+    for index, subset in enumerate(endpoints.get("subsets") or ()):
+        for field in ("addresses", "notReadyAddresses"):
+            for place, address in enumerate(subset.get(field) or ()):
+                yield from ip_warnings(address.get("ip", ""), f"subsets[{index}].{field}[{place}].ip")
+
+
+ENDPOINTS = Strategy(
+    default=_default_endpoints, validate=_endpoints_faults, warnings=_endpoints_warnings, may_create_on_update=True
+)
+
+# --- endpoint slices
+
+
+def _default_slice(endpoint_slice: Object) -> None:
+    for field in ("endpoints", "ports"):
+        endpoint_slice.setdefault(field, None)  # Never absent, null at the least.
+    for endpoint in endpoint_slice["endpoints"] or ():
+        endpoint.setdefault("conditions", {})
+    for port in endpoint_slice.get("ports") or ():
+        port.setdefault("name", "")
+        port.setdefault("protocol", "TCP")
+
+
+def _prepare_slice(endpoint_slice: Object, old: Object | None) -> None:
+    for field in ("endpoints", "ports"):
+        endpoint_slice[field] = endpoint_slice.get(field) or None
+    if old is not None and endpoint_slice["metadata"].get("labels") != old["metadata"].get("labels"):
+        endpoint_slice["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+    if old is not None and old.get("endpoints") == endpoint_slice.get("endpoints"):
+        return
+    for endpoint in endpoint_slice.get("endpoints") or ():
+        endpoint.pop("deprecatedTopology", None)
+
+
+def _slice_faults(endpoint_slice: Object, old: Object | None) -> Iterator[Cause]:
+    kind = endpoint_slice.get("addressType", "")
+    if not kind:
+        yield required("addressType")
+    elif kind not in ADDRESS_TYPES:
+        yield not_supported("addressType", kind, ADDRESS_TYPES)
+    yield from _slice_port_faults(endpoint_slice.get("ports") or ())
+    endpoints: Sequence[Object] = endpoint_slice.get("endpoints") or ()
+    if old is None or (old.get("endpoints") or ()) != endpoints:
+        if len(endpoints) > MOST_ENDPOINTS:
+            yield too_many("endpoints", len(endpoints), MOST_ENDPOINTS)
+        else:
+            for index, endpoint in enumerate(endpoints):
+                yield from _endpoint_faults(endpoint, kind, f"endpoints[{index}]")
+    if old is not None:
+        yield from immutable_faults(kind, old.get("addressType", ""), "addressType")
+
+
+def _slice_port_faults(ports: Sequence[Object]) -> Iterator[Cause]:
+    if len(ports) > MOST_PORTS:
+        yield too_many("ports", len(ports), MOST_PORTS)
+        return
+    taken = set()
+    for index, port in enumerate(ports):
+        name = port.get("name", "")
+        if name:
+            yield from name_faults(name, names.dns_label, f"ports[{index}].name")
+        if name in taken:
+            yield duplicate(f"ports[{index}].name", name)
+        taken.add(name)
+        yield from choice_faults(port.get("protocol", ""), PROTOCOLS, f"ports[{index}].protocol")
+        if port.get("appProtocol") is not None:
+            yield from name_faults(port["appProtocol"], names.qualified_name, f"ports[{index}].appProtocol")
+
+
+def _endpoint_faults(endpoint: Object, kind: str, path: str) -> Iterator[Cause]:
+    addresses: Sequence[str] = endpoint.get("addresses") or ()
+    if not addresses:
+        yield required(f"{path}.addresses", "must contain at least 1 address")
+    elif len(addresses) > MOST_ADDRESSES:
+        yield too_many(f"{path}.addresses", len(addresses), MOST_ADDRESSES)
+    for index, text in enumerate(addresses):
+        yield from _slice_address_faults(text, kind, f"{path}.addresses", index)
+    if endpoint.get("nodeName") is not None:
+        yield from name_faults(endpoint["nodeName"], names.dns_subdomain, f"{path}.nodeName")
+    topology = endpoint.get("deprecatedTopology") or {}
+    if len(topology) > MOST_TOPOLOGY_LABELS:
+        yield too_many(f"{path}.deprecatedTopology", len(topology), MOST_TOPOLOGY_LABELS)
+    yield from label_faults(topology, f"{path}.deprecatedTopology")
+    if endpoint.get("hostname") is not None:
+        yield from name_faults(endpoint["hostname"], names.dns_label, f"{path}.hostname")
+    hints: Object = endpoint.get("hints") or {}
+    yield from _hint_faults(hints.get("forZones") or (), f"{path}.hints.forZones", names.label_value)
+    if len(hints.get("forZones") or ()) <= MOST_HINTS:
+        yield from _hint_faults(hints.get("forNodes") or (), f"{path}.hints.forNodes", names.dns_subdomain)
+
+
+def _slice_address_faults(text: str, kind: str, path: str, index: int) -> Iterator[Cause]:
+    here = f"{path}[{index}]"
+    if kind == "FQDN":
+        yield from _domain_faults(text, here)
+        return
+    if kind not in ("IPv4", "IPv6"):
+        return
+    faults = list(ip_faults(text, here) if kind == "IPv4" else canonical_ip_faults(text, here))
+    yield from faults
+    if not faults:
+        if is_ipv6(text) is not (kind == "IPv6"):
+            yield invalid(path, text, f"must be an {kind} address")
+        yield from endpoint_ip_faults(text, here)
+
+
+def _domain_faults(text: str, path: str) -> Iterator[Cause]:
+    if not text:
+        yield required(path)
+        return
+    name = text.removesuffix(".")
+    if faults := names.dns_subdomain(name):
+        yield invalid(path, name, ",".join(faults))
+    elif "." not in name:
+        yield invalid(path, name, "should be a domain with at least two segments separated by dots")
+    else:
+        for label in name.split("."):
+            if faults := names.dns_label(label):
+                yield invalid(path, label, ",".join(faults))
+                return
+
+
+def _hint_faults(hints: Sequence[Object], path: str, rule: names.NameRule) -> Iterator[Cause]:
+    if len(hints) > MOST_HINTS:
+        yield too_many(path, len(hints), MOST_HINTS)
+        return
+    taken = set()
+    for index, hint in enumerate(hints):
+        name = hint.get("name", "")
+        if name in taken:
+            yield duplicate(f"{path}[{index}].name", name)
+        taken.add(name)
+        yield from name_faults(name, rule, f"{path}[{index}].name")
+
+
+def _slice_warnings(endpoint_slice: Object, old: Object | None) -> Iterator[str]:
+    if old is None and endpoint_slice.get("addressType") == "FQDN":
+        yield "spec.addressType: FQDN endpoints are deprecated"
+    if (endpoint_slice["metadata"].get("labels") or {}).get(SLICE_MANAGED_BY) in CONTROLLERS_OF_SLICES:
+        return
+    for index, endpoint in enumerate(endpoint_slice.get("endpoints") or ()):
+        for place, text in enumerate(endpoint.get("addresses") or ()):
+            yield from ip_warnings(text, f"endpoints[{index}].addresses[{place}]")
+
+
+ENDPOINT_SLICE = Strategy(
+    default=_default_slice,
+    prepare=_prepare_slice,
+    validate=_slice_faults,
+    warnings=_slice_warnings,
+    tracks_generation=True,
+)

@@ -1,0 +1,88 @@
+"""What is special about services: their types, ports and addresses, and what of these may change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pinnace.kinds.services.defaults import default_service, prepare_service
+from pinnace.kinds.services.types import NONE, TOPOLOGY_HINTS, TOPOLOGY_MODE, spec_of
+from pinnace.kinds.services.validation import service_faults
+from pinnace.kinds.validation.addresses import cidr_warnings, ip_faults, ip_warnings, sloppy_ip
+from pinnace.kinds.validation.fields import choice_faults, name_faults
+from pinnace.model import names
+from pinnace.model.field_errors import Cause, forbidden, invalid, required
+from pinnace.model.objects import Object
+from pinnace.model.resources import Strategy
+
+
+def _status_faults(service: Object, old: Object | None) -> Iterator[Cause]:
+    path = "status.loadBalancer.ingress"
+    ingresses = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    if ingresses and spec_of(service).get("type") != "LoadBalancer":
+        yield forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")
+        return
+    before = (((old or {}).get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    known = [ingress["ip"] for ingress in before if ingress.get("ip")]
+    for index, ingress in enumerate(ingresses):
+        address, mode = ingress.get("ip", ""), ingress.get("ipMode")
+        if address:
+            yield from ip_faults(address, f"{path}[{index}].ip", known)
+        if mode is None:
+            if address:
+                yield required(f"{path}[{index}].ipMode", "must be specified when `ip` is set")
+        elif not address:
+            yield forbidden(f"{path}[{index}].ipMode", "may not be specified when `ip` is not set")
+        else:
+            yield from choice_faults(mode, ("Proxy", "VIP"), f"{path}[{index}].ipMode")
+        yield from load_balancer_host_faults(ingress.get("hostname", ""), f"{path}[{index}].hostname")
+
+
+def load_balancer_host_faults(host: str, path: str) -> Iterator[Cause]:
+    if host:
+        yield from name_faults(host, names.dns_subdomain, path)
+        if sloppy_ip(host) is not None:
+            yield invalid(path, host, "must be a DNS name, not an IP address")
+
+
+def _service_warnings(service: Object, old: Object | None) -> Iterator[str]:
+    spec = spec_of(service)
+    kind, is_headless_here = spec.get("type"), spec.get("type") == "ClusterIP" and spec.get("clusterIP") == NONE
+    outside = spec.get("externalIPs") or ()
+    if TOPOLOGY_HINTS in (service["metadata"].get("annotations") or {}):
+        yield f"annotation {TOPOLOGY_HINTS} is deprecated, please use {TOPOLOGY_MODE} instead"
+    if spec.get("clusterIP") not in (None, "", NONE):
+        for index, text in enumerate(spec.get("clusterIPs") or ()):
+            yield from ip_warnings(text, f"spec.clusterIPs[{index}]")
+    if is_headless_here:
+        if spec.get("loadBalancerIP"):
+            yield "spec.loadBalancerIP is ignored for headless services"
+        if outside:
+            yield "spec.externalIPs is ignored for headless services"
+        if spec.get("sessionAffinity") != "None":
+            yield "spec.SessionAffinity is ignored for headless services"
+    for index, text in enumerate(outside):
+        yield from ip_warnings(text, f"spec.externalIPs[{index}]")
+    if outside and not is_headless_here and kind != "ExternalName":
+        yield "spec.externalIPs is deprecated and may no longer be implemented in some clusters"
+    if spec.get("loadBalancerIP"):
+        yield from ip_warnings(spec["loadBalancerIP"], "spec.loadBalancerIP")
+    for index, text in enumerate(spec.get("loadBalancerSourceRanges") or ()):
+        yield from cidr_warnings(text, f"spec.loadBalancerSourceRanges[{index}]")
+    if kind == "ExternalName" and outside:
+        yield 'spec.externalIPs is ignored when spec.type is "ExternalName"'
+    if kind != "ExternalName" and spec.get("externalName"):
+        yield 'spec.externalName is ignored when spec.type is not "ExternalName"'
+    if spec.get("trafficDistribution") == "PreferClose":
+        yield 'spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"'
+
+
+SERVICE = Strategy(
+    answers_with_deleted=True,
+    default=default_service,
+    prepare=prepare_service,
+    validate=service_faults,
+    validate_status=_status_faults,
+    warnings=_service_warnings,
+    name_rule=names.dns_label,
+    may_create_on_update=True,
+)

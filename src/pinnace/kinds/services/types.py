@@ -1,0 +1,50 @@
+"""The words that the rules of services share: what a service is, by its type, addresses and policies."""
+
+from __future__ import annotations
+
+from pinnace.kinds.validation.addresses import is_ipv6, sloppy_ip
+from pinnace.model.objects import Object
+
+NONE = "None"
+FAMILIES = ("IPv4",)
+"""The families that this cluster gives service addresses of; the first is the default."""
+TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+PROTOCOLS = ("SCTP", "TCP", "UDP")
+FAMILY_POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
+TRAFFIC_POLICIES = ("Cluster", "Local")
+TRAFFIC_DISTRIBUTIONS = ("PreferClose", "PreferSameZone", "PreferSameNode")
+AFFINITY_SECONDS = 10_800
+LONGEST_AFFINITY_SECONDS = 86_400
+SOURCE_RANGES = "service.beta.kubernetes.io/load-balancer-source-ranges"
+TOPOLOGY_HINTS = "service.kubernetes.io/topology-aware-hints"
+TOPOLOGY_MODE = "service.kubernetes.io/topology-mode"
+ONLY_LOAD_BALANCER = "may only be used when `type` is 'LoadBalancer'"
+
+
+def spec_of(service: Object | None) -> Object:
+    return (service or {}).get("spec") or {}
+
+
+def is_headless(service: Object) -> bool:
+    return bool(spec_of(service).get("clusterIPs") == [NONE])
+
+
+def is_externally_accessible(spec: Object) -> bool:
+    kind = spec.get("type")
+    return kind in ("LoadBalancer", "NodePort") or (kind == "ClusterIP" and bool(spec.get("externalIPs")))
+
+
+def needs_health_check(spec: Object) -> bool:
+    return spec.get("type") == "LoadBalancer" and spec.get("externalTrafficPolicy") == "Local"
+
+
+def needs_node_ports(spec: Object) -> bool:
+    return spec.get("type") in ("NodePort", "LoadBalancer")
+
+
+def has_addresses(spec: Object) -> bool:
+    return spec.get("type") != "ExternalName"
+
+
+def family_of(address: str) -> str:
+    return "IPv6" if is_ipv6(address) else "IPv4" if sloppy_ip(address) else ""

@@ -1,0 +1,362 @@
+"""What is special about storage classes, attachments and CSI's kinds; volumes and claims are in `volume_rules`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pinnace.kinds.golang.printing import GoStruct
+from pinnace.kinds.validation.fields import (
+    NEGATIVE,
+    choice_faults,
+    immutable_faults,
+    in_key_order,
+    name_faults,
+    negative_faults,
+    range_faults,
+)
+from pinnace.kinds.validation.node_selectors import DEPRECATED_NODE_LABELS
+from pinnace.kinds.volumes import claims, validation
+from pinnace.kinds.volumes.sources import csi_driver_name_faults, default_source
+from pinnace.model import names, quantity
+from pinnace.model.field_errors import Cause, duplicate, forbidden, invalid, required, too_long
+from pinnace.model.objects import Object
+from pinnace.model.resources import Strategy
+from pinnace.model.selectors import label_selector_faults
+
+MAX_PARAMETERS = 512
+MAX_PARAMETER_BYTES = 256 * 1024
+MAX_ERROR_MESSAGE = 1024
+MAX_NODE_ID = 192 + 64
+FS_GROUP_POLICIES = ("File", "None", "ReadWriteOnceWithFSType")
+LIFECYCLE_MODES = ("Persistent", "Ephemeral")
+TOKENS_BELONG_IN_SECRETS = (
+    "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible "
+    "logging of tokens in volume attributes"
+)
+
+# --- storage classes
+
+
+def _default_class(storage_class: Object) -> None:
+    storage_class.setdefault("reclaimPolicy", "Delete")
+    storage_class.setdefault("volumeBindingMode", "Immediate")
+
+
+def _class_faults(storage_class: Object, old: Object | None) -> Iterator[Cause]:
+    yield from _provisioner_faults(storage_class.get("provisioner", ""), "provisioner")
+    yield from _parameter_faults(storage_class.get("parameters") or {}, "parameters")
+    yield from choice_faults(storage_class.get("reclaimPolicy") or None, ("Delete", "Retain"), "reclaimPolicy")
+    modes = ("Immediate", "WaitForFirstConsumer")
+    yield from choice_faults(storage_class.get("volumeBindingMode"), modes, "volumeBindingMode")
+    yield from _topology_faults(storage_class.get("allowedTopologies") or [], "allowedTopologies")
+    if old is not None:
+        new_parameters, old_parameters = storage_class.get("parameters") or None, old.get("parameters") or None
+        yield from immutable_faults(new_parameters, old_parameters, "parameters", shown=in_key_order)
+        yield from immutable_faults(storage_class.get("provisioner", ""), old.get("provisioner", ""), "provisioner")
+        for field in ("reclaimPolicy", "volumeBindingMode"):
+            yield from immutable_faults(storage_class.get(field), old.get(field), field)
+
+
+def _provisioner_faults(name: str, path: str) -> Iterator[Cause]:
+    if not name:
+        yield required(path)
+        return
+    for fault in names.qualified_name(name.lower()):
+        yield invalid(path, name.lower(), fault)
+
+
+def _parameter_faults(parameters: Mapping[str, str], path: str) -> Iterator[Cause]:
+    if len(parameters) > MAX_PARAMETERS:
+        yield too_long(path, MAX_PARAMETERS)
+        return
+    if "" in parameters:
+        yield invalid(path, "", "field can not be empty.")
+    if _bytes_of(parameters) > MAX_PARAMETER_BYTES:
+        yield too_long(path, MAX_PARAMETER_BYTES)
+
+
+def _bytes_of(texts: Mapping[str, str]) -> int:
+    return sum(len(key.encode()) + len(value.encode()) for key, value in texts.items())
+
+
+def _topology_faults(terms: Sequence[Mapping[str, Any]], path: str) -> Iterator[Cause]:
+    # Kubernetes compares with as many empty terms, too, so one that asks for nothing is always a duplicate.
+    seen: list[dict[str, frozenset[str]]] = [{}] * len(terms)
+    for i, term in enumerate(terms):
+        wanted: dict[str, frozenset[str]] = {}
+        for j, expression in enumerate(term.get("matchLabelExpressions") or []):
+            place = f"{path}[{i}].matchLabelExpressions[{j}]"
+            key, values = expression.get("key", ""), expression.get("values") or []
+            if not values:
+                yield required(f"{place}.values")
+            for k, value in enumerate(values):
+                if value in values[:k]:
+                    yield duplicate(f"{place}.values[{k}]", value)
+            yield from name_faults(key, names.qualified_name, f"{place}.key")
+            if key in wanted:
+                yield duplicate(f"{place}.key", key)
+            wanted[key] = frozenset(values)
+        yield from [duplicate(f"{path}[{i}].matchLabelExpressions", "")] * seen.count(wanted)
+        seen.append(wanted)
+
+
+def _class_warnings(storage_class: Object, old: Object | None) -> Iterator[str]:
+    for i, term in enumerate(storage_class.get("allowedTopologies") or []):
+        for j, expression in enumerate(term.get("matchLabelExpressions") or []):
+            if message := DEPRECATED_NODE_LABELS.get(expression.get("key", "")):
+                yield f"allowedTopologies[{i}].matchLabelExpressions[{j}].key: {message}"
+
+
+# --- classes of volume attributes
+
+
+def _attributes_class_faults(attributes: Object, old: Object | None) -> Iterator[Cause]:
+    if old is not None and attributes.get("driverName") != old.get("driverName"):
+        yield forbidden("driverName", "updates to driverName are forbidden.")
+    if old is not None and (attributes.get("parameters") or {}) != (old.get("parameters") or {}):
+        yield forbidden("parameters", "updates to parameters are forbidden.")
+    yield from _provisioner_faults(attributes.get("driverName", ""), "driverName")
+    yield from _parameter_faults(attributes.get("parameters") or {}, "parameters")
+    if not attributes.get("parameters"):
+        yield required("parameters", "must contain at least one key/value pair")
+
+
+# --- attachments
+
+_ATTACHMENT_SPEC = GoStruct(
+    "Attacher='' Source NodeName=''",
+    Source=GoStruct("PersistentVolumeName InlineVolumeSpec", InlineVolumeSpec=validation.VOLUME_SPEC),
+    inline=("Source",),
+)
+ONE_SOURCE = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
+
+
+def _default_attachment(attachment: Object) -> None:
+    attachment.setdefault("status", {}).setdefault("attached", False)
+    inline = attachment.get("spec", {}).get("source", {}).get("inlineVolumeSpec")
+    if inline is not None:
+        default_source(inline)
+
+
+def _attachment_faults(attachment: Object, old: Object | None) -> Iterator[Cause]:
+    spec = attachment.get("spec", {})
+    yield from csi_driver_name_faults(spec.get("attacher", ""), "spec.attacher")
+    yield from _attachment_source_faults(spec.get("source", {}), "spec.source")
+    yield from name_faults(spec.get("nodeName", ""), names.dns_subdomain, "spec.nodeName")
+    yield from _attachment_status_faults(attachment.get("status", {}), "status")
+    if (volume := spec.get("source", {}).get("persistentVolumeName")) is not None:
+        yield from name_faults(volume, names.dns_subdomain, "spec.source.persistentVolumeName")
+    if old is not None:
+        shown, shown_before = _ATTACHMENT_SPEC.view(spec), _ATTACHMENT_SPEC.view(old.get("spec", {}))
+        yield from immutable_faults(shown, shown_before, "spec")
+
+
+def _attachment_source_faults(source: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    inline, volume = source.get("inlineVolumeSpec"), source.get("persistentVolumeName")
+    if inline is None and volume is None:
+        yield required(path, ONE_SOURCE)
+    elif inline is not None and volume is not None:
+        yield forbidden(path, ONE_SOURCE)
+    elif volume == "":
+        yield required(f"{path}.persistentVolumeName", "must specify non empty persistentVolumeName")
+    elif inline is not None:
+        yield from validation.inline_volume_spec_faults(inline, f"{path}.inlineVolumeSpec")
+
+
+def _attachment_status_faults(status: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    if _bytes_of(status.get("attachmentMetadata") or {}) > MAX_PARAMETER_BYTES:
+        yield too_long(f"{path}.attachmentMetadata", MAX_PARAMETER_BYTES)
+    for field in ("attachError", "detachError"):
+        error = status.get(field) or {}
+        if len(error.get("message", "").encode()) > MAX_ERROR_MESSAGE:
+            yield too_long(f"{path}.{field}.message", MAX_PARAMETER_BYTES)  # The limit that Kubernetes names.
+        yield from range_faults(error.get("errorCode"), 0, 2**31 - 1, f"{path}.{field}.errorCode")
+
+
+# --- CSI drivers
+
+
+def _default_driver(driver: Object) -> None:
+    spec = driver.setdefault("spec", {})
+    spec.setdefault("attachRequired", True)
+    spec.setdefault("fsGroupPolicy", "ReadWriteOnceWithFSType")
+    for field in ("podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"):
+        spec.setdefault(field, False)
+    if not spec.get("volumeLifecycleModes"):
+        spec["volumeLifecycleModes"] = ["Persistent"]
+    for request in spec.get("tokenRequests") or []:
+        request.setdefault("audience", "")
+
+
+def _prepare_driver(driver: Object, old: Object | None) -> None:
+    if "preventPodSchedulingIfMissing" not in (old or {}).get("spec", {}):
+        driver.get("spec", {}).pop("preventPodSchedulingIfMissing", None)  # An alpha feature, which is off.
+    # Unlike other kinds' generations, this one is absent until the first change.
+    if old is not None and driver.get("spec") != old.get("spec"):
+        driver["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+
+def _driver_faults(driver: Object, old: Object | None) -> Iterator[Cause]:
+    spec = driver.get("spec", {})
+    yield from choice_faults(spec.get("fsGroupPolicy"), FS_GROUP_POLICIES, "spec.fsGroupPolicy")
+    yield from _token_request_faults(spec.get("tokenRequests") or [], "spec.tokenRequests")
+    for mode in spec.get("volumeLifecycleModes") or []:
+        yield from choice_faults(mode, LIFECYCLE_MODES, "spec.volumeLifecycleModes")
+    period = spec.get("nodeAllocatableUpdatePeriodSeconds")
+    if period is not None and period < 10:
+        detail = "must be greater than or equal to 10 seconds"
+        yield invalid("spec.nodeAllocatableUpdatePeriodSeconds", period, detail)
+    in_secrets = spec.get("serviceAccountTokenInSecrets")
+    if in_secrets is not None and not spec.get("tokenRequests"):
+        detail = "serviceAccountTokenInSecrets is set but no tokenRequests are specified"
+        yield invalid("spec.serviceAccountTokenInSecrets", in_secrets, detail)
+    if old is not None:
+        before = old.get("spec", {})
+        # Kubernetes misspells the field in this path.
+        yield from immutable_faults(spec.get("attachRequired"), before.get("attachRequired"), "spec.attachedRequired")
+        modes, modes_before = spec.get("volumeLifecycleModes"), before.get("volumeLifecycleModes")
+        yield from immutable_faults(modes, modes_before, "spec.volumeLifecycleModes")
+
+
+def _token_request_faults(requests: Sequence[Mapping[str, Any]], path: str) -> Iterator[Cause]:
+    seen = set()
+    for i, request in enumerate(requests):
+        audience, seconds = request.get("audience", ""), request.get("expirationSeconds")
+        if audience in seen:
+            yield duplicate(f"{path}[{i}].audience", audience)
+            continue
+        seen.add(audience)
+        if seconds is not None and seconds < 600:
+            detail = "may not specify a duration less than 10 minutes"
+            yield invalid(f"{path}[{i}].expirationSeconds", seconds, detail)
+        if seconds is not None and seconds > 2**32:
+            detail = "may not specify a duration larger than 2^32 seconds"
+            yield invalid(f"{path}[{i}].expirationSeconds", seconds, detail)
+
+
+def _driver_warnings(driver: Object, old: Object | None) -> Iterator[str]:
+    spec, before = driver.get("spec", {}), (old or {}).get("spec", {})
+    requests = spec.get("tokenRequests")
+    if requests and requests != before.get("tokenRequests") and spec.get("serviceAccountTokenInSecrets") is None:
+        yield TOKENS_BELONG_IN_SECRETS
+
+
+# --- CSI nodes
+
+_NODE_DRIVER = GoStruct("Name='' NodeID:nodeID='' TopologyKeys Allocatable", Allocatable=GoStruct("Count"))
+
+
+def _default_node(node: Object) -> None:
+    spec = node.setdefault("spec", {})
+    spec["drivers"] = spec.get("drivers") or None  # The API says null where there are none.
+    for driver in spec["drivers"] or []:
+        driver["topologyKeys"] = driver.get("topologyKeys") or None
+
+
+def _node_faults(node: Object, old: Object | None) -> Iterator[Cause]:
+    drivers = node.get("spec", {}).get("drivers") or []
+    seen = set()
+    for i, driver in enumerate(drivers):
+        path = f"spec.drivers[{i}]"
+        yield from csi_driver_name_faults(driver.get("name", ""), f"{path}.name")
+        yield from _node_id_faults(driver.get("nodeID", ""), f"{path}.nodeID")
+        yield from negative_faults((driver.get("allocatable") or {}).get("count"), f"{path}.allocatable.count")
+        if driver.get("name", "") in seen:
+            yield duplicate(f"{path}.name", driver.get("name", ""))
+        seen.add(driver.get("name", ""))
+        yield from _topology_key_faults(driver.get("topologyKeys") or [], path)
+    for before in (old or {}).get("spec", {}).get("drivers") or []:
+        for driver in drivers:
+            if driver.get("name") == before.get("name"):
+                fixed, fixed_before = (_NODE_DRIVER.view(_without_allocatable(item)) for item in (driver, before))
+                yield from immutable_faults(fixed, fixed_before, "spec.drivers")
+
+
+def _node_id_faults(node_id: str, path: str) -> Iterator[Cause]:
+    if not node_id:
+        yield required(path)
+    if len(node_id) > MAX_NODE_ID:
+        yield invalid(path, node_id, f"must be {MAX_NODE_ID} characters or less")
+
+
+def _topology_key_faults(keys: Sequence[str], path: str) -> Iterator[Cause]:
+    for i, key in enumerate(keys):
+        if not key:
+            yield required(path)
+        if key in keys[:i]:
+            yield duplicate(path, key)
+        yield from name_faults(key, names.qualified_name, path)
+
+
+def _without_allocatable(driver: Mapping[str, Any]) -> Object:
+    return {key: value for key, value in driver.items() if key != "allocatable"}
+
+
+# --- CSI storage capacities
+
+
+def _capacity_faults(capacity: Object, old: Object | None) -> Iterator[Cause]:
+    if (topology := capacity.get("nodeTopology")) is not None:
+        yield from label_selector_faults(topology, "nodeTopology")
+    yield from name_faults(capacity.get("storageClassName", ""), names.dns_subdomain, "storageClassName")
+    amount = capacity.get("capacity")
+    if amount is not None and quantity.parse(amount) < quantity.ZERO:
+        yield invalid("capacity", amount, NEGATIVE)
+    if old is not None:
+        before = old.get("nodeTopology")
+        yield from immutable_faults(topology, before, "nodeTopology", shown=_selector_view)
+        class_name, class_before = capacity.get("storageClassName", ""), old.get("storageClassName", "")
+        yield from immutable_faults(class_name, class_before, "storageClassName")
+
+
+def _selector_view(selector: Mapping[str, Any] | None) -> Object | None:
+    """A label selector as Go prints it: what is empty is left out, except of an expression."""
+    if selector is None:
+        return None
+    expressions = [
+        {"key": "", "operator": "", **{field: value for field, value in expression.items() if value}}
+        for expression in selector.get("matchExpressions") or []
+    ]
+    said = {"matchLabels": in_key_order(selector.get("matchLabels")), "matchExpressions": expressions}
+    return {field: value for field, value in said.items() if value}
+
+
+def _capacity_warnings(capacity: Object, old: Object | None) -> Iterator[str]:
+    topology = capacity.get("nodeTopology") or {}
+    for i, expression in enumerate(topology.get("matchExpressions") or []):
+        key = expression.get("key", "")
+        if message := DEPRECATED_NODE_LABELS.get(key):
+            yield f"nodeTopology.matchExpressions[{i}].key: {key} is {message}"
+    for label in topology.get("matchLabels") or {}:
+        if message := DEPRECATED_NODE_LABELS.get(label):
+            yield f"nodeTopology.matchLabels.{label}: {message}"
+
+
+PERSISTENT_VOLUME = validation.PERSISTENT_VOLUME
+PERSISTENT_VOLUME_CLAIM = claims.PERSISTENT_VOLUME_CLAIM
+STORAGE_CLASS = Strategy(
+    answers_with_deleted=True, default=_default_class, validate=_class_faults, warnings=_class_warnings
+)
+VOLUME_ATTACHMENT = Strategy(
+    answers_with_deleted=True,
+    default=_default_attachment,
+    validate=_attachment_faults,
+    validate_status=_attachment_faults,
+    may_update_unconditionally=False,
+)
+CSI_DRIVER = Strategy(
+    answers_with_deleted=True,
+    default=_default_driver,
+    prepare=_prepare_driver,
+    validate=_driver_faults,
+    warnings=_driver_warnings,
+    may_update_unconditionally=False,
+)
+CSI_NODE = Strategy(
+    answers_with_deleted=True, default=_default_node, validate=_node_faults, may_update_unconditionally=False
+)
+CSI_STORAGE_CAPACITY = Strategy(
+    validate=_capacity_faults, warnings=_capacity_warnings, may_update_unconditionally=False
+)
+VOLUME_ATTRIBUTES_CLASS = Strategy(answers_with_deleted=True, validate=_attributes_class_faults)

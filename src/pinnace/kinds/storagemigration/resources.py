@@ -1,0 +1,20 @@
+"""Rewriting what is stored in an older version."""
+
+from __future__ import annotations
+
+from pinnace.kinds.admissionregistration import columns
+from pinnace.kinds.apiregistration import validation
+from pinnace.kinds.rows import GA, STATUS, Row, on_request
+
+ROWS = (
+    Row(
+        group="storagemigration.k8s.io",
+        name="StorageVersionMigration",
+        plural="storageversionmigrations",
+        columns=columns.STORAGE_VERSION_MIGRATION,
+        namespaced=False,
+        versions=(GA, on_request("v1beta1", deprecated="1.38", removed="1.41"), on_request("v1alpha1")),
+        subresources=(STATUS,),
+        strategy=validation.STORAGE_VERSION_MIGRATION,
+    ),
+)

@@ -1,0 +1,151 @@
+"""IP addresses and address ranges as Kubernetes reads them: what is refused, and what is only warned of.
+
+Go once read 010.0.0.1 as 10.0.0.1. Such texts are understood (`sloppy_ip`) so that the fault can say what is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+from pinnace.model.field_errors import Cause, invalid
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+NOT_AN_IP = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+NOT_A_CIDR = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+NO_ADDRESSES: tuple[str, ...] = ()
+
+_LINK_LOCAL_MULTICAST = (ip_network("224.0.0.0/24"), ip_network("ff02::/16"))
+_leading_zeros = re.compile(r"(?<![0-9a-fA-F:.])0+(?=[0-9])|(?<=\.)0+(?=[0-9])").sub
+
+
+def sloppy_ip(text: str) -> Address | None:
+    """The address, leading zeros forgiven; one of IPv4 also where it is written in IPv6; None where it is none."""
+    address = _strict_ip(text)
+    if address is None and "." in text:
+        address = _strict_ip(_leading_zeros("", text))
+    if isinstance(address, IPv6Address) and address.ipv4_mapped:
+        return address.ipv4_mapped
+    return address
+
+
+def sloppy_cidr(text: str) -> tuple[Address, Network] | None:
+    """The address as it was written, and the range that it is in."""
+    written, slash, bits = text.partition("/")
+    address = sloppy_ip(written)
+    if address is None or not slash or not bits.isascii() or not bits.isdigit() or len(bits) > 6:
+        return None
+    length = int(bits)
+    if ":" in written and address.version == 4:
+        length -= 96
+    if not 0 <= length <= address.max_prefixlen:
+        return None
+    return address, ip_network(f"{address}/{length}", strict=False)
+
+
+def ip_faults(text: str, path: str, allowed: Collection[str] = NO_ADDRESSES) -> Iterator[Cause]:
+    """What is wrong with an address; `allowed` are those that were stored already, in times of looser rules."""
+    if text in allowed:
+        return
+    if sloppy_ip(text) is None:
+        yield invalid(path, text, NOT_AN_IP)
+        return
+    address = _strict_ip(text)
+    if address is None:
+        yield invalid(path, text, "must not have leading 0s")
+    elif isinstance(address, IPv6Address) and address.ipv4_mapped:
+        yield invalid(path, text, "must not be an IPv4-mapped IPv6 address")
+
+
+def canonical_ip_faults(text: str, path: str) -> Iterator[Cause]:
+    """The same where an address names something, and so must be written in the one right way."""
+    faults = list(ip_faults(text, path))
+    yield from faults
+    address = sloppy_ip(text)
+    if not faults and text != str(address):
+        yield invalid(path, text, f'must be in canonical form ("{address}")')
+
+
+def cidr_faults(text: str, path: str, allowed: Collection[str] = NO_ADDRESSES) -> Iterator[Cause]:
+    if text in allowed:
+        return
+    parsed = sloppy_cidr(text)
+    if parsed is None:
+        yield invalid(path, text, NOT_A_CIDR)
+        return
+    written, _, bits = text.partition("/")
+    address = _strict_ip(written)
+    if address is None or bits != str(int(bits)):
+        yield invalid(path, text, "must not have leading 0s in IP or prefix length")
+    elif isinstance(address, IPv6Address) and address.ipv4_mapped:
+        yield invalid(path, text, "must not have an IPv4-mapped IPv6 address")
+    elif parsed[0] != parsed[1].network_address:
+        yield invalid(path, text, "must not have bits set beyond the prefix length")
+
+
+def canonical_cidr_faults(text: str, path: str) -> Iterator[Cause]:
+    faults = list(cidr_faults(text, path))
+    yield from faults
+    parsed = sloppy_cidr(text)
+    if not faults and parsed and text != str(parsed[1]):
+        yield invalid(path, text, f'must be in canonical form ("{parsed[1]}")')
+
+
+def endpoint_ip_faults(text: str, path: str) -> Iterator[Cause]:
+    """An address that traffic is sent to from elsewhere: nothing that means this machine or this link."""
+    address = sloppy_ip(text)
+    if address is None:
+        yield invalid(path, text, "must be a valid IP address")
+        return
+    if address.is_unspecified:
+        yield invalid(path, text, f"may not be unspecified ({text})")
+    if address.is_loopback:
+        yield invalid(path, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)")
+    if address.is_link_local:
+        yield invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")
+    if any(address in network for network in _LINK_LOCAL_MULTICAST):
+        yield invalid(path, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
+
+
+def ip_warnings(text: str, path: str) -> Iterator[str]:
+    meant, address = sloppy_ip(text), _strict_ip(text)
+    if meant is None:
+        return
+    if address is None or (isinstance(address, IPv6Address) and address.ipv4_mapped):
+        yield f'{path}: non-standard IP address "{text}" is invalid: use "{meant}"'
+    elif address.version == 6 and str(address) != text:
+        yield f'{path}: IPv6 address "{text}" should be in RFC 5952 canonical format ("{address}")'
+
+
+def cidr_warnings(text: str, path: str) -> Iterator[str]:
+    parsed = sloppy_cidr(text)
+    if parsed is None:
+        return
+    address, network = parsed
+    is_clean = True
+    if address != network.network_address:
+        is_clean = False
+        single = f"{address}/{address.max_prefixlen}"
+        yield f'{path}: CIDR value "{text}" is ambiguous in this context (should be "{network}" or "{single}"?)'
+    written, _, bits = text.partition("/")
+    strict = _strict_ip(written)
+    if strict is None or bits != str(int(bits)) or (isinstance(strict, IPv6Address) and strict.ipv4_mapped):
+        is_clean = False
+        yield f'{path}: non-standard CIDR value "{text}" is invalid: use "{network}"'
+    if is_clean and address.version == 6 and str(network) != text:
+        yield f'{path}: IPv6 CIDR value "{text}" should be in RFC 5952 canonical format ("{network}")'
+
+
+def is_ipv6(text: str) -> bool:
+    address = sloppy_ip(text)
+    return address is not None and address.version == 6
+
+
+def _strict_ip(text: str) -> Address | None:
+    try:
+        return ip_address(text) if "%" not in text else None
+    except ValueError:
+        return None

@@ -1,0 +1,75 @@
+"""What can be wrong with a node selector: a volume's node affinity, a device's reachable nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pinnace.kinds.validation.fields import name_faults
+from pinnace.model import names
+from pinnace.model.field_errors import Cause, forbidden, invalid, required
+
+NOT_AN_OPERATOR = "not a valid selector operator"
+
+DEPRECATED_NODE_LABELS: Mapping[str, str] = {
+    "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
+    "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
+    "failure-domain.beta.kubernetes.io/region": 'deprecated since v1.17; use "topology.kubernetes.io/region" instead',
+    "failure-domain.beta.kubernetes.io/zone": 'deprecated since v1.17; use "topology.kubernetes.io/zone" instead',
+    "beta.kubernetes.io/instance-type": 'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead',
+    "app.kubernetes.io/created-by": "deprecated since v1.9",
+    "scheduler.alpha.kubernetes.io/preferAvoidPods": "deprecated since v1.22; use Taints and Tolerations instead",
+}
+
+
+def node_selector_faults(selector: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    """At least one term, each of whose requirements makes sense."""
+    terms = selector.get("nodeSelectorTerms") or []
+    if not terms:
+        yield required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")
+    for i, term in enumerate(terms):
+        place = f"{path}.nodeSelectorTerms[{i}]"
+        for j, requirement in enumerate(term.get("matchExpressions") or []):
+            yield from _label_requirement_faults(requirement, f"{place}.matchExpressions[{j}]")
+        for j, requirement in enumerate(term.get("matchFields") or []):
+            yield from _field_requirement_faults(requirement, f"{place}.matchFields[{j}]")
+
+
+def _label_requirement_faults(requirement: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    operator, values = requirement.get("operator", ""), requirement.get("values") or []
+    if operator in ("In", "NotIn"):
+        if not values:
+            yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+    elif operator in ("Exists", "DoesNotExist"):
+        if values:
+            yield forbidden(f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+    elif operator in ("Gt", "Lt"):
+        if len(values) != 1:
+            yield required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
+    else:
+        yield invalid(f"{path}.operator", operator, NOT_AN_OPERATOR)
+    yield from name_faults(requirement.get("key", ""), names.qualified_name, f"{path}.key")
+    for i, value in enumerate(values):
+        yield from name_faults(value, names.label_value, f"{path}.values[{i}]")
+
+
+def _field_requirement_faults(requirement: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    operator, values = requirement.get("operator", ""), requirement.get("values") or []
+    if operator not in ("In", "NotIn"):
+        yield invalid(f"{path}.operator", operator, NOT_AN_OPERATOR)
+    elif len(values) != 1:
+        detail = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+        yield required(f"{path}.values", detail)
+    if requirement.get("key", "") != "metadata.name":
+        yield invalid(f"{path}.key", requirement.get("key", ""), "not a valid field selector key")
+    else:
+        for i, value in enumerate(values):
+            yield from name_faults(value, names.dns_subdomain, f"{path}.values[{i}]")
+
+
+def node_selector_warnings(selector: Mapping[str, Any], path: str) -> Iterator[str]:
+    """A sentence for each deprecated node label that is asked for."""
+    for i, term in enumerate(selector.get("nodeSelectorTerms") or []):
+        for j, requirement in enumerate(term.get("matchExpressions") or []):
+            if message := DEPRECATED_NODE_LABELS.get(requirement.get("key", "")):
+                yield f"{path}.nodeSelectorTerms[{i}].matchExpressions[{j}].key: {requirement['key']} is {message}"

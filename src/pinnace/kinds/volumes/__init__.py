@@ -1,0 +1,1 @@
+"""Persistent volumes, claims and volume sources."""

@@ -1,0 +1,252 @@
+"""What is special about claims on persistent volumes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pinnace.kinds.golang.printing import GoStruct
+from pinnace.kinds.validation.fields import (
+    NOT_POSITIVE,
+    choice_faults,
+    immutable_faults,
+    name_faults,
+    semantically_equal,
+    unified_diff,
+)
+from pinnace.kinds.volumes.validation import (
+    STORAGE_CLASS_ANNOTATION,
+    VOLUME_MODES,
+    access_mode_faults,
+    negative_amount_faults,
+)
+from pinnace.model import names, quantity
+from pinnace.model.field_errors import IMMUTABLE, Cause, forbidden, invalid, not_supported, required
+from pinnace.model.objects import Object
+from pinnace.model.resources import Strategy
+
+RESIZE_STATES = (
+    "ControllerResizeInProgress",
+    "ControllerResizeInfeasible",
+    "NodeResizePending",
+    "NodeResizeInProgress",
+    "NodeResizeInfeasible",
+)
+CLAIM_IMMUTABLE = (
+    "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+)
+
+_CLAIM_SPEC = GoStruct(
+    "AccessModes Selector Resources VolumeName='' StorageClassName VolumeMode DataSource DataSourceRef "
+    "VolumeAttributesClassName",
+    Resources=GoStruct("Limits Requests"),
+    DataSource=GoStruct("APIGroup:apiGroup Kind='' Name=''"),
+    DataSourceRef=GoStruct("APIGroup:apiGroup Kind='' Name='' Namespace"),
+    inline=("Resources",),
+)
+
+
+def _default_claim(claim: Object) -> None:
+    default_claim_spec(claim.setdefault("spec", {}))
+    if not claim.get("status", {}).get("phase"):
+        claim.setdefault("status", {})["phase"] = "Pending"
+
+
+def default_claim_spec(spec: Object) -> None:
+    """What a claim's spec is given; also for the templates of StatefulSets and ephemeral volumes."""
+    spec.setdefault("volumeMode", "Filesystem")
+    for field in ("dataSource", "dataSourceRef"):
+        if field in spec:
+            spec[field].setdefault("apiGroup", None)  # The API says null where a core kind is meant.
+
+
+def _prepare_claim(claim: Object, old: Object | None) -> None:
+    if old is None:
+        claim["status"] = {"phase": "Pending"}
+    spec = claim.setdefault("spec", {})
+    before = (old or {}).get("spec", {})
+    if spec.get("dataSourceRef", {}).get("namespace") and "dataSourceRef" not in before:
+        del spec["dataSourceRef"]  # Sources in other namespaces are an alpha feature, which is off.
+    if not ("dataSource" in before or "dataSourceRef" in before or "dataSourceRef" in spec):
+        source = spec.get("dataSource", {})
+        if (source.get("kind"), source.get("apiGroup") or "") not in _OLD_DATA_SOURCES:
+            spec.pop("dataSource", None)
+    _pair_data_sources(spec)
+
+
+_OLD_DATA_SOURCES = (("PersistentVolumeClaim", ""), ("VolumeSnapshot", "snapshot.storage.k8s.io"))
+
+
+def _pair_data_sources(spec: Object) -> None:
+    """Old clients read dataSource, new ones dataSourceRef: whichever was said, both are there."""
+    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
+    if source is not None and reference is None:
+        spec["dataSourceRef"] = _without_namespace(source)
+    elif reference is not None and source is None and not reference.get("namespace"):
+        spec["dataSource"] = _without_namespace(reference)
+
+
+def _without_namespace(reference: Mapping[str, Any]) -> Object:
+    said = {"apiGroup": None, "kind": "", "name": "", **reference}
+    return {key: value for key, value in said.items() if key != "namespace"}
+
+
+def _claim_faults(claim: Object, old: Object | None) -> Iterator[Cause]:
+    before = None if old is None else old.get("spec", {})
+    tolerates_group = bool(before) and any(
+        ((before or {}).get(field) or {}).get("apiGroup") is not None for field in ("dataSource", "dataSourceRef")
+    )
+    yield from claim_spec_faults(claim.get("spec", {}), "spec", check_api_group=not tolerates_group)
+    if old is not None:
+        yield from _claim_change_faults(claim, old)
+
+
+def claim_spec_faults(spec: Mapping[str, Any], path: str, *, check_api_group: bool = True) -> Iterator[Cause]:
+    """Every fault of a PersistentVolumeClaimSpec; also for the templates of StatefulSets and ephemeral volumes."""
+    yield from access_mode_faults(spec, path, none_given="at least 1 access mode is required")
+    amount = (spec.get("resources", {}).get("requests") or {}).get("storage")
+    if amount is None:
+        yield required(f"{path}.resources[storage]")
+    elif quantity.parse(amount) <= quantity.ZERO:
+        yield invalid(f"{path}.resources[storage]", amount, NOT_POSITIVE)
+    if spec.get("storageClassName"):
+        yield from name_faults(spec["storageClassName"], names.dns_subdomain, f"{path}.storageClassName")
+    yield from choice_faults(spec.get("volumeMode"), VOLUME_MODES, f"{path}.volumeMode")
+    yield from _data_source_faults(spec, path, check_api_group=check_api_group)
+    if attributes := spec.get("volumeAttributesClassName"):
+        yield from name_faults(attributes, names.dns_subdomain, f"{path}.volumeAttributesClassName")
+
+
+def _data_source_faults(spec: Mapping[str, Any], path: str, *, check_api_group: bool) -> Iterator[Cause]:
+    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
+    for field, said in (("dataSource", source), ("dataSourceRef", reference)):
+        if said is not None:
+            yield from _one_data_source_faults(said, f"{path}.{field}", check_api_group=check_api_group)
+    if reference is not None and reference.get("namespace"):
+        yield from name_faults(reference["namespace"], names.dns_label, f"{path}.dataSourceRef.namespace")
+    if source is None or reference is None:
+        return
+    # Kubernetes prints its path object here, which has no visible fields.
+    if reference.get("namespace"):
+        yield invalid(path, {}, "may not be specified when dataSourceRef.namespace is specified")
+    elif any((source.get(key) or "") != (reference.get(key) or "") for key in ("kind", "name", "apiGroup")):
+        yield invalid(path, {}, "must match dataSourceRef")
+
+
+def _one_data_source_faults(source: Mapping[str, Any], path: str, *, check_api_group: bool) -> Iterator[Cause]:
+    for field in ("name", "kind"):
+        if not source.get(field):
+            yield required(f"{path}.{field}")
+    group = source.get("apiGroup") or ""
+    if not group and source.get("kind", "") != "PersistentVolumeClaim":
+        detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
+        yield invalid(path, source.get("kind", ""), detail)
+    if group and check_api_group:
+        yield from name_faults(group, names.dns_subdomain, f"{path}.apiGroup")
+
+
+def _claim_change_faults(claim: Object, old: Object) -> Iterator[Cause]:
+    annotation = (claim["metadata"].get("annotations") or {}).get(STORAGE_CLASS_ANNOTATION)
+    annotation_before = (old["metadata"].get("annotations") or {}).get(STORAGE_CLASS_ANNOTATION)
+    spec, before = dict(claim["spec"]), dict(old.get("spec", {}))
+    _pair_data_sources(before)
+    class_name, class_before = spec.get("storageClassName"), before.get("storageClassName")
+    names_a_class_first = class_name is not None and class_before is None
+    if names_a_class_first and class_name == annotation_before and annotation in (None, annotation_before):
+        spec.pop("storageClassName")
+    else:
+        if annotation != annotation_before:
+            path = f"metadata.annotations.{STORAGE_CLASS_ANNOTATION}"
+            yield invalid(path, annotation or "", IMMUTABLE)
+        if names_a_class_first and annotation_before in (None, class_name):
+            spec.pop("storageClassName")
+    if not before.get("volumeName"):
+        before.pop("volumeName", None)
+        spec.pop("volumeName", None)
+    if claim.get("status", {}).get("phase") == "Bound":
+        _take_over_what_may_change(spec, before)
+    shown, shown_before = _CLAIM_SPEC.view(spec), _CLAIM_SPEC.view(before)
+    if not semantically_equal(shown, shown_before):
+        changes = unified_diff(shown_before, shown)
+        yield forbidden("spec", f"{CLAIM_IMMUTABLE}\n{changes}")
+    yield from _shrink_faults(claim["spec"], old)
+    volume_mode, mode_before = claim["spec"].get("volumeMode"), before.get("volumeMode")
+    yield from immutable_faults(volume_mode, mode_before, "volumeMode")
+    attributes = claim["spec"].get("volumeAttributesClassName")
+    changed = attributes != old["spec"].get("volumeAttributesClassName")
+    if changed and not attributes and "currentVolumeAttributesClassName" in old.get("status", {}):
+        what = "nil" if attributes is None else "empty string"
+        detail = f"update to {what} is forbidden when status.currentVolumeAttributesClassName is not nil"
+        yield forbidden("spec.volumeAttributesClassName", detail)
+
+
+def _take_over_what_may_change(spec: Object, before: Object) -> None:
+    """A bound claim may ask for another size and another class of attributes."""
+    requests = spec.get("resources", {}).get("requests")
+    amount = (before.get("resources", {}).get("requests") or {}).get("storage")
+    if requests is not None and amount is not None:
+        spec["resources"] = {**spec["resources"], "requests": {**requests, "storage": amount}}
+    spec.pop("volumeAttributesClassName", None)
+    if "volumeAttributesClassName" in before:
+        spec["volumeAttributesClassName"] = before["volumeAttributesClassName"]
+
+
+def _shrink_faults(spec: Mapping[str, Any], old: Object) -> Iterator[Cause]:
+    def storage(amounts: Mapping[str, str] | None) -> str:
+        return (amounts or {}).get("storage", "0")
+
+    wanted = quantity.parse(storage(spec.get("resources", {}).get("requests")))
+    asked = quantity.parse(storage(old["spec"].get("resources", {}).get("requests")))
+    given = quantity.parse(storage(old.get("status", {}).get("capacity")))
+    if wanted < asked and wanted <= given:
+        yield forbidden("spec.resources.requests.storage", "field can not be less than status.capacity")
+
+
+def _claim_status_faults(claim: Object, old: Object | None) -> Iterator[Cause]:
+    if not claim.get("spec", {}).get("accessModes"):
+        yield required("Spec.accessModes")
+    status = claim.get("status", {})
+    for resource, amount in (status.get("capacity") or {}).items():
+        yield from negative_amount_faults(amount, f"status.capacity[{resource}]")
+    for resource, state in (status.get("allocatedResourceStatuses") or {}).items():
+        yield from _claim_resource_faults(resource, "status.allocatedResourceStatuses")
+        if state not in RESIZE_STATES:
+            yield not_supported("status.allocatedResourceStatuses", resource, sorted(RESIZE_STATES))
+    for resource, amount in (status.get("allocatedResources") or {}).items():
+        faults = list(_claim_resource_faults(resource, "status.allocatedResources"))
+        yield from faults or negative_amount_faults(amount, f"status.allocatedResources[{resource}]")
+
+
+def _claim_resource_faults(resource: str, path: str) -> Iterator[Cause]:
+    if faults := list(name_faults(resource, names.qualified_name, path)):
+        yield from faults
+    elif resource != "storage" and ("/" not in resource or "kubernetes.io/" in resource):
+        yield not_supported(path, resource, ["storage"])
+
+
+def _claim_warnings(claim: Object, old: Object | None) -> Iterator[str]:
+    if STORAGE_CLASS_ANNOTATION in (claim["metadata"].get("annotations") or {}):
+        yield (
+            f"metadata.annotations[{STORAGE_CLASS_ANNOTATION}]: deprecated since v1.8; "
+            'use "storageClassName" attribute instead'
+        )
+    yield from claim_spec_warnings(claim.get("spec", {}), "spec")
+
+
+def claim_spec_warnings(spec: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Sizes that are not whole bytes; also for the templates of StatefulSets and ephemeral volumes."""
+    for field in ("requests", "limits"):
+        amount = (spec.get("resources", {}).get(field) or {}).get("storage")
+        if amount is not None and quantity.parse(amount).amount % 1:
+            place = f"{path}.resources.{field}[storage]"
+            yield f'{place}: fractional byte value "{amount}" is invalid, must be an integer'
+
+
+PERSISTENT_VOLUME_CLAIM = Strategy(
+    answers_with_deleted=True,
+    default=_default_claim,
+    prepare=_prepare_claim,
+    validate=_claim_faults,
+    validate_status=_claim_status_faults,
+    warnings=_claim_warnings,
+)

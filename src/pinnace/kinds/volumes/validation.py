@@ -1,0 +1,299 @@
+"""What is special about persistent volumes; the claims on them are in `volume_claim_rules`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pinnace.kinds.golang.printing import GoStruct
+from pinnace.kinds.validation.fields import (
+    NOT_POSITIVE,
+    choice_faults,
+    immutable_faults,
+    name_faults,
+    semantically_equal,
+    unified_diff,
+)
+from pinnace.kinds.validation.node_selectors import node_selector_faults, node_selector_warnings
+from pinnace.kinds.volumes.sources import (
+    ALL_SOURCES,
+    OBJECT_REFERENCE,
+    SOURCE_FIELDS,
+    SOURCE_STRUCTS,
+    default_source,
+    is_root,
+    source_faults,
+    sources_of,
+)
+from pinnace.model import names, quantity
+from pinnace.model.clock import SystemClock, to_rfc3339
+from pinnace.model.field_errors import IMMUTABLE, Cause, forbidden, invalid, not_supported, required
+from pinnace.model.objects import Object
+from pinnace.model.resources import Strategy
+from pinnace.model.selectors import label_selector_faults
+
+ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
+RECLAIM_POLICIES = ("Delete", "Recycle", "Retain")
+VOLUME_MODES = ("Block", "Filesystem")
+STORAGE_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+MOUNT_OPTIONS_ANNOTATION = "volume.beta.kubernetes.io/mount-options"
+INLINE = "in the context of inline volumes"
+
+_MOUNTABLE_WITH_ANNOTATION = (
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "glusterfs",
+    "nfs",
+    "rbd",
+    "quobyte",
+    "iscsi",
+    "cinder",
+    "cephfs",
+    "azureFile",
+    "vsphereVolume",
+    "azureDisk",
+    "photonPersistentDisk",
+)
+_GONE_SOURCES = (
+    ("cephfs", "cephfs: deprecated in v1.28, non-functional in v1.31+"),
+    ("photonPersistentDisk", "photonPersistentDisk: deprecated in v1.11, non-functional in v1.16+"),
+    ("scaleIO", "scaleIO: deprecated in v1.16, non-functional in v1.22+"),
+    ("storageos", "storageOS: deprecated in v1.22, non-functional in v1.25+"),
+    ("glusterfs", "glusterfs: deprecated in v1.25, non-functional in v1.26+"),
+    ("rbd", "rbd: deprecated in v1.28, non-functional in v1.31+"),
+)
+
+_REQUIREMENT = GoStruct("Key='' Operator='' Values")
+_NODE_AFFINITY = GoStruct(
+    "Required",
+    Required=GoStruct(
+        "NodeSelectorTerms",
+        NodeSelectorTerms=GoStruct(
+            "MatchExpressions MatchFields", MatchExpressions=_REQUIREMENT, MatchFields=_REQUIREMENT
+        ),
+    ),
+)
+VOLUME_SPEC = GoStruct(
+    f"Capacity {SOURCE_FIELDS} AccessModes ClaimRef PersistentVolumeReclaimPolicy='' StorageClassName='' MountOptions "
+    "VolumeMode NodeAffinity VolumeAttributesClassName",
+    structs=SOURCE_STRUCTS,
+    ClaimRef=OBJECT_REFERENCE,
+    NodeAffinity=_NODE_AFFINITY,
+)
+"""Go's PersistentVolumeSpec."""
+
+
+def _default_volume(volume: Object) -> None:
+    spec = volume.setdefault("spec", {})
+    default_volume_spec(spec)
+    if not volume.get("status", {}).get("phase"):
+        volume.setdefault("status", {})["phase"] = "Pending"
+
+
+def default_volume_spec(spec: Object) -> None:
+    """What a volume's spec is given: the source's defaults, Retain and Filesystem."""
+    default_source(spec)
+    if not spec.get("persistentVolumeReclaimPolicy"):
+        spec["persistentVolumeReclaimPolicy"] = "Retain"
+    spec.setdefault("volumeMode", "Filesystem")
+
+
+def _prepare_volume(volume: Object, old: Object | None) -> None:
+    if old is None:
+        volume["status"] = {"phase": "Pending", "lastPhaseTransitionTime": _now()}
+
+
+def _prepare_volume_status(volume: Object, old: Object | None) -> None:
+    status, before = volume.setdefault("status", {}), (old or {}).get("status", {})
+    moment, moment_before = status.get("lastPhaseTransitionTime"), before.get("lastPhaseTransitionTime")
+    if status.get("phase") != before.get("phase"):
+        if moment is None or moment == moment_before:
+            status["lastPhaseTransitionTime"] = _now()
+    elif moment is None and moment_before is not None:
+        status["lastPhaseTransitionTime"] = moment_before
+
+
+def _now() -> str:
+    return to_rfc3339(SystemClock().now())
+
+
+def _volume_faults(volume: Object, old: Object | None) -> Iterator[Cause]:
+    faults = list(volume_spec_faults(volume.get("spec", {}), "spec", volume_name=volume["metadata"].get("name", "")))
+    yield from faults
+    yield from _mount_option_faults(volume)
+    if old is not None:
+        yield from faults  # Kubernetes looks twice at an updated volume, and tells each cause twice.
+        yield from _volume_change_faults(volume["spec"], old.get("spec", {}))
+
+
+def volume_spec_faults(spec: Mapping[str, Any], path: str, *, volume_name: str) -> Iterator[Cause]:
+    """Every fault of a PersistentVolumeSpec that is a volume of its own."""
+    yield from access_mode_faults(spec, path, none_given="")
+    yield from _capacity_faults(spec.get("capacity"), f"{path}.capacity")
+    policy = spec.get("persistentVolumeReclaimPolicy") or None
+    yield from choice_faults(policy, RECLAIM_POLICIES, f"{path}.persistentVolumeReclaimPolicy")
+    if (affinity := spec.get("nodeAffinity")) is not None:
+        if affinity.get("required") is None:
+            yield required(f"{path}.nodeAffinity.required", "must specify required node constraints")
+        else:
+            yield from node_selector_faults(affinity["required"], f"{path}.nodeAffinity.required")
+    yield from source_faults(spec, path, volume_name=volume_name)
+    yield from _root_recycle_faults(spec, path)
+    if spec.get("storageClassName"):
+        yield from name_faults(spec["storageClassName"], names.dns_subdomain, f"{path}.storageClassName")
+    yield from choice_faults(spec.get("volumeMode"), VOLUME_MODES, f"{path}.volumeMode")
+    yield from _attributes_class_faults(spec, path)
+
+
+def inline_volume_spec_faults(spec: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    """Every fault of a PersistentVolumeSpec that stands inside a VolumeAttachment."""
+    if spec.get("claimRef") is not None:
+        yield forbidden(f"{path}.claimRef", f"may not be specified {INLINE}")
+    if spec.get("capacity"):
+        yield forbidden(f"{path}.capacity", f"may not be specified {INLINE}")
+    if spec.get("csi") is None:
+        yield required(f"{path}.csi", f"has to be specified {INLINE}")
+    yield from access_mode_faults(spec, path, none_given="")
+    if spec.get("persistentVolumeReclaimPolicy") not in (None, "", "Retain"):
+        yield forbidden(f"{path}.persistentVolumeReclaimPolicy", f"may only be Retain {INLINE}")
+    if spec.get("nodeAffinity") is not None:
+        yield forbidden(f"{path}.nodeAffinity", f"may not be specified {INLINE}")
+    yield from source_faults(spec, path, volume_name="")
+    yield from _root_recycle_faults(spec, path)
+    if spec.get("storageClassName"):
+        yield forbidden(f"{path}.storageClassName", f"may not be specified {INLINE}")
+    if spec.get("volumeMode") not in (None, "Filesystem"):
+        yield forbidden(f"{path}.volumeMode", f"may not specify volumeMode other than Filesystem {INLINE}")
+
+
+def access_mode_faults(spec: Mapping[str, Any], path: str, *, none_given: str) -> Iterator[Cause]:
+    """How a volume may be used, and the selector of a claim, which Kubernetes looks at in between."""
+    modes = spec.get("accessModes") or []
+    if not modes:
+        yield required(f"{path}.accessModes", none_given)
+    if none_given and spec.get("selector") is not None:
+        yield from label_selector_faults(spec["selector"], f"{path}.selector")
+    for mode in modes:
+        yield from choice_faults(mode, ACCESS_MODES, f"{path}.accessModes")
+    if "ReadWriteOncePod" in modes and any(mode in ACCESS_MODES[:3] for mode in modes):
+        yield forbidden(f"{path}.accessModes", "may not use ReadWriteOncePod with other access modes")
+
+
+def _capacity_faults(capacity: Mapping[str, str] | None, path: str) -> Iterator[Cause]:
+    if not capacity:
+        yield required(path)
+    if set(capacity or {}) != {"storage"}:
+        yield not_supported(path, capacity, ["storage"])
+    for resource, amount in (capacity or {}).items():
+        yield from negative_amount_faults(amount, f"{path}[{resource}]")
+        if quantity.parse(amount) <= quantity.ZERO:
+            yield invalid(f"{path}[{resource}]", amount, NOT_POSITIVE)
+
+
+def negative_amount_faults(amount: str, path: str) -> Iterator[Cause]:
+    """An amount of a resource, in a list of them."""
+    if (value := quantity.parse(amount)) < quantity.ZERO:
+        yield invalid(path, value.value, "must be a valid resource quantity")
+
+
+def _root_recycle_faults(spec: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    host_path = (spec.get("hostPath") or {}).get("path", "")
+    if is_root(host_path) and spec.get("persistentVolumeReclaimPolicy") == "Recycle":
+        detail = "may not be 'recycle' for a hostPath mount of '/'"
+        yield forbidden(f"{path}.persistentVolumeReclaimPolicy", detail)
+
+
+def _attributes_class_faults(spec: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    name = spec.get("volumeAttributesClassName")
+    if name is None:
+        return
+    if not name:
+        yield required(f"{path}.volumeAttributesClassName", "an empty string is disallowed")
+    else:
+        yield from name_faults(name, names.dns_subdomain, f"{path}.volumeAttributesClassName")
+    if spec.get("csi") is None:
+        yield required(f"{path}.csi", "has to be specified when using volumeAttributesClassName")
+
+
+def _mount_option_faults(volume: Object) -> Iterator[Cause]:
+    spec, annotations = volume.get("spec", {}), volume["metadata"].get("annotations") or {}
+    if MOUNT_OPTIONS_ANNOTATION in annotations and not any(source in spec for source in _MOUNTABLE_WITH_ANNOTATION):
+        path = f"metadata.annotations.{MOUNT_OPTIONS_ANNOTATION}"
+        yield forbidden(path, "may not specify mount options for this volume type")
+
+
+def _volume_change_faults(spec: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[Cause]:
+    source, source_before = sources_of(spec), sources_of(before)
+    if "csi" in source and "controllerExpandSecretRef" not in source_before.get(
+        "csi", {"controllerExpandSecretRef": 1}
+    ):
+        # A secret for expansion may be added later on, once.
+        source["csi"] = {key: value for key, value in source["csi"].items() if key != "controllerExpandSecretRef"}
+    shown, shown_before = ALL_SOURCES.view(source), ALL_SOURCES.view(source_before)
+    if not semantically_equal(shown, shown_before):
+        changes = unified_diff(shown_before, shown)
+        detail = f"spec.persistentvolumesource is immutable after creation\n{changes}"
+        yield forbidden("spec.persistentvolumesource", detail)
+    yield from immutable_faults(spec.get("volumeMode"), before.get("volumeMode"), "volumeMode")
+    affinity, affinity_before = spec.get("nodeAffinity"), before.get("nodeAffinity")
+    if affinity_before is not None and not _differ_in_renamed_labels_only(affinity, affinity_before):
+        shown_affinity = _NODE_AFFINITY.view_or_none(affinity)
+        yield invalid("nodeAffinity", shown_affinity, f"{IMMUTABLE}, except for updating from beta label to GA")
+    if before.get("volumeAttributesClassName") is not None and spec.get("volumeAttributesClassName") is None:
+        yield forbidden("spec.volumeAttributesClassName", "update from non-nil value to nil is forbidden")
+
+
+_RENAMED_LABELS = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+    "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
+    "beta.kubernetes.io/os": "kubernetes.io/os",
+    "beta.kubernetes.io/arch": "kubernetes.io/arch",
+}
+
+
+def _differ_in_renamed_labels_only(new: Any, old: Any) -> bool:
+    """Whether `old` becomes `new` by nothing but giving beta labels their final names."""
+    if isinstance(new, dict) and isinstance(old, dict):
+        # Kubernetes looks up any old label, and takes one that has no new name for renamed to nothing.
+        if "key" in old and _RENAMED_LABELS.get(old["key"], "") == new.get("key", ""):
+            old = {**old, "key": new.get("key", "")}
+            new = {**new, "key": new.get("key", "")}
+        return new.keys() == old.keys() and all(_differ_in_renamed_labels_only(new[key], old[key]) for key in new)
+    if isinstance(new, list) and isinstance(old, list):
+        return len(new) == len(old) and all(map(_differ_in_renamed_labels_only, new, old))
+    return bool(new == old)
+
+
+def _volume_warnings(volume: Object, old: Object | None) -> Iterator[str]:
+    spec, annotations = volume.get("spec", {}), volume["metadata"].get("annotations") or {}
+    if STORAGE_CLASS_ANNOTATION in annotations:
+        yield (
+            f"metadata.annotations[{STORAGE_CLASS_ANNOTATION}]: deprecated since v1.8; "
+            'use "storageClassName" attribute instead'
+        )
+    if MOUNT_OPTIONS_ANNOTATION in annotations:
+        yield (
+            f"metadata.annotations[{MOUNT_OPTIONS_ANNOTATION}]: deprecated since v1.31; "
+            'use "mountOptions" attribute instead'
+        )
+    if spec.get("persistentVolumeReclaimPolicy") == "Recycle":
+        yield (
+            "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. "
+            "Instead, the recommended approach is to use dynamic provisioning."
+        )
+    selector = (spec.get("nodeAffinity") or {}).get("required") or {}
+    yield from node_selector_warnings(selector, "spec.nodeAffinity.required")
+    for source, sentence in _GONE_SOURCES:
+        if spec.get(source) is not None:
+            yield f"spec.{sentence}"
+
+
+PERSISTENT_VOLUME = Strategy(
+    answers_with_deleted=True,
+    default=_default_volume,
+    prepare=_prepare_volume,
+    prepare_status=_prepare_volume_status,
+    validate=_volume_faults,
+    warnings=_volume_warnings,
+)

@@ -1,0 +1,1 @@
+"""OpenAPI documents: paths, schemas and custom kinds."""

@@ -1,0 +1,49 @@
+"""The schemas in an OpenAPI document: what they are called, and all others that they refer to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Protocol
+
+from pinnace.model.objects import Kind
+from pinnace.model.openapi.paths import META
+
+REFERENCE = re.compile(rb'"\$ref":"#/\$defs/([^"]+)"')
+OPENNESS = b',"x-kubernetes-preserve-unknown-fields":true'
+"""In the definitions of Kubernetes' own kinds, of which Kubernetes does not say it."""
+
+IN_EVERY_DOCUMENT = tuple(
+    f"{META}{name}" for name in ("APIResourceList", "DeleteOptions", "Patch", "Status", "WatchEvent")
+)
+
+
+class Bodies(Protocol):
+    """Definitions in JSON, by name."""
+
+    def __contains__(self, name: str) -> bool: ...
+
+    def raw_bytes(self, name: str) -> bytes: ...
+
+
+def schema_name(kind: Kind) -> str:
+    """com.example.boats.v1.Boat for a group boats.example.com."""
+    if "." not in kind.group:
+        return f"io.k8s.api.{kind.group or 'core'}.{kind.version}.{kind.name}"
+    return ".".join((*reversed(kind.group.split(".")), kind.version, kind.name))
+
+
+def with_references(found: dict[str, bytes], others: Iterable[str], definitions: Bodies) -> dict[str, bytes]:
+    """The schemas `found`, the `others` that are defined, and all that any of them refers to, sorted by name."""
+    gathered = dict(found)
+    wanted = [*others, *(name for body in found.values() for name in _references(body))]
+    while wanted:
+        name = wanted.pop()
+        if name not in gathered and name in definitions:
+            gathered[name] = definitions.raw_bytes(name)
+            wanted += _references(gathered[name])
+    return dict(sorted(gathered.items()))
+
+
+def _references(body: bytes) -> list[str]:
+    return [name.decode() for name in REFERENCE.findall(body)]

@@ -1,0 +1,193 @@
+"""Server-side apply: an object laid over another, by somebody who owns what he says and no more.
+
+Pure functions over plain objects. `live` and `applied` are never changed; what is returned shares parts with them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+
+from pinnace.model.confidential import SECRET, without_values
+from pinnace.model.errors import ApiError, ApplyConflict, BadRequest
+from pinnace.model.field_errors import Cause
+from pinnace.model.objects import Object, kind_of
+from pinnace.model.patches.field_ownership import OF_NOBODY, Ownership, given_up, settled_entries
+from pinnace.model.patches.last_applied import allowed_by_last_applied, sync_last_applied
+from pinnace.model.patches.managed_field_entries import Managed, Manager, Owned, decode, without_entries, write
+from pinnace.model.patches.managed_fields import updated
+from pinnace.schema.merge import field_sets
+from pinnace.schema.merge.changes import Changes, of, with_structs
+from pinnace.schema.merge.field_sets import FieldSet, Path
+from pinnace.schema.merge.merge import faults, merge, remove, told
+from pinnace.schema.merge.structure import structure
+
+
+class ApplyFailed(ApiError):
+    """The applied configuration does not fit the schema."""
+
+    code, reason = 500, ""
+
+
+@field_sets.refusing_depth
+def apply(
+    live: Object | None, applied: Object, ownership: Ownership, *, manager: str, now: str, force: bool = False
+) -> Object:
+    """`live` after `applied` is laid over it: server-side apply. `live` is None where there is no such object yet.
+
+    What this manager applied before and does not now is removed, if nobody else owns it. An object that does not change
+    keeps its time. Like an object from a client, the result may hold nulls.
+
+    Raises ApplyConflict where another manager owns a field that would change, unless by `force`, which takes it;
+    BadRequest or ApplyFailed for what cannot be applied; ValueError for depth beyond reason.
+    """
+    if (applied.get("metadata") or {}).get("managedFields") is not None:
+        raise BadRequest("metadata.managedFields must be nil")
+    found = faults(applied, ownership.schema)
+    if found:
+        found = without_values(found) if kind_of(applied) == SECRET else found
+        raise ApplyFailed(f"failed to create typed patch object ({described(applied)}): {told(found)}")
+    try:
+        managed = decode((live or {}).get("metadata", {}).get("managedFields"))
+    except ValueError as fault:
+        raise ApplyFailed(f"failed to decode managed fields: {fault}") from None
+    # What is made of nothing is changed further by who asked for it, and the next must find nothing again.
+    before = without_entries(live) if live is not None else copy.deepcopy(ownership.empty())
+    me = Manager(manager, "Apply", "", ownership.subresource)
+    try:
+        if not managed and live is not None:
+            managed = updated(None, before, {}, ownership, manager="before-first-apply", now=now)
+        merged, managed = _applied(before, applied, managed, ownership, me=me, force=force)
+    except _Conflicts as conflicts:
+        allowed = allowed_by_last_applied(before, ownership.schema) if manager == "kubectl" else None
+        if allowed is None:
+            raise conflicts.as_error() from None
+        left = _Conflicts([(who, path) for who, path in conflicts.found if not field_sets.contains(allowed, path)])
+        if left.found:
+            raise left.as_error() from None
+        merged, managed = _applied(before, applied, managed, ownership, me=me, force=True)
+    except ValueError as fault:
+        raise ApplyFailed(f"failed to merge config: {fault}") from None
+    if me in managed:
+        _settle(managed, me, time=now if merged != before else "")
+    metadata = merged.get("metadata") or {}
+    merged = {**merged, "metadata": {key: value for key, value in metadata.items() if value is not None}}
+    if manager == "kubectl":
+        sync_last_applied(merged, applied)
+    write(merged, managed)
+    return merged
+
+
+class _Conflicts(Exception):
+    def __init__(self, found: list[tuple[Manager, Path]]) -> None:
+        self.found = sorted(found, key=lambda conflict: conflict[0].sort_key)
+
+    def as_error(self) -> ApplyConflict:
+        causes = [
+            Cause(field_sets.shown_path(path), "FieldManagerConflict", f"conflict with {manager}")
+            for manager, path in self.found
+        ]
+        if len(causes) == 1:
+            return ApplyConflict(f"Apply failed with 1 conflict: {causes[0].message}: {causes[0].field}", causes)
+        lines: list[str] = []
+        for cause in causes:
+            heading = f"conflicts{cause.message.removeprefix('conflict')}:"
+            if heading not in lines:
+                lines.append(heading)
+            lines.append(f"- {cause.field}")
+        return ApplyConflict(f"Apply failed with {len(causes)} conflicts: " + "\n".join(lines), causes)
+
+
+def _applied(
+    live: Object, applied: Object, managed: Managed, ownership: Ownership, *, me: Manager, force: bool
+) -> tuple[Object, Managed]:
+    """One round of apply: the merged object and its managers. Raises _Conflicts."""
+    managed = settled_entries(managed, ownership)
+    last = managed.get(me)
+    merged: Object = merge(live, applied, ownership.schema)
+    mine = ownership.tracked(of(applied, ownership.schema))
+    time = last.time if last is not None else ""
+    is_same = last is not None and last.api_version == ownership.api_version and last.owned == _stripped(mine)
+    managed = {**managed, me: Owned(mine, ownership.api_version, time, last.wire if is_same and last else None)}
+    if last is not None and not is_same:
+        merged = _pruned(merged, managed, last, ownership)
+    if len(managed) == 1:
+        return merged, managed  # Nobody else is there to be asked, or to lose anything.
+    changes = ownership.changes(live, merged, ownership.api_version)
+    assert changes is not None  # Its own version is always known.
+    if not force:
+        conflicts = list(_conflicts(live, merged, managed, ownership, changes, me=me))
+        if conflicts:
+            raise _Conflicts(conflicts)
+    return merged, given_up(live, merged, managed, ownership, changes, me=me)
+
+
+def _settle(managed: Managed, me: Manager, *, time: str) -> None:
+    """Put down what the applier owns in the end, as of `time` if something has changed."""
+    owned, api_version, last_time, wire = managed[me]
+    kept = _stripped(owned)
+    if not kept:
+        del managed[me]
+        return
+    if time:
+        # Who applies again what he owns has an entry of the same fields: all but the time stands there.
+        wire = {**wire, "time": time} if wire is not None and "time" in wire else None
+    managed[me] = Owned(kept, api_version, time or last_time, wire)
+
+
+def _stripped(owned: FieldSet) -> FieldSet:
+    return field_sets.difference(owned, OF_NOBODY)
+
+
+def _conflicts(
+    old: Object, new: Object, managed: Managed, ownership: Ownership, changes: Changes, *, me: Manager
+) -> Iterable[tuple[Manager, Path]]:
+    for manager, entry in managed.items():
+        if manager == me:
+            continue
+        is_mine = entry.api_version == ownership.api_version
+        seen = changes if is_mine else ownership.changes(old, new, entry.api_version)
+        if seen is not None:
+            contested = field_sets.intersection(entry.owned, field_sets.union(seen.modified, seen.added))
+            for path in field_sets.paths(contested):
+                yield manager, path
+
+
+def _pruned(merged: Object, managed: Managed, last: Owned, ownership: Ownership) -> Object:
+    """Without what this manager applied last time, does not apply now, and nobody else owns."""
+    schema = ownership.schema_of(last.api_version)
+    if schema is None:
+        return merged
+    by_version: dict[str, FieldSet] = {}
+    for entry in managed.values():
+        by_version[entry.api_version] = field_sets.union(by_version.get(entry.api_version, {}), entry.owned)
+    if not field_sets.difference(last.owned, by_version.get(last.api_version, {})):
+        return merged
+    node = structure(schema)
+    here = ownership.in_version(merged, last.api_version)
+    dropped = with_structs(last.owned, node)
+    pruned = remove(here, dropped, schema) or {}
+    for version in sorted(by_version, key=lambda version: version != last.api_version):
+        pruned = _with_owned_back(here, pruned, by_version[version], ownership, version)
+    pruned = ownership.in_version(pruned, last.api_version)
+    gone = field_sets.difference(with_structs(of(here, schema), node), with_structs(of(pruned, schema), node))
+    left: Object = remove(here, field_sets.intersection(gone, dropped), schema) or {}
+    return ownership.in_version(left, ownership.api_version)
+
+
+def _with_owned_back(merged: Object, pruned: Object, owned: FieldSet, ownership: Ownership, version: str) -> Object:
+    """The merged object without what was pruned, but for what is owned in this version; in this version."""
+    schema = ownership.schema_of(version)
+    if schema is None:
+        return pruned
+    node = structure(schema)
+    merged, pruned = ownership.in_version(merged, version), ownership.in_version(pruned, version)
+    all_fields = with_structs(of(merged, schema), node)
+    kept = field_sets.union(with_structs(of(pruned, schema), node), with_structs(owned, node))
+    found: Object = remove(merged, field_sets.difference(all_fields, kept), schema) or {}
+    return found
+
+
+def described(obj: Object) -> str:
+    metadata, kind = obj.get("metadata") or {}, kind_of(obj)
+    return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {kind.group}/{kind.version}, Kind={kind.name}"

@@ -1,0 +1,49 @@
+"""kubectl's record of what it applied, which lets an object go over from client-side to server-side apply."""
+
+from __future__ import annotations
+
+import orjson
+
+from pinnace.model.objects import Object
+from pinnace.schema.merge import field_sets
+from pinnace.schema.merge.changes import changed, of
+from pinnace.schema.merge.field_sets import FieldSet
+from pinnace.schema.merge.merge import faults
+from pinnace.schema.merge.structure import canonical
+from pinnace.schema.shape import Schema
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+MOST_ANNOTATION_BYTES = 256 * 1024
+
+
+def allowed_by_last_applied(live: Object, schema: Schema) -> FieldSet | None:
+    """Fields that kubectl's client-side apply set, and that still are as it set them: kubectl may take them over."""
+    annotation = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED)
+    if not annotation:
+        return None
+    try:
+        last = orjson.loads(annotation)
+        if not isinstance(last, dict) or last.get("apiVersion") != live.get("apiVersion") or faults(last, schema):
+            return None
+        found = of(last, schema)
+        for differs in changed(last, live, schema):
+            found = field_sets.difference(found, differs)
+    except ValueError:
+        return None
+    return found
+
+
+def sync_last_applied(merged: Object, applied: Object) -> None:
+    """Where kubectl's annotation is kept, let it say what was applied, so that a client-side apply may follow."""
+    annotations = merged["metadata"].get("annotations")
+    if not annotations or not annotations.get(LAST_APPLIED):
+        return
+    config = applied
+    said = applied["metadata"].get("annotations")
+    if said is not None:
+        without = {key: value for key, value in said.items() if key != LAST_APPLIED}
+        config = {**applied, "metadata": {**applied["metadata"], "annotations": without}}
+    annotations = {**annotations, LAST_APPLIED: canonical(config) + "\n"}
+    if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > MOST_ANNOTATION_BYTES:
+        del annotations[LAST_APPLIED]
+    merged["metadata"]["annotations"] = annotations

@@ -1,0 +1,57 @@
+"""Strategic merge patch, with its refusals as the API answers them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pinnace.model.errors import ApiError, BadRequest
+from pinnace.model.objects import Object
+from pinnace.model.patches.json_and_merge import PatchRefused
+from pinnace.schema.merge.strategic import (
+    DELETE_FROM,
+    SET_ORDER,
+    MalformedPatch,
+    PatchFault,
+    UnacceptablePatch,
+    strategic_merge,
+)
+from pinnace.schema.shape import Schema
+
+_JSON_TYPES = {bool: "bool", int: "number", float: "number", str: "string", list: "array"}
+
+
+class PatchFailed(ApiError):
+    """The patch contradicts the schema or the object. A real server has no better word for it than 500."""
+
+    code, reason = 500, ""
+
+
+def strategic_merge_patch(document: Object, patch: Any, schema: Schema) -> Object:
+    """The document after the patch. Changes neither; the result shares what was not touched.
+
+    Raises BadRequest for what is no patch, PatchRefused or PatchFailed for one that does not apply.
+    """
+    if patch is None:
+        patch = {}
+    if not isinstance(patch, dict):
+        kind = _JSON_TYPES[type(patch)]
+        raise BadRequest(f"json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}")
+    try:
+        return strategic_merge(document, patch, schema)
+    except MalformedPatch as fault:
+        raise BadRequest(str(fault)) from None
+    except UnacceptablePatch as fault:
+        raise PatchRefused(str(fault)) from None
+    except PatchFault as fault:
+        raise PatchFailed(str(fault)) from None
+    except ValueError as fault:
+        raise BadRequest(str(fault)) from None
+
+
+def unmerged(patch: Any) -> Any:
+    """What is left of a patch once its ordered lists are merged: a real server quotes no more of it in faults."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = {name.partition("/")[2] for name in patch if name.startswith(f"{SET_ORDER}/")}
+    gone = {directive for name in merged for directive in (name, f"{SET_ORDER}/{name}", f"{DELETE_FROM}/{name}")}
+    return {name: unmerged(value) for name, value in patch.items() if name not in gone}

@@ -1,1 +1,0 @@
-"""Service addresses and names: the proxy and the DNS server."""

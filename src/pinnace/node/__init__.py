@@ -1,1 +1,0 @@
-"""Runs the pods bound to one machine, through a container runtime."""

@@ -1,1 +1,0 @@
-"""Chooses a node for each pod: filter, score, bind."""

@@ -1,0 +1,160 @@
+"""What one call costs when it runs, in CEL's units; Kubernetes' numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pinnace.schema.cel.library.formats import Format
+from pinnace.schema.cel.library.network import Cidr, Ip
+from pinnace.schema.cel.values import Optional
+
+TRAVERSAL = 0.1
+PATTERN = 0.25
+CHECK_COST = 350_000
+LIST_CREATE = 10
+MAP_CREATE = 30
+STRUCT_CREATE = 40
+
+NOMINAL = frozenset(
+    {
+        *("serviceAccount", "path", "group", "resource", "subresource", "namespace", "name", "allowed", "reason"),
+        *("error", "errored", "masked", "prefixLength", "family", "isUnspecified", "isLoopback"),
+        *("isLinkLocalMulticast", "isLinkLocalUnicast", "isGlobalUnicast", "format.named", "sign", "asInteger"),
+        *("isInteger", "asApproximateFloat", "isGreaterThan", "isLessThan", "compareTo", "add", "sub", "major"),
+        *("minor", "patch", "getScheme", "getHostname", "getHost", "getPort", "getEscapedPath", "getQuery"),
+    }
+)
+WHOLE_LIST = frozenset({"isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"})
+ONE_PASS = frozenset(
+    {
+        *("url", "lowerAscii", "upperAscii", "substring", "trim", "jsonpatch.escapeKey", "cidr", "isIP", "isCIDR"),
+        *("quantity", "isQuantity", "semver", "isSemver"),
+    }
+)
+TWO_PASSES = frozenset({"replace", "split", "ip.isCanonical"})
+_BY_FIRST = frozenset(
+    {"starts_with_string", "ends_with_string", "string_to_bytes", "bytes_to_string", "strings_quote", "string_format"}
+)
+BY_SHORTER = frozenset(
+    {
+        *("less_string", "greater_string", "less_equals_string", "greater_equals_string", "less_bytes"),
+        *("greater_bytes", "less_equals_bytes", "greater_equals_bytes", "equals", "not_equals"),
+    }
+)
+
+
+def call_cost(function: str, overload: str, arguments: tuple[Any, ...], result: Any) -> int:
+    """The cost of the call itself; its arguments have been paid for."""
+    listed = _list_cost(overload, arguments, result)
+    if listed is not None:
+        return listed
+    if function in NOMINAL:
+        return 1
+    if function == "check":
+        return CHECK_COST
+    if function in WHOLE_LIST:
+        return _traversal(arguments[0])
+    if function in ONE_PASS or overload == "string_to_ip":
+        return _passes(arguments[0], 1)
+    if function in TWO_PASSES:
+        return _passes(arguments[0], 2)
+    if overload == "cidr_ip":
+        return 1
+    match function:
+        case "join":
+            return _passes(result, 2)
+        case "find" | "findAll":
+            return _pattern_cost(_size(arguments[0]), _size(arguments[1]))
+        case "validate" if isinstance(arguments[0], Format):
+            return _pattern_cost(_size(arguments[1]), arguments[0].pattern_size)
+        case "containsIP" | "containsCIDR":
+            return _containment(function, overload, arguments)
+        case "fieldSelector" | "labelSelector":
+            return selector_cost(_size(arguments[1]))
+    return _plain_cost(overload, arguments)
+
+
+def _plain_cost(overload: str, arguments: tuple[Any, ...]) -> int:
+    if overload in _BY_FIRST:
+        return _passes(arguments[0], 1)
+    if overload in BY_SHORTER:
+        return math.ceil(min(_size(arguments[0]), _size(arguments[1])) * TRAVERSAL)
+    match overload:
+        case "in_list":
+            return _size(arguments[1])
+        case "add_string" | "add_bytes":
+            return math.ceil((_size(arguments[0]) + _size(arguments[1])) * TRAVERSAL)
+        case "matches_string":
+            return _pattern_cost(_size(arguments[0]), _size(arguments[1]))
+        case "contains_string":
+            return math.ceil(_size(arguments[0]) * TRAVERSAL) * math.ceil(_size(arguments[1]) * TRAVERSAL)
+    return 1
+
+
+def _list_cost(overload: str, arguments: tuple[Any, ...], result: Any) -> int | None:
+    if overload in ("list_slice", "lists_range", "list_reverse"):
+        return _allocating(1, _size(result))
+    if overload in ("list_flatten", "list_flatten_int"):
+        return _allocating(float(arguments[1]) if len(arguments) == 2 else 1, _size(arguments[0]))
+    if overload == "list_distinct" or overload.endswith("_sort"):
+        return _self_comparison(arguments[0])
+    if overload.endswith("_sortByAssociatedKeys"):
+        return _self_comparison(arguments[1])
+    if overload in ("list_sets_contains_list", "list_sets_intersects_list"):
+        return 1 + _size(arguments[0]) * _size(arguments[1])
+    if overload == "list_sets_equivalent_list":
+        return 1 + 2 * _size(arguments[0]) * _size(arguments[1])
+    return None
+
+
+def _allocating(factor: float, size: int) -> int:
+    return int(size * factor) + 1 + LIST_CREATE
+
+
+def _self_comparison(values: list[Any]) -> int:
+    factor = 2.0
+    if values and type(values[0]) in (str, bytes):
+        factor += TRAVERSAL
+    return _allocating(factor, len(values) ** 2)
+
+
+def selector_cost(length: int) -> int:
+    requirements = math.ceil(length * 0.5)
+    return LIST_CREATE + math.ceil(length * TRAVERSAL) + math.ceil(requirements * float(LIST_CREATE + STRUCT_CREATE))
+
+
+def _passes(value: Any, times: int) -> int:
+    return math.ceil(_size(value) * times * TRAVERSAL)
+
+
+def _pattern_cost(text: int, pattern: int) -> int:
+    return math.ceil((1 + text) * TRAVERSAL) * math.ceil(pattern * PATTERN)
+
+
+def _containment(function: str, overload: str, arguments: tuple[Any, ...]) -> int:
+    own, other = _size(arguments[0]), _size(arguments[1])
+    cost = math.ceil(2 * own * TRAVERSAL)
+    if function == "containsCIDR":
+        cost += math.ceil(own * TRAVERSAL) + 1
+    return cost + (math.ceil(other * TRAVERSAL) if overload.endswith("_string") else 0)
+
+
+def _size(value: Any) -> int:
+    if type(value) in (str, bytes, list, dict):
+        return len(value)
+    if type(value) is Optional and value.present:
+        return _size(value.content)
+    return value.width if type(value) in (Ip, Cidr) else 1
+
+
+def _traversal(value: Any) -> int:
+    if type(value) is str:
+        return int(len(value.encode()) * TRAVERSAL)
+    if type(value) is bytes:
+        return int(len(value) * TRAVERSAL)
+    if type(value) is list:
+        return sum(map(_traversal, value))
+    if type(value) is dict:
+        return sum(_traversal(key) + _traversal(each) for key, each in value.items())
+    return 1

@@ -1,0 +1,191 @@
+"""What the functions that Kubernetes adds to CEL can cost, and how large what they give can be.
+
+Bounds that are judged from the sizes of the arguments, and not from what these cost themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+from pinnace.schema.cel.cost.actual import (
+    CHECK_COST,
+    LIST_CREATE,
+    NOMINAL,
+    ONE_PASS,
+    PATTERN,
+    STRUCT_CREATE,
+    TRAVERSAL,
+    WHOLE_LIST,
+)
+from pinnace.schema.cel.cost.ranges import ANY_SIZE, NOTHING, ONE, UNLIMITED, Range, exactly
+from pinnace.schema.cel.tree import Call, Literal, Node
+
+_FORMAT_PATTERN = 128
+_FORMAT_SIZE = 64
+
+Judged = tuple[Range, Range | None]
+"""A cost, and the size of what comes of it where that is known."""
+
+
+class Sizes(Protocol):
+    """How large the values of an expression can be."""
+
+    def size(self, node: Node) -> Range: ...
+
+    def computed_size(self, node: Node) -> Range | None:
+        """None where nothing is known."""
+
+    def element_size(self, container: Node) -> Range: ...
+
+
+def cost_of_extension(sizes: Sizes, node: Call, overload: str) -> Judged | None:
+    """None for the functions that CEL itself has."""
+    return _list_extension(sizes, node, overload) or _kubernetes(sizes, node, overload)
+
+
+def _list_extension(sizes: Sizes, node: Call, overload: str) -> Judged | None:
+    arguments = node.arguments
+    target = sizes.size(node.target) if node.target is not None else ANY_SIZE
+    match overload:
+        case "list_slice":
+            start = _integer(arguments[0], 0)
+            end = _integer(arguments[1], target.most)
+            return _allocating(1, exactly((end - start) % (UNLIMITED + 1)))
+        case "lists_range":
+            return _allocating(1, exactly(_integer(arguments[0], UNLIMITED)))
+        case "list_reverse":
+            return _allocating(1, target)
+        case "list_flatten" | "list_flatten_int":
+            return _allocating(float(_integer(arguments[0], UNLIMITED)) if arguments else 1.0, target)
+        case "list_distinct":
+            return _allocating(2, target * target)
+        case "list_sets_contains_list" | "list_sets_intersects_list" | "list_sets_equivalent_list":
+            factor = 2 if overload == "list_sets_equivalent_list" else 1
+            return (sizes.size(arguments[0]) * sizes.size(arguments[1])).scaled(factor) + ONE, None
+    if overload.endswith(("_sort", "_sortByAssociatedKeys")):
+        sorted_by = target if overload.endswith("_sort") else sizes.size(arguments[0])
+        by_pair = 2.0 + (TRAVERSAL if overload.startswith(("list_string_", "list_bytes_")) else 0)
+        return _allocating(by_pair, sorted_by * sorted_by)
+    return None
+
+
+def _kubernetes(sizes: Sizes, node: Call, overload: str) -> Judged | None:
+    function, target, arguments = node.function, node.target, node.arguments
+    if function == "check":
+        return exactly(CHECK_COST), None
+    if function in NOMINAL or overload == "cidr_ip":
+        return ONE, None
+    if function in WHOLE_LIST and target is not None:
+        return _whole_list(sizes, target), None
+    if function in ("url", "jsonpatch.escapeKey"):
+        size = sizes.size(arguments[0])
+        return size.scaled(TRAVERSAL), size
+    if function in ("lowerAscii", "upperAscii", "substring", "trim") and target is not None:
+        size = sizes.size(target)
+        return size.scaled(TRAVERSAL), size
+    if (function in ONE_PASS or overload == "string_to_ip") and arguments:
+        return sizes.size(arguments[0]).scaled(TRAVERSAL), None
+    match function:
+        case "fieldSelector" | "labelSelector":
+            size = sizes.size(arguments[0])
+            requirements = size.scaled(0.5).scaled(float(LIST_CREATE + STRUCT_CREATE))
+            return exactly(LIST_CREATE) + size.scaled(TRAVERSAL) + requirements, None
+        case "replace" if target is not None and len(arguments) >= 2:
+            return _replace(sizes, target, arguments)
+        case "split" if target is not None:
+            size = sizes.size(target)
+            most = _integer(arguments[1], size.most) if len(arguments) > 1 else size.most
+            return size.scaled(2 * TRAVERSAL), Range(0, most)
+        case "join" if target is not None:
+            return _join(sizes, target, arguments)
+        case "find" | "findAll" if target is not None:
+            size = sizes.size(target)
+            cost = (size + ONE).scaled(TRAVERSAL) * sizes.size(arguments[0]).scaled(PATTERN)
+            return cost, Range(0, size.most)
+        case "ip.isCanonical":
+            return sizes.size(arguments[0]).scaled(2 * TRAVERSAL), None
+        case "containsIP" | "containsCIDR":
+            return _containment(sizes, node, overload), None
+        case "validate":
+            return sizes.size(arguments[0]).scaled(TRAVERSAL).scaled(_FORMAT_PATTERN * PATTERN), None
+        case "_==_":
+            cost_of_equality = _equality(sizes, arguments)
+            return (cost_of_equality, None) if cost_of_equality is not None else None
+    return None
+
+
+def _whole_list(sizes: Sizes, target: Node) -> Range:
+    size = sizes.size(target)
+    if not target.type.parameters:  # indexOf of a string.
+        return size.scaled(TRAVERSAL)
+    element = target.type.parameters[0]
+    each = ONE
+    if element.kind in ("string", "bytes"):
+        each += sizes.element_size(target).scaled(TRAVERSAL)
+    return size * each
+
+
+def _join(sizes: Sizes, target: Node, arguments: list[Node]) -> tuple[Range, Range]:
+    count = sizes.size(target)
+    size = NOTHING
+    if target.type.parameters:
+        size = count * sizes.element_size(target)
+    if arguments:
+        separators = Range(max(0, count.least - 1), max(0, count.most - 1))
+        size += sizes.size(arguments[0]) * separators
+    return size.scaled(TRAVERSAL), size
+
+
+def _replace(sizes: Sizes, target: Node, arguments: list[Node]) -> tuple[Range, Range]:
+    size, old, new = sizes.size(target), sizes.size(arguments[0]), sizes.size(arguments[1])
+    most_count = most_kept = least_count = least_kept = 0
+    if old.least == 0:
+        most_count, most_kept = min(size.most + 1, UNLIMITED), size.most
+    elif new.most <= old.least:
+        most_kept = size.most
+    else:
+        most_count = math.ceil(float(size.most) / float(old.least))
+    if old.most == 0:
+        least_count, least_kept = min(size.least + 1, UNLIMITED), size.least
+    elif old.most <= new.least:
+        least_kept = size.least
+    else:
+        least_count = math.ceil(float(size.least) / float(old.most))
+    made = Range(least_count, min(most_count, UNLIMITED)) * new + Range(least_kept, most_kept)
+    return size.scaled(2 * TRAVERSAL), made
+
+
+def _containment(sizes: Sizes, node: Call, overload: str) -> Range:
+    address = Range(4, 16)
+    cost = (address + address).scaled(TRAVERSAL)
+    if node.function == "containsCIDR":
+        cost += address.scaled(TRAVERSAL) + ONE
+    if overload.endswith("_string"):
+        cost += sizes.size(node.arguments[0]).scaled(TRAVERSAL)
+    return cost
+
+
+def _equality(sizes: Sizes, arguments: list[Node]) -> Range | None:
+    left, right = arguments
+    if left.type != right.type:
+        return None
+    match left.type.name:
+        case "net.IP" | "net.CIDR" | "kubernetes.Quantity" | "kubernetes.Semver":
+            return ONE
+        case "kubernetes.NamedFormat":
+            return Range(1, _FORMAT_SIZE).scaled(TRAVERSAL)
+        case "kubernetes.URL":
+            size = sizes.computed_size(right)
+            return Range(1, size.most if size is not None else 1).scaled(TRAVERSAL)
+    return ONE if left.type.name.startswith("kubernetes.authorization.") else None
+
+
+def _integer(node: Node, otherwise: int) -> int:
+    if isinstance(node, Literal) and type(node.value) is int:
+        return max(0, node.value)
+    return otherwise
+
+
+def _allocating(factor: float, size: Range) -> tuple[Range, Range]:
+    return size.scaled(factor) + ONE + exactly(LIST_CREATE), size

@@ -1,0 +1,36 @@
+"""What an expression may use: Kubernetes' functions as of 1.36, and more where a caller asks for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pinnace.schema.cel.functions import Function, Library, combined
+from pinnace.schema.cel.library.amounts import AMOUNTS
+from pinnace.schema.cel.library.authorizer import AUTHORIZERS, JSON_PATCH
+from pinnace.schema.cel.library.formats import FORMATS
+from pinnace.schema.cel.library.lists import LISTS
+from pinnace.schema.cel.library.network import NETWORK
+from pinnace.schema.cel.library.optional import OPTIONALS
+from pinnace.schema.cel.library.standard import STANDARD
+from pinnace.schema.cel.library.strings import STRINGS
+
+_LIBRARIES: tuple[Library, ...] = (STANDARD, NETWORK, STRINGS, LISTS, AUTHORIZERS, OPTIONALS, AMOUNTS, FORMATS)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A set of functions. Where allow_bind is set, cel.bind(name, value, result) is known too."""
+
+    libraries: tuple[Library, ...] = field(default=_LIBRARIES, repr=False)
+    allow_bind: bool = False
+
+    @cached_property
+    def functions(self) -> dict[str, Function]:
+        return combined(self.libraries)
+
+
+KUBERNETES = Environment()
+# Mutating policies may also escape keys for the patches they make.
+MUTATION = Environment((*_LIBRARIES, JSON_PATCH))
+EXTENDED = Environment((*_LIBRARIES, JSON_PATCH), allow_bind=True)

@@ -1,0 +1,445 @@
+"""Evaluates a checked expression the careful way: every error as cel-go has it, and what each step costs.
+
+A comprehension runs here as it was expanded, so that an error in one element is forgotten where another decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pinnace.schema.cel import values as values
+from pinnace.schema.cel.cost.actual import LIST_CREATE, MAP_CREATE, call_cost
+from pinnace.schema.cel.decoding import addition, equality, node_decoder, spelling
+from pinnace.schema.cel.environment import Environment
+from pinnace.schema.cel.errors import CelError, CostExceeded, NoSuchOverload
+from pinnace.schema.cel.functions import Function
+from pinnace.schema.cel.tree import Call, Comprehension, Ident, ListLiteral, Literal, MapLiteral, Node, Select, children
+from pinnace.schema.cel.types import is_optional, unwrapped
+from pinnace.schema.cel.values import Optional, type_name
+
+IDENT_COST = 1
+
+
+class Run:
+    """One evaluation: its variables, and what it has cost so far."""
+
+    __slots__ = ("cost", "limit", "variables")
+
+    def __init__(self, variables: dict[str, Any], limit: int | None) -> None:
+        self.variables = variables
+        self.limit = limit
+        self.cost = 0
+
+    def charge(self, cost: int) -> None:
+        self.cost += cost
+        if self.limit is not None and self.cost > self.limit:
+            raise CostExceeded
+
+
+class _Failed:
+    """An accumulator whose value is an error."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: CelError) -> None:
+        self.error = error
+
+
+Step = Callable[[Run], Any]
+
+
+_CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"})
+
+
+def is_constant(node: Node) -> bool:
+    """Whether the value is known before any variable is."""
+    match node:
+        case Literal():
+            return True
+        case ListLiteral() | MapLiteral():
+            return all(map(is_constant, children(node)))
+        case Call(function=name):
+            return name in _CONVERSIONS and all(map(is_constant, node.operands))
+    return False
+
+
+def is_path(node: Node) -> bool:
+    """A variable, or a part of one."""
+    match node:
+        case Ident():
+            return node.constant is None
+        case Select():
+            return node.constant is None and not node.is_test and is_path(node.operand)
+        case Call(function="_[_]"):
+            return is_path(node.arguments[0])
+    return False
+
+
+def interpreted(tree: Node, environment: Environment) -> Step:
+    """A function of a run. It raises CelError, and CostExceeded once the run's limit is passed."""
+    return _Builder(environment).native(tree)
+
+
+def _attempt(step: Step, run: Run) -> tuple[Any, CelError | None]:
+    try:
+        return step(run), None
+    except CostExceeded:
+        raise
+    except CelError as error:
+        return None, error
+
+
+class _Builder:
+    def __init__(self, environment: Environment) -> None:
+        self._functions = environment.functions
+
+    def native(self, node: Node) -> Step:
+        raw = self._raw(node)
+        decode = node_decoder(node)
+        return raw if decode is None else lambda run: decode(raw(run))
+
+    def _folded(self, node: Node) -> Step:
+        """What is known before it runs costs nothing when it runs."""
+        build = self._unfolded(node)
+        try:
+            value = build(Run({}, None))
+        except CelError:
+            return build
+        return lambda run: value
+
+    def _raw(self, node: Node) -> Step:
+        return self._folded(node) if is_constant(node) else self._unfolded(node)
+
+    def _unfolded(self, node: Node) -> Step:
+        match node:
+            case Literal():
+                value = node.value
+                return lambda run: value
+            case Ident():
+                return self._ident(node)
+            case Select():
+                return self._select(node)
+            case ListLiteral():
+                return self._list(node)
+            case MapLiteral():
+                return self._map(node)
+            case Comprehension():
+                return self._binding(node) if node.is_binding else self._loop(node)
+            case Call():
+                return self._call(node)
+        raise TypeError(f"nothing evaluates a {type(node).__name__}")
+
+    def _ident(self, node: Ident) -> Step:
+        if node.constant is not None:
+            constant = node.constant
+            return lambda run: constant
+        name = node.name
+
+        def read(run: Run) -> Any:
+            run.charge(IDENT_COST)
+            try:
+                value = run.variables[name]
+            except KeyError:
+                raise CelError(f"no such attribute(s): {name}") from None
+            if type(value) is _Failed:
+                raise value.error
+            return value
+
+        return read
+
+    def _select(self, node: Select) -> Step:
+        if node.constant is not None:
+            constant = node.constant
+            return lambda run: constant
+        operand = self._raw(node.operand)
+        name = spelling(node.operand, node.field_name)
+        written = node.field_name
+        is_object = unwrapped(node.operand.type).kind == "struct"
+        if node.is_test:
+            test = values.has_field if is_object else values.has_key_named
+            return lambda run: test(operand(run), name)
+        find = values.optional_field if is_object else values.optionally_selected
+
+        def select(run: Run) -> Any:
+            whole = operand(run)
+            run.charge(IDENT_COST)
+            found = find(whole, name)
+            if type(whole) is Optional:
+                return found
+            if not found.present:
+                raise CelError(f"no such key: {written}")
+            return found.content
+
+        return select
+
+    def _list(self, node: ListLiteral) -> Step:
+        elements = [(self.native(each), place in node.optional) for place, each in enumerate(node.elements)]
+
+        def build(run: Run) -> list[Any]:
+            made: list[Any] = []
+            for element, is_optional_one in elements:
+                value = element(run)
+                if not is_optional_one:
+                    made.append(value)
+                elif type(value) is not Optional:
+                    raise CelError(f"cannot initialize optional list element from non-optional value {value}")
+                elif value.present:
+                    made.append(value.content)
+            run.charge(LIST_CREATE)
+            return made
+
+        return build
+
+    def _map(self, node: MapLiteral) -> Step:
+        entries = [(self.native(each.key), self.native(each.value), each.is_optional) for each in node.entries]
+
+        def build(run: Run) -> dict[Any, Any]:
+            made: dict[Any, Any] = {}
+            for key_of, value_of, is_optional_one in entries:
+                key, value = key_of(run), value_of(run)
+                if type(key) not in (str, int, values.Uint, bool, float):
+                    raise NoSuchOverload
+                if not is_optional_one:
+                    made[key] = value
+                elif type(value) is not Optional:
+                    raise CelError(f"cannot initialize optional entry '{key}' from non-optional value {value}")
+                elif value.present:
+                    made[key] = value.content
+            run.charge(MAP_CREATE)
+            return made
+
+        return build
+
+    def _binding(self, node: Comprehension) -> Step:
+        initial, result, name = self._raw(node.initial), self._raw(node.result), node.accumulator
+
+        def bind(run: Run) -> Any:
+            value, error = _attempt(initial, run)
+            return _with_variables(run, {name: value if error is None else _Failed(error)}, result)
+
+        return bind
+
+    def _loop(self, node: Comprehension) -> Step:
+        ranged, initial = self._raw(node.range), self.native(node.initial)
+        condition, step, result = self.native(node.condition), self.native(node.step), self.native(node.result)
+        accumulator, first, second = node.accumulator, node.variable, node.second
+
+        def loop(run: Run) -> Any:
+            over = ranged(run)
+            accumulated = initial(run)
+            outer = run.variables
+            run.variables = {**outer, accumulator: accumulated}
+            try:
+                for one, two in _items(over, is_pair=bool(second)):
+                    if condition(run) is not True:
+                        break
+                    run.variables[first] = one
+                    if second:
+                        run.variables[second] = two
+                    value, error = _attempt(step, run)
+                    run.variables[accumulator] = value if error is None else _Failed(error)
+                return result(run)
+            finally:
+                run.variables = outer
+
+        return loop
+
+    def _call(self, node: Call) -> Step:
+        match node.function:
+            case "_&&_":
+                return self._logic(node, decisive=False)
+            case "_||_":
+                return self._logic(node, decisive=True)
+            case "_?_:_":
+                return self._conditional(node)
+            case "@not_strictly_false":
+                return self._not_strictly_false(node)
+            case "or" | "orValue" if node.target is not None:
+                return self._optional_or(node)
+            case "_?._":
+                return self._optional_select(node)
+            case "_[_]" | "_[?_]":
+                return self._index(node)
+        return self._strict(node)
+
+    def _logic(self, node: Call, *, decisive: bool) -> Step:
+        terms = [self.native(each) for each in node.arguments]
+
+        def decide(run: Run) -> bool:
+            failure: CelError | None = None
+            for term in terms:
+                value, error = _attempt(term, run)
+                if error is None and type(value) is not bool:
+                    error = NoSuchOverload()
+                if error is None and bool(value) == decisive:
+                    return decisive
+                failure = failure or error
+            if failure is not None:
+                raise failure
+            return not decisive
+
+        return decide
+
+    def _conditional(self, node: Call) -> Step:
+        condition = self.native(node.arguments[0])
+        emit = self._raw if node.declaration is not None else self.native
+        truthy, falsy = emit(node.arguments[1]), emit(node.arguments[2])
+        # A choice between variables is one look-up, not one more.
+        discounts = [IDENT_COST if is_path(each) else 0 for each in node.arguments[1:]]
+
+        def choose(run: Run) -> Any:
+            chosen = condition(run)
+            if chosen is not True and chosen is not False:
+                raise NoSuchOverload
+            run.cost -= discounts[0 if chosen else 1]
+            return truthy(run) if chosen else falsy(run)
+
+        return choose
+
+    def _not_strictly_false(self, node: Call) -> Step:
+        operand = self.native(node.arguments[0])
+
+        def test(run: Run) -> bool:
+            value, error = _attempt(operand, run)
+            run.charge(1)
+            is_false: bool = value is False
+            return error is not None or not is_false
+
+        return test
+
+    def _optional_or(self, node: Call) -> Step:
+        assert node.target is not None
+        left, right = self.native(node.target), self.native(node.arguments[0])
+        wraps = node.function == "or"
+
+        def choose(run: Run) -> Any:
+            first = left(run)
+            if type(first) is not Optional:
+                raise NoSuchOverload
+            if first.present:
+                return first if wraps else first.content
+            return right(run)
+
+        return choose
+
+    def _optional_select(self, node: Call) -> Step:
+        operand_node, name_node = node.arguments
+        assert isinstance(name_node, Literal)
+        operand, name = self._raw(operand_node), spelling(operand_node, name_node.value)
+        is_object = unwrapped(operand_node.type).kind == "struct"
+        find = values.optional_field if is_object else values.optionally_selected
+
+        def select(run: Run) -> Optional:
+            found = find(operand(run), name)
+            if found.present:
+                run.charge(IDENT_COST)
+            return found
+
+        return select
+
+    def _index(self, node: Call) -> Step:
+        whole, key = self._raw(node.arguments[0]), self.native(node.arguments[1])
+        find: Callable[[Any, Any], Any] = values.at if node.function == "_[_]" else values.optional_at
+
+        # A key that is looked up has been paid for with the look-up.
+        cost = 0 if is_path(node.arguments[1]) else IDENT_COST
+
+        def index(run: Run) -> Any:
+            found = find(whole(run), key(run))
+            if type(found) is not Optional or found.present:
+                run.charge(cost)
+            return found
+
+        return index
+
+    def _strict(self, node: Call) -> Step:
+        by_document = self._by_document(node)
+        if by_document is not None:
+            return by_document
+        function = self._functions[node.function]
+        operands = [self.native(each) for each in node.operands]
+        is_member = node.target is not None
+        name = node.function
+        if name in ("_==_", "_!=_"):
+            return self._equality(name, operands, function)
+
+        def call(run: Run) -> Any:
+            given = tuple(operand(run) for operand in operands)
+            overload = function.overload_for(given, is_member=is_member)
+            result = overload.call(*given)
+            run.charge(call_cost(name, overload.id, given, result))
+            return result
+
+        return call
+
+    def _equality(self, name: str, operands: list[Step], function: Function) -> Step:
+        left, right = operands
+        overload = function.overloads[0]
+
+        def compare(run: Run) -> bool:
+            given = (left(run), right(run))
+            result = bool(overload.call(*given))
+            run.charge(call_cost(name, overload.id, given, result))
+            return result
+
+        return compare
+
+    def _by_document(self, node: Call) -> Step | None:
+        """== and + of lists that are sets or maps by their declaration."""
+        if node.function not in ("_==_", "_!=_", "_+_") or len(node.arguments) != 2:
+            return None
+        first, second = node.arguments
+        declared = first.declaration
+        if declared is None or is_optional(first.type):
+            return None
+        join: Callable[[Any, Any], Any] | None
+        if node.function == "_+_":
+            join = addition(declared)
+            left, right = self.native(first), self.native(second)
+        else:
+            join = equality(declared) if declared.is_unordered else None
+            left, right = self._raw(first), self._raw(second)
+        if join is None:
+            return None
+        negated = node.function == "_!=_"
+
+        def combine(run: Run) -> Any:
+            given = (left(run), right(run))
+            if not (type(given[0]) is type(given[1]) and type(given[0]) in (list, dict)):
+                raise NoSuchOverload
+            result = join(*given)
+            run.charge(call_cost(node.function, node.overloads[0], given, result))
+            return not result if negated else result
+
+        return combine
+
+
+def _items(over: Any, *, is_pair: bool) -> list[tuple[Any, Any]]:
+    if type(over) is list:
+        return list(enumerate(over)) if is_pair else [(each, None) for each in over]
+    if type(over) is dict:
+        return list(over.items())
+    raise CelError(f"got 'types.{_GO_TYPES.get(type_name(over), 'Unknown')}', expected iterable type")
+
+
+_GO_TYPES = {
+    "bool": "Bool",
+    "bytes": "Bytes",
+    "double": "Double",
+    "google.protobuf.Duration": "Duration",
+    "google.protobuf.Timestamp": "Timestamp",
+    "int": "Int",
+    "null_type": "Null",
+    "string": "String",
+    "uint": "Uint",
+}
+
+
+def _with_variables(run: Run, added: dict[str, Any], step: Step) -> Any:
+    outer = run.variables
+    run.variables = {**outer, **added}
+    try:
+        return step(run)
+    finally:
+        run.variables = outer

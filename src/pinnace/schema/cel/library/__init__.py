@@ -1,0 +1,1 @@
+"""CEL's functions: the standard library, CEL's extensions and Kubernetes' own."""

@@ -1,0 +1,194 @@
+"""CEL's macros: calls that are rewritten into comprehensions while the text is parsed.
+
+The shapes are cel-go's, node for node: types, messages and costs all follow from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pinnace.schema.cel.errors import Issue
+from pinnace.schema.cel.tree import Call, Comprehension, Ident, ListLiteral, Literal, Macro, MapLiteral, Node, Select
+
+ACCUMULATOR = "@result"
+SORT_INPUT = "@__sortBy_input__"
+UNUSED = "#unused"
+
+
+class MacroMisuse(Exception):
+    """A macro was called with something that is not a name where a name must stand."""
+
+    def __init__(self, offset: int, message: str) -> None:
+        super().__init__(message)
+        self.issue = Issue(offset, message)
+
+
+Expand = Callable[[int, Node, list[Node]], Node | None]
+
+
+def _accumulated(offset: int) -> Ident:
+    return Ident(offset, ACCUMULATOR)
+
+
+def _name(node: Node, complaint: str) -> str:
+    if not isinstance(node, Ident):
+        raise MacroMisuse(node.offset, complaint)
+    if node.name in (ACCUMULATOR, "__result__"):
+        raise MacroMisuse(node.offset, "iteration variable overwrites accumulator variable")
+    return node.name
+
+
+def _variables(arguments: list[Node], count: int, complaint: str) -> tuple[str, str]:
+    first = _name(arguments[0], complaint)
+    if count == 1:
+        return first, ""
+    second = _name(arguments[1], complaint)
+    if first == second:
+        raise MacroMisuse(arguments[1].offset, f"duplicate variable name: {first}")
+    return first, second
+
+
+def _quantifier(kind: str, count: int) -> Expand:
+    def expand(at: int, target: Node, arguments: list[Node]) -> Node:
+        first, second = _variables(arguments, count, "argument must be a simple name")
+        predicate = arguments[count]
+        initial: Node
+        condition: Node
+        step: Node
+        result: Node = _accumulated(at)
+        if kind == "all":
+            initial = Literal(at, True)
+            condition = Call(at, "@not_strictly_false", None, [_accumulated(at)])
+            step = Call(at, "_&&_", None, [_accumulated(at), predicate])
+        elif kind == "exists":
+            initial = Literal(at, False)
+            condition = Call(at, "@not_strictly_false", None, [Call(at, "!_", None, [_accumulated(at)])])
+            step = Call(at, "_||_", None, [_accumulated(at), predicate])
+        else:
+            initial = Literal(at, 0)
+            condition = Literal(at, True)
+            more = Call(at, "_+_", None, [_accumulated(at), Literal(at, 1)])
+            step = Call(at, "_?_:_", None, [predicate, more, _accumulated(at)])
+            result = Call(at, "_==_", None, [_accumulated(at), Literal(at, 1)])
+        macro = Macro(kind, predicate=predicate)
+        return Comprehension(at, target, first, second, ACCUMULATOR, initial, condition, step, result, macro)
+
+    return expand
+
+
+def _list_builder(count: int, *, filters: bool, complaint: str) -> Expand:
+    def expand(at: int, target: Node, arguments: list[Node]) -> Node:
+        first, second = _variables(arguments, count, complaint)
+        predicate = arguments[count] if filters else None
+        transform = arguments[-1]
+        step: Node = Call(at, "_+_", None, [_accumulated(at), ListLiteral(at, [transform])])
+        if predicate is not None:
+            step = Call(at, "_?_:_", None, [predicate, step, _accumulated(at)])
+        return Comprehension(
+            at, target, first, second, ACCUMULATOR, ListLiteral(at, []), Literal(at, True), step, _accumulated(at),
+            Macro("map", predicate, transform),
+        )  # fmt: skip
+
+    return expand
+
+
+def _filter(at: int, target: Node, arguments: list[Node]) -> Node:
+    name = _name(arguments[0], "argument is not an identifier")
+    predicate, kept = arguments[1], arguments[0]
+    step: Node = Call(at, "_+_", None, [_accumulated(at), ListLiteral(at, [kept])])
+    step = Call(at, "_?_:_", None, [predicate, step, _accumulated(at)])
+    return Comprehension(
+        at, target, name, "", ACCUMULATOR, ListLiteral(at, []), Literal(at, True), step, _accumulated(at),
+        Macro("map", predicate, kept),
+    )  # fmt: skip
+
+
+def _map_builder(*, entries: bool, filters: bool) -> Expand:
+    def expand(at: int, target: Node, arguments: list[Node]) -> Node:
+        first, second = _variables(arguments, 2, "argument must be a simple name")
+        predicate = arguments[2] if filters else None
+        transform = arguments[-1]
+        inserted = [transform] if entries else [Ident(at, first), transform]
+        step: Node = Call(at, "cel.@mapInsert", None, [_accumulated(at), *inserted])
+        if predicate is not None:
+            step = Call(at, "_?_:_", None, [predicate, step, _accumulated(at)])
+        macro = Macro("transformMapEntry" if entries else "transformMap", predicate, transform)
+        return Comprehension(
+            at, target, first, second, ACCUMULATOR, MapLiteral(at, []), Literal(at, True), step, _accumulated(at), macro
+        )
+
+    return expand
+
+
+def bound(at: int, name: str, value: Node, result: Node) -> Comprehension:
+    """`result`, where `name` stands for `value`."""
+    return Comprehension(
+        at, ListLiteral(at, []), UNUSED, "", name, value, Literal(at, False), Ident(at, name), result, Macro("bind")
+    )
+
+
+def _optional_map(function: str) -> Expand:
+    def expand(at: int, target: Node, arguments: list[Node]) -> Node:
+        if not isinstance(arguments[0], Ident):
+            raise MacroMisuse(arguments[0].offset, f"{function}() variable name must be a simple identifier")
+        mapped: Node = bound(at, arguments[0].name, Call(at, "value", target, []), arguments[1])
+        if function == "optMap":
+            mapped = Call(at, "optional.of", None, [mapped])
+        return Call(at, "_?_:_", None, [Call(at, "hasValue", target, []), mapped, Call(at, "optional.none", None, [])])
+
+    return expand
+
+
+def _sort_by(at: int, target: Node, arguments: list[Node]) -> Node:
+    if not isinstance(target, ListLiteral | Select | Ident | Comprehension | Call):
+        raise MacroMisuse(
+            target.offset, "sortBy can only be applied to a list, identifier, comprehension, call or select expression"
+        )
+    keys = _list_builder(1, filters=False, complaint="argument is not an identifier")(
+        at, Ident(at, SORT_INPUT), arguments
+    )
+    assert keys is not None
+    return bound(at, SORT_INPUT, target, Call(at, "@sortByAssociatedKeys", Ident(at, SORT_INPUT), [keys]))
+
+
+_NAME = "argument is not an identifier"
+_SIMPLE = "argument must be a simple name"
+
+RECEIVER_MACROS: dict[tuple[str, int], Expand] = {
+    ("all", 2): _quantifier("all", 1),
+    ("exists", 2): _quantifier("exists", 1),
+    ("exists_one", 2): _quantifier("exists_one", 1),
+    ("existsOne", 2): _quantifier("exists_one", 1),
+    ("map", 2): _list_builder(1, filters=False, complaint=_NAME),
+    ("map", 3): _list_builder(1, filters=True, complaint=_NAME),
+    ("filter", 2): _filter,
+    ("all", 3): _quantifier("all", 2),
+    ("exists", 3): _quantifier("exists", 2),
+    ("exists_one", 3): _quantifier("exists_one", 2),
+    ("existsOne", 3): _quantifier("exists_one", 2),
+    ("transformList", 3): _list_builder(2, filters=False, complaint=_SIMPLE),
+    ("transformList", 4): _list_builder(2, filters=True, complaint=_SIMPLE),
+    ("transformMap", 3): _map_builder(entries=False, filters=False),
+    ("transformMap", 4): _map_builder(entries=False, filters=True),
+    ("transformMapEntry", 3): _map_builder(entries=True, filters=False),
+    ("transformMapEntry", 4): _map_builder(entries=True, filters=True),
+    ("optMap", 2): _optional_map("optMap"),
+    ("optFlatMap", 2): _optional_map("optFlatMap"),
+    ("sortBy", 2): _sort_by,
+}
+
+
+def has(at: int, argument: Node) -> Node:
+    """has(a.b): whether b is there."""
+    if not isinstance(argument, Select):
+        raise MacroMisuse(argument.offset, "invalid argument to has() macro")
+    return Select(at, argument.operand, argument.field_name, is_test=True)
+
+
+def cel_bind(at: int, target: Node, arguments: list[Node]) -> Node | None:
+    """cel.bind(name, value, result); Kubernetes' own expressions do not have it."""
+    if not (isinstance(target, Ident) and target.name == "cel"):
+        return None
+    if not isinstance(arguments[0], Ident):
+        raise MacroMisuse(arguments[0].offset, "cel.bind() variable names must be simple identifiers")
+    return bound(at, arguments[0].name, arguments[1], arguments[2])

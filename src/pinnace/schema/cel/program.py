@@ -1,0 +1,150 @@
+"""The front door of CEL: an expression is compiled once, then evaluated over plain JSON as often as needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from pinnace.schema.cel.check import check
+from pinnace.schema.cel.compile import compiled_function
+from pinnace.schema.cel.cost.estimate import estimate
+from pinnace.schema.cel.cost.ranges import Range
+from pinnace.schema.cel.declarations import Declaration, declaration_of
+from pinnace.schema.cel.decoding import annotate
+from pinnace.schema.cel.environment import KUBERNETES, Environment
+from pinnace.schema.cel.errors import CelError, CompileError, InstantiationError, Issue, NoSuchOverload
+from pinnace.schema.cel.interpret import Run, interpreted, is_constant
+from pinnace.schema.cel.parser import MAXIMUM_DEPTH, parse
+from pinnace.schema.cel.tree import Call, Ident, Literal, Node, children
+from pinnace.schema.cel.types import Type
+from pinnace.schema.golang.patterns import PatternError, compile_pattern
+from pinnace.schema.shape import Schema
+
+Variable = Type | Schema | Declaration
+
+
+def compile_cel(
+    expression: str,
+    variables: Mapping[str, Variable],
+    *,
+    environment: Environment = KUBERNETES,
+    rewrite: Callable[[Node], Node] = lambda tree: tree,
+) -> Program:
+    """Reads and checks the expression. Raises CompileError, whose text shows each issue at its place, or
+    InstantiationError.
+
+    A variable is a type, the schema of a value, or a declaration - the type of an Optional variable among them.
+    `rewrite` may say what is written in other words, before anything is checked.
+    """
+    types: dict[str, Type] = {}
+    declarations: dict[str, Declaration] = {}
+    for name, variable in variables.items():
+        if isinstance(variable, Schema):
+            declared = declaration_of(variable)
+            if declared is None:
+                raise CompileError(expression, [Issue(-1, f"no type describes the schema of '{name}'")])
+            variable = declared
+        if isinstance(variable, Declaration):
+            declarations[name] = variable
+            types[name] = variable.type
+        else:
+            types[name] = variable
+    try:
+        tree = rewrite(parse(expression, allow_bind=environment.allow_bind))
+        check(expression, tree, types, environment)
+        annotate(tree, declarations)
+        _check_constants(tree, environment)
+    except RecursionError:
+        message = f"expression recursion limit exceeded: {MAXIMUM_DEPTH}"
+        raise CompileError(expression, [Issue(-1, message)]) from None
+    return Program(expression, tree, tuple(types), declarations, environment)
+
+
+class Program:
+    """A compiled expression."""
+
+    def __init__(
+        self,
+        expression: str,
+        tree: Node,
+        variables: tuple[str, ...],
+        declarations: Mapping[str, Declaration],
+        environment: Environment,
+    ) -> None:
+        self.expression = expression
+        self.result_type = tree.type
+        mentioned = frozenset(_mentioned(tree))
+        self.uses = frozenset(name for name in variables if name in mentioned)
+        self._tree = tree
+        self._declarations = declarations
+        self._environment = environment
+        self._order = tuple(name for name in variables if name in self.uses)
+        self._fast: Callable[..., Any] | None = compiled_function(tree, self._order, environment)
+        self._careful: Callable[[Run], Any] | None = None
+        self._bound = lru_cache(maxsize=16)(self._most_cost)
+
+    def __repr__(self) -> str:
+        return f"Program({self.expression!r})"
+
+    def evaluate(program, /, **variables: Any) -> Any:
+        """The value, without regard to what it costs. Raises CelError."""
+        fast = program._fast
+        if fast is not None:
+            try:
+                return fast(*[variables[name] for name in program._order])
+            except Exception:  # Whatever it was, the careful way knows its name, and whether it counts.
+                pass
+        return program.evaluate_metered(variables)[0]
+
+    def evaluate_metered(self, variables: Mapping[str, Any], *, limit: int | None = None) -> tuple[Any, int]:
+        """The value and what it cost. Raises CelError; CostExceeded once the cost passes the limit."""
+        run = Run(dict(variables), limit)
+        return self.evaluate_in(run), run.cost
+
+    def evaluate_in(self, run: Run) -> Any:
+        """The value, its cost charged to a run of the caller's."""
+        if self._careful is None:
+            self._careful = interpreted(self._tree, self._environment)
+        try:
+            return self._careful(run)
+        except CelError:
+            raise
+        except RecursionError:
+            raise CelError("expression is nested too deeply to be evaluated") from None
+        except (TypeError, AttributeError, KeyError, ValueError) as error:
+            # A function met null, or another value its declaration does not speak of, inside of a list or map.
+            raise NoSuchOverload from error
+
+    def estimated_cost(self) -> Range:
+        """The least and the most an evaluation can cost by the limits of the schema alone."""
+        return estimate(self._tree, self._declarations)
+
+    def most_cost(self, size: int) -> int:
+        """What an evaluation costs at most, where no document has more than `size` bytes."""
+        return self._bound((size - 1).bit_length())
+
+    def _most_cost(self, bits: int) -> int:
+        return estimate(self._tree, self._declarations, largest=1 << bits).most
+
+
+def _check_constants(node: Node, environment: Environment) -> None:
+    """Conversions and searches of which all is known by now are tried at once."""
+    for child in children(node):
+        _check_constants(child, environment)
+    if not isinstance(node, Call):
+        return
+    try:
+        if is_constant(node):
+            interpreted(node, environment)(Run({}, None))
+        elif node.function in ("find", "findAll") and node.arguments and isinstance(node.arguments[0], Literal):
+            compile_pattern(node.arguments[0].value)
+    except (CelError, PatternError) as error:
+        raise InstantiationError(str(error)) from None
+
+
+def _mentioned(node: Node) -> list[str]:
+    names = [node.name] if isinstance(node, Ident) else []
+    for child in children(node):
+        names += _mentioned(child)
+    return names

@@ -1,0 +1,1 @@
+"""x-kubernetes-validations: rules in a schema, compiled and checked against objects."""

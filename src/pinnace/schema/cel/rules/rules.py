@@ -1,0 +1,357 @@
+"""The rules of x-kubernetes-validations: compiled with their schema, and held against objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import orjson
+
+from pinnace.schema import field_errors as faults
+from pinnace.schema.cel.declarations import Declaration, declaration_of
+from pinnace.schema.cel.decoding import decoder
+from pinnace.schema.cel.errors import CelError, CompileError, CostExceeded, InstantiationError
+from pinnace.schema.cel.program import Program, compile_cel
+from pinnace.schema.cel.rules.budget import Account, OutOfBudget, TooCostly
+from pinnace.schema.cel.types import BOOL, STRING, optional_of
+from pinnace.schema.cel.values import NONE, some
+from pinnace.schema.crd.field_paths import place_of
+from pinnace.schema.field_errors import Fault
+from pinnace.schema.shape import Raw, Schema
+from pinnace.schema.validation.correlation import UNRELATED, OldItems, is_same
+
+LONGEST_MESSAGE = 5 * 1024
+OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleError(Exception):
+    """A rule that cannot be compiled; `field` says whether the rule or its messageExpression is at fault."""
+
+    field: str
+    message: str
+
+
+def is_stated(raw: Raw) -> bool:
+    return bool((raw.get("rule") or "").strip())
+
+
+class Rule:
+    """One rule, compiled when it is first needed."""
+
+    def __init__(self, raw: Raw, schema: Schema, declaration: Declaration) -> None:
+        self.raw = raw
+        self._schema = schema
+        self._declaration = declaration
+        self.has_optional_old = bool(raw.get("optionalOldSelf"))
+
+    @cached_property
+    def program(self) -> Program:
+        """Raises RuleError."""
+        return self._compiled("rule", "", BOOL, "cel expression must evaluate to a bool")
+
+    @cached_property
+    def message_program(self) -> Program | None:
+        """Raises RuleError."""
+        if not self.raw.get("messageExpression"):
+            return None
+        mismatch = "messageExpression must evaluate to a string"
+        return self._compiled("messageExpression", "messageExpression ", STRING, mismatch)
+
+    def _compiled(self, field: str, subject: str, wanted: Any, mismatch: str) -> Program:
+        old: Any = self._declaration
+        if self.has_optional_old:
+            old = optional_of(self._declaration.type)
+        try:
+            program = compile_cel(self.raw[field], {"self": self._declaration, "oldSelf": old})
+        except CompileError as error:
+            raise RuleError(field, f"{subject}compilation failed: {error}") from None
+        except InstantiationError as error:
+            raise RuleError(field, f"{subject or 'program '}instantiation failed: {error}") from None
+        if program.result_type != wanted:
+            raise RuleError(field, mismatch)
+        return program
+
+    @cached_property
+    def uses_old(self) -> bool:
+        return "oldSelf" in self.program.uses
+
+    @cached_property
+    def blamed(self) -> str:
+        """The field below that the fault is reported at; empty for the value itself."""
+        path = self.raw.get("fieldPath") or ""
+        try:
+            return place_of(path, self._schema.raw).path if path else ""
+        except ValueError:
+            return ""
+
+    @cached_property
+    def decode_old(self) -> Any:
+        return decoder(self._declaration)
+
+    @property
+    def told(self) -> str:
+        """The rule as errors name it."""
+        return str(self.raw.get("message") or self.raw["rule"]).strip()
+
+    @property
+    def message(self) -> str:
+        stated = self.raw.get("message")
+        return str(stated).strip() if stated else f"failed rule: {self.told}"
+
+    def bindings(self, value: Any, old: Any) -> dict[str, Any]:
+        if self.has_optional_old:
+            return {"self": value, "oldSelf": NONE if old is None else some(self.decode_old(old))}
+        return {"self": value} if old is None else {"self": value, "oldSelf": old}
+
+
+@dataclass(frozen=True, slots=True)
+class _Relation:
+    """A part of the object and the part of the old one it goes on from."""
+
+    value: Any
+    old: Any
+    schema: Raw
+
+    @property
+    def is_unchanged(self) -> bool:
+        return is_same(self.value, self.old, self.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What is known of a value's past: its own old value if any, and that of the nearest place above that has one."""
+
+    here: _Relation | None = None
+    above: _Relation | None = None
+
+    @property
+    def is_unchanged(self) -> bool:
+        relation = self.here or self.above
+        return relation is not None and relation.is_unchanged
+
+    def key(self, key: str, value: Any, schema: Raw) -> _Before:
+        if self.here is None:
+            return self
+        if self.above is None and key in ("apiVersion", "kind"):
+            return _Before()
+        old = self.here.old
+        related = isinstance(old, dict) and key in old
+        return _Before(_Relation(value, old[key], schema) if related else None, self.here)
+
+    def item(self, value: Any, was: Any, schema: Raw) -> _Before:
+        if self.here is None:
+            return self
+        return _Before(None if was is UNRELATED else _Relation(value, was, schema), self.here)
+
+
+class _Stop(Exception):
+    """No further rule is to run; what was found stands."""
+
+
+class Rules:
+    """The rules of a schema and of all schemas below it."""
+
+    def __init__(self, schema: Schema, declaration: Declaration | None) -> None:
+        self._schema = schema
+        raw_rules = schema.raw.get("x-kubernetes-validations") or ()
+        self._own = [Rule(raw, schema, declaration) for raw in raw_rules if declaration is not None and is_stated(raw)]
+        self._properties = {
+            name: below for name, child in schema.properties.items() if (below := rules_of(child)) is not None
+        }
+        self._items = rules_of(schema.items) if schema.items is not None else None
+        additional = schema.additional
+        self._additional = rules_of(additional) if additional is not None else None
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self._own or self._properties or self._items or self._additional)
+
+    def faults(
+        self,
+        value: Any,
+        old: Any = None,
+        *,
+        path: str = "",
+        size: int | None = None,
+        warnings: list[str] | None = None,
+        patience: int | None = None,
+    ) -> list[Fault]:
+        """What the rules say against a value that already fits its schema.
+
+        `old` is the value it replaces, None for a new one. Rules that speak of oldSelf run only where there is one.
+        What an unchanged part breaks is no fault; it is added to `warnings`. `size` is that of the document in
+        bytes, for callers that know it. Raises TakesLong where counting has begun and comes to more than `patience`.
+        """
+        if size is None:
+            size = max(_size(value), _size(old) if old is not None else 0)
+        for metered in (False, True):
+            found: list[Fault] = []
+            told: list[str] = []
+            walk = _Walk(Account(size, metered=metered, patience=patience), found, told)
+            try:
+                before = _Before(_Relation(value, old, self._schema.raw)) if old is not None else _Before()
+                self._check(walk, path, value, old, before)
+            except TooCostly:
+                continue
+            except _Stop:
+                pass
+            if warnings is not None:
+                warnings += told
+            return found
+        raise AssertionError("a metered walk counts what it costs")
+
+    def _check(self, walk: _Walk, path: str, value: Any, old: Any, before: _Before) -> None:
+        if value is None:
+            return
+        for rule in self._own:
+            walk.run(rule, self._schema, path, value, old, before)
+        if isinstance(value, dict):
+            self._check_map(walk, path, value, old if isinstance(old, dict) else {}, before)
+        elif isinstance(value, list) and self._items is not None:
+            schema = self._schema.items
+            assert schema is not None
+            old_items = OldItems(self._schema.raw, old)
+            for place, item in enumerate(value):
+                was = old_items.of(item)
+                below = before.item(item, was, schema.raw)
+                self._items._check(walk, f"{path}[{place}]", item, None if was is UNRELATED else was, below)
+
+    def _check_map(self, walk: _Walk, path: str, value: dict[str, Any], old: dict[str, Any], before: _Before) -> None:
+        if self._additional is not None:
+            schema = self._schema.additional
+            assert schema is not None
+            for key, each in value.items():
+                below = before.key(key, each, schema.raw)
+                self._additional._check(walk, f"{path}[{key}]", each, old.get(key), below)
+        for key, rules in self._properties.items():
+            if key in value:
+                below = before.key(key, value[key], self._schema.properties[key].raw)
+                rules._check(walk, f"{path}.{key}" if path else key, value[key], old.get(key), below)
+
+
+class _Walk:
+    """One object being held against its rules."""
+
+    def __init__(self, account: Account, found: list[Fault], warnings: list[str]) -> None:
+        self._account = account
+        self._found = found
+        self._warnings = warnings
+
+    def run(self, rule: Rule, schema: Schema, path: str, value: Any, old: Any, before: _Before) -> None:
+        at = path or "<nil>"
+        try:
+            if rule.uses_old and old is None and not rule.has_optional_old:
+                return
+            passed = self._account.evaluate(rule.program, rule.bindings(value, old))
+        except RuleError as error:
+            self._found.append(faults.invalid(at, schema.type, f"rule compile error: {error.message}"))
+            return
+        except OutOfBudget:
+            self._found.append(faults.invalid(at, schema.type, OUT_OF_BUDGET))
+            raise _Stop from None
+        except CostExceeded as error:
+            reason = "no further validation rules will be run due to call cost exceeds limit for rule"
+            detail = f"'{error}': {reason}: {rule.told}"
+            self._found.append(faults.invalid(at, schema.type, detail))
+            raise _Stop from None
+        except CelError as error:
+            self._found.append(faults.invalid(at, schema.type, _failure(error, rule)))
+            return
+        if passed is not True:
+            self._report(rule, schema, path, value, old, before)
+
+    def _report(self, rule: Rule, schema: Schema, path: str, value: Any, old: Any, before: _Before) -> None:
+        at = path
+        if rule.blamed:
+            at = f"{path}.{rule.blamed}" if path else rule.blamed
+        try:
+            message = self._message(rule, value, old)
+        except _MessageTooCostly as error:
+            self._add(rule, faults.invalid(at or "<nil>", schema.type, str(error)), before)
+            raise _Stop from None
+        self._add(rule, _fault(rule, schema, at or "<nil>", value, message), before)
+
+    def _add(self, rule: Rule, fault: Fault, before: _Before) -> None:
+        if not rule.uses_old and before.is_unchanged:
+            self._warnings.append(str(fault))
+        else:
+            self._found.append(fault)
+
+    def _message(self, rule: Rule, value: Any, old: Any) -> str:
+        expression = rule.raw.get("messageExpression")
+        try:
+            program = rule.message_program
+            if program is None:
+                return rule.message
+            text = self._account.evaluate(program, rule.bindings(value, old))
+        except OutOfBudget:
+            raise _MessageTooCostly(
+                "messageExpression evaluation failed due to running out of cost budget, "
+                "no further validation rules will be run"
+            ) from None
+        except CostExceeded:
+            raise _MessageTooCostly(
+                "no further validation rules will be run due to call cost exceeds limit for messageExpression: "
+                f"{faults.shown(expression)}"
+            ) from None
+        except (CelError, RuleError):
+            return rule.message
+        trimmed = text.strip() if isinstance(text, str) else ""
+        if not trimmed or "\n" in trimmed or len(trimmed.encode()) > LONGEST_MESSAGE:
+            return rule.message
+        return trimmed
+
+
+class _MessageTooCostly(Exception):
+    """The expression for a message cost more than is left."""
+
+
+def _failure(error: CelError, rule: Rule) -> str:
+    if str(error).startswith("no such overload"):
+        signature = "call arguments did not match a supported operator, function or macro signature for rule"
+        return f"'{error}': {signature}: {rule.told}"
+    return f"{error} evaluating rule: {rule.told}"
+
+
+def _fault(rule: Rule, schema: Schema, path: str, value: Any, message: str) -> Fault:
+    is_whole = schema.type in ("object", "array")  # Which are not repeated in a message.
+    match rule.raw.get("reason"):
+        case "FieldValueForbidden":
+            return faults.forbidden(path, message)
+        case "FieldValueRequired":
+            return faults.required(path, message)
+        case "FieldValueDuplicate":
+            return Fault(path, "FieldValueDuplicate", "Duplicate value") if is_whole else faults.duplicate(path, value)
+    if is_whole:
+        return Fault(path, "FieldValueInvalid", f"Invalid value: {message}")
+    return faults.invalid(path, value, message)
+
+
+def _size(document: Any) -> int:
+    return len(orjson.dumps(document))
+
+
+def rules_of(schema: Schema, *, is_root: bool = False) -> Rules | None:
+    """The rules of a schema; None where there are none. is_root: the schema is that of a whole resource."""
+    if not _has_rules(schema.raw):
+        return None
+    is_root = is_root or schema.is_embedded_resource
+    has_own = bool(schema.raw.get("x-kubernetes-validations"))
+    declaration = declaration_of(schema, is_root=is_root) if has_own else None
+    rules = Rules(schema, declaration)
+    return None if rules.is_empty else rules
+
+
+def _has_rules(raw: Any) -> bool:
+    if not isinstance(raw, Mapping):
+        return False
+    if raw.get("x-kubernetes-validations"):
+        return True
+    return (
+        _has_rules(raw.get("items"))
+        or _has_rules(raw.get("additionalProperties"))
+        or any(map(_has_rules, (raw.get("properties") or {}).values()))
+    )

@@ -1,0 +1,1 @@
+"""Rules for the schemas of CustomResourceDefinitions: structural, compatible, with valid defaults."""

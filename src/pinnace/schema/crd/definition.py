@@ -1,0 +1,359 @@
+"""Is the schema of a CustomResourceDefinition valid? Every fault at once, with Kubernetes' paths and sentences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pinnace.schema import field_errors
+from pinnace.schema.crd.default_rules import DefaultFaults, default_faults, no_rules
+from pinnace.schema.crd.field_paths import place_of
+from pinnace.schema.crd.internal_form import internal_form
+from pinnace.schema.crd.structural import structural_faults, unsupported
+from pinnace.schema.field_errors import Fault, go_json
+from pinnace.schema.shape import Raw
+from pinnace.schema.validation.embedded import MetadataFaults, nothing_wrong
+from pinnace.schema.validation.formats import effective_format
+from pinnace.schema.validation.prune_and_default import META_FIELDS
+
+TYPES = ("array", "boolean", "integer", "number", "object", "string")
+REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
+
+_AT_A_ROOT_WITH_STATUS = (
+    *("description", "type", "format", "title", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum"),
+    *("maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems", "multipleOf", "required", "items"),
+    *("properties", "externalDocs", "example", "x-kubernetes-preserve-unknown-fields", "x-kubernetes-validations"),
+)
+_BEFORE_THE_TYPE = frozenset(("id", "$schema", "$ref"))
+_NOT_SUPPORTED = ("patternProperties", "definitions", "dependencies", "$ref")
+_NEW_LINE = re.compile(r"[\n\r]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strictness:
+    """Which rules hold. An update is not held to a rule that the stored definition breaks: see `strictness_after`."""
+
+    wants_structure: bool = True
+    wants_known_types: bool = True
+    wants_pruned_defaults: bool = True
+    wants_atomic_sets: bool = True
+    wants_sound_keys: bool = True
+
+
+class _Around(NamedTuple):
+    """What the schemas around one mean for it."""
+
+    strictness: Strictness
+    no_default_why: str = ""
+    is_inside_meta: bool = False
+
+
+def schema_faults(
+    schema: Raw,
+    path: str,
+    *,
+    has_status: bool = False,
+    strictness: Strictness = Strictness(),  # noqa: B008 - it is frozen
+    metadata_faults: MetadataFaults = nothing_wrong,
+    rule_faults: DefaultFaults = no_rules,
+) -> list[Fault]:
+    """Every fault of a version's schema. `path` is where it stands: spec.versions[0].schema.openAPIV3Schema.
+
+    `has_status`: the version has the status subresource. `rule_faults` checks a default by its CEL rules; the rules
+    themselves are not looked at here, beyond their form.
+    """
+    found: list[Fault] = []
+    if has_status:
+        found += _root_faults(schema, path)
+    if schema.get("nullable"):
+        found.append(field_errors.forbidden(f"{path}.nullable", "nullable cannot be true at the root"))
+    refused = ""
+    if strictness.wants_structure:
+        refused = unsupported(schema)
+        if not refused:
+            wants_pruned = strictness.wants_pruned_defaults
+            found += structural_faults(schema, path) or default_faults(
+                schema, path, wants_pruned=wants_pruned, metadata_faults=metadata_faults, rule_faults=rule_faults
+            )
+    found += _faults(schema, path, _Around(strictness), is_root=True)
+    if not found and refused:
+        found.append(field_errors.invalid(path, "", refused))
+    return found
+
+
+def strictness_after(old_schemas: list[Raw]) -> Strictness:
+    """How strict to be with a definition whose stored versions have these schemas."""
+    return Strictness(
+        wants_structure=not any(unsupported(schema) or structural_faults(schema, "") for schema in old_schemas),
+        wants_known_types=not _any(old_schemas, lambda node: (node.get("type") or "object") not in TYPES),
+        wants_pruned_defaults=not any(_has_unpruned_defaults(schema) for schema in old_schemas),
+        wants_atomic_sets=not _any(old_schemas, lambda node: any(True for _ in _set_faults(node, ""))),
+        wants_sound_keys=not _any(old_schemas, lambda node: any(True for _ in _key_faults(node, ""))),
+    )
+
+
+def unknown_formats(schema: Raw) -> list[str]:
+    """The formats that Kubernetes does not check, each once: worth a warning."""
+    found = (
+        format
+        for node in all_schemas(schema)
+        if (format := node.get("format")) and not effective_format(node.get("type") or "", format)
+    )
+    return list(dict.fromkeys(found))
+
+
+def all_schemas(schema: Raw) -> Iterator[Raw]:
+    """The schema and all below it, wherever they stand."""
+    yield schema
+    for word in ("items", "not", "additionalProperties", "additionalItems"):
+        if isinstance(child := schema.get(word), Mapping):
+            yield from all_schemas(child)
+    for word in ("allOf", "anyOf", "oneOf", "items"):
+        if isinstance(options := schema.get(word), list):
+            for option in options:
+                yield from all_schemas(option)
+    for word in ("properties", "patternProperties", "definitions", "dependencies"):
+        for child in (schema.get(word) or {}).values():
+            if isinstance(child, Mapping):
+                yield from all_schemas(child)
+
+
+def _any(schemas: list[Raw], is_so: Callable[[Raw], bool]) -> bool:
+    return any(is_so(node) for schema in schemas for node in all_schemas(schema))
+
+
+def _has_unpruned_defaults(schema: Raw) -> bool:
+    if unsupported(schema) or structural_faults(schema, ""):
+        return False
+    pruned = "must not have unknown fields"
+    return any(fault.message.endswith(pruned) for fault in default_faults(schema, "", wants_pruned=True))
+
+
+def _root_faults(schema: Raw, path: str) -> Iterator[Fault]:
+    """With a status of its own, the root may say only what holds for spec and status apart. Only one fault is told."""
+    said = {word for word, value in schema.items() if value or (value is False and word.startswith("additional"))}
+    wrong = said - set(_AT_A_ROOT_WITH_STATUS)
+    type = schema.get("type")
+    if type and type != "object" and not wrong & _BEFORE_THE_TYPE:
+        detail = 'only "object" is allowed as the type at the root of the schema if the status subresource is enabled'
+        yield field_errors.invalid(f"{path}.type", type, detail)
+    elif wrong:
+        allowed = " ".join(_go_name(word) for word in _AT_A_ROOT_WITH_STATUS)
+        detail = f"only [{allowed}] fields are allowed at the root of the schema if the status subresource is enabled"
+        yield _invalid_form(path, internal_form(schema), detail)
+
+
+def _invalid_form(path: str, form: Any, detail: str) -> Fault:
+    return Fault(path, "FieldValueInvalid", f"Invalid value: {go_json(form, sorts=False)}: {detail}")
+
+
+def _go_name(word: str) -> str:
+    parts = word.removeprefix("x-kubernetes-").split("-")
+    name = "".join(part[0].upper() + part[1:] for part in parts)
+    return f"X{name}" if word.startswith("x-kubernetes-") else name
+
+
+def _faults(schema: Raw, path: str, around: _Around, *, is_root: bool = False) -> Iterator[Fault]:
+    yield from _word_faults(schema, path, around)
+    if schema.get("uniqueItems"):
+        detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
+        yield field_errors.forbidden(f"{path}.uniqueItems", detail)
+    yield from _inside_faults(schema, path, around, is_root=is_root)
+    if schema.get("x-kubernetes-preserve-unknown-fields") is False:
+        detail = "must be true or undefined"
+        yield field_errors.invalid(f"{path}.x-kubernetes-preserve-unknown-fields", False, detail)
+    yield from _map_type_faults(schema, path)
+    yield from _list_type_faults(schema, path, around)
+    if around.strictness.wants_sound_keys:
+        yield from _key_faults(schema, path)
+    for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
+        yield from _rule_faults(rule, schema, f"{path}.x-kubernetes-validations[{index}]")
+
+
+def _word_faults(schema: Raw, path: str, around: _Around) -> Iterator[Fault]:
+    type, items = schema.get("type"), schema.get("items")
+    if around.strictness.wants_known_types and type and type not in TYPES:
+        yield field_errors.not_supported(f"{path}.type", type, TYPES)
+    if schema.get("default") is not None and around.no_default_why:
+        yield field_errors.forbidden(f"{path}.default", f"must not be set {around.no_default_why}")
+    if schema.get("id"):
+        yield field_errors.forbidden(f"{path}.id", "id is not supported")
+    if schema.get("additionalItems") is not None:
+        yield field_errors.forbidden(f"{path}.additionalItems", "additionalItems is not supported")
+    for word in _NOT_SUPPORTED:
+        value = schema.get(word)
+        if value if word in ("patternProperties", "definitions") else value is not None:
+            yield field_errors.forbidden(f"{path}.{word}", f"{word} is not supported")
+    if type == "null":
+        detail = "type cannot be set to null, use nullable as an alternative"
+        yield field_errors.forbidden(f"{path}.type", detail)
+    if isinstance(items, list) and items:
+        yield field_errors.forbidden(f"{path}.items", "items must be a schema object and not an array")
+    if around.is_inside_meta and schema.get("x-kubernetes-embedded-resource"):
+        detail = "must not be used inside of resource meta"
+        yield field_errors.forbidden(f"{path}.x-kubernetes-embedded-resource", detail)
+
+
+def _inside_faults(schema: Raw, path: str, around: _Around, *, is_root: bool) -> Iterator[Fault]:
+    properties: Raw = schema.get("properties") or {}
+    additional = schema.get("additionalProperties")
+    if additional is not None:
+        if properties and additional is not True:
+            detail = "additionalProperties and properties are mutual exclusive"
+            yield field_errors.forbidden(f"{path}.additionalProperties", detail)
+        if isinstance(additional, Mapping):
+            below = around
+            if around.is_inside_meta:
+                why = "inside additionalProperties applying to object metadata"
+                below = around._replace(no_default_why=why)
+            yield from _faults(additional, f"{path}.additionalProperties", below)
+    is_object = is_root or bool(schema.get("x-kubernetes-embedded-resource"))
+    for key, child in properties.items():
+        below = around
+        if is_object and key in META_FIELDS:
+            why = f"in top-level {key}" if is_root else around.no_default_why
+            below = around._replace(is_inside_meta=True, no_default_why=why)
+        yield from _faults(child, f"{path}.properties[{key}]", below)
+    if (refused := schema.get("not")) is not None:
+        yield from _faults(refused, f"{path}.not", around)
+    for word in ("allOf", "oneOf", "anyOf"):
+        for index, option in enumerate(schema.get(word) or ()):
+            yield from _faults(option, f"{path}.{word}[{index}]", around)
+    for key, child in (schema.get("definitions") or {}).items():
+        yield from _faults(child, f"{path}.definitions[{key}]", around)
+    items = schema.get("items")
+    if isinstance(items, Mapping):
+        yield from _faults(items, f"{path}.items", around)
+    for index, child in enumerate(items if isinstance(items, list) else ()):
+        yield from _faults(child, f"{path}.items[{index}]", around)
+    for key, child in (schema.get("dependencies") or {}).items():
+        if isinstance(child, Mapping):
+            yield from _faults(child, f"{path}.dependencies[{key}]", around)
+
+
+def _map_type_faults(schema: Raw, path: str) -> Iterator[Fault]:
+    map_type = schema.get("x-kubernetes-map-type")
+    if map_type is None:
+        return
+    yield from _type_faults(schema, path, "object", "x-kubernetes-map-type")
+    if map_type not in ("atomic", "granular"):
+        yield field_errors.not_supported(f"{path}.x-kubernetes-map-type", map_type, ("atomic", "granular"))
+
+
+def _type_faults(schema: Raw, path: str, wanted: str, word: str) -> Iterator[Fault]:
+    type = schema.get("type") or ""
+    if type != wanted:
+        detail = f"must be {wanted} if {word} is specified"
+        yield (
+            field_errors.invalid(f"{path}.type", type, detail)
+            if type
+            else field_errors.required(f"{path}.type", detail)
+        )
+
+
+def _list_type_faults(schema: Raw, path: str, around: _Around) -> Iterator[Fault]:
+    list_type, keys = schema.get("x-kubernetes-list-type"), schema.get("x-kubernetes-list-map-keys") or []
+    if list_type is not None and (schema.get("type") or "") != "array":
+        yield from _type_faults(schema, path, "array", "x-kubernetes-list-type")
+    elif around.strictness.wants_atomic_sets:
+        yield from _set_faults(schema, path)
+    if list_type is not None and list_type not in ("atomic", "set", "map"):
+        yield field_errors.not_supported(f"{path}.x-kubernetes-list-type", list_type, ("atomic", "set", "map"))
+    if keys and list_type != "map":
+        detail = "must be map if x-kubernetes-list-map-keys is non-empty"
+        where = f"{path}.x-kubernetes-list-type"
+        yield (
+            field_errors.required(where, detail)
+            if list_type is None
+            else field_errors.invalid(where, list_type, detail)
+        )
+    if list_type == "map":
+        yield from _map_list_faults(schema, keys, path)
+
+
+def _set_faults(schema: Raw, path: str) -> Iterator[Fault]:
+    items = schema.get("items")
+    if schema.get("x-kubernetes-list-type") != "set" or not isinstance(items, Mapping):
+        return
+    detail = "must be atomic as item of a list with x-kubernetes-list-type=set"
+    list_type = items.get("x-kubernetes-list-type")
+    if items.get("type") == "array" and list_type not in (None, "atomic"):
+        yield field_errors.invalid(f"{path}.items.x-kubernetes-list-type", list_type, detail)
+    if items.get("type") == "object" and items.get("x-kubernetes-map-type") != "atomic":
+        yield field_errors.invalid(f"{path}.items.x-kubernetes-map-type", list_type, detail)
+
+
+def _map_list_faults(schema: Raw, keys: list[str], path: str) -> Iterator[Fault]:
+    items, here = schema.get("items"), f"{path}.x-kubernetes-list-map-keys"
+    if not keys:
+        yield field_errors.required(here, "must not be empty if x-kubernetes-list-type is map")
+    if items is None:
+        yield field_errors.required(f"{path}.items", "must have a schema if x-kubernetes-list-type is map")
+    elif not isinstance(items, Mapping):
+        detail = "must only have a single schema if x-kubernetes-list-type is map"
+        yield _invalid_form(f"{path}.items", internal_form(schema)["Items"], detail)
+    elif (found := items.get("type") or "") != "object":
+        detail = "must be object if parent array's x-kubernetes-list-type is map"
+        yield field_errors.invalid(f"{path}.items.type", found, detail)
+    else:
+        properties: Raw = items.get("properties") or {}
+        for index, key in enumerate(keys):
+            if key not in properties:
+                yield field_errors.invalid(here, keys, "entries must all be names of item properties")
+            elif properties[key].get("type") in ("array", "object"):
+                detail = "must be a scalar type if parent array's x-kubernetes-list-type is map"
+                yield field_errors.invalid(f"{path}.items.properties[{key}].type", "object", detail)
+            if key in keys[:index]:
+                yield field_errors.invalid(here, keys, "must not contain duplicate entries")
+
+
+def _key_faults(schema: Raw, path: str) -> Iterator[Fault]:
+    """Items of sets and maps are there, and so are the keys of a map's items."""
+    items, list_type = schema.get("items"), schema.get("x-kubernetes-list-type")
+    if not isinstance(items, Mapping) or list_type not in ("set", "map"):
+        return
+    if items.get("nullable"):
+        detail = f"cannot be nullable when x-kubernetes-list-type is {list_type}"
+        yield field_errors.forbidden(f"{path}.items.nullable", detail)
+    if list_type == "set":
+        return
+    properties: Raw = items.get("properties") or {}
+    for key in schema.get("x-kubernetes-list-map-keys") or ():
+        if key not in properties:
+            continue
+        here, known = f"{path}.items.properties[{key}]", "this property is in x-kubernetes-list-map-keys, so it"
+        if key not in (items.get("required") or ()) and properties[key].get("default") is None:
+            yield field_errors.required(f"{here}.default", f"{known} must have a default or be a required property")
+        if properties[key].get("nullable"):
+            yield field_errors.forbidden(f"{here}.nullable", f"{known} cannot be nullable")
+
+
+def _rule_faults(rule: Raw, schema: Raw, path: str) -> Iterator[Fault]:
+    """The form of a CEL rule. What it says is checked by the compiler of CEL."""
+    text, message = (rule.get("rule") or "").strip(), rule.get("message") or ""
+    if not text:
+        yield field_errors.required(f"{path}.rule", "rule is not specified")
+    elif message and not message.strip():
+        yield field_errors.invalid(f"{path}.message", message, "must be non-empty if specified")
+    elif _NEW_LINE.search(message.strip()):
+        yield field_errors.invalid(f"{path}.message", message, "must not contain line breaks")
+    elif _NEW_LINE.search(text) and not message:
+        yield field_errors.required(f"{path}.message", "message must be specified if rule contains line breaks")
+    expression = rule.get("messageExpression") or ""
+    if expression and not expression.strip():
+        detail = "messageExpression must be non-empty if specified"
+        yield field_errors.required(f"{path}.messageExpression", detail)
+    if (reason := rule.get("reason")) is not None and reason not in REASONS:
+        yield field_errors.not_supported(f"{path}.reason", reason, REASONS)
+    field = rule.get("fieldPath") or ""
+    if field and not field.strip():
+        yield field_errors.invalid(f"{path}.fieldPath", field, "must be non-empty if specified")
+    if _NEW_LINE.search(field):
+        yield field_errors.invalid(f"{path}.fieldPath", field, "must not contain line breaks")
+    if field and not unsupported(schema):
+        try:
+            place_of(field, schema)
+        except ValueError:
+            yield field_errors.invalid(f"{path}.fieldPath", field, "must be a valid path")

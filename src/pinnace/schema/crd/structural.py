@@ -1,0 +1,234 @@
+"""Is a schema structural: does it say the type of every field outside of anyOf, oneOf, allOf and not?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pinnace.schema import field_errors
+from pinnace.schema.field_errors import Fault
+from pinnace.schema.golang.patterns import PatternError, compile_pattern
+from pinnace.schema.shape import Raw
+
+JUNCTORS = ("anyOf", "allOf", "oneOf")
+_INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
+_LEVELS = {
+    "root": "must not be empty at the root",
+    "item": "must not be empty for specified array items",
+    "field": "must not be empty for specified object fields",
+}
+_UNSUPPORTED = (
+    ("id", "id"),
+    ("$schema", "schema"),
+    ("$ref", "$ref"),
+    ("patternProperties", "patternProperties"),
+    ("dependencies", "dependencies"),
+    ("additionalItems", "additionalItems"),
+    ("definitions", "definitions"),
+)
+_FORBIDDEN_INSIDE = (
+    ("default", "must be undefined to be structural"),
+    ("title", "must be empty to be structural"),
+    ("description", "must be empty to be structural"),
+    ("nullable", "must be false to be structural"),
+    ("x-kubernetes-preserve-unknown-fields", "must be false to be structural"),
+    ("x-kubernetes-embedded-resource", "must be false to be structural"),
+    ("x-kubernetes-int-or-string", "must be false to be structural"),
+    ("x-kubernetes-list-map-keys", "must be empty to be structural"),
+    ("x-kubernetes-list-type", "must be undefined to be structural"),
+    ("x-kubernetes-map-type", "must be undefined to be structural"),
+    ("x-kubernetes-validations", "must be empty to be structural"),
+)
+
+
+class Condition(NamedTuple):
+    """The condition NonStructuralSchema of a CustomResourceDefinition."""
+
+    status: str
+    reason: str
+    message: str
+
+
+def structural_faults(schema: Raw, path: str) -> list[Fault]:
+    """Every way in which the schema is not structural, ordered by what is said. Empty: it is structural.
+
+    Ask `unsupported` first: a schema that uses such words is not looked into.
+    """
+    found = [*_invariants(schema, "root", path), *_completeness(schema, schema, path, path)]
+    return sorted(found, key=str)
+
+
+def unsupported(schema: Raw) -> str:
+    """The first thing in the schema that no structural schema can have at all, as a sentence. Empty: there is none."""
+    for word, shown in _UNSUPPORTED:
+        value = schema.get(word)
+        if value is not None if word == "additionalItems" else value:
+            return f"OpenAPIV3Schema '{shown}' is not supported"
+    if isinstance(schema.get("items"), list):
+        return "OpenAPIV3Schema 'items' must be a schema, but is an array"
+    if schema.get("x-kubernetes-preserve-unknown-fields") is False:
+        return "internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined"
+    return next((why for child in children(schema) if (why := unsupported(child))), "")
+
+
+def children(schema: Raw) -> Iterator[Raw]:
+    """The schemas right below this one that a structural schema may have."""
+    for word in ("not", "items", "additionalProperties"):
+        if isinstance(child := schema.get(word), Mapping):
+            yield child
+    for word in JUNCTORS:
+        yield from schema.get(word) or ()
+    yield from (schema.get("properties") or {}).values()
+
+
+def non_structural_condition(
+    versions: Sequence[tuple[str, Raw | None]], *, preserves_unknown: bool
+) -> Condition | None:
+    """The condition for a definition with these versions, each with its name and its schema; None if all is well."""
+    found = []
+    if preserves_unknown:
+        found.append(field_errors.invalid("spec.preserveUnknownFields", True, "must be false"))
+    for index, (name, schema) in enumerate(versions):
+        if schema is None:
+            continue
+        if why := unsupported(schema):
+            told = f"failed to check validation schema for version {name}: {why}"
+            return Condition("Unknown", "StructuralError", told)
+        found += structural_faults(schema, f"spec.versions[{index}].schema.openAPIV3Schema")
+    if not found:
+        return None
+    sentences = list(dict.fromkeys(map(str, found)))
+    message = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
+    return Condition("True", "Violations", message)
+
+
+def _invariants(schema: Raw, level: str, path: str) -> Iterator[Fault]:
+    type, items = schema.get("type") or "", schema.get("items")
+    is_embedded = bool(schema.get("x-kubernetes-embedded-resource"))
+    is_int_or_string = bool(schema.get("x-kubernetes-int-or-string"))
+    preserves_unknown = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
+    if items is None and type == "array":
+        yield field_errors.required(f"{path}.items", "must be specified")
+    if isinstance(items, Mapping):
+        yield from _invariants(items, "item", f"{path}.items")
+    properties: Raw = schema.get("properties") or {}
+    for key, child in properties.items():
+        yield from _invariants(child, "field", f"{path}.properties[{key}]")
+    additional = schema.get("additionalProperties")
+    if additional is not None and level == "root":
+        yield field_errors.forbidden(f"{path}.additionalProperties", "must not be used at the root")
+    if isinstance(additional, Mapping):
+        yield from _invariants(additional, "field", f"{path}.additionalProperties")
+    if is_int_or_string:
+        detail = "must be false if x-kubernetes-int-or-string is true"
+        for word in ("x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"):
+            if schema.get(word):
+                yield field_errors.invalid(f"{path}.{word}", True, detail)
+    yield from _value_validation(schema, path, skips_any_of=_is_int_or_string(schema), skips_first=_starts_so(schema))
+    if is_embedded and type != "object":
+        detail = "must be object if x-kubernetes-embedded-resource is true"
+        yield (
+            field_errors.invalid(f"{path}.type", type, detail)
+            if type
+            else field_errors.required(f"{path}.type", detail)
+        )
+    elif not type and not is_int_or_string and not preserves_unknown:
+        yield field_errors.required(f"{path}.type", _LEVELS[level])
+    if is_embedded and additional is not None:
+        detail = "must not be used if x-kubernetes-embedded-resource is set"
+        yield field_errors.forbidden(f"{path}.additionalProperties", detail)
+    if level == "root" and type and type != "object":
+        yield field_errors.invalid(f"{path}.type", type, "must be object at the root")
+    if level == "root" or is_embedded:
+        for key, wanted in (("kind", "string"), ("apiVersion", "string"), ("metadata", "object")):
+            if key in properties and (found := properties[key].get("type") or "") != wanted:
+                yield field_errors.invalid(f"{path}.properties[{key}].type", found, f"must be {wanted}")
+    if level == "root" and "metadata" in properties and not _is_plain_metadata(properties["metadata"]):
+        detail = "must not specify anything other than name and generateName, but metadata is implicitly specified"
+        yield field_errors.forbidden(f"{path}.properties[metadata]", detail)
+    if is_embedded and not preserves_unknown and not properties:
+        detail = (
+            "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"
+        )
+        yield field_errors.required(f"{path}.properties", detail)
+
+
+def _is_plain_metadata(schema: Raw) -> bool:
+    said = {word for word, value in schema.items() if value or word == "additionalProperties"} - {"type", "default"}
+    properties = set(schema.get("properties") or ())
+    return said <= {"properties"} and properties <= {"name", "generateName"}
+
+
+def _said(schema: Raw) -> dict[str, Any]:
+    return {word: value for word, value in schema.items() if value}
+
+
+def _is_int_or_string(schema: Raw) -> bool:
+    return [_said(option) for option in schema.get("anyOf") or ()] == _INT_OR_STRING
+
+
+def _starts_so(schema: Raw) -> bool:
+    return any(_is_int_or_string(option) for option in (schema.get("allOf") or ())[:1])
+
+
+def _value_validation(
+    schema: Raw, path: str, *, skips_any_of: bool = False, skips_first: bool = False
+) -> Iterator[Fault]:
+    for word in JUNCTORS:
+        if word == "anyOf" and skips_any_of:
+            continue
+        for index, option in enumerate(schema.get(word) or ()):
+            is_pair = word == "allOf" and index == 0 and skips_first
+            yield from _nested(option, f"{path}.{word}[{index}]", skips_any_of=is_pair)
+    if (refused := schema.get("not")) is not None:
+        yield from _nested(refused, f"{path}.not")
+    if pattern := schema.get("pattern"):
+        try:
+            compile_pattern(pattern)
+        except PatternError as fault:
+            detail = f"must be a valid regular expression, but isn't: {fault}"
+            yield field_errors.invalid(f"{path}.pattern", pattern, detail)
+
+
+def _nested(schema: Raw, path: str, *, skips_any_of: bool = False) -> Iterator[Fault]:
+    """Inside anyOf and its like there are rules for values only: no types, no defaults, nothing about merging."""
+    yield from _value_validation(schema, path, skips_any_of=skips_any_of)
+    if isinstance(items := schema.get("items"), Mapping):
+        yield from _nested(items, f"{path}.items")
+    properties: Raw = schema.get("properties") or {}
+    for key, child in properties.items():
+        yield from _nested(child, f"{path}.properties[{key}]")
+    if schema.get("type"):
+        yield field_errors.forbidden(f"{path}.type", "must be empty to be structural")
+    if schema.get("additionalProperties") not in (None, False):
+        yield field_errors.forbidden(f"{path}.additionalProperties", "must be undefined to be structural")
+    for word, detail in _FORBIDDEN_INSIDE:
+        value = schema.get(word)
+        if value or (value is not None and word in ("default", "x-kubernetes-list-type", "x-kubernetes-map-type")):
+            yield field_errors.forbidden(f"{path}.{word}", detail)
+    if "metadata" in properties:
+        yield field_errors.forbidden(f"{path}.properties[metadata]", "must not be specified in a nested context")
+
+
+def _completeness(rules: Raw, schema: Raw, schema_path: str, path: str) -> Iterator[Fault]:
+    """What is asked of a field must stand beside the field's own schema, the one that says its type."""
+    if (refused := rules.get("not")) is not None:
+        yield from _is_specified(refused, schema, schema_path, f"{path}.not")
+    for word in ("allOf", "anyOf", "oneOf"):
+        for index, option in enumerate(rules.get(word) or ()):
+            yield from _is_specified(option, schema, schema_path, f"{path}.{word}[{index}]")
+
+
+def _is_specified(rules: Raw, schema: Raw | None, schema_path: str, path: str) -> Iterator[Fault]:
+    if schema is None:
+        yield field_errors.required(schema_path, f"because it is defined in {path}")
+        return
+    yield from _completeness(rules, schema, schema_path, path)
+    if isinstance(items := rules.get("items"), Mapping):
+        known = schema.get("items")
+        specified = known if isinstance(known, Mapping) else None
+        yield from _is_specified(items, specified, f"{schema_path}.items", f"{path}.items")
+    properties: Raw = schema.get("properties") or {}
+    for key, child in (rules.get("properties") or {}).items():
+        there, here = f"{schema_path}.properties[{key}]", f"{path}.properties[{key}]"
+        yield from _is_specified(child, properties.get(key), there, here)

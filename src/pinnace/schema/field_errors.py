@@ -1,0 +1,103 @@
+"""What is wrong with one field of a value, as plain tuples: the field, a machine's word, and Kubernetes' sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import orjson
+
+from pinnace.schema.golang.text import quoted
+
+_FOR_HTML = ((b"&", rb"\u0026"), (b"<", rb"\u003c"), (b">", rb"\u003e"))
+
+
+class Fault(NamedTuple):
+    """The same three words as a `Cause` of the model, which this folder does not know: `Cause(*fault)`."""
+
+    field: str
+    reason: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+def required(field: str, detail: str = "") -> Fault:
+    return Fault(field, "FieldValueRequired", _with("Required value", detail))
+
+
+def invalid(field: str, value: Any, detail: str) -> Fault:
+    return Fault(field, "FieldValueInvalid", _with(f"Invalid value: {shown(value)}", detail))
+
+
+def wrong_type(field: str, value: Any, detail: str) -> Fault:
+    return Fault(field, "FieldValueTypeInvalid", _with(f"Invalid value: {shown(value)}", detail))
+
+
+def forbidden(field: str, detail: str) -> Fault:
+    return Fault(field, "FieldValueForbidden", _with("Forbidden", detail))
+
+
+def duplicate(field: str, value: Any) -> Fault:
+    return Fault(field, "FieldValueDuplicate", f"Duplicate value: {shown(value)}")
+
+
+def not_supported(field: str, value: Any, supported: Iterable[str]) -> Fault:
+    listed = ", ".join(map(quoted, supported))
+    detail = f"supported values: {listed}" if listed else ""
+    return Fault(field, "FieldValueNotSupported", _with(f"Unsupported value: {shown(value)}", detail))
+
+
+def too_long(field: str, limit: int) -> Fault:
+    unit = "byte" if limit == 1 else "bytes"
+    return Fault(field, "FieldValueTooLong", f"Too long: may not be more than {limit} {unit}")
+
+
+def too_many(field: str, found: int, limit: int) -> Fault:
+    unit = "item" if limit == 1 else "items"
+    return Fault(field, "FieldValueTooMany", f"Too many: {found}: must have at most {limit} {unit}")
+
+
+def _with(message: str, detail: str) -> str:
+    return f"{message}: {detail}" if detail else message
+
+
+def shown(value: Any) -> str:
+    """A value as Go shows it in a fault: strings quoted, numbers plain, the rest as its JSON."""
+    if value.__class__ is str:
+        return quoted(value)
+    if value.__class__ is float:
+        return go_float(value)
+    return go_json(value)
+
+
+def go_json(value: Any, *, sorts: bool = True) -> str:
+    """JSON as Go writes it: a map's keys in order, and nothing in it that HTML could take for markup."""
+    text = orjson.dumps(_with_go_numbers(value), option=orjson.OPT_SORT_KEYS if sorts else 0)
+    for character, escaped in _FOR_HTML:
+        text = text.replace(character, escaped)
+    return text.decode()
+
+
+def _with_go_numbers(value: Any) -> Any:
+    """Go writes a float that is whole without a point."""
+    if isinstance(value, dict):
+        return {key: _with_go_numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_go_numbers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**63 else value
+
+
+def go_float(value: float) -> str:
+    """A float as Go's %v writes it: the shortest digits, with an exponent from a million on."""
+    digits, _, exponent = f"{abs(value)!r}".partition("e")
+    if not value or (1e-4 <= abs(value) < 1e6 and not exponent):
+        return repr(value).removesuffix(".0")
+    power = int(exponent or 0)
+    whole, _, fraction = digits.partition(".")
+    significant = (whole + fraction).lstrip("0")
+    power += len(whole) - 1 if whole != "0" else len(significant) - len(fraction) - 1
+    significant = significant.rstrip("0")
+    rest = f".{significant[1:]}" if significant[1:] else ""
+    return f"{'-' if value < 0 else ''}{significant[0]}{rest}e{'-' if power < 0 else '+'}{abs(power):02d}"

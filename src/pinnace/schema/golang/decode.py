@@ -1,0 +1,482 @@
+"""Reads plain JSON by a schema as Go reads it into a struct: wrong types refused, unknown fields put aside.
+
+A decoder changes the object it is given, in one pass: nulls go (a null inside a list or a map becomes an empty value),
+unknown fields go, and quantities, moments and bytes become canonical, as they would by being read and written by Go.
+What Go's encoder does beyond that is done where it is known of the type (`EmptyFields`): some fields are left out when
+they are empty, some are written even when nobody said them (`status: {}`).
+
+Decoders are put together field by field, when a field is first met: a kind's rare fields cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from pinnace.schema.golang.base64 import canonical_base64
+from pinnace.schema.golang.times import canonical_micro_time, canonical_time
+from pinnace.schema.shape import Schema
+
+Decoder = Callable[[Any], list[str]]
+"""Decode in place; return the paths of the unknown fields that were removed, in the order of the document."""
+
+Canonical = Callable[[str], str]
+
+_Read = Callable[[Any], Any]
+"""Read one value. None: it is fine as it is. A list: its unknown fields. Anything else: what to put in its place."""
+
+_SCHEMA_OR = "JSONSchemaPropsOr"
+_INTEGERS = {"int32": 2**31, "int64": 2**63, "": 2**63}
+_EMPTY = {"string": "", "integer": 0, "number": 0, "boolean": False}
+_FOUND = {str: "string", bool: "bool", int: "number", float: "number", dict: "object", list: "array"}
+_CONVERTED = {str: "string", bool: "bool", int: "int64", float: "float64", dict: "map", list: "slice"}
+_CONVERTIBLE = frozenset((("int64", "string"), ("int64", "int32"), ("float64", "int32"), ("float64", "int64")))
+_PLAIN: dict[str, type] = {"string": str, "boolean": bool}
+_GO_NAME: dict[Any, str] = {str: "string", bool: "bool"}
+
+
+class EmptyFields(NamedTuple):
+    """What Go's encoder makes of the empty fields of one type."""
+
+    written: tuple[tuple[str, Any], ...] = ()
+    """Fields that are always there, with the value they have when nobody says one; {} is filled by its own type."""
+    left_out: frozenset[str] = frozenset()
+    """Fields that are there only with a value that is not empty."""
+
+
+NO_EMPTY_FIELDS = EmptyFields()
+
+
+class GoField(NamedTuple):
+    """What Go knows of a field that its schema does not say."""
+
+    type: str = ""
+    """How the type is printed; empty where it is as the schema says."""
+    embedded: str = ""
+    """The struct that the field is really one of, where that is embedded: it stands in the paths of faults."""
+
+
+_AS_THE_SCHEMA_SAYS = GoField()
+_NO_GO_FIELDS: Mapping[str, GoField] = {}
+
+
+def _nothing_known(name: str) -> EmptyFields:
+    return NO_EMPTY_FIELDS
+
+
+def _no_go_fields(name: str) -> Mapping[str, GoField]:
+    return _NO_GO_FIELDS
+
+
+class DecodeError(ValueError):
+    """The JSON does not fit the schema. The message is Go's."""
+
+    def __init__(self, message: str, *, conversion: str = "") -> None:
+        super().__init__(message)
+        self.conversion = conversion or message
+        """What Go says where it converts what is decoded already, which it does after a strategic merge."""
+
+
+class _Mismatch(Exception):
+    """A value of the wrong type, on its way up to where its path is known."""
+
+    def __init__(self, value: Any, expected: str, literal: str = "", *, reads_itself: bool = False) -> None:
+        """`reads_itself` is for types that are no more than text to those who convert."""
+        self.found = _FOUND[type(value)] + (f" {literal}" if literal else "")
+        self.expected = self._plain = expected
+        self._converted = "" if reads_itself else _CONVERTED[type(value)]
+        self.struct = ""
+        self.path: list[str] = []
+
+    def message(self) -> str:
+        if not self.struct:
+            return f"json: cannot unmarshal {self.found} into Go value of type {self.expected}"
+        field = ".".join((self.struct, *reversed(self.path)))
+        return f"json: cannot unmarshal {self.found} into Go struct field {field} of type {self.expected}"
+
+    def conversion(self) -> str:
+        plain, given = self._plain, self._converted
+        if not given:
+            return f"json: cannot unmarshal {self.found} into Go value of type {plain}"
+        if plain.startswith("[]"):
+            return f"cannot restore slice from {given}"
+        if plain.startswith("map["):
+            return f"cannot restore map from {given}"
+        if "." in plain:
+            return f"cannot restore struct from: {given}"
+        if (given, plain) in _CONVERTIBLE:  # Go could, but must not.
+            return f"cannot convert {given} to {self.expected}"
+        return f"unrecognized type: {plain}"
+
+
+class Decoders:
+    """Makes decoders, which share the parts that they have in common."""
+
+    def __init__(
+        self,
+        *,
+        quantity: Canonical,
+        empty_fields: Callable[[str], EmptyFields] = _nothing_known,
+        go_fields: Callable[[str], Mapping[str, GoField]] = _no_go_fields,
+    ) -> None:
+        """`empty_fields` is asked with the name of a schema; so is `go_fields`, when there is a fault to tell."""
+        self._quantity = lru_cache(maxsize=4096)(quantity)
+        self._empty_fields = empty_fields
+        self._go_fields = go_fields
+        self._named: dict[tuple[Any, str], _Read] = {}
+
+    def of(self, schema: Schema) -> Decoder:
+        read = self._read(schema)
+
+        def decode(obj: Any) -> list[str]:
+            try:
+                return read(obj) or []
+            except _Mismatch as mismatch:
+                told = self._refusal(schema, obj) or mismatch.message()
+                raise DecodeError(told, conversion=mismatch.conversion()) from None
+
+        return decode
+
+    def _refusal(self, schema: Schema, obj: Any) -> str:
+        """What the first type says that reads itself, and cannot. Go goes on behind other faults, not behind these."""
+        try:
+            self._read_own(schema, obj)
+        except _Mismatch as mismatch:
+            return mismatch.message()
+        except DecodeError as fault:
+            return str(fault)
+        return ""
+
+    def _read_own(self, schema: Schema, value: Any) -> None:
+        if schema.is_int_or_string or schema.is_quantity or schema.format == "date-time":
+            if value is not None:
+                self._read(schema)(value)
+        elif value.__class__ is list and schema.items is not None:
+            for item in value:
+                self._read_own(schema.items, item)
+        elif value.__class__ is dict and schema.additional is not None:
+            for item in value.values():
+                self._read_own(schema.additional, item)
+        elif value.__class__ is dict and not schema.preserves_unknown:
+            for field, item in value.items():
+                if (known := schema.properties.get(field)) is not None:
+                    try:
+                        self._read_own(known, item)
+                    except _Mismatch as mismatch:
+                        self._locate(mismatch, schema, field)
+                        raise
+
+    def _read(self, schema: Schema) -> _Read:
+        if not schema.name:
+            return self._made(schema)
+        key = (schema.resolve, schema.name)
+        if key not in self._named:
+            self._named[key] = self._made(schema)
+        return self._named[key]
+
+    def _made(self, schema: Schema) -> _Read:
+        if schema.go_name.startswith(_SCHEMA_OR):
+            return self._schema_or(schema)
+        if schema.preserves_unknown:
+            return _read_anything
+        if schema.is_int_or_string:
+            return _read_int_or_string
+        match schema.type:
+            case "object" if schema.additional is not None:
+                return self._map(schema, schema.additional)
+            case "object":
+                return self._struct(schema)
+            case "array" if schema.items is not None:
+                return self._list(schema, schema.items)
+            case "string":
+                return self._text(schema)
+            case "integer":
+                return _integer(schema.format)
+            case "number":
+                return _read_number
+            case "boolean":
+                return _plain(bool)
+        return _read_anything
+
+    def _text(self, schema: Schema) -> _Read:
+        if schema.is_quantity:
+            return self._read_quantity
+        if schema.format == "byte":
+            return _read_bytes
+        if schema.format == "date-time":
+            return _moment(canonical_micro_time if schema.go_name == "MicroTime" else canonical_time)
+        return _plain(str)
+
+    def _read_quantity(self, value: Any) -> str:
+        if type(value) is str:
+            text = value
+        elif type(value) is bool:
+            text = "true"  # Go reads whatever stands there as text, and finds that it is no number.
+        else:
+            text = repr(value)
+        try:
+            return self._quantity(text)
+        except ValueError as fault:
+            raise DecodeError(str(fault)) from None
+
+    def _schema_or(self, schema: Schema) -> _Read:
+        """A JSON schema or something simpler. Go reads it apart: unknown fields go, but nobody is told of them."""
+        read = self._read(schema.resolve(schema.name.partition(_SCHEMA_OR)[0] + "JSONSchemaProps"))
+        simpler = schema.go_name.removeprefix(_SCHEMA_OR)
+
+        def read_schema_or(value: Any) -> None:
+            if value.__class__ is dict:
+                read(value)
+            elif simpler == "Bool":
+                if value.__class__ is not bool:
+                    raise DecodeError("boolean or JSON schema expected")
+            elif value.__class__ is list:
+                for item in value:
+                    if simpler == "Array":
+                        read(item)
+                    elif item.__class__ is not str:
+                        raise _Mismatch(item, "string")
+
+        return read_schema_or
+
+    def _struct(self, schema: Schema) -> _Read:
+        expected = _go_type(schema)
+        met: dict[str, type | _Read] = {}  # The fields met so far. For most a Python type says all.
+        how_to_read = met.get
+        written, left_out = self._empty_fields(schema.name)
+        always = tuple((field, zero) for field, zero in written if field in schema.properties)
+
+        def meet(field: str) -> type | _Read | None:
+            known = schema.properties.get(field)
+            if known is None:
+                return None
+            read = met[field] = _plain_type(known) or self._read(known)
+            return read
+
+        def read_struct(obj: Any) -> list[str] | None:
+            if obj.__class__ is not dict:
+                raise _Mismatch(obj, expected)
+            unknown = removed = None
+            for field, value in obj.items():
+                read = how_to_read(field)
+                if value.__class__ is read:
+                    if not value and field in left_out:
+                        removed = [*(removed or ()), field]
+                    continue
+                if read is None and (read := meet(field)) is None:
+                    unknown = [*(unknown or ()), field]
+                    removed = [*(removed or ()), field]
+                elif value is None:
+                    removed = [*(removed or ()), field]
+                else:
+                    try:
+                        if read is str or read is bool:
+                            if value.__class__ is not read:
+                                raise _Mismatch(value, _GO_NAME[read])
+                            result = None
+                        else:
+                            result = read(value)
+                    except _Mismatch as mismatch:
+                        self._locate(mismatch, schema, field)
+                        raise
+                    if result is None:
+                        if not value and field in left_out:
+                            removed = [*(removed or ()), field]
+                    elif result.__class__ is list:
+                        unknown = [*(unknown or ()), *(_below(field, path) for path in result)]
+                        if not value and field in left_out:
+                            removed = [*(removed or ()), field]
+                    elif not result and field in left_out:
+                        removed = [*(removed or ()), field]
+                    else:
+                        obj[field] = result
+            if removed:
+                for field in removed:
+                    del obj[field]
+            for field, zero in always:
+                if field not in obj:
+                    if zero.__class__ is dict:
+                        zero = {}
+                        self._read(schema.properties[field])(zero)
+                    obj[field] = zero
+            return unknown
+
+        return read_struct
+
+    def _locate(self, mismatch: _Mismatch, schema: Schema, field: str) -> None:
+        """On its way up through this field, a mismatch gets the names that Go has for it."""
+        named = self._go_fields(schema.name).get(field, _AS_THE_SCHEMA_SAYS)
+        if not mismatch.struct:
+            mismatch.struct = schema.go_name
+            if named.type:
+                mismatch.expected = _named_type(named.type, mismatch.expected, schema.properties[field])
+        mismatch.path.append(field)
+        if named.embedded:
+            mismatch.path.append(named.embedded)
+
+    def _map(self, schema: Schema, values: Schema) -> _Read:
+        expected, plain, empty = _go_type(schema), _plain_type(values), self._empty(values)
+        read = self._read(values)
+
+        def read_map(obj: Any) -> list[str] | None:
+            if obj.__class__ is not dict:
+                raise _Mismatch(obj, expected)
+            unknown = None
+            for key, value in obj.items():
+                if value.__class__ is plain:
+                    continue
+                if value is None:
+                    obj[key] = empty()
+                    continue
+                result = read(value)
+                if result.__class__ is list:
+                    unknown = [*(unknown or ()), *(_below(key, path) for path in result)]
+                elif result is not None:
+                    obj[key] = result
+            return unknown
+
+        return read_map
+
+    def _list(self, schema: Schema, items: Schema) -> _Read:
+        expected, plain, empty = _go_type(schema), _plain_type(items), self._empty(items)
+        read = self._read(items)
+
+        def read_list(obj: Any) -> list[str] | None:
+            if obj.__class__ is not list:
+                raise _Mismatch(obj, expected)
+            unknown = None
+            at = -1
+            for value in obj:
+                at += 1
+                if value.__class__ is plain:
+                    continue
+                if value is None:
+                    obj[at] = empty()
+                    continue
+                result = read(value)
+                if result.__class__ is list:
+                    unknown = [*(unknown or ()), *(_below(f"[{at}]", path) for path in result)]
+                elif result is not None:
+                    obj[at] = result
+            return unknown
+
+        return read_list
+
+    def _empty(self, schema: Schema) -> Callable[[], Any]:
+        """What Go makes of a null where there must be a value."""
+        if schema.is_quantity:
+            return lambda: "0"
+        if schema.is_int_or_string:
+            return lambda: 0
+        if schema.format == "date-time" or schema.preserves_unknown:
+            return lambda: None
+        if schema.type == "array":
+            return list
+        return dict if schema.type == "object" else lambda: _EMPTY.get(schema.type)
+
+
+def compile(schema: Schema, *, quantity: Canonical) -> Decoder:
+    """A decoder of its own. Where there are many, `Decoders` shares their common parts."""
+    return Decoders(quantity=quantity).of(schema)
+
+
+def _below(field: str, path: str) -> str:
+    return f"{field}{path}" if path[:1] == "[" else f"{field}.{path}"
+
+
+def _plain_type(schema: Schema) -> type | None:
+    """The Python type that suffices for a value to be right, if there is one."""
+    if schema.preserves_unknown or schema.is_int_or_string or schema.is_quantity:
+        return None
+    return None if schema.format in ("byte", "date-time") else _PLAIN.get(schema.type)
+
+
+def _go_type(schema: Schema) -> str:
+    """How Go prints the type. Its named strings (v1.RestartPolicy) are not in the schema: see `GoField`."""
+    if schema.name:
+        return ".".join(schema.name.split(".")[-2:])
+    if schema.type == "array" and schema.items is not None:
+        return f"[]{_go_type(schema.items)}"
+    if schema.type == "object" and schema.additional is not None:
+        return f"map[string]{_go_type(schema.additional)}"
+    if schema.format == "byte":
+        return "[]uint8"
+    return {"integer": schema.format or "int64", "number": "float64", "boolean": "bool"}.get(schema.type, schema.type)
+
+
+def _named_type(name: str, expected: str, schema: Schema) -> str:
+    """Go's name for the type of a field, or of what it holds, whichever did not fit."""
+    if expected == _go_type(schema):
+        return name
+    if schema.items is not None and expected == _go_type(schema.items):
+        return name.removeprefix("[]") if name.startswith("[]") else expected
+    if schema.additional is not None and expected == _go_type(schema.additional):
+        return name.partition("]")[2] if name.startswith("map[") else expected
+    return expected
+
+
+def _read_anything(value: Any) -> None:
+    return None
+
+
+def _plain(wanted: type) -> _Read:
+    def read_plain(value: Any) -> None:
+        if value.__class__ is not wanted:
+            raise _Mismatch(value, _GO_NAME[wanted])
+
+    return read_plain
+
+
+def _read_bytes(value: Any) -> str:
+    if value.__class__ is not str:
+        raise _Mismatch(value, "[]uint8")
+    try:
+        return canonical_base64(value)
+    except ValueError as fault:
+        raise DecodeError(str(fault), conversion=f"error decoding from json: {fault}") from None
+
+
+def _moment(canonical: Canonical) -> _Read:
+    def read_moment(value: Any) -> str:
+        if value.__class__ is not str:
+            raise _Mismatch(value, "string", reads_itself=True)
+        try:
+            return canonical(value)
+        except ValueError as fault:
+            raise DecodeError(str(fault)) from None
+
+    return read_moment
+
+
+def _integer(format: str, *, reads_itself: bool = False) -> _Read:
+    limit = _INTEGERS[format]
+    expected = format or "int64"
+
+    def read_integer(value: Any) -> None:
+        if value.__class__ is int:
+            if -limit <= value < limit:
+                return
+            raise _Mismatch(value, expected, str(value), reads_itself=reads_itself)
+        literal = _literal(value) if value.__class__ is float else ""
+        raise _Mismatch(value, expected, literal, reads_itself=reads_itself)
+
+    return read_integer
+
+
+_read_int32 = _integer("int32", reads_itself=True)
+
+
+def _read_int_or_string(value: Any) -> None:
+    if value.__class__ is not str:
+        _read_int32(value)
+
+
+def _read_number(value: Any) -> None:
+    if value.__class__ is not float and value.__class__ is not int:
+        raise _Mismatch(value, "float64")
+
+
+def _literal(value: float) -> str:
+    """A number that is no integer, as it was most likely written: 1.5, but also the too great 99999999999999999999."""
+    return str(int(value)) if abs(value) >= 2**63 and value.is_integer() else repr(value)

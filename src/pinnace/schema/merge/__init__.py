@@ -1,0 +1,1 @@
+"""Structured merge and strategic merge by a schema, and sets of fields."""

@@ -1,0 +1,302 @@
+"""Which fields a value mentions, and which differ between two values, as the schema says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from pinnace.schema.equality import identical, same
+from pinnace.schema.merge.field_sets import FieldSet, refusing_depth
+from pinnace.schema.merge.structure import ANY, ATOMIC, LIST, MAP, Node, structure
+from pinnace.schema.shape import Schema
+
+_MISSING: Any = object()
+_NOTHING: FieldSet = {}
+_ELEMENT = "f:".__add__
+
+
+class Changes(NamedTuple):
+    """What differs between two values. No path is in more than one of the sets."""
+
+    added: FieldSet
+    modified: FieldSet
+    removed: FieldSet
+
+
+@refusing_depth
+def of(value: Any, schema: Schema) -> FieldSet:
+    """Every field that the value mentions, as an applied configuration comes to own it.
+
+    Structs are owned through their fields only; entries of maps and items of lists are members themselves.
+    Raises ValueError where an item of an associative list lacks its key.
+    """
+    return mentioned(structure(schema), value)
+
+
+def mentioned(node: Node, value: Any) -> FieldSet:
+    """`of`, for a node that is at hand already."""
+    node = node.facet(value)
+    if node.shape == MAP:
+        return _mentioned_in_map(node, value) if value.__class__ is dict else {}
+    if node.shape == LIST:
+        return _mentioned_in_list(node, value) if value.__class__ is list else {}
+    return {}
+
+
+def _mentioned_in_map(node: Node, value: dict[str, Any]) -> FieldSet:
+    out: FieldSet = {}
+    declared, rest = node.fields, None
+    for key, child_value in value.items():
+        kind = child_value.__class__
+        if kind is not dict and kind is not list:
+            out["f:" + key] = {}
+            continue
+        child = declared.get(key)
+        is_declared = child is not None
+        if child is None:
+            child = rest = rest or node.rest
+        if child.shape == ANY:
+            child = child.facet(child_value)
+        if child.shape <= ATOMIC:
+            out["f:" + key] = {}
+            continue
+        below = _mentioned_in_map(child, child_value) if kind is dict else _mentioned_in_list(child, child_value)
+        if below:
+            out["f:" + key] = below if is_declared else {".": {}, **below}
+        elif not is_declared or (kind is dict and not child_value):
+            out["f:" + key] = {}
+    return out
+
+
+def _mentioned_in_list(node: Node, value: list[Any]) -> FieldSet:
+    out: FieldSet = {}
+    item_node = node.item
+    for item in value:
+        element = node.element_of(item)
+        if element in out:
+            out[element] = {}  # Of items that cannot be told apart, nothing but their being there is owned.
+        elif item.__class__ is dict and item_node.facet(item).shape == MAP:
+            out[element] = {".": {}, **_mentioned_in_map(item_node.facet(item), item)}
+        else:
+            out[element] = {}
+    return out
+
+
+def everything(node: Node, value: Any) -> FieldSet:
+    """What is below a value that was not there before: unlike `of`, every place is a member, structs and lists too."""
+    kind = value.__class__
+    if (kind is not dict and kind is not list) or not value:
+        return {}
+    if node.shape == ANY:
+        node = node.facet(value)
+    if node.shape <= ATOMIC:
+        return {}
+    out: FieldSet = {".": {}}
+    if kind is list:
+        item_node, element_of = node.item, node.element_of
+        for item in value:
+            element = element_of(item)
+            out[element] = {} if element in out else everything(item_node, item)
+        return out
+    out.update(dict.fromkeys(map(_ELEMENT, value), _NOTHING))
+    declared = node.fields
+    for key, child_value in value.items():
+        child_kind = child_value.__class__
+        if child_value and (child_kind is dict or child_kind is list):
+            child = declared.get(key) or node.rest
+            if child.shape > ATOMIC:
+                out["f:" + key] = everything(child, child_value)
+    return out
+
+
+Outline = tuple[Any, ...]
+
+
+def outline(node: Node, value: Any) -> Outline:
+    """Values with one outline have one `everything`: it tells which places there are, and nothing that stands there."""
+    if node.shape == ANY:
+        node = node.facet(value)
+    if node.shape <= ATOMIC:
+        return ()
+    if value.__class__ is list:
+        item_node, element_of = node.item, node.element_of
+        return tuple([(element_of(item), outline(item_node, item) if _has_inside(item) else ()) for item in value])
+    parts: list[Any] = [*value]
+    declared = node.fields
+    for key, child_value in value.items():
+        child_kind = child_value.__class__
+        if (child_kind is dict or child_kind is list) and child_value:
+            child = declared.get(key) or node.rest
+            if child.shape > ATOMIC:
+                parts.append((key, outline(child, child_value)))
+    return tuple(parts)
+
+
+def _has_inside(value: Any) -> bool:
+    return bool(value) and value.__class__ in (dict, list)
+
+
+@refusing_depth
+def changed(old: Any, new: Any, schema: Schema) -> Changes:
+    """Which fields differ between two values of one schema. Raises ValueError where a list's item lacks its key."""
+    changes = Changes({}, {}, {})
+    _compare_maps(structure(schema), old, new, *changes)
+    return changes
+
+
+def _compare_maps(
+    node: Node, old: dict[str, Any], new: dict[str, Any], added: FieldSet, modified: FieldSet, removed: FieldSet
+) -> None:
+    if old is new:
+        return
+    declared = node.fields
+    for key, value in new.items():
+        was = old.get(key, _MISSING)
+        if was is value:
+            continue
+        kind = value.__class__
+        if was is _MISSING:
+            if kind is dict or kind is list:
+                added["f:" + key] = everything(declared.get(key) or node.rest, value)
+            else:
+                added["f:" + key] = {}
+        elif kind is dict or kind is list or was.__class__ is dict or was.__class__ is list:
+            _compare(declared.get(key) or node.rest, "f:" + key, was, value, added, modified, removed)
+        elif was != value or (kind is bool) is not (was.__class__ is bool):
+            modified["f:" + key] = {}
+    for key, value in old.items():
+        if key not in new:
+            removed["f:" + key] = everything(declared.get(key) or node.rest, value)
+
+
+def _compare(
+    node: Node, element: str, old: Any, new: Any, added: FieldSet, modified: FieldSet, removed: FieldSet
+) -> None:
+    """Compare two values that are both there, and of which one at least is a container."""
+    if old == new and (not node.leaves_open or identical(old, new)):
+        return  # Most of an object is as it was, and C finds that out faster than we do.
+    if node.shape == ANY:
+        before, after = node.facet(old), node.facet(new)
+        if before is not after:
+            _compare(before, element, old, new, added, modified, removed)
+        node = after
+    if node.shape == MAP:
+        compare: Callable[..., None] = _compare_maps
+        olds: Any = old if old.__class__ is dict else {}
+        news: Any = new if new.__class__ is dict else {}
+    elif node.shape == LIST:
+        compare = _compare_lists
+        olds = old if old.__class__ is list else []
+        news = new if new.__class__ is list else []
+    else:
+        modified[element] = {}
+        return
+    if not olds and not news:
+        modified[element] = {}
+        return
+    changes: tuple[FieldSet, FieldSet, FieldSet] = ({}, {}, {})
+    compare(node, olds, news, *changes)
+    for below, found in zip(changes, (added, modified, removed), strict=True):
+        if below:
+            found[element] = below
+
+
+def _compare_lists(
+    node: Node, old: list[Any], new: list[Any], added: FieldSet, modified: FieldSet, removed: FieldSet
+) -> None:
+    if old is new:
+        return
+    item_node = node.item
+    olds, news = _by_element(node, old), _by_element(node, new)
+    if len(olds) < len(old) or len(news) < len(new):
+        return _compare_with_duplicates(node, old, new, added, modified, removed)
+    for element, item in news.items():
+        was = olds.get(element, _MISSING)
+        if was is _MISSING:
+            added[element] = everything(item_node, item)
+        elif was is not item and item.__class__ is dict:
+            _compare(item_node, element, was, item, added, modified, removed)
+    for element, item in olds.items():
+        if element not in news:
+            removed[element] = everything(item_node, item)
+    return None
+
+
+def _by_element(node: Node, items: list[Any]) -> dict[str, Any]:
+    element_of = node.element_of
+    return {element_of(item): item for item in items}
+
+
+def _compare_with_duplicates(
+    node: Node, old: list[Any], new: list[Any], added: FieldSet, modified: FieldSet, removed: FieldSet
+) -> None:
+    """Items that share a key are compared as one leaf: which of them changed cannot be said."""
+    olds, news = _grouped(node, old), _grouped(node, new)
+    for element in {**olds, **news}:
+        before, after = olds.get(element, []), news.get(element, [])
+        if len(before) <= 1 and len(after) <= 1:
+            if not before:
+                added[element] = everything(node.item, after[0])
+            elif not after:
+                removed[element] = everything(node.item, before[0])
+            elif not same(before[0], after[0]):
+                _compare(node.item, element, before[0], after[0], added, modified, removed)
+        elif len(before) >= 2 and len(after) >= 2:
+            if not same(before, after):
+                modified[element] = {}
+        elif len(before) >= 2:
+            if after:
+                added[element] = everything(node.item, after[0])
+            removed[element] = {}
+        else:
+            if before:
+                removed[element] = everything(node.item, before[0])
+            added[element] = {}
+
+
+def _grouped(node: Node, items: list[Any]) -> dict[str, list[Any]]:
+    groups: dict[str, list[Any]] = {}
+    for item in items:
+        groups.setdefault(node.element_of(item), []).append(item)
+    return groups
+
+
+def with_structs(fields: FieldSet, node: Node) -> FieldSet:
+    """The set with each declared field a member that has members below it: whoever drops all parts drops the whole."""
+    out: FieldSet = {}
+    for element, below in fields.items():
+        if not below or element == ".":
+            out[element] = below
+            continue
+        kind, name = element[:2], element[2:]
+        if kind == "f:" and node.is_map:
+            child = node.fields.get(name)
+            inner = with_structs(below, child or node.rest)
+            out[element] = inner if child is None or "." in inner else {".": {}, **inner}
+        elif kind == "k:" and node.is_list:
+            out[element] = with_structs(below, node.item)
+        else:
+            out[element] = below
+    return out
+
+
+def settled(fields: FieldSet, node: Node) -> FieldSet:
+    """The set after a schema change: where a granular place has become atomic, its owner owns the whole of it."""
+    out = fields
+    for element, below in fields.items():
+        if not below or element == ".":
+            continue
+        child = _child(node, element)
+        if child is None or child.shape == ANY:
+            continue
+        now = {} if child.shape == ATOMIC else settled(below, child)
+        if now is not below:
+            out = dict(out) if out is fields else out
+            out[element] = now
+    return out
+
+
+def _child(node: Node, element: str) -> Node | None:
+    if element.startswith("f:") and node.is_map:
+        return node.fields.get(element[2:]) or node.element
+    return node.item if node.is_list and element[:2] in ("k:", "v:") else None

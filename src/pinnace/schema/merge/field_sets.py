@@ -1,0 +1,249 @@
+"""Sets of fields, in the form that managedFields carries them: {"f:data": {".": {}, "f:a": {}}}.
+
+A set is a plain dict. A key is a path element: f:name of a field, k:{"name":"x"} or v:"x" of an item of an associative
+list, i:0 of an index. What stands below it is the set below that path; the path itself is a member if nothing stands
+below it, or if "." does. No function changes a set it is given, and results share parts with arguments: treat every
+set as frozen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache, wraps
+from typing import Any, ParamSpec, TypeVar
+
+import orjson
+
+from pinnace.schema.golang.text import quoted, shown
+
+FieldSet = dict[str, Any]
+Path = tuple[str, ...]
+"""Path elements as they stand in a set: ("f:spec", 'k:{"name":"a"}')."""
+
+_NOTHING: FieldSet = {}
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def refusing_depth(function: Callable[P, T]) -> Callable[P, T]:
+    """Turn Python's RecursionError into the ValueError that callers expect of a value they cannot use."""
+
+    @wraps(function)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except RecursionError:
+            raise ValueError("the object is nested too deeply") from None
+
+    return guarded
+
+
+def is_empty(fields: FieldSet) -> bool:
+    return not fields
+
+
+def _is_member(below: FieldSet) -> bool:
+    return not below or "." in below
+
+
+def contains(fields: FieldSet, path: Path) -> bool:
+    """Whether the path itself is a member: being above or below one is not enough."""
+    for element in path:
+        below = fields.get(element)
+        if below is None:
+            return False
+        fields = below
+    return bool(path) and _is_member(fields)
+
+
+def union(a: FieldSet, b: FieldSet) -> FieldSet:
+    if not a or not b:
+        return a or b
+    out = dict(a)
+    for element, below in b.items():
+        mine = out.get(element)
+        if mine is None:
+            out[element] = below
+        elif mine is not below and element != ".":
+            out[element] = _united(mine, below)
+    return out
+
+
+def _united(a: FieldSet, b: FieldSet) -> FieldSet:
+    if a and b:
+        return union(a, b)
+    both = a or b
+    return both if not both or "." in both else {".": {}, **both}
+
+
+def intersection(a: FieldSet, b: FieldSet) -> FieldSet:
+    """Members of both."""
+    out: FieldSet = {}
+    for element, mine in a.items():
+        other = b.get(element)
+        if other is None or element == ".":
+            continue
+        below = intersection(mine, other) if mine and other else {}
+        if _is_member(mine) and _is_member(other):
+            out[element] = {".": {}, **below} if below else below
+        elif below:
+            out[element] = below
+    return out
+
+
+def difference(a: FieldSet, b: FieldSet) -> FieldSet:
+    """Members of a that are not members of b; what is below a member of b stays."""
+    if not a or not b:
+        return a
+    out: FieldSet = {}
+    for element, mine in a.items():
+        other = b.get(element)
+        if other is None or element == ".":
+            out[element] = mine
+            continue
+        below = difference(mine, other) if other else mine
+        is_member = _is_member(mine) and not _is_member(other)
+        if is_member:
+            out[element] = {} if len(below) == 1 and "." in below else below
+        else:
+            below = {key: value for key, value in below.items() if key != "."}
+            if below:
+                out[element] = below
+    return out
+
+
+def recursive_difference(a: FieldSet, b: FieldSet) -> FieldSet:
+    """Members of a that are neither members of b nor below one."""
+    if not a or not b:
+        return a
+    out: FieldSet = {}
+    for element, mine in a.items():
+        other = b.get(element)
+        if other is None or element == ".":
+            out[element] = mine
+        elif not _is_member(other):
+            below = recursive_difference(mine, other)
+            if len(below) == 1 and "." in below:
+                out[element] = {}
+            elif below or not mine:
+                out[element] = below
+    return out
+
+
+def of_paths(*paths: Path) -> FieldSet:
+    """The set of just these paths."""
+    out: FieldSet = {}
+    for path in paths:
+        one: FieldSet = {}
+        for element in reversed(path):
+            one = {element: one}
+        out = union(out, one)
+    return out
+
+
+def paths(fields: FieldSet) -> Iterator[Path]:
+    """Every member, in Kubernetes' order: those of one level sorted, then what is below each."""
+    yield from _paths(fields, ())
+
+
+def _paths(fields: FieldSet, above: Path) -> Iterator[Path]:
+    elements = _sorted_elements(fields)
+    for element in elements:
+        if element != "." and _is_member(fields[element]):
+            yield (*above, element)
+    for element in elements:
+        if element != ".":
+            yield from _paths(fields[element], (*above, element))
+
+
+def shown_path(path: Path) -> str:
+    """A path as messages show it: .spec.containers[name="nginx"].image"""
+    return "".join(map(shown_element, path))
+
+
+def shown_element(element: str) -> str:
+    kind, rest = element[:2], element[2:]
+    if kind == "f:":
+        return "." + rest
+    if kind == "i:":
+        return f"[{rest}]"
+    value = orjson.loads(rest)
+    if kind == "v:":
+        return f"[={_shown_value(value)}]"
+    return "[" + ",".join(f"{key}={_shown_value(value[key])}" for key in sorted(value)) + "]"
+
+
+def _shown_value(value: Any) -> str:
+    if value is None:
+        return "null"
+    return quoted(value) if isinstance(value, str) else shown(value)
+
+
+def ordered(fields: FieldSet) -> FieldSet:
+    """The same set with its elements in the order in which Kubernetes writes them."""
+    if not any(fields.values()):
+        return dict.fromkeys(_sorted_elements(fields), _NOTHING)
+    out: FieldSet = {}
+    for element in _sorted_elements(fields):
+        below = fields[element]
+        out[element] = ordered(below) if below else below
+    return out
+
+
+def _sorted_elements(fields: FieldSet) -> list[str]:
+    if len(fields) < 2:
+        return list(fields)
+    elements = sorted(fields)
+    # "." sorts first and "f:" next by themselves; keys and values are sorted by what they say: port 80 before 443.
+    if elements[-1] < "g" or (len(elements) == 2 and elements[0] == "."):
+        return elements
+    return sorted(elements, key=_order)
+
+
+@lru_cache(maxsize=8192)  # The same few names and ports, again and again.
+def _order(element: str) -> tuple[Any, ...]:
+    kind, rest = element[:2], element[2:]
+    if element == "." or kind == "f:":
+        return (0, element)
+    value = orjson.loads(rest)
+    if kind == "k:":
+        return (1, [(key, _value_order(value[key])) for key in sorted(value)])
+    return (2, _value_order(value)) if kind == "v:" else (3, value)
+
+
+def _value_order(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, bool):
+        return (2, value)
+    if isinstance(value, int | float):
+        return (0, value)
+    return (1, value) if isinstance(value, str) else (3, orjson.dumps(value))
+
+
+def parse(fields: Any) -> FieldSet:
+    """A set that a client sent, checked and in its one form. Raises ValueError for what is no set."""
+    if fields is None:
+        return {}
+    if not isinstance(fields, dict):
+        raise ValueError("a set of fields is an object")
+    return _parsed(fields)
+
+
+@refusing_depth
+def _parsed(fields: FieldSet) -> FieldSet:
+    out: FieldSet = {}
+    for element, below in fields.items():
+        if not isinstance(below, dict):
+            raise ValueError(f"what is below {element} is no object")
+        if element == ".":
+            out["."] = {}
+        elif len(element) < 2:
+            raise ValueError("key must be 2 characters long:")
+        elif element[1] != ":":
+            raise ValueError(f"missing colon: {element}")
+        elif element[0] in "fkvi":
+            if element[0] != "f":
+                orjson.loads(element[2:])
+            parsed = _parsed(below)
+            out[element] = {} if len(parsed) == 1 and "." in parsed else parsed
+    return out

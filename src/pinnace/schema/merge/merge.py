@@ -1,0 +1,210 @@
+"""Structured merge: one configuration laid over an object, and fields taken out of it, as the schema says.
+
+Nothing here changes its arguments; results share what did not change with them, so treat both as frozen.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pinnace.schema.golang.text import shown, syntax
+from pinnace.schema.merge.field_sets import FieldSet, refusing_depth, shown_element
+from pinnace.schema.merge.structure import ATOMIC, LIST, MAP, Node, structure
+from pinnace.schema.shape import Schema
+
+_GO_TYPES = {bool: "bool", int: "int64", float: "float64", str: "string"}
+
+
+@refusing_depth
+def merge(live: Any, applied: Any, schema: Schema) -> Any:
+    """`applied` laid over `live`: nothing is removed, leaves of `applied` win, items of associative lists are matched.
+
+    Items stand in the order of `applied`, those of `live` alone where they stood among them.
+    Raises ValueError where `applied` holds two items of one key, or one without.
+    """
+    return _merge(structure(schema), live, applied)
+
+
+def _merge(node: Node, live: Any, applied: Any) -> Any:
+    node = node.facet(applied)
+    if node.shape == MAP:
+        olds, news = (live if live.__class__ is dict else {}), (applied if applied.__class__ is dict else {})
+        return _merge_maps(node, olds, news) if olds or news else applied
+    if node.shape == LIST:
+        old, new = (live if live.__class__ is list else []), (applied if applied.__class__ is list else [])
+        return _merge_lists(node, old, new) if old or new else applied
+    return applied
+
+
+def _merge_maps(node: Node, live: dict[str, Any], applied: dict[str, Any]) -> dict[str, Any]:
+    out = dict(live)
+    declared = node.fields
+    for key, value in applied.items():
+        out[key] = _merge(declared.get(key) or node.rest, live[key], value) if key in live else value
+    return out
+
+
+def _merge_lists(node: Node, live: list[Any], applied: list[Any]) -> list[Any]:
+    news = index(node, applied)
+    live_elements = [node.element_of(item) for item in live]
+    olds: dict[str, Any] = {}
+    for element, item in zip(live_elements, live, strict=True):
+        olds[element] = None if element in olds else item  # Of duplicates none is merged with: it may be the wrong one.
+    new_elements = list(news)
+    shared = iter([element for element in new_elements if element in olds])
+    awaited = next(shared, None)
+    out: list[Any] = []
+    taken: set[str] = set()
+
+    def take(element: str) -> None:
+        taken.add(element)
+        value = news[element]
+        out.append(_merge(node.item, olds[element], value) if olds.get(element) is not None else value)
+
+    at_live = at_new = 0
+    while at_live < len(live_elements) or at_new < len(new_elements):
+        if at_live < len(live_elements) and at_new < len(new_elements):
+            element = live_elements[at_live]
+            if element == new_elements[at_new]:
+                take(element)
+                at_live, at_new, awaited = at_live + 1, at_new + 1, next(shared, None)
+                continue
+            if element in news and awaited is not None and awaited != element:
+                at_live += 1  # In both, but its turn by the applied order is another.
+                continue
+        if at_live < len(live_elements):
+            element = live_elements[at_live]
+            if element not in news:
+                out.append(live[at_live])
+                at_live += 1
+                continue
+            if element in taken:
+                at_live += 1
+        if at_new < len(new_elements):
+            element = new_elements[at_new]
+            take(element)
+            at_new += 1
+            if awaited == element:
+                awaited = next(shared, None)
+    return out
+
+
+def index(node: Node, items: list[Any]) -> dict[str, Any]:
+    """Items by their path element. Raises ValueError for a key that is missing or there twice."""
+    found: dict[str, Any] = {}
+    for number, item in enumerate(items):
+        try:
+            element = node.element_of(item)
+        except ValueError as fault:
+            raise ValueError(f"element {number}: {fault}") from None
+        if element in found:
+            raise ValueError(f"duplicate entries for key {shown_element(element)}")
+        found[element] = item
+    return found
+
+
+@refusing_depth
+def remove(value: Any, fields: FieldSet, schema: Schema) -> Any:
+    """The value without the members of the set and all that is below them.
+
+    A place that is no member itself but loses everything below it is null afterwards, as it is on a real server: what
+    that means is for the kind to say.
+    """
+    return _remove(structure(schema), value, fields)
+
+
+def _remove(node: Node, value: Any, fields: FieldSet) -> Any:
+    if not fields or not value:
+        return value
+    node = node.facet(value)
+    if node.shape == MAP and value.__class__ is dict:
+        left = {}
+        for key, child in value.items():
+            below = fields.get("f:" + key)
+            if below is None:
+                left[key] = child
+            elif below and "." not in below:
+                left[key] = _remove(node.fields.get(key) or node.rest, child, below)
+        return left or None
+    if node.shape == LIST and value.__class__ is list:
+        items = []
+        for item in value:
+            below = fields.get(node.element_of(item))
+            if below is None:
+                items.append(item)
+            elif below and "." not in below:
+                items.append(_remove(node.item, item, below))
+        return items or None
+    return None if node.shape == ATOMIC else value
+
+
+@refusing_depth
+def faults(value: Any, schema: Schema) -> list[str]:
+    """What keeps a value from being applied: undeclared fields, wrong types, keys missing or doubled.
+
+    In Kubernetes' words, each with its path.
+    """
+    found: list[str] = []
+    _check(structure(schema), value, "", found)
+    return found
+
+
+def told(found: list[str]) -> str:
+    """Several faults as one message."""
+    return found[0] if len(found) == 1 else "\n".join(["errors:", *(f"  {fault}" for fault in found)])
+
+
+def _check(node: Node, value: Any, path: str, found: list[str]) -> None:
+    prefix = f"{path}: " if path else ""
+    if value is None:
+        return
+    if node.is_map and value.__class__ is dict:
+        for key, child_value in value.items():
+            child = node.fields.get(key) or node.element
+            if child is None:
+                found.append(f"{path}.{key}: field not declared in schema")
+                return
+            _check(child, child_value, f"{path}.{key}", found)
+    elif node.is_list and value.__class__ is list:
+        _check_items(node, value, path, found)
+    elif node.scalar:
+        fault = _scalar_fault(node.scalar, value)
+        if fault:
+            found.append(prefix + fault)
+    else:
+        found.append(f"{prefix}expected {'map' if node.is_map else 'list'}, got &{{{shown(value)}}}")
+
+
+def _check_items(node: Node, items: list[Any], path: str, found: list[str]) -> None:
+    prefix = f"{path}: " if path else ""
+    seen: set[str] = set()
+    for number, item in enumerate(items):
+        if node.list_type == "atomic":
+            _check(node.item, item, f"{path}[{number}]", found)
+            continue
+        try:
+            element = node.element_of(item)
+        except ValueError as fault:
+            found.append(f"{prefix}element {number}: {fault}")
+            return
+        if element in seen:
+            found.append(f"{prefix}duplicate entries for key {shown_element(element)}")
+        seen.add(element)
+        _check(node.item, item, path + shown_element(element), found)
+
+
+def _scalar_fault(wanted: str, value: Any) -> str:
+    kind = value.__class__
+    if wanted == "numeric" and kind not in (int, float):
+        return f"expected numeric (int or float), got {_GO_TYPES.get(kind) or _container_type(value)}"
+    if wanted == "string" and kind is not str:
+        return f"expected string, got &value.valueUnstructured{{Value:{syntax(value)}}}"
+    if wanted == "boolean" and kind is not bool:
+        return f"expected boolean, got &{{{shown(value)}}}"
+    if wanted == "untyped" and kind in (dict, list):
+        return f"expected any scalar, got &{{{shown(value)}}}"
+    return ""
+
+
+def _container_type(value: Any) -> str:
+    return "map[string]interface {}" if isinstance(value, dict) else "[]interface {}"

@@ -1,0 +1,1 @@
+"""Validate, explain, prune and default values by a schema."""

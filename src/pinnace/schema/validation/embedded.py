@@ -1,0 +1,80 @@
+"""Objects inside objects (x-kubernetes-embedded-resource): they too have an apiVersion, a kind and metadata."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from pinnace.schema import field_errors
+from pinnace.schema.field_errors import Fault
+from pinnace.schema.shape import Raw
+
+MetadataFaults = Callable[[dict[str, Any], str], Iterable[tuple[str, str, str]]]
+"""What is wrong with the metadata of an object that stands inside another, and where it stands."""
+
+_KIND = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
+_KIND_RULE = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
+    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
+    "'[a-z]([-a-z0-9]*[a-z0-9])?')"
+)
+
+
+def nothing_wrong(obj: dict[str, Any], path: str) -> Iterable[Fault]:
+    return ()
+
+
+def embedded_faults(schema: Raw, value: Any, metadata: MetadataFaults, path: str = "") -> Iterator[Fault]:
+    """Every fault of the type and the metadata of every object that stands inside this value."""
+    if value.__class__ is dict:
+        if schema.get("x-kubernetes-embedded-resource"):
+            yield from resource_faults(value, path, metadata)
+        additional, properties = schema.get("additionalProperties"), schema.get("properties") or {}
+        for key, item in value.items():
+            if key in properties:
+                yield from embedded_faults(properties[key], item, metadata, below(path, key))
+            elif isinstance(additional, Mapping):
+                yield from embedded_faults(additional, item, metadata, f"{path}[{key}]")
+    elif value.__class__ is list and isinstance(items := schema.get("items"), Mapping):
+        for index, item in enumerate(value):
+            yield from embedded_faults(items, item, metadata, f"{path}[{index}]")
+
+
+def resource_faults(obj: dict[str, Any], path: str, metadata: MetadataFaults) -> Iterator[Fault]:
+    for field in ("apiVersion", "kind"):
+        if field not in obj:
+            yield field_errors.required(below(path, field))
+    for field, value in obj.items():
+        if field == "apiVersion":
+            yield from _text_faults(value, below(path, field), _version_fault)
+        elif field == "kind":
+            yield from _text_faults(value, below(path, field), _kind_fault)
+        elif field == "metadata":
+            yield from (Fault(*fault) for fault in metadata(obj, below(path, field)))
+
+
+def _text_faults(value: Any, path: str, fault_of: Callable[[str], str]) -> Iterator[Fault]:
+    if value.__class__ is not str:
+        yield field_errors.invalid(path, value, "must be a string")
+    elif not value:
+        yield field_errors.invalid(path, value, "must not be empty")
+    elif fault := fault_of(value):
+        yield field_errors.invalid(path, value, fault)
+
+
+def _version_fault(text: str) -> str:
+    return f"unexpected GroupVersion string: {text}" if text.count("/") > 1 else ""
+
+
+def _kind_fault(text: str) -> str:
+    told = []
+    if len(text) > 63:
+        told.append("must be no more than 63 characters")
+    if not _KIND.fullmatch(text.lower()):
+        told.append(_KIND_RULE)
+    return "may have mixed case, but should otherwise match: " + ",".join(told) if told else ""
+
+
+def below(path: str, field: str) -> str:
+    return f"{path}.{field}" if path else field

@@ -1,0 +1,78 @@
+"""Lists that are sets or maps hold nothing twice: which items of an object break that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from pinnace.schema import field_errors
+from pinnace.schema.field_errors import Fault
+from pinnace.schema.shape import Raw
+
+
+def list_type_faults(schema: Raw, value: Any, path: str = "") -> Iterator[Fault]:
+    """Every item that is in its set or map already, told once per item."""
+    if value.__class__ is list:
+        yield from _list_faults(schema, value, path)
+    elif value.__class__ is dict:
+        additional, properties = schema.get("additionalProperties"), schema.get("properties") or {}
+        for key, item in value.items():
+            if isinstance(additional, Mapping):
+                yield from list_type_faults(additional, item, f"{path}[{key}]")
+            if key in properties:
+                yield from list_type_faults(properties[key], item, f"{path}.{key}" if path else key)
+
+
+def _list_faults(schema: Raw, items: list[Any], path: str) -> Iterator[Fault]:
+    match schema.get("x-kubernetes-list-type"):
+        case "set":
+            for index in _repeated(items):
+                yield field_errors.duplicate(f"{path}[{index}]", items[index])
+        case "map":
+            yield from _map_faults(schema, items, path)
+    below = schema.get("items")
+    if isinstance(below, Mapping):
+        for index, item in enumerate(items):
+            yield from list_type_faults(below, item, f"{path}[{index}]")
+
+
+def _map_faults(schema: Raw, items: list[Any], path: str) -> Iterator[Fault]:
+    for index, item in enumerate(items):
+        if item is not None and item.__class__ is not dict:
+            yield field_errors.invalid(f"{path}[{index}]", item, "must be an object for an array of list-type map")
+            return
+    names = schema.get("x-kubernetes-list-map-keys") or ()
+    keys = [{name: item[name] for name in names if name in item} if item else {} for item in items]
+    for index in _repeated(keys):
+        yield field_errors.duplicate(f"{path}[{index}]", keys[index])
+
+
+def _repeated(values: Sequence[Any]) -> Iterator[int]:
+    """Where a value stands for the second time; of a third nobody is told."""
+    seen: dict[tuple[type, bytes], int] = {}
+    for index, value in enumerate(values):
+        key = (value.__class__, orjson.dumps(value, option=orjson.OPT_SORT_KEYS))
+        seen[key] = seen.get(key, 0) + 1
+        if seen[key] == 2:
+            yield index
+
+
+def may_repeat(items: list[Any]) -> bool:
+    """A quick look at a set: False is certain, True asks for a closer look."""
+    try:
+        return len(set(items)) != len(items)
+    except TypeError:
+        return True
+
+
+def may_repeat_keys(items: list[Any], names: tuple[str, ...]) -> bool:
+    """A quick look at a map's keys: False is certain, True asks for a closer look."""
+    try:
+        if len(names) == 1:
+            name = names[0]
+            return len({item[name] for item in items}) != len(items)
+        return len({tuple([item[name] for name in names]) for item in items}) != len(items)
+    except (KeyError, TypeError):
+        return True

@@ -1,0 +1,293 @@
+"""Makes an object what its schema says it is: unknown fields go, defaults come, in one walk over the object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import orjson
+
+from pinnace.schema.field_errors import shown
+from pinnace.schema.golang.decode import DecodeError, Decoder
+from pinnace.schema.shape import Raw
+from pinnace.schema.validation.embedded import below
+
+META_FIELDS = frozenset(("apiVersion", "kind", "metadata"))
+
+_PLAIN = frozenset((str, int, bool))
+_GREATEST_WHOLE = float(2**63)
+
+_Unknown = list[tuple[bool, str]] | None
+"""Unknown fields: whether one is in the metadata of an object inside, and its path. Those are told last."""
+
+
+class Settler:
+    """Prunes and defaults objects by one schema. Making one costs nothing; nodes are prepared when they are met.
+
+    The apiVersion, kind and metadata of the object itself are left alone: they are not the schema's business.
+    """
+
+    def __init__(self, schema: Raw, *, metadata: Decoder | None = None) -> None:
+        """`metadata` decodes the metadata of objects inside the object, and names their unknown fields."""
+        self._schema = schema
+        strict, lenient = _Embedded(metadata, is_lenient=False), _Embedded(metadata, is_lenient=True)
+        self._written = _Node(schema, strict, is_root=True)
+        self._stored = _Node(schema, lenient, is_root=True)
+        self._kept = _Node(schema, lenient, is_root=True, prunes=False)
+        self._converted = _Node(schema, lenient, is_root=True, fills=False)
+
+    def settle(self, obj: dict[str, Any]) -> list[str]:
+        """Of an object that is written: removes unknown fields and fills in defaults, in place.
+
+        Returns the paths of the unknown fields. Raises DecodeError if the metadata of an object inside is malformed.
+        """
+        try:
+            return _paths(self._written.settle(obj))
+        except _Malformed as malformed:
+            raise DecodeError(f"{malformed.path}: {malformed.detail}") from None
+
+    def settle_stored(self, obj: dict[str, Any]) -> None:
+        """Of an object that is read: the schema may have changed since it was written. Malformed metadata goes."""
+        self._stored.settle(obj)
+
+    def prune(self, obj: dict[str, Any]) -> None:
+        """Of an object that comes from another version: removes unknown fields only. Malformed metadata goes."""
+        self._converted.settle(obj)
+
+    def default(self, obj: dict[str, Any]) -> None:
+        """Fills in defaults only: for a kind that keeps all unknown fields, or an object that was changed meanwhile."""
+        if self._changes_kept:
+            self._kept.settle(obj)
+
+    @cached_property
+    def _changes_kept(self) -> bool:
+        return _may_change_kept(self._schema)
+
+
+def _may_change_kept(schema: Any) -> bool:
+    """Something below has a default, or is an object whose metadata is looked at."""
+    if not isinstance(schema, Mapping):
+        return False
+    if schema.get("default") is not None or schema.get("x-kubernetes-embedded-resource"):
+        return True
+    below = (schema.get("items"), schema.get("additionalProperties"), *(schema.get("properties") or {}).values())
+    return any(map(_may_change_kept, below))
+
+
+def unknown_fields(schema: Raw, value: Any) -> list[str]:
+    """The paths of what pruning would take from the value, which stays as it is."""
+    node = _Node(schema, _Embedded(None, is_lenient=True))
+    return _paths(node.settle(orjson.loads(orjson.dumps(value))))
+
+
+class _Embedded:
+    """What happens to apiVersion, kind and metadata of an object inside another one."""
+
+    def __init__(self, decode: Decoder | None, *, is_lenient: bool) -> None:
+        self._decode = decode
+        self._is_lenient = is_lenient
+
+    def settle(self, obj: dict[str, Any]) -> _Unknown:
+        for field in ("apiVersion", "kind"):
+            if field in obj and obj[field].__class__ is not str:
+                if not self._is_lenient:
+                    raise _Malformed(field, obj[field], "must be a string")
+                del obj[field]
+        if "metadata" not in obj or self._decode is None:
+            return None
+        metadata = obj["metadata"]
+        try:
+            return [(True, below("metadata", path)) for path in self._decode(metadata)]
+        except DecodeError as fault:
+            if not self._is_lenient:
+                raise _Malformed("metadata", metadata, str(fault)) from None
+        if metadata.__class__ is dict:
+            for field in [field for field, value in metadata.items() if self._is_malformed(field, value)]:
+                del metadata[field]
+        return None
+
+    def _is_malformed(self, field: str, value: Any) -> bool:
+        assert self._decode is not None
+        try:
+            return bool(self._decode({field: value}))
+        except DecodeError:
+            return True
+
+
+class _Malformed(Exception):
+    """Metadata that cannot be read, on its way up to where its path is known."""
+
+    def __init__(self, field: str, value: Any, detail: str) -> None:
+        self.path = field
+        self.detail = f"Invalid value: {shown(value)}: {detail}"
+
+
+class _Node:
+    """One node of the schema. Without a schema nothing is known, so everything that has fields is emptied."""
+
+    __slots__ = (
+        *("_additional", "_defaulted", "_embedded", "_fills", "_is_object", "_items", "_known", "_prunes", "_raw"),
+        *("_ready", "_root", "default", "is_number", "nullable"),
+    )
+
+    def __init__(
+        self, raw: Raw | None, embedded: _Embedded, *, prunes: bool = True, fills: bool = True, is_root: bool = False
+    ) -> None:
+        self._raw = raw
+        self._embedded = embedded
+        self._prunes = prunes
+        self._fills = fills
+        self._root = is_root
+        self._ready = False
+        self.is_number = raw is not None and raw.get("type") in ("integer", "number")
+        self.nullable = raw is None or not fills or bool(raw.get("nullable"))  # Or else a default takes its place.
+        self.default: Callable[[], Any] | None = None
+        if fills and raw is not None and raw.get("default") is not None:
+            self.default = self._first_default
+
+    def _first_default(self) -> Any:
+        """The default with the defaults inside it, made once. Each object gets a copy of its own."""
+        assert self._raw is not None
+        value = self._raw["default"]
+        if value.__class__ is not dict and value.__class__ is not list:
+            self.default = lambda: value
+            return value
+        whole = orjson.loads(orjson.dumps(value))
+        self.settle(whole)
+        encoded = orjson.dumps(whole)
+        self.default = lambda: orjson.loads(encoded)
+        return whole
+
+    def _prepare(self) -> None:
+        raw = self._raw or {}
+        self._ready = True
+        self._is_object = self._root or bool(raw.get("x-kubernetes-embedded-resource"))
+        self._known: dict[str, _Node] = {}
+        for key, child in (raw.get("properties") or {}).items():
+            if not (self._root and key in META_FIELDS):
+                self._known[key] = self._child(child, prunes=not (self._is_object and key in META_FIELDS))
+        self._defaulted = [(key, child) for key, child in self._known.items() if child.default is not None]
+        keeps = not self._prunes or bool(raw.get("x-kubernetes-preserve-unknown-fields"))
+        self._additional: _Node | None = None
+        if (values := raw.get("additionalProperties")) is not None:
+            self._additional = self._child(values if isinstance(values, Mapping) else None)
+        elif keeps:
+            self._additional = _Kept(None, self._embedded)
+        items = raw.get("items")
+        self._items: _Node | None = None
+        if isinstance(items, Mapping):
+            # A list that keeps what is unknown keeps it in its items, too.
+            self._items = self._child({**items, "x-kubernetes-preserve-unknown-fields": True} if keeps else items)
+        elif not keeps:
+            self._items = self._child(None)
+
+    def _child(self, raw: Raw | None, *, prunes: bool = True) -> _Node:
+        prunes = prunes and self._prunes
+        if not prunes and not self._prunes and not _may_change_kept(raw):
+            return _Kept(raw, self._embedded)
+        if raw is None and not prunes:
+            return _Kept(None, self._embedded)
+        return _Node(raw, self._embedded, prunes=prunes, fills=self._fills)
+
+    def settle(self, value: Any) -> _Unknown:
+        """Settles the value in place; the unknown fields that it had, from here on."""
+        if not self._ready:
+            self._prepare()
+        if value.__class__ is dict:
+            return self._settle_map(value)
+        return self._settle_list(value) if value.__class__ is list else None
+
+    def _settle_map(self, obj: dict[str, Any]) -> _Unknown:
+        known, additional = self._known, self._additional
+        unknown: _Unknown = None
+        gone: list[str] = []
+        key = ""
+        try:
+            for key, value in obj.items():
+                if key in known:
+                    if value.__class__ in _PLAIN:
+                        continue
+                    child = known[key]
+                elif additional is not None:
+                    child = additional
+                elif key in META_FIELDS and self._is_object:
+                    continue
+                else:
+                    gone.append(key)
+                    unknown = [*(unknown or ()), (False, key)]
+                    continue
+                if value.__class__ is dict or value.__class__ is list:
+                    if (found := child.settle(value)) is not None:
+                        unknown = [*(unknown or ()), *_all_below(key, found)]
+                elif value is None and not child.nullable:
+                    if child.default is not None:
+                        obj[key] = child.default()
+                    elif self._prunes:
+                        gone.append(key)
+                elif value.__class__ is float and child.is_number:
+                    obj[key] = _as_written(value)
+        except _Malformed as malformed:
+            malformed.path = _joined(key, malformed.path)
+            raise
+        for key in gone:
+            del obj[key]
+        for key, child in self._defaulted:
+            if key not in obj:
+                assert child.default is not None
+                obj[key] = child.default()
+        if self._is_object and not self._root:
+            found = self._embedded.settle(obj)
+            unknown = [*(unknown or ()), *found] if found else unknown
+        return unknown
+
+    def _settle_list(self, items: list[Any]) -> _Unknown:
+        child = self._items
+        if child is None:
+            return None
+        unknown: _Unknown = None
+        for index, value in enumerate(items):
+            if value.__class__ in _PLAIN:
+                continue
+            if value is None:
+                if not child.nullable and child.default is not None:
+                    items[index] = child.default()
+                continue
+            if value.__class__ is float:
+                if child.is_number:
+                    items[index] = _as_written(value)
+                continue
+            try:
+                found = child.settle(value)
+            except _Malformed as malformed:
+                malformed.path = _joined(f"[{index}]", malformed.path)
+                raise
+            if found is not None:
+                unknown = [*(unknown or ()), *_all_below(f"[{index}]", found)]
+        return unknown
+
+
+class _Kept(_Node):
+    """What nobody knows and nobody touches."""
+
+    __slots__ = ()
+
+    def settle(self, value: Any) -> _Unknown:
+        return None
+
+
+def _as_written(number: float) -> int | float:
+    """A whole number is shown and stored without a point, whoever wrote 2.0: clients read integers as such."""
+    return int(number) if number.is_integer() and -_GREATEST_WHOLE < number < _GREATEST_WHOLE else number
+
+
+def _paths(unknown: _Unknown) -> list[str]:
+    return [path for _, path in sorted(unknown)] if unknown else []
+
+
+def _all_below(key: str, unknown: list[tuple[bool, str]]) -> Iterator[tuple[bool, str]]:
+    return ((is_metadata, _joined(key, path)) for is_metadata, path in unknown)
+
+
+def _joined(key: str, path: str) -> str:
+    return f"{key}{path}" if path[0] == "[" else f"{key}.{path}"

@@ -1,0 +1,1 @@
+"""Aggregated API servers written in Python."""

@@ -1,0 +1,208 @@
+"""What an API server says of itself: which kinds it serves, and what they look like."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+
+import orjson
+
+from pinnace.kinds.definitions import Definitions
+from pinnace.model.objects import Kind, Object
+from pinnace.model.openapi.custom import Envelope, published, published_list
+from pinnace.model.openapi.paths import FormV2, FormV3, Paths
+from pinnace.model.openapi.schemas import IN_EVERY_DOCUMENT, OPENNESS, schema_name, with_references
+from pinnace.model.resources import Resource
+from pinnace.model.version_order import version_rank
+from pinnace.sdk.api.kinds import ServedKind
+
+DISCOVERY_VERSIONS = ("v2", "v2beta1")
+
+_BESIDE_OTHERS = re.compile(rb'(?<!\{)"\$ref":"#/\$defs/([^"]+)"|"\$ref":"#/\$defs/([^"]+)"(?!\})')
+
+
+class Pages:
+    """The pages of all versions of all groups that one process serves. Nothing of it changes while it runs."""
+
+    def __init__(self, kinds: Sequence[ServedKind], definitions: Definitions, *, title: str) -> None:
+        self._definitions = definitions
+        self._title = title
+        self._versions: dict[tuple[str, str], list[ServedKind]] = {}
+        for kind in sorted(kinds, key=lambda kind: version_rank(kind.kind.version)):
+            self._versions.setdefault((kind.kind.group, kind.kind.version), []).append(kind)
+
+    @property
+    def places(self) -> list[tuple[str, str]]:
+        """The groups and versions there are; of each group the version that clients are to prefer comes first."""
+        return list(self._versions)
+
+    # Discovery.
+
+    def groups(self) -> Object:
+        """/apis"""
+        names = dict.fromkeys(group for group, _ in self._versions)
+        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [self._group(name) for name in names]}
+
+    def group(self, name: str) -> Object | None:
+        """/apis/<group>"""
+        if not any(group == name for group, _ in self._versions):
+            return None
+        return {"kind": "APIGroup", "apiVersion": "v1", **self._group(name)}
+
+    def _group(self, name: str) -> Object:
+        versions = [
+            {"groupVersion": f"{group}/{version}", "version": version}
+            for group, version in self._versions
+            if group == name
+        ]
+        return {"name": name, "versions": versions, "preferredVersion": versions[0]}
+
+    def resources(self, group: str, version: str) -> Object | None:
+        """/apis/<group>/<version>"""
+        kinds = self._versions.get((group, version))
+        if kinds is None:
+            return None
+        rows = [row for kind in kinds for row in _rows(kind.resource)]
+        head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{group}/{version}"}
+        return {**head, "resources": rows}
+
+    def aggregated(self, discovery_version: str) -> Object:
+        """/apis for those who want everything at once."""
+        groups: dict[str, list[Object]] = {}
+        for (group, version), kinds in self._versions.items():
+            rows = [_aggregated_row(kind.resource) for kind in kinds]
+            groups.setdefault(group, []).append({"version": version, "resources": rows, "freshness": "Current"})
+        return {
+            "kind": "APIGroupDiscoveryList",
+            "apiVersion": f"apidiscovery.k8s.io/{discovery_version}",
+            "metadata": {},
+            "items": [{"metadata": {"name": name}, "versions": versions} for name, versions in groups.items()],
+        }
+
+    # OpenAPI.
+
+    def openapi_index(self) -> Object:
+        """/openapi/v3"""
+        paths = {}
+        for group, version in self._versions:
+            page = f"apis/{group}/{version}"
+            paths[page] = {"serverRelativeURL": f"/openapi/v3/{page}?hash={_hash(self._v3[group, version])}"}
+        return {"paths": paths}
+
+    def openapi_v3(self, group: str, version: str) -> tuple[bytes, str] | None:
+        """/openapi/v3/apis/<group>/<version> and its hash."""
+        body = self._v3.get((group, version))
+        return (body, _hash(body)) if body is not None else None
+
+    def openapi_v2(self) -> tuple[bytes, str]:
+        """/openapi/v2 and its hash."""
+        return self._v2, _hash(self._v2)
+
+    @cached_property
+    def _v3(self) -> dict[tuple[str, str], bytes]:
+        return {place: self._write_v3(*place) for place in self._versions}
+
+    def _write_v3(self, group: str, version: str) -> bytes:
+        kinds = self._versions[group, version]
+        resources = [kind.resource for kind in kinds]
+        head = {
+            "openapi": "3.0.0",
+            "info": {"title": self._title, "version": version},
+            "paths": Paths(FormV3(), group, version, self._names(resources), is_typed=lambda kind: "").of(resources),
+        }
+        schemas = _joined(self._schemas(kinds, is_v2=False), _in_v3)
+        return b'%b,"components":{"schemas":{%b}}}' % (orjson.dumps(head)[:-1], schemas)
+
+    @cached_property
+    def _v2(self) -> bytes:
+        paths: Object = {}
+        for (group, version), kinds in self._versions.items():
+            resources = [kind.resource for kind in kinds]
+            written = Paths(FormV2(), group, version, self._names(resources), is_typed=lambda kind: "")
+            paths |= written.of(resources)
+        every = [kind for kinds in self._versions.values() for kind in kinds]
+        head = {"swagger": "2.0", "info": {"title": self._title, "version": "unversioned"}, "paths": paths}
+        schemas = _joined(self._schemas(every, is_v2=True), _in_v2)
+        return b'%b,"definitions":{%b}}' % (orjson.dumps(head)[:-1], schemas)
+
+    def _names(self, resources: Iterable[Resource]) -> Callable[[Kind], str]:
+        own: dict[Kind, str] = {}
+        for resource in resources:
+            listed = resource.kind._replace(name=resource.list_kind)
+            own |= {resource.kind: schema_name(resource.kind), listed: schema_name(listed)}
+        return lambda kind: own.get(kind) or self._definitions.name_of_kind(kind) or ""
+
+    def _schemas(self, kinds: Iterable[ServedKind], *, is_v2: bool) -> dict[str, bytes]:
+        """The schemas of these kinds, and all that they refer to."""
+        found: dict[str, bytes] = {}
+        for kind in kinds:
+            resource, name = kind.resource, schema_name(kind.kind)
+            shape = published(resource, kind.raw_schema, self._envelope, keeps_unknown=False, is_v2=is_v2)
+            found[name] = orjson.dumps(shape)
+            listed = schema_name(kind.kind._replace(name=resource.list_kind))
+            found[listed] = orjson.dumps(published_list(resource, name, self._envelope))
+        return with_references(found, IN_EVERY_DOCUMENT, self._definitions)
+
+    @cached_property
+    def _envelope(self) -> Envelope:
+        return Envelope(lambda name: orjson.loads(self._definitions.raw_bytes(name)))
+
+
+def _rows(resource: Resource) -> list[Object]:
+    row: Object = {"name": resource.plural, "singularName": resource.singular, "namespaced": resource.namespaced}
+    row |= {"kind": resource.kind.name, "verbs": list(resource.verbs)}
+    if resource.short_names:
+        row["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        row["categories"] = list(resource.categories)
+    rows = [row]
+    for below in resource.subresources:
+        named = {"name": f"{resource.plural}/{below.name}", "singularName": "", "namespaced": resource.namespaced}
+        rows.append({**named, "kind": below.kind.name, "verbs": list(below.verbs)})
+    return rows
+
+
+def _aggregated_row(resource: Resource) -> Object:
+    kind = resource.kind
+    row: Object = {
+        "resource": resource.plural,
+        "responseKind": {"group": kind.group, "version": kind.version, "kind": kind.name},
+        "scope": "Namespaced" if resource.namespaced else "Cluster",
+        "singularResource": resource.singular,
+        "verbs": list(resource.verbs),
+    }
+    if resource.short_names:
+        row["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        row["categories"] = list(resource.categories)
+    if resource.subresources:
+        row["subresources"] = [
+            {"subresource": below.name, "responseKind": row["responseKind"], "verbs": list(below.verbs)}
+            for below in resource.subresources
+        ]
+    return row
+
+
+def _joined(schemas: dict[str, bytes], form: Callable[[bytes], bytes]) -> bytes:
+    closed = {
+        name: body.replace(OPENNESS, b"") if name.startswith("io.k8s.api") else body for name, body in schemas.items()
+    }
+    return b",".join(b'"%b":%b' % (name.encode(), form(body)) for name, body in closed.items())
+
+
+def _in_v2(body: bytes) -> bytes:
+    return body.replace(b'"#/$defs/', b'"#/definitions/')
+
+
+def _in_v3(body: bytes) -> bytes:
+    """In v3 nothing may stand beside a reference: it moves into an allOf."""
+    body = _BESIDE_OTHERS.sub(
+        lambda found: b'"allOf":[{"$ref":"#/components/schemas/%b"}]' % (found[1] or found[2]), body
+    )
+    return body.replace(b'"#/$defs/', b'"#/components/schemas/')
+
+
+def _hash(body: bytes) -> str:
+    return hashlib.sha512(body).hexdigest().upper()

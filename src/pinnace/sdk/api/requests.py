@@ -1,0 +1,153 @@
+"""A request to an API server, understood: which verb on which resource, and with which options."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import yaml
+
+from pinnace.model import errors, field_errors, selectors
+from pinnace.model.objects import Key, Object
+from pinnace.model.resources import Resource
+from pinnace.sdk.api.callers import Asked, Caller
+from pinnace.sdk.api.collection import Entry
+from pinnace.sdk.api.writes import APPLY, WriteOptions
+
+_METHODS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
+_VALIDATIONS = ("Ignore", "Strict", "Warn")
+
+
+def understand(method: str, path: str, query: Mapping[str, str]) -> Asked:
+    """What is asked for, whether or not it is served."""
+    segments = path.strip("/").split("/")
+    if segments[0] != "apis" or len(segments) < 4:
+        return Asked(method.lower(), path=path)
+    _, group, version, *rest = segments
+    is_watch = rest[0] == "watch"
+    rest = rest[1:] if is_watch else rest
+    namespace = ""
+    if len(rest) > 2 and rest[0] == "namespaces":
+        namespace, rest = rest[1], rest[2:]
+    resource, name, subresource = (*rest, "", "", "")[:3]
+    if not resource or len(rest) > 3:
+        return Asked(method.lower(), path=path)
+    verb = _METHODS.get(method, method.lower())
+    if verb == "get" and not name:
+        verb = "watch" if is_watch or flag(query, "watch") else "list"
+    elif verb == "delete" and not name:
+        verb = "deletecollection"
+    return Asked(verb, group, version, resource, namespace, name, subresource)
+
+
+def flag(query: Mapping[str, str], name: str) -> bool:
+    return name in query and query[name] not in _FALSE
+
+
+def number(query: Mapping[str, str], name: str) -> int:
+    """0 if it is not there. Raises BadRequest."""
+    text = query.get(name) or "0"
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise errors.BadRequest(f"{name}={text!r} is not a whole number")
+    return int(text)
+
+
+def read_body(body: bytes, content_type: str) -> Any:
+    """JSON, or YAML where it says so. Raises BadRequest."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as fault:
+        if content_type not in ("application/yaml", APPLY):
+            raise errors.BadRequest(f"the body of the request is not JSON: {fault}") from None
+    try:
+        return yaml.load(body, Loader=_Loader)
+    except (yaml.YAMLError, ValueError) as fault:
+        raise errors.BadRequest(f"the body of the request is not YAML: {fault}") from None
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads moments as the text that they are in JSON."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - that is how yaml wants it
+        first: [pair for pair in pairs if pair[0] != "tag:yaml.org,2002:timestamp"]
+        for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+def write_options(query: Mapping[str, str], media_type: str, user_agent: str, caller: Caller) -> WriteOptions:
+    """How a write is meant. Raises Invalid."""
+    manager = query.get("fieldManager", "")
+    if media_type == APPLY and not manager:
+        fault = field_errors.required("fieldManager", "is required for apply patch")
+        raise errors.Invalid([fault], group="meta.k8s.io", kind="PatchOptions", name="")
+    if query.get("dryRun") not in (None, "", "All"):
+        fault = field_errors.not_supported("dryRun", query["dryRun"], ["All"])
+        raise errors.Invalid([fault], group="meta.k8s.io", kind="WriteOptions", name="")
+    validation = query.get("fieldValidation") or "Warn"
+    if validation not in _VALIDATIONS:
+        fault = field_errors.not_supported("fieldValidation", validation, _VALIDATIONS)
+        raise errors.Invalid([fault], group="meta.k8s.io", kind="WriteOptions", name="")
+    return WriteOptions(
+        manager=manager or user_agent.partition("/")[0][:128] or "unknown",
+        dry_run=query.get("dryRun") == "All",
+        force=flag(query, "force"),
+        validation=validation,
+        caller=caller,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which objects of a collection are meant."""
+
+    namespace: str
+    matches: Callable[[Entry], bool]
+
+
+def selection(asked: Asked, query: Mapping[str, str], resource: Resource) -> Selection:
+    """By labels and fields. Raises BadRequest."""
+    try:
+        labels = selectors.label_selector(query.get("labelSelector", ""))
+        fields = selectors.field_selector(query.get("fieldSelector", ""))
+    except ValueError as problem:
+        raise errors.BadRequest(str(problem)) from None
+    for requirement in fields.requirements:
+        if requirement.field not in ("metadata.name", "metadata.namespace", *resource.selectable):
+            raise errors.BadRequest(f"field label not supported: {requirement.field}")
+
+    def matches(entry: Entry) -> bool:
+        if asked.namespace not in ("", entry.key.namespace):
+            return False
+        if labels.matches_everything and not fields.requirements:
+            return True
+        obj = entry.object
+        if not labels.matches(obj["metadata"].get("labels") or {}):
+            return False
+        return fields.matches(lambda name: _value(obj, entry.key, name, resource))
+
+    return Selection(asked.namespace, matches)
+
+
+def _value(obj: Object, key: Key, field: str, resource: Resource) -> str:
+    if field == "metadata.name":
+        return key.name
+    return key.namespace if field == "metadata.namespace" else resource.selectable[field](obj)
+
+
+def continue_token(revision: int, key: Key) -> str:
+    """Where a list goes on: after this object, as it was at this revision."""
+    return base64.urlsafe_b64encode(orjson.dumps([revision, *key])).decode().rstrip("=")
+
+
+def read_continue_token(token: str) -> tuple[int, Key]:
+    """Raises BadRequest."""
+    try:
+        found, namespace, name = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        return int(found), Key(str(namespace), str(name))
+    except (binascii.Error, ValueError, TypeError):
+        raise errors.BadRequest("continue key is not valid: it is not a token of this server") from None

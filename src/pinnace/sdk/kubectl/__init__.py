@@ -1,0 +1,1 @@
+"""kubectl plug-ins written in Python."""

@@ -1,0 +1,1 @@
+"""Operators: handlers, their declarations, webhooks, and the process that runs them."""

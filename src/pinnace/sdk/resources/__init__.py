@@ -1,0 +1,1 @@
+"""Custom resources as Python classes, and their schemas."""

@@ -1,0 +1,1 @@
+"""Audit policy, events and their backends."""

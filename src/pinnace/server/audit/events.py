@@ -1,0 +1,346 @@
+"""Writes down what was asked and what was answered, as audit.k8s.io/v1 events, as far as the policy says."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+from uuid import uuid4
+
+import orjson
+
+from pinnace.admission.chain import PATCH_NOTE
+from pinnace.auth.authorization.authorizers import Action
+from pinnace.auth.users import User
+from pinnace.kinds.golang import field_numbers
+from pinnace.model import errors
+from pinnace.model.clock import Clock, to_rfc3339_micro
+from pinnace.model.objects import Kind
+from pinnace.schema.golang import protobuf
+from pinnace.server.audit.policy import (
+    PANIC,
+    REQUEST_RECEIVED,
+    RESPONSE_COMPLETE,
+    RESPONSE_STARTED,
+    Level,
+    Policy,
+    Verdict,
+)
+from pinnace.server.http.audit_context import AuditNotes
+from pinnace.server.http.messages import Answer, Request, Response, Sink, Stream, Takeover, header_block
+from pinnace.server.request.body import PROTOBUF, YAML, media_type_of
+from pinnace.server.request.call import requested_action
+from pinnace.server.request.yaml_body import read_yaml
+
+Answering = Callable[[Request, User], Answer | Awaitable[Answer]]
+
+_NOBODY = User("")
+_AUDIT_ID = re.compile(rb"(?i)^audit-id: [^\r]*\r\n", re.MULTILINE)
+_GIVEN_ID = re.compile(rb"[\x21-\x7e]{1,64}")
+_MOST_AGENT = 1024
+_TELLS_NOTHING = frozenset((401, 403, 404, 405, 409, 410, 429, 503, 504))
+"""Refusals whose words are about names and users, never about what a body holds."""
+
+
+class Lines(Protocol):
+    def write(self, line: bytes) -> None:
+        """Keep one line."""
+
+    async def close(self) -> None:
+        """Keep no more."""
+
+
+class Auditor:
+    """Answers a request through somebody else and writes down both, stage by stage."""
+
+    def __init__(self, policy: Policy, backends: Sequence[Lines], clock: Clock) -> None:
+        """Every one of the backends is given every event."""
+        self._policy = policy
+        self._backends = tuple(backends)
+        self._clock = clock
+        self.written = 0
+        """How many events there have been."""
+
+    async def close(self) -> None:
+        """Write what is left."""
+        for backend in self._backends:
+            await backend.close()
+
+    def write(self, line: bytes) -> None:
+        """Have an event written everywhere."""
+        self.written += 1
+        for backend in self._backends:
+            backend.write(line)
+
+    def recorded(self, request: Request, user: User, answering: Answering) -> Answer | Awaitable[Answer]:
+        """The answer, with the id of its event in a header."""
+        action = requested_action(request)
+        verdict = self._policy.decide(user, action)
+        record = _Record(self.write, self._clock, verdict, request, user, action)
+        record.write(REQUEST_RECEIVED)
+        try:
+            answer = answering(request, user)
+        except Exception as problem:
+            record.panic(problem)
+            raise
+        if isinstance(answer, Response | Stream | Takeover):
+            return record.answered(answer)
+        return self._later(record, answer)
+
+    def unauthenticated(self, request: Request, answer: Response) -> Response:
+        """The refusal of somebody who could not show who he is."""
+        action = requested_action(request)
+        verdict = self._policy.decide(_NOBODY, action)
+        record = _Record(self.write, self._clock, verdict, request, _NOBODY, action)
+        return record.refused_unknown(answer)
+
+    async def _later(self, record: _Record, pending: Awaitable[Answer]) -> Answer:
+        try:
+            answer = await pending
+        except Exception as problem:
+            record.panic(problem)
+            raise
+        return record.answered(answer)
+
+
+class _Record:
+    """The event of one request, growing with its stages."""
+
+    def __init__(
+        self,
+        keep: Callable[[bytes], None],
+        clock: Clock,
+        verdict: Verdict,
+        request: Request,
+        user: User,
+        action: Action,
+    ) -> None:
+        self._keep = keep
+        self._clock = clock
+        self._verdict = verdict
+        self._request = request
+        self._action = action
+        given = request.headers.get(b"audit-id", b"")
+        self._id = given.decode() if _GIVEN_ID.fullmatch(given) else str(uuid4())
+        self._event: dict[str, Any] = {}
+        if verdict.level is Level.Nothing:
+            return
+        request.notes = AuditNotes()
+        received = to_rfc3339_micro(clock.now())
+        # In the order in which Kubernetes writes the fields; those that are None are left out.
+        self._event = {
+            "kind": "Event",
+            "apiVersion": "audit.k8s.io/v1",
+            "level": verdict.level.label,
+            "auditID": self._id,
+            "stage": "",
+            "requestURI": request.target,
+            "verb": action.verb,
+            "user": _user_info(user),
+            "impersonatedUser": None,
+            "authenticationMetadata": None,
+            "sourceIPs": _sources(request) or None,
+            "userAgent": request.headers.get(b"user-agent", b"").decode("latin-1")[:_MOST_AGENT] or None,
+            "objectRef": _reference(action),
+            "responseStatus": None,
+            "requestObject": None,
+            "responseObject": None,
+            "requestReceivedTimestamp": received,
+            "stageTimestamp": received,
+            "annotations": None,
+        }
+
+    def write(self, stage: str) -> None:
+        event = self._event
+        if not event or stage in self._verdict.omitted_stages:
+            return
+        event["stage"] = stage
+        if stage != REQUEST_RECEIVED:
+            event["stageTimestamp"] = to_rfc3339_micro(self._clock.now())
+        shown = {name: value for name, value in event.items() if value is not None}
+        self._keep(orjson.dumps(shown, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS))
+
+    def answered(self, answer: Answer) -> Answer:
+        """The answer as it is to be sent. What goes on is written down when it starts and when it ends."""
+        headers = _with_id(answer.headers, self._id)
+        if self._event:
+            self._note_request()
+        if isinstance(answer, Response):
+            if self._event:
+                self._note_response(answer)
+                self.write(RESPONSE_COMPLETE)
+            return Response(answer.status, headers, answer.body)  # Not changed: some answers are shared.
+        if not self._event:
+            answer.headers = headers
+            return answer
+        self._event["responseStatus"] = {"metadata": {}, "code": answer.status}
+        self._note_who_decided()
+        self.write(RESPONSE_STARTED)
+        if isinstance(answer, Stream):
+            return Stream(answer.status, headers, self._until_closed(answer.start))
+        return Takeover(self._until_returned(answer.run), headers, answer.status)
+
+    def panic(self, problem: Exception) -> None:
+        if self._event:
+            status = {"metadata": {}, "status": "Failure", "reason": "InternalError", "code": 500}
+            said = type(problem).__name__ if self._verdict.is_confidential else f"{type(problem).__name__}: {problem}"
+            self._event["responseStatus"] = status | {"message": f"the server failed: {said}"}
+            self.write(PANIC)
+
+    def refused_unknown(self, answer: Response) -> Response:
+        if self._event:
+            methods = [
+                name
+                for name, is_shown in (
+                    ("bearer", self._request.head.bearer is not None),
+                    ("x509", self._request.peer.certificate is not None),
+                )
+                if is_shown
+            ]
+            tried = f"attempted: {', '.join(methods)}" if methods else "no credentials provided"
+            said = f"Authentication failed, {tried}"
+            self._event["responseStatus"] = {"metadata": {}, "message": said, "code": answer.status}
+            self.write(RESPONSE_STARTED)
+        return Response(answer.status, _with_id(answer.headers, self._id), answer.body)
+
+    def _until_closed(
+        self, start: Callable[[Sink], Awaitable[None] | None]
+    ) -> Callable[[Sink], Awaitable[None] | None]:
+        def started(sink: Sink) -> Awaitable[None] | None:
+            sink.on_close(lambda: self.write(RESPONSE_COMPLETE))
+            return start(sink)
+
+        return started
+
+    def _until_returned(self, run: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+        async def ran(*arguments: Any) -> None:
+            try:
+                await run(*arguments)
+            finally:
+                self.write(RESPONSE_COMPLETE)
+
+        return ran
+
+    # What the bodies say.
+
+    def _note_request(self) -> None:
+        action, request = self._action, self._request
+        if not action.resource or not request.body or action.verb not in _WITH_BODY:
+            return
+        content_type = request.head.content_type
+        said = _parsed(request.body, content_type)
+        reference = self._event["objectRef"]
+        if action.verb in ("create", "update") and isinstance(said, dict) and isinstance(said.get("metadata"), dict):
+            metadata = said["metadata"]
+            for name in ("namespace", "name", "uid", "resourceVersion"):
+                if isinstance(metadata.get(name), str) and metadata[name]:
+                    reference.setdefault(name, metadata[name])
+        if self._verdict.level >= Level.Request and said is not None:
+            self._event["requestObject"] = self._without_managers(said)
+
+    def _note_response(self, answer: Response) -> None:
+        status: dict[str, Any] = {"metadata": {}, "code": answer.status}
+        said: Any = None
+        wants_object = self._verdict.level >= Level.RequestResponse and self._action.resource
+        if wants_object or answer.status >= 400:
+            said = _answered_object(answer)
+        if isinstance(said, dict) and said.get("kind") == "Status":
+            quotes_body = self._verdict.is_confidential and answer.status not in _TELLS_NOTHING
+            told = ["status", "reason"] if quotes_body else ["status", "message", "reason", "details"]
+            status |= {name: said[name] for name in told if name in said}
+        status["code"] = status.pop("code")  # Kubernetes writes it last.
+        self._event["responseStatus"] = status
+        if wants_object and said is not None:
+            self._event["responseObject"] = self._without_managers(said)
+        self._note_who_decided()
+
+    def _note_who_decided(self) -> None:
+        notes = self._request.notes
+        if notes is None:
+            return
+        if notes.impersonated is not None:
+            self._event["impersonatedUser"] = _user_info(notes.impersonated)
+        if notes.constraint:
+            self._event["authenticationMetadata"] = {"impersonationConstraint": notes.constraint}
+        annotations = notes.annotations
+        if self._verdict.level < Level.Request:  # What quotes bodies is for those who want them.
+            annotations = {name: said for name, said in annotations.items() if not name.startswith(PATCH_NOTE)}
+        self._event["annotations"] = annotations or None
+
+    def _without_managers(self, said: Any) -> Any:
+        if not self._verdict.omits_managed_fields or not isinstance(said, dict):
+            return said
+        said = dict(said)
+        if isinstance(said.get("items"), list):
+            said["items"] = [self._without_managers(item) for item in said["items"]]
+        if isinstance(said.get("metadata"), dict):
+            said["metadata"] = {name: value for name, value in said["metadata"].items() if name != "managedFields"}
+        return said
+
+
+_WITH_BODY = frozenset(("create", "update", "patch", "delete", "deletecollection"))
+
+
+def _user_info(user: User) -> dict[str, Any]:
+    info: dict[str, Any] = {}
+    if user.name:
+        info["username"] = user.name
+    if user.uid:
+        info["uid"] = user.uid
+    if user.groups:
+        info["groups"] = list(user.groups)
+    if user.extra:
+        info["extra"] = {name: list(values) for name, values in user.extra.items()}
+    return info
+
+
+def _reference(action: Action) -> dict[str, str] | None:
+    if not action.resource:
+        return None
+    said = {
+        "resource": action.resource,
+        "namespace": action.namespace,
+        "name": action.name,
+        "apiGroup": action.group,
+        "apiVersion": action.version,
+        "subresource": action.subresource,
+    }
+    return {name: value for name, value in said.items() if value}
+
+
+def _sources(request: Request) -> list[str]:
+    """Where the request says it has come through, and last where it came from."""
+    forwarded = b",".join(request.header_values(b"x-forwarded-for")).decode("latin-1")
+    found = [part.strip() for part in forwarded.split(",") if part.strip()]
+    return list(dict.fromkeys([*found, *([request.peer.address] if request.peer.address else [])]))
+
+
+def _with_id(headers: Any, audit_id: str) -> bytes:
+    block = headers if isinstance(headers, bytes) else header_block(headers)
+    return b"Audit-Id: %b\r\n%b" % (audit_id.encode(), _AUDIT_ID.sub(b"", block))
+
+
+def _answered_object(answer: Response) -> Any:
+    body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
+    block = answer.headers if isinstance(answer.headers, bytes) else header_block(answer.headers)
+    fields = dict(line.lower().split(b": ", 1) for line in block.split(b"\r\n") if b": " in line)
+    if fields.get(b"content-encoding") == b"gzip":
+        body = zlib.decompress(body, wbits=31)
+    return _parsed(body, fields.get(b"content-type", b"").decode("latin-1"))
+
+
+def _parsed(body: bytes, content_type: str) -> Any:
+    """The JSON that a body says; None for what is not understood, which is then left out."""
+    media_type = media_type_of(content_type)
+    try:
+        if media_type == PROTOBUF:
+            envelope = protobuf.read_envelope(body)
+            message = field_numbers.message_of(Kind.parse(envelope.api_version, envelope.kind))
+            said = {"kind": envelope.kind, "apiVersion": envelope.api_version}
+            return None if message is None else said | field_numbers.reader().read(message, envelope.raw)
+        if media_type == YAML or media_type.endswith("+yaml"):
+            return read_yaml(body).value
+        return orjson.loads(body)
+    except (ValueError, KeyError, errors.ApiError):
+        return None

@@ -1,0 +1,255 @@
+"""The audit policy: how much is written down of each request, as a pure function of who asks for what."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pinnace.auth.authorization.authorizers import Action
+from pinnace.auth.users import User
+
+log = logging.getLogger(__name__)
+
+REQUEST_RECEIVED = "RequestReceived"
+RESPONSE_STARTED = "ResponseStarted"
+RESPONSE_COMPLETE = "ResponseComplete"
+PANIC = "Panic"
+STAGES = (REQUEST_RECEIVED, RESPONSE_STARTED, RESPONSE_COMPLETE, PANIC)
+
+_VERSIONS = ("audit.k8s.io/v1",)
+_CONFIDENTIAL = frozenset((("", "secrets"), ("", "serviceaccounts/token"), ("authentication.k8s.io", "tokenreviews")))
+"""What carries passwords and tokens: a rule has to name it to have its bodies written down."""
+
+
+class Level(IntEnum):
+    """How much is written down, each level more than the one before."""
+
+    Nothing = 0
+    Metadata = 1
+    Request = 2
+    RequestResponse = 3
+
+    @property
+    def label(self) -> str:
+        """As Kubernetes writes it."""
+        return "None" if self is Level.Nothing else self.name
+
+
+_LEVELS = {level.label: level for level in Level}
+
+
+class AuditPolicyError(ValueError):
+    """The policy cannot be used. The message says where, what was expected and what was found."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupResources:
+    """Resources of one API group, or of all for *; all of the group's if none is named."""
+
+    group: str = ""
+    resources: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+    def covers(self, action: Action) -> bool:
+        if self.group not in ("*", action.group):
+            return False
+        if not self.resources:
+            return True
+        if self.names and action.name not in self.names:
+            return False
+        wanted = {"*", _combined(action), f"{action.resource}/*"}
+        if action.subresource:
+            wanted.add(f"*/{action.subresource}")
+        return not wanted.isdisjoint(self.resources)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """The level of the requests that it matches. What is left empty matches everything."""
+
+    level: Level
+    users: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+    verbs: frozenset[str] = frozenset()
+    resources: tuple[GroupResources, ...] = ()
+    namespaces: frozenset[str] = frozenset()
+    paths: tuple[str, ...] = ()
+    omitted_stages: frozenset[str] = frozenset()
+    omits_managed_fields: bool = False
+
+    def matches(self, user: User, action: Action) -> bool:
+        if self.users and user.name not in self.users:
+            return False
+        if self.groups and self.groups.isdisjoint(user.groups):
+            return False
+        if self.verbs and action.verb not in self.verbs:
+            return False
+        if self.namespaces or self.resources:
+            if not action.resource or (self.namespaces and action.namespace not in self.namespaces):
+                return False
+            return not self.resources or any(one.covers(action) for one in self.resources)
+        if self.paths:
+            return not action.resource and any(_is_path(action.path, path) for path in self.paths)
+        return True
+
+    def names(self, action: Action) -> bool:
+        """Whether the rule says this very resource, not only something that includes it."""
+        return any(one.group == action.group and _combined(action) in one.resources for one in self.resources)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is to be written down of one request."""
+
+    level: Level
+    omitted_stages: frozenset[str] = frozenset()
+    omits_managed_fields: bool = False
+    is_confidential: bool = False
+    """Nothing of the bodies may be told, not even in the words of a refusal."""
+
+
+_NOTHING = Verdict(Level.Nothing)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Rules, of which the first that matches counts. What none matches is not written down."""
+
+    rules: tuple[Rule, ...]
+
+    def decide(self, user: User, action: Action) -> Verdict:
+        for rule in self.rules:
+            if rule.matches(user, action):
+                hidden = (action.group, _combined(action)) in _CONFIDENTIAL and not rule.names(action)
+                level = min(rule.level, Level.Metadata) if hidden else rule.level
+                return Verdict(level, rule.omitted_stages, rule.omits_managed_fields, hidden)
+        return _NOTHING
+
+
+def read_policy(path: Path) -> Policy:
+    """The policy in a file. Raises AuditPolicyError."""
+    try:
+        manifest = yaml.safe_load(path.read_bytes())
+    except OSError as problem:
+        raise AuditPolicyError(f"the audit policy {path} cannot be read ({problem.strerror})") from None
+    except yaml.YAMLError as problem:
+        raise AuditPolicyError(f"the audit policy {path} is not YAML: {problem}") from None
+    try:
+        return policy_of(manifest)
+    except AuditPolicyError as problem:
+        raise AuditPolicyError(f"the audit policy {path} cannot be used: {problem}") from None
+
+
+def policy_of(manifest: Any) -> Policy:
+    """The policy that a manifest of kind Policy says. Raises AuditPolicyError."""
+    if not isinstance(manifest, dict) or manifest.get("kind") != "Policy":
+        raise AuditPolicyError("expected an object of kind Policy")
+    if manifest.get("apiVersion") not in _VERSIONS:
+        raise AuditPolicyError(f"apiVersion: expected {_VERSIONS[0]}, found {manifest.get('apiVersion')!r}")
+    _warn_of_unknown(manifest, ("apiVersion", "kind", "metadata", "rules", "omitStages", "omitManagedFields"), "")
+    omitted = _stages(manifest, "")
+    omits = manifest.get("omitManagedFields") is True
+    rules = manifest.get("rules")
+    if not isinstance(rules, list) or not rules:
+        raise AuditPolicyError("rules: expected at least one rule")
+    return Policy(
+        tuple(_rule(rule, f"rules[{index}]", omitted=omitted, omits=omits) for index, rule in enumerate(rules))
+    )
+
+
+_RULE_FIELDS = (
+    "level",
+    "users",
+    "userGroups",
+    "verbs",
+    "resources",
+    "namespaces",
+    "nonResourceURLs",
+    "omitStages",
+    "omitManagedFields",
+)
+
+
+def _rule(said: Any, where: str, *, omitted: frozenset[str], omits: bool) -> Rule:
+    if not isinstance(said, dict):
+        raise AuditPolicyError(f"{where}: expected an object")
+    _warn_of_unknown(said, _RULE_FIELDS, where)
+    level = said.get("level", "")
+    if level is None or str(level) not in _LEVELS:
+        raise AuditPolicyError(f"{where}.level: expected one of {', '.join(_LEVELS)}, found {level!r}")
+    paths = _texts(said, "nonResourceURLs", where)
+    resources = tuple(_resources(one, f"{where}.resources[{i}]") for i, one in enumerate(said.get("resources") or ()))
+    namespaces = frozenset(_texts(said, "namespaces", where))
+    if paths and (resources or namespaces):
+        message = "rules cannot apply to both regular resources and non-resource URLs"
+        raise AuditPolicyError(f"{where}.nonResourceURLs: {message}")
+    for index, path in enumerate(paths):
+        if path != "*" and not path.startswith("/"):
+            message = "non-resource URL rules must begin with a '/' character"
+            raise AuditPolicyError(f"{where}.nonResourceURLs[{index}]: {path!r}: {message}")
+        if "*" in path[:-1]:
+            message = "non-resource URL wildcards '*' must be the final character of the rule"
+            raise AuditPolicyError(f"{where}.nonResourceURLs[{index}]: {path!r}: {message}")
+    own = said.get("omitManagedFields")
+    return Rule(
+        level=_LEVELS[str(level)],
+        users=frozenset(_texts(said, "users", where)),
+        groups=frozenset(_texts(said, "userGroups", where)),
+        verbs=frozenset(_texts(said, "verbs", where)),
+        resources=resources,
+        namespaces=namespaces,
+        paths=paths,
+        omitted_stages=omitted | _stages(said, f"{where}."),
+        omits_managed_fields=omits if own is None else own is True,
+    )
+
+
+def _resources(said: Any, where: str) -> GroupResources:
+    if not isinstance(said, dict):
+        raise AuditPolicyError(f"{where}: expected an object")
+    _warn_of_unknown(said, ("group", "resources", "resourceNames"), where)
+    group = said.get("group") or ""
+    if not isinstance(group, str) or "/" in group:
+        raise AuditPolicyError(f"{where}.group: expected the name of a group without its version, found {group!r}")
+    resources, names = _texts(said, "resources", where), _texts(said, "resourceNames", where)
+    if names and not resources:
+        raise AuditPolicyError(f"{where}.resourceNames: using resourceNames requires at least one resource")
+    return GroupResources(group, resources, names)
+
+
+def _stages(said: dict[str, Any], where: str) -> frozenset[str]:
+    stages = _texts(said, "omitStages", where.removesuffix("."))
+    for index, stage in enumerate(stages):
+        if stage not in STAGES:
+            message = f"{stage!r}: allowed stages are {','.join(STAGES)}"
+            raise AuditPolicyError(f"{where}omitStages[{index}]: {message}")
+    return frozenset(stages)
+
+
+def _texts(said: dict[str, Any], name: str, where: str) -> tuple[str, ...]:
+    found = said.get(name)
+    if found is None:
+        return ()
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise AuditPolicyError(f"{where}.{name}: expected a list of texts")
+    return tuple(found)
+
+
+def _warn_of_unknown(said: dict[str, Any], known: Iterable[str], where: str) -> None:
+    """Kubernetes goes on, too."""
+    for name in sorted(map(str, set(said) - set(known))):
+        log.warning("audit policy: unknown field %s", f"{where}.{name}".lstrip("."))
+
+
+def _combined(action: Action) -> str:
+    return f"{action.resource}/{action.subresource}" if action.subresource else action.resource
+
+
+def _is_path(path: str, wanted: str) -> bool:
+    return wanted in ("*", path) or (wanted.endswith("*") and path.startswith(wanted.rstrip("*")))

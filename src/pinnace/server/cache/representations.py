@@ -1,0 +1,272 @@
+"""The forms in which a client can have objects: as stored, in another version, as metadata only, as table rows."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+from datetime import datetime
+from functools import cached_property
+from typing import Protocol
+
+import msgspec
+import orjson
+
+from pinnace.kinds.golang import empty_fields
+from pinnace.model.clock import Clock
+from pinnace.model.objects import Object
+from pinnace.model.resources import Column, Resource, Strategy
+from pinnace.server.cache.served_versions import head_of, in_version, prepare, shown_body, shown_object, waits_for
+from pinnace.server.cache.watch_cache import Entry
+
+_METADATA = b'"metadata":{'
+
+
+class Form(Protocol):
+    """A rendition and its list; `name` is equal for forms that make equal bytes."""
+
+    @property
+    def name(self) -> object: ...
+
+    @property
+    def waits(self) -> bool:
+        """Objects may have to be converted elsewhere: `prepare` them before they are asked for."""
+
+    def prepare(self, entries: Iterable[Entry]) -> Awaitable[None] | None:
+        """Have all that takes long done for these. None where there is nothing to wait for."""
+
+    def one(self, entry: Entry) -> bytes: ...
+
+    def many(self, entries: Iterable[Entry], *, metadata: Object) -> bytes | list[bytes]: ...
+
+    def bookmark(self, metadata: Object) -> bytes:
+        """An object of this form that has nothing but these metadata."""
+
+
+class Plain:
+    """Whole objects of one served version. Where that is the stored version, the bytes are passed on untouched."""
+
+    def __init__(self, resource: Resource) -> None:
+        self._resource = resource
+        self._head = head_of(resource.kind)
+        self._is_stored = resource.kind == resource.stored and resource.custom is None
+        kind = resource.kind
+        self._list_head = b'{"kind":"%b","apiVersion":"%b","metadata":' % (
+            resource.list_kind.encode(),
+            kind.api_version.encode(),
+        )
+        self._stored_head = len(head_of(resource.stored))
+        self.name: object = kind
+        self.waits = waits_for(resource)
+
+    def prepare(self, entries: Iterable[Entry]) -> Awaitable[None] | None:
+        return prepare(entries, self._resource) if self.waits else None
+
+    def one(self, entry: Entry) -> bytes:
+        if self._resource.custom is not None:
+            return shown_body(entry, self._resource, self._resource.custom)
+        if self._is_stored:
+            return entry.body
+        if not self._resource.is_converted:  # The shape is the same: only the head says another version.
+            return self._head + entry.body[entry.body.index(_METADATA) + len(_METADATA) :]
+        return encode(self.object(entry))
+
+    def object(self, entry: Entry) -> Object:
+        """The object in this version, decoded, for the caller to keep."""
+        return shown_object(entry, self._resource)
+
+    def many(self, entries: Iterable[Entry], *, metadata: Object) -> bytes | list[bytes]:
+        return self.listing(self.joined(entries), metadata=metadata)
+
+    def joined(self, entries: Iterable[Entry]) -> bytes:
+        """The items of a list, and its end. Those of built-in kinds do not say what they are: the list does."""
+        resource = self._resource
+        if resource.custom is not None or resource.is_converted:
+            item = self.one if resource.custom is not None else self._item
+            return b"%b]}\n" % b",".join(map(item, entries))
+        rests = [entry.body[self._stored_head :] for entry in entries]
+        if not rests:
+            return b"]}\n"
+        rests[0] = _ITEM + rests[0]
+        rests[-1] += b"]}\n"
+        return _NEXT_ITEM.join(rests)
+
+    def _item(self, entry: Entry) -> bytes:
+        obj = self.object(entry)
+        obj.pop("kind", None)
+        obj.pop("apiVersion", None)
+        return encode(obj)
+
+    def listing(self, items: bytes, *, metadata: Object) -> list[bytes]:
+        """The list of these items, which are `joined`, in pieces."""
+        if self._resource.custom is not None:
+            metadata = {"continue": "", **metadata}  # Kubernetes says it of custom kinds even where nothing follows.
+        return [b'%b%b,"items":[' % (self._list_head, orjson.dumps(metadata)), items]
+
+    def bookmark(self, metadata: Object) -> bytes:
+        return orjson.dumps({**self._nothing, "metadata": metadata})
+
+    @cached_property
+    def _nothing(self) -> Object:
+        return _nothing_but({}, self._resource)
+
+
+_ITEM = b'{"metadata":{'
+_NEXT_ITEM = b"," + _ITEM
+
+
+class _Parts(msgspec.Struct, gc=False):
+    metadata: msgspec.Raw
+
+
+_parts = msgspec.json.Decoder(_Parts).decode
+
+
+class MetadataOnly:
+    """PartialObjectMetadata: for clients that only follow names, labels and owners."""
+
+    def __init__(self, resource: Resource, version: str) -> None:
+        self._strategy = resource.strategy
+        self._version = version
+        self._head = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/%b","metadata":%%b}' % version.encode()
+        self.name: object = ("PartialObjectMetadata", version)
+        self.waits = False
+
+    def prepare(self, entries: Iterable[Entry]) -> Awaitable[None] | None:
+        return None
+
+    def one(self, entry: Entry) -> bytes:
+        return self._head % self._metadata(entry)
+
+    def many(self, entries: Iterable[Entry], *, metadata: Object) -> list[bytes]:
+        version = self._version.encode()
+        head = b'{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/%b","metadata":%b,"items":' % (
+            version,
+            orjson.dumps(metadata),
+        )
+        items = b",".join(map(self.one, entries))
+        return [head, b"[", items, b"]}\n"] if items else [head, b"null}\n"]
+
+    def bookmark(self, metadata: Object) -> bytes:
+        return orjson.dumps(partial_metadata({"metadata": metadata}, self._version))
+
+    def _metadata(self, entry: Entry) -> bytes | msgspec.Raw:
+        """As it stands in the object, which need not be decoded for it."""
+        if self._strategy.version_annotations:
+            return orjson.dumps(without_version_annotations(entry.decode(), self._strategy)["metadata"])
+        return _parts(entry.body).metadata
+
+
+class Rows:
+    """Table: what kubectl prints, made here so that clients need not know the kinds."""
+
+    def __init__(self, resource: Resource, *, version: str, include: str, clock: Clock, headers: bool = True) -> None:
+        self._resource = resource
+        self._version = version
+        self._include = include or "Metadata"
+        self._clock = clock
+        self._headers = headers
+        self.name: object = ("Table", resource.kind, version, self._include, headers)
+        self.waits = waits_for(resource)
+
+    def prepare(self, entries: Iterable[Entry]) -> Awaitable[None] | None:
+        return prepare(entries, self._resource) if self.waits else None
+
+    def without_headers(self) -> Rows:
+        """For the second and later events of a watch, which do not repeat the columns."""
+        return Rows(self._resource, version=self._version, include=self._include, clock=self._clock, headers=False)
+
+    def one(self, entry: Entry) -> bytes:
+        obj = self._object(entry)
+        version = obj["metadata"].get("resourceVersion")  # What is only tried out has none.
+        return self._table([obj], {"resourceVersion": version} if version else {})
+
+    def many(self, entries: Iterable[Entry], *, metadata: Object) -> bytes:
+        objects = [self._object(entry) for entry in entries]
+        if self._resource.row_order is not None:
+            objects.sort(key=self._resource.row_order)
+        return self._table(objects, metadata)
+
+    def _object(self, entry: Entry) -> Object:
+        """What columns are given: the stored version, but of custom kinds the version that is asked for."""
+        return entry.decode() if self._resource.custom is None else shown_object(entry, self._resource)
+
+    def bookmark(self, metadata: Object) -> bytes:
+        """Whatever is asked for, its row has an object: that says what the bookmark means."""
+        obj = _nothing_but(metadata, self._resource)
+        now = self._clock.now()
+        cells = [column.value(obj, now) for column in self._resource.columns or DEFAULT_COLUMNS]
+        shown = obj if self._include == "Object" else partial_metadata(obj, self._version)
+        table = self._empty({"resourceVersion": metadata["resourceVersion"]})
+        table["rows"] = [{"cells": cells, "object": shown}]
+        return orjson.dumps(table)
+
+    def _empty(self, metadata: Object) -> Object:
+        columns = self._resource.columns or DEFAULT_COLUMNS
+        definitions = [column.definition for column in columns if column.has_title] if self._headers else None
+        return {
+            "kind": "Table",
+            "apiVersion": f"meta.k8s.io/{self._version}",
+            "metadata": metadata,
+            "columnDefinitions": definitions,
+            "rows": [],
+        }
+
+    def _table(self, objects: list[Object], metadata: Object) -> bytes:
+        table = self._empty(metadata)
+        columns = self._resource.columns or DEFAULT_COLUMNS
+        now = self._clock.now()
+        for obj in objects:
+            row: Object = {"cells": [column.value(obj, now) for column in columns], "object": None}
+            if self._include == "Object":
+                row["object"] = in_version(obj, self._resource)
+            elif self._include == "Metadata":
+                own = without_version_annotations(obj, self._resource.strategy)
+                row["object"] = partial_metadata(own, self._version)
+            table["rows"].append(row)
+        if not objects and columns[-1].name == _CREATED_AT:
+            table["rows"] = None  # So does Kubernetes where nobody wrote columns for a kind.
+        return orjson.dumps(table)
+
+
+def _nothing_but(metadata: Object, resource: Resource) -> Object:
+    """An object with these metadata of which nothing else was said: a built-in one has the fields that Go writes."""
+    kind = resource.kind
+    unsaid = empty_fields.empty(resource.schema) if resource.custom is None else {}
+    return {**unsaid, "kind": kind.name, "apiVersion": kind.api_version, "metadata": metadata}
+
+
+def _name_cell(obj: Object, now: datetime) -> str:
+    return str(obj["metadata"].get("name", ""))
+
+
+def _created_cell(obj: Object, now: datetime) -> str:
+    return str(obj["metadata"].get("creationTimestamp", ""))
+
+
+_CREATED_AT = "Created At"
+DEFAULT_COLUMNS = (
+    Column("Name", "string", "The object's name, unique within its namespace.", _name_cell, format="name"),
+    Column(_CREATED_AT, "date", "When the object was created.", _created_cell),
+)
+
+
+def encode(obj: Object) -> bytes:
+    return orjson.dumps(obj)
+
+
+def partial_metadata(obj: Object, version: str = "v1") -> Object:
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": f"meta.k8s.io/{version}",
+        "metadata": obj["metadata"],
+    }
+
+
+def without_version_annotations(obj: Object, strategy: Strategy) -> Object:
+    """The object with the annotations only that are its own. May change the object given."""
+    metadata = obj["metadata"]
+    if strategy.version_annotations and "annotations" in metadata:
+        own = {name: text for name, text in metadata["annotations"].items() if name not in strategy.version_annotations}
+        metadata["annotations"] = own
+        if not own:
+            del metadata["annotations"]
+    return obj

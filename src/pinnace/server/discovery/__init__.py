@@ -1,0 +1,1 @@
+"""Discovery, OpenAPI and the pages that are not objects."""

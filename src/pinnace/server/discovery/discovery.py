@@ -1,0 +1,222 @@
+"""What is served, for clients that ask: each group's versions and resources, one by one or all at once."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable
+
+import orjson
+
+from pinnace.model.objects import Kind, Object
+from pinnace.model.resources import Registry, Resource
+from pinnace.model.version_order import version_rank
+from pinnace.server.aggregation import Aggregated, Alone
+from pinnace.server.discovery.aggregated_discovery import Served, aggregated_version, merged
+from pinnace.server.discovery.documents import Document, content_hash
+from pinnace.server.request.negotiation import JSON, clauses
+
+_AGGREGATED_VERSIONS = ("v2", "v2beta1")
+_SHARED = (("Cache-Control", "public"), ("Vary", "Accept"))
+
+Groups = dict[str, dict[str, list[Resource]]]
+"""By group and version, each in the order that clients are to prefer."""
+
+
+class Discovery:
+    """Writes the discovery pages of a registry and of other servers; each is kept until one of them changes.
+
+    The page of a version that another server answers for is that server's to write.
+    """
+
+    def __init__(self, registry: Registry, *, aggregated: Aggregated | None = None) -> None:
+        self._registry = registry
+        self._others = aggregated or Alone()
+        self._address = ""
+        self._revisions = (-1, -1)
+        self._groups: dict[str, dict[str, Served]] = {}
+        self._pages: dict[str, Document] = {}
+
+    def page(self, path: str, accept: str = "") -> Document | None:
+        """The page of /api, /api/<version>, /apis, /apis/<group> or /apis/<group>/<version>; None if there is none."""
+        self._refresh()
+        parts = path.strip("/").split("/")
+        if len(parts) == 1:
+            version = _wanted_aggregation(accept)
+            if version:
+                return self._kept(f"{path} {version}", lambda: self._aggregated(parts[0], version))
+        return self._kept(path, lambda: self._single(parts))
+
+    def tell_address(self, address: str) -> None:
+        """Say in /api where the server is, which is known once it listens."""
+        self._address = address
+        self._pages.clear()
+
+    def _refresh(self) -> None:
+        revisions = (self._registry.revision, self._others.revision)
+        if self._revisions != revisions:
+            self._revisions = revisions
+            self._groups = merged(grouped(self._registry), self._others, rank=version_rank)
+            self._pages.clear()
+
+    def _kept(self, name: str, write: Callable[[], Document | None]) -> Document | None:
+        page = self._pages.get(name)
+        if page is None:
+            page = write()
+            if page is not None:
+                self._pages[name] = page
+        return page
+
+    def _single(self, parts: list[str]) -> Document | None:
+        match parts:
+            case ["api"]:
+                return _written(self._versions_of_the_core())
+            case ["apis"]:
+                groups = [_group(name, versions) for name, versions in self._groups.items() if name]
+                return _written({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+            case ["apis", name] if name and name in self._groups:
+                return _written({"kind": "APIGroup", "apiVersion": "v1", **_group(name, self._groups[name])})
+            case ["api", version]:
+                return self._resources("", version)
+            case ["apis", name, version] if name:
+                return self._resources(name, version)
+        return None
+
+    def _versions_of_the_core(self) -> Object:
+        return {
+            "kind": "APIVersions",
+            "versions": list(self._groups.get("", ())),
+            "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": self._address}],
+        }
+
+    def _resources(self, group: str, version: str) -> Document | None:
+        found = self._groups.get(group, {}).get(version)
+        if not isinstance(found, list):
+            return None
+        listed = [row for resource in found for row in _rows(resource)]
+        group_version = f"{group}/{version}" if group else version
+        page: Object = {"kind": "APIResourceList"}
+        if group:
+            page["apiVersion"] = "v1"
+        return _written({**page, "groupVersion": group_version, "resources": listed})
+
+    def _aggregated(self, root: str, version: str) -> Document | None:
+        if root not in ("api", "apis"):
+            return None
+        items = [
+            {
+                "metadata": {"name": name} if name else {},
+                "versions": [_aggregated_version(served, found) for served, found in versions.items()],
+            }
+            for name, versions in self._groups.items()
+            if bool(name) == (root == "apis")
+        ]
+        page = {"kind": "APIGroupDiscoveryList", "apiVersion": f"apidiscovery.k8s.io/{version}", "metadata": {}}
+        body = orjson.dumps({**page, "items": items}, option=orjson.OPT_APPEND_NEWLINE)
+        content_type = f"{JSON};g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+        return Document(body, content_type, etag=f'"{content_hash(body)}"', headers=_SHARED)
+
+
+def grouped(registry: Registry) -> Groups:
+    """Groups stay in the order in which they joined the registry; versions are ranked, resources sorted by name."""
+    groups: Groups = {}
+    for resource in registry:
+        groups.setdefault(resource.group, {}).setdefault(resource.version, []).append(resource)
+    for name, versions in groups.items():
+        groups[name] = {
+            version: sorted(versions[version], key=lambda found: found.plural)
+            for version in sorted(versions, key=version_rank)
+        }
+    return groups
+
+
+def storage_version_hash(stored: Kind) -> str:
+    digest = hashlib.sha256(f"{stored.group}/{stored.version}/{stored.name}".encode()).digest()
+    return base64.b64encode(digest[:8]).decode()
+
+
+def _wanted_aggregation(accept: str) -> str:
+    """The version of the aggregated page that the client prefers to the plain one; empty if it wants the plain one."""
+    if "apidiscovery" not in accept:
+        return ""
+    for media_type, parameters in clauses(accept):
+        if media_type == JSON:
+            if "as" not in parameters:
+                return ""
+            version = parameters.get("v", "")
+            is_ours = parameters["as"] == "APIGroupDiscoveryList" and parameters.get("g") == "apidiscovery.k8s.io"
+            if is_ours and version in _AGGREGATED_VERSIONS:
+                return version
+    return ""
+
+
+def _written(page: Object) -> Document:
+    return Document(orjson.dumps(page, option=orjson.OPT_APPEND_NEWLINE))
+
+
+def _group(name: str, versions: dict[str, Served]) -> Object:
+    named = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
+    return {"name": name, "versions": named, "preferredVersion": named[0]}
+
+
+def _rows(resource: Resource) -> list[Object]:
+    """A resource and its subresources, as APIResourceList has them."""
+    row: Object = {
+        "name": resource.plural,
+        "singularName": resource.singular,
+        "namespaced": resource.namespaced,
+        "kind": resource.kind.name,
+        "verbs": _verbs(resource),
+    }
+    row.update(_nicknames(resource))
+    if "watch" in resource.verbs:
+        row["storageVersionHash"] = storage_version_hash(resource.stored)
+    rows = [row] if resource.verbs else []
+    for below in sorted(resource.subresources, key=lambda found: found.name):
+        name = f"{resource.plural}/{below.name}"
+        rows.append({"name": name, "singularName": "", "namespaced": resource.namespaced})
+        if (below.kind.group, below.kind.version) != (resource.group, resource.version):
+            rows[-1] |= {"group": below.kind.group, "version": below.kind.version}
+        rows[-1] |= {"kind": below.kind.name, "verbs": sorted(below.verbs)}
+    return rows
+
+
+def _verbs(resource: Resource) -> list[str]:
+    is_leaving = resource.custom is not None and resource.custom.is_leaving
+    return sorted(verb for verb in resource.verbs if not is_leaving or verb not in ("create", "patch", "update"))
+
+
+def _nicknames(resource: Resource) -> Object:
+    nicknames = {"shortNames": list(resource.short_names), "categories": list(resource.categories)}
+    return {field: names for field, names in nicknames.items() if names}
+
+
+def _aggregated_version(version: str, found: Served) -> Object:
+    if not isinstance(found, list):
+        return aggregated_version(found)
+    return {"version": version, "resources": [_aggregated_row(one) for one in found], "freshness": "Current"}
+
+
+def _aggregated_row(resource: Resource) -> Object:
+    row: Object = {
+        "resource": resource.plural,
+        "responseKind": _response_kind(resource.kind, resource),
+        "scope": "Namespaced" if resource.namespaced else "Cluster",
+        "singularResource": resource.singular,
+        "verbs": _verbs(resource),
+        **_nicknames(resource),
+    }
+    below = [
+        {"subresource": found.name, "responseKind": _response_kind(found.kind, resource), "verbs": sorted(found.verbs)}
+        for found in sorted(resource.subresources, key=lambda found: found.name)
+    ]
+    if below:
+        row["subresources"] = below
+    return row
+
+
+def _response_kind(kind: Kind, resource: Resource) -> Object:
+    """Group and version are left empty where they are those of the page."""
+    if (kind.group, kind.version) == (resource.group, resource.version):
+        return {"group": "", "version": "", "kind": kind.name}
+    return {"group": kind.group, "version": kind.version, "kind": kind.name}

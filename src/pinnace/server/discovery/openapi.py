@@ -1,0 +1,278 @@
+"""The schemas and operations of what is served, for clients that ask: OpenAPI v3 by group version, v2 as a whole."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import Protocol
+
+import orjson
+
+from pinnace.kinds import published as built_in
+from pinnace.model.objects import Kind, Object
+from pinnace.model.openapi.custom import Envelope, published, published_list
+from pinnace.model.openapi.paths import FormV2, FormV3, Paths
+from pinnace.model.openapi.schemas import IN_EVERY_DOCUMENT, OPENNESS, REFERENCE, schema_name, with_references
+from pinnace.model.resources import Registry, Resource
+from pinnace.server.discovery.discovery import Groups, grouped
+from pinnace.server.discovery.documents import Document
+from pinnace.server.discovery.openapi_protobuf import encode_document
+from pinnace.server.request.negotiation import clauses
+
+JSON = "application/json"
+PROTOBUF_V2 = (
+    "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+    "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+)
+
+_EDITION = b"2"  # To be raised when documents change though what they describe has not: it is part of every hash.
+_FRESH = (("Cache-Control", "no-cache, private"), ("Vary", "Accept"))
+_FOREVER = (("Cache-Control", "public, immutable"), ("Vary", "Accept"))
+
+_QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
+_INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
+_BARE_REFERENCE = re.compile(rb'\{"\$ref":"#/\$defs/([^"]+)"\}')
+
+
+class Definitions(Protocol):
+    """The definitions of the built-in kinds."""
+
+    minor: str
+
+    def __contains__(self, name: str) -> bool: ...
+    def raw_bytes(self, name: str) -> bytes: ...
+    def name_of_kind(self, kind: Kind) -> str | None: ...
+
+
+class OpenApi:
+    """Writes OpenAPI documents, each when it is first asked for, and again only if what it describes changed.
+
+    A document's hash is that of what it describes, so that the index can name all hashes without writing a document.
+    """
+
+    def __init__(self, registry: Registry, definitions: Definitions) -> None:
+        self._registry = registry
+        self._schemas = Schemas(definitions)
+        self._minor = definitions.minor
+        self._revision = -1
+        self._groups: Groups = {}
+        self._hashes: dict[str, str] = {}
+        self._written: dict[str, Document] = {}
+
+    def index(self) -> Document:
+        """/openapi/v3: where the document of each group and version is."""
+        self._refresh()
+        paths = {path: {"serverRelativeURL": _url(path, told)} for path, told in self._hashes.items()}
+        return Document(orjson.dumps({"paths": paths}), "text/plain; charset=utf-8")
+
+    def v3(self, path: str, *, hash: str = "") -> Document | None:
+        """/openapi/v3/<path>: the document of `api/v1` or `apis/<group>/<version>`; None if that is not served.
+
+        A document that is asked for by its hash may be kept forever. One whose hash is another has moved: `location`.
+        """
+        self._refresh()
+        present = self._hashes.get(path)
+        if present is None:
+            return None
+        if hash and hash != present:
+            return Document(b"", JSON, f'"{present}"', _FRESH, location=_url(path, present))
+        if hash:
+            return self._kept(f"{path} forever", present, lambda: self._write_v3(path), headers=_FOREVER)
+        return self._kept(path, present, lambda: self._write_v3(path))
+
+    def v2(self, accept: str = "") -> Document | None:
+        """/openapi/v2: everything in one document; None if the client accepts neither JSON nor protobuf: answer 406."""
+        self._refresh()
+        told = hashlib.sha512("".join(self._hashes.values()).encode()).hexdigest().upper()
+        for media_type, _ in clauses(accept or JSON):
+            if media_type in (JSON, "*/*", "application/*"):
+                return self._kept("v2", told, self._write_v2)
+            if media_type in PROTOBUF_V2:
+                return self._kept("v2 protobuf", told, self._write_v2_protobuf, PROTOBUF_V2[-1])
+        return None
+
+    def _refresh(self) -> None:
+        if self._revision == self._registry.revision:
+            return
+        self._revision = self._registry.revision
+        self._groups = grouped(self._registry)
+        self._hashes = {
+            _path(group, version): self._hash(resources)
+            for group, versions in self._groups.items()
+            for version, resources in versions.items()
+        }
+        for name in list(self._written):
+            path = name.partition(" ")[0]
+            if path != "v2" and path not in self._hashes:
+                del self._written[name]
+
+    def _hash(self, resources: Iterable[Resource]) -> str:
+        digest = hashlib.sha512(_EDITION + self._minor.encode())
+        for resource in resources:
+            said = (resource.kind, resource.plural, resource.namespaced, resource.verbs, resource.subresources)
+            digest.update(repr(said).encode())
+            if resource.fingerprint:
+                digest.update(resource.fingerprint.encode())
+            elif not self._schemas.is_built_in(resource.kind):
+                digest.update(self._schemas.raw(resource))
+        return digest.hexdigest().upper()
+
+    def _kept(
+        self,
+        name: str,
+        told: str,
+        write: Callable[[], bytes],
+        content_type: str = JSON,
+        headers: tuple[tuple[str, str], ...] = _FRESH,
+    ) -> Document:
+        etag = f'"{told}"'
+        document = self._written.get(name)
+        if document is None or document.etag != etag:
+            document = self._written[name] = Document(write(), content_type, etag, headers)
+        return document
+
+    def _write_v3(self, path: str) -> bytes:
+        group, version = _group_version(path)
+        resources = self._groups[group][version]
+        paths = Paths(FormV3(), group, version, self._schemas.names(resources), is_typed=self._schemas.typed_name)
+        head = {
+            "openapi": "3.0.0",
+            "info": {"title": "Kubernetes", "version": self._minor},
+            "paths": paths.of(resources),
+        }
+        schemas = self._schemas.of(resources)
+        return b"".join(
+            (
+                orjson.dumps(head)[:-1],
+                b',"components":{"schemas":{',
+                _joined(schemas, _in_v3),
+                b'},"securitySchemes":',
+                _SECURITY,
+                b"}}",
+            )
+        )
+
+    def _write_v2(self) -> bytes:
+        every = [resource for versions in self._groups.values() for found in versions.values() for resource in found]
+        names = self._schemas.names(every)
+        paths: Object = {}
+        for group, versions in self._groups.items():
+            for version, resources in versions.items():
+                form = Paths(FormV2(), group, version, names, is_typed=self._schemas.typed_name)
+                paths.update(form.of(resources))
+        head = {"swagger": "2.0", "info": {"title": "Kubernetes", "version": self._minor}, "paths": paths}
+        return b"".join(
+            (
+                orjson.dumps(head)[:-1],
+                b',"definitions":{',
+                _joined(self._schemas.of(every, is_v2=True), _in_v2),
+                b'},"securityDefinitions":',
+                _SECURITY,
+                b',"security":[{"BearerToken":[]}]}',
+            )
+        )
+
+    def _write_v2_protobuf(self) -> bytes:
+        return encode_document(orjson.loads(self._write_v2()))
+
+
+_SECURITY = orjson.dumps(
+    {
+        "BearerToken": {
+            "type": "apiKey",
+            "description": "Bearer Token authentication",
+            "name": "authorization",
+            "in": "header",
+        }
+    }
+)
+
+
+class Schemas:
+    """The schemas that resources need, as JSON whose references are `#/$defs/<name>`."""
+
+    def __init__(self, definitions: Definitions) -> None:
+        self._definitions = definitions
+
+    def is_built_in(self, kind: Kind) -> bool:
+        return self._definitions.name_of_kind(kind) is not None
+
+    def typed_name(self, kind: Kind) -> str:
+        return self._definitions.name_of_kind(kind) or ""
+
+    def names(self, resources: Iterable[Resource]) -> Callable[[Kind], str]:
+        """How documents call the kinds of these resources, of their lists and of the built-in kinds."""
+        own = {}
+        for resource in resources:
+            if not self.is_built_in(resource.kind):
+                kind = resource.kind
+                own[kind] = schema_name(kind)
+                own[kind._replace(name=resource.list_kind)] = schema_name(kind._replace(name=resource.list_kind))
+        return lambda kind: own.get(kind) or self.typed_name(kind)
+
+    def raw(self, resource: Resource) -> bytes:
+        return orjson.dumps(resource.schema.raw, default=dict)
+
+    def of(self, resources: Iterable[Resource], *, is_v2: bool = False) -> dict[str, bytes]:
+        """Every schema that these resources refer to, directly or not, by name."""
+        found: dict[str, bytes] = {}
+        wanted = [*IN_EVERY_DOCUMENT]
+        for resource in resources:
+            kinds = [resource.kind, *(below.kind for below in resource.subresources)]
+            for kind in kinds:
+                wanted += filter(None, map(self.typed_name, (kind, kind._replace(name=f"{kind.name}List"))))
+            if not self.is_built_in(resource.kind):
+                found |= self._custom(resource, is_v2=is_v2)
+        return with_references(found, wanted, self._definitions)
+
+    def _custom(self, resource: Resource, *, is_v2: bool) -> dict[str, bytes]:
+        name = schema_name(resource.kind)
+        list_name = schema_name(resource.kind._replace(name=resource.list_kind))
+        custom = resource.custom
+        schema = resource.schema.raw if custom is None else custom.raw_schema or None
+        keeps_unknown = custom is not None and custom.keeps_unknown
+        shape = published(resource, schema, self._envelope, keeps_unknown=keeps_unknown, is_v2=is_v2)
+        listed = published_list(resource, name, self._envelope)
+        return {name: orjson.dumps(shape, default=dict), list_name: orjson.dumps(listed)}
+
+    @cached_property
+    def _envelope(self) -> Envelope:
+        return Envelope(lambda name: orjson.loads(self._definitions.raw_bytes(name)))
+
+
+def _joined(schemas: dict[str, bytes], form: Callable[[str, bytes], bytes]) -> bytes:
+    return b",".join(b'"' + name.encode() + b'":' + form(name, body) for name, body in schemas.items())
+
+
+def _in_v3(name: str, body: bytes) -> bytes:
+    """In v3 nothing may stand beside a reference: it moves into an allOf."""
+    if name == _QUANTITY:
+        return body.replace(b'"type":"string","format":"quantity"', b'"oneOf":[{"type":"string"},{"type":"number"}]')
+    if name == _INT_OR_STRING:
+        return body.replace(b'"type":"string",', b'"oneOf":[{"type":"integer"},{"type":"string"}],')
+    body = built_in.in_v3(name, body)
+    body = _BARE_REFERENCE.sub(rb'{"$ref":"#/components/schemas/\1"}', body)
+    body = REFERENCE.sub(rb'"allOf":[{"$ref":"#/components/schemas/\1"}]', body)
+    return body.replace(OPENNESS, b"") if name.startswith("io.k8s.api") else body
+
+
+def _in_v2(name: str, body: bytes) -> bytes:
+    if name == _QUANTITY:
+        return body.replace(b',"format":"quantity"', b"")
+    body = built_in.in_v2(name, body).replace(b'"#/$defs/', b'"#/definitions/')
+    return body.replace(OPENNESS, b"") if name.startswith("io.k8s.api") else body
+
+
+def _path(group: str, version: str) -> str:
+    return f"apis/{group}/{version}" if group else f"api/{version}"
+
+
+def _group_version(path: str) -> tuple[str, str]:
+    _, *group, version = path.split("/")
+    return (group[0] if group else ""), version
+
+
+def _url(path: str, told: str) -> str:
+    return f"/openapi/v3/{path}?hash={told}"

@@ -1,0 +1,251 @@
+"""The paths that are not objects: health, version, discovery, OpenAPI and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+import orjson
+
+from pinnace.auth.users import User
+from pinnace.model import errors
+from pinnace.server.aggregation import Aggregated, Alone, Backend
+from pinnace.server.discovery.aggregated_discovery import described, merged_index
+from pinnace.server.discovery.aggregated_openapi import MergedOpenApi
+from pinnace.server.discovery.documents import Document
+from pinnace.server.http.messages import Answer, Request, Response
+from pinnace.server.request.negotiation import ALL_OFFERED, JSON, ONLY_JSON, YAML, clauses, is_named, negotiate
+from pinnace.server.request.pretty import indented, wants_pretty
+from pinnace.server.request.yaml_output import as_yaml
+
+_TEXT = (
+    (b"Cache-Control", b"no-cache, private"),
+    (b"Content-Type", b"text/plain; charset=utf-8"),
+    (b"X-Content-Type-Options", b"nosniff"),
+)
+_NO_VIEWS: frozenset[str] = frozenset()
+_JSON = ((b"Cache-Control", b"no-cache, private"), (b"Content-Type", b"application/json"))
+_PUBLIC = (b"Cache-Control", b"public, max-age=3600")
+_PUBLIC_JSON = (_PUBLIC, (b"Content-Type", b"application/json"))
+_JWKS = (_PUBLIC, (b"Content-Type", b"application/jwk-set+json"))
+_METRICS = ((b"Content-Type", b"text/plain; version=0.0.4; charset=utf-8"),)
+_NOT_ACCEPTED = ((b"Cache-Control", b"no-cache, private"), (b"Vary", b"Accept"))
+_GZIP_FROM = 1024
+_HEALTH = frozenset(("healthz", "livez", "readyz"))
+_ONLY_READ = frozenset(("/version", "/openid/v1/jwks", "/.well-known/openid-configuration"))
+
+Check = Callable[[], str]
+"""Says what is wrong; an empty answer means that all is well."""
+
+
+class Discovery(Protocol):
+    """Which resources there are."""
+
+    def page(self, path: str, accept: str) -> Document | None: ...
+
+
+class OpenApi(Protocol):
+    """What the resources look like."""
+
+    def index(self) -> Document: ...
+    def v3(self, path: str, *, hash: str = "") -> Document | None: ...
+    def v2(self, accept: str = "") -> Document | None: ...
+
+
+class Issuer(Protocol):
+    """Who signs service account tokens, and what others verify them with."""
+
+    @property
+    def issuer(self) -> str: ...
+    @property
+    def jwks(self) -> Mapping[str, object]: ...
+
+
+class Pages:
+    """`checks` are asked in order; those named in `only_ready` say when to send traffic, not whether to restart."""
+
+    def __init__(
+        self,
+        *,
+        version: Mapping[str, str],
+        discovery: Discovery,
+        openapi: OpenApi,
+        metrics: Callable[[], str],
+        issuer: Issuer,
+        checks: Mapping[str, Check],
+        only_ready: frozenset[str] = frozenset(),
+        aggregated: Aggregated | None = None,
+    ) -> None:
+        self._aggregated = aggregated or Alone()
+        self._version = orjson.dumps(version, option=orjson.OPT_INDENT_2)
+        self._discovery = discovery
+        self._openapi = openapi
+        self._merged_openapi = MergedOpenApi(openapi.v2, self._aggregated)
+        self._metrics = metrics
+        self._issuer = issuer
+        self._checks = dict(checks)
+        self._only_ready = only_ready
+
+    def answer(self, request: Request, segments: list[str], user: User) -> Answer | Awaitable[Answer] | None:
+        first = segments[0]
+        if first in _HEALTH:
+            return self._health(request, first, segments[1:])
+        if request.method != "GET" and self._is_only_read(request.path, segments):
+            raise errors.BadMethod()
+        if request.path == "/version" or request.path == "/version/":
+            return Response(200, _JSON, _if_accepted(self._version, request.head.accept))
+        if request.path == "/metrics":
+            return Response(200, _METRICS, self._metrics().encode())
+        accept = request.head.accept
+        if request.path.rstrip("/") == "/.well-known/openid-configuration":
+            return Response(200, _PUBLIC_JSON, self._openid(request))
+        if request.path.rstrip("/") == "/openid/v1/jwks":
+            return Response(200, _JWKS, orjson.dumps(self._issuer.jwks))
+        if first == "openapi":
+            return self._described(request, segments, accept)
+        if request.path == "/":
+            return Response(200, _JSON, self._paths(accept))
+        document = self._discovery.page(request.path, accept) if first in ("api", "apis") else None
+        return _shown(request, _in_form(document, request)) if document is not None else None
+
+    def _is_only_read(self, path: str, segments: list[str]) -> bool:
+        """Whether the method matters: Kubernetes shows its other pages, if there are any, whatever it is."""
+        if segments[0] == "api" or (segments[0] == "apis" and len(segments) > 2 and segments[2]):
+            return self._discovery.page(path, "") is not None
+        return path.rstrip("/") in _ONLY_READ
+
+    def _described(self, request: Request, segments: list[str], accept: str) -> Response | Awaitable[Response] | None:
+        document: Document | None
+        match segments:
+            case ["openapi", "v2"]:
+                if self._aggregated.revision:
+                    return self._merged_later(request, accept)
+                return _shown_if_accepted(request, self._openapi.v2(accept))
+            case ["openapi", "v3"] | ["openapi", "v3", ""]:
+                document = self._openapi.index()
+                if self._aggregated.revision:
+                    document = merged_index(document, self._aggregated)
+            case ["openapi", "v3", "apis", group, version] if backend := self._aggregated.find(group, version):
+                return _shown_later(request, backend)
+            case ["openapi", "v3", *rest]:
+                document = self._openapi.v3("/".join(rest), hash=request.parameter("hash") or "")
+            case _:
+                return None
+        return _shown(request, document) if document is not None else None
+
+    async def _merged_later(self, request: Request, accept: str) -> Response:
+        return _shown_if_accepted(request, await self._merged_openapi.v2(accept))
+
+    def _openid(self, request: Request) -> bytes:
+        """Where the keys are: at this server, by the name that the client knows it by."""
+        host = request.headers.get(b"host", b"").decode("latin-1")
+        at = f"https://{host}" if host else self._issuer.issuer
+        return orjson.dumps(
+            {
+                "issuer": self._issuer.issuer,
+                "jwks_uri": f"{at}/openid/v1/jwks",
+                "response_types_supported": ["id_token"],
+                "subject_types_supported": ["public"],
+                "id_token_signing_alg_values_supported": ["ES256"],
+            }
+        )
+
+    def _paths(self, accept: str) -> bytes:
+        """What there is to ask for."""
+        paths = ["/.well-known/openid-configuration", "/openid/v1/jwks"]
+        paths += [
+            "/api",
+            "/apis",
+            "/healthz",
+            "/livez",
+            "/metrics",
+            "/openapi/v2",
+            "/openapi/v3",
+            "/readyz",
+            "/version",
+        ]
+        paths += [f"/{page}/{name}" for page in sorted(_HEALTH) for name in self._checks_of(page)]
+        groups = self._discovery.page("/apis", "")
+        for group in orjson.loads(groups.body)["groups"] if groups is not None else []:
+            paths.append(f"/apis/{group['name']}")
+            paths += [f"/apis/{version['groupVersion']}" for version in group["versions"]]
+        return orjson.dumps({"paths": sorted([*paths, "/api/v1"])}, option=orjson.OPT_INDENT_2)
+
+    def _checks_of(self, page: str) -> list[str]:
+        return [name for name in self._checks if page == "readyz" or name not in self._only_ready]
+
+    def _health(self, request: Request, page: str, rest: list[str]) -> Response | None:
+        names = self._checks_of(page)
+        if rest and rest[0]:
+            name = "/".join(rest)
+            if name not in names:
+                return None
+            wrong = self._checks[name]()
+            if wrong:
+                return Response(500, _TEXT, f"internal server error: {wrong}\n".encode())
+            return Response(200, _TEXT, b"ok")
+        excluded = set(request.query.get("exclude", ()))
+        lines, failed = [], []
+        for name in names:
+            if name in excluded:
+                lines.append(f"[+]{name} excluded: ok")
+            elif self._checks[name]():
+                failed.append(name)
+                lines.append(f"[-]{name} failed: reason withheld")
+            else:
+                lines.append(f"[+]{name} ok")
+        if failed:
+            text = "\n".join([*lines, f"{page} check failed", ""])
+            return Response(500, _TEXT, text.encode())
+        if request.parameter("verbose") is None:
+            return Response(200, _TEXT, b"ok")
+        return Response(200, _TEXT, "\n".join([*lines, f"{page} check passed", ""]).encode())
+
+
+async def _shown_later(request: Request, backend: Backend) -> Response:
+    return _shown(request, await described(backend))
+
+
+def _if_accepted(body: bytes, accept: str) -> bytes:
+    if not is_named(accept, ONLY_JSON):
+        raise errors.NotAcceptable((JSON,))
+    return body
+
+
+def _in_form(document: Document, request: Request) -> Document:
+    """A page of discovery as the client takes it. Those that were asked for by a form of their own are in it."""
+    accept = request.head.accept
+    if document.content_type != JSON:
+        is_pretty = wants_pretty(request) or any(parameters.get("pretty") == "1" for _, parameters in clauses(accept))
+        return replace(document, body=indented(document.body)) if is_pretty else document
+    try:
+        accepted = negotiate(accept, views=_NO_VIEWS)
+    except errors.NotShownSo:
+        if is_named(accept) or request.path.rstrip("/") == "/apis":
+            raise
+        raise errors.NotAcceptable(ALL_OFFERED) from None
+    if accepted.is_yaml:
+        return replace(document, body=as_yaml(orjson.loads(document.body)), content_type=YAML, etag="")
+    if accepted.is_pretty or wants_pretty(request):
+        return replace(document, body=indented(document.body))
+    return document
+
+
+def _shown_if_accepted(request: Request, document: Document | None) -> Response:
+    return _shown(request, document) if document is not None else Response(406, _NOT_ACCEPTED)
+
+
+def _shown(request: Request, document: Document) -> Response:
+    headers = [(b"Content-Type", document.content_type.encode())]
+    headers += [(name.encode(), value.encode()) for name, value in document.headers]
+    if document.etag:
+        headers.append((b"Etag", document.etag.encode()))
+    if document.location:
+        return Response(301, [*headers, (b"Location", document.location.encode())])
+    if document.is_held_by(request.headers.get(b"if-none-match", b"").decode("latin-1")):
+        return Response(304, headers)
+    if len(document.body) > _GZIP_FROM and request.head.takes_gzip:
+        headers += [(b"Content-Encoding", b"gzip"), (b"Vary", b"Accept-Encoding")]
+        return Response(200, headers, document.gzipped)
+    return Response(200, headers, document.body)

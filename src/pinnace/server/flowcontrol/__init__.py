@@ -1,0 +1,1 @@
+"""API priority and fairness: which request is served when."""

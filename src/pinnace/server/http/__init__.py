@@ -1,0 +1,1 @@
+"""HTTP on sockets: connections, TLS, headers, chunked output and compression."""

@@ -1,0 +1,486 @@
+"""One client's connection: parses its requests, has them answered in order, and paces what is written to it.
+
+An own protocol over llhttp, since a framework costs more than the rest of a request (docs/decisions/0001-http.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Coroutine
+from dataclasses import dataclass
+from email.utils import formatdate
+from typing import Any, cast
+
+from pinnace.server.http.header_cache import Heads
+from pinnace.server.http.limits import Limits
+from pinnace.server.http.messages import (
+    Answer,
+    Handler,
+    Peer,
+    Request,
+    Response,
+    Stream,
+    Takeover,
+    failure,
+    header_block,
+    status_line,
+)
+from pinnace.server.http.request_parser import NEVER, Incoming
+from pinnace.server.http.response_queue import LARGE, Outgoing, Rounds
+from pinnace.server.http.response_stream import ChunkedSink, Corks
+
+BURST = 32
+"""Pipelined requests answered before other connections get their turn."""
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_ANSWERS = (Response, Stream, Takeover)
+
+log = logging.getLogger(__name__)
+
+
+class FirstLines:
+    """The lines that answers begin with, their status and the date, made once per second."""
+
+    __slots__ = ("_lines", "_until")
+
+    def __init__(self) -> None:
+        self._lines: dict[int, bytes] = {}
+        self._until = 0.0
+
+    def of(self, status: int) -> bytes:
+        now = time.time()
+        if now >= self._until or now < self._until - 1:
+            self._until = float(int(now) + 1)
+            self._lines.clear()
+        lines = self._lines.get(status)
+        if lines is None:
+            date = formatdate(now, usegmt=True).encode()
+            lines = self._lines[status] = b"%bDate: %b\r\n" % (status_line(status), date)
+        return lines
+
+
+@dataclass(slots=True, eq=False)
+class Surroundings:
+    """What the connections of one server share."""
+
+    loop: asyncio.AbstractEventLoop
+    handler: Handler
+    limits: Limits
+    connections: set[Connection]
+    tasks: set[asyncio.Task[None]]
+    corks: Corks
+    rounds: Rounds
+    first_lines: FirstLines
+    heads: Heads
+    stopping: bool = False
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a coroutine that takes itself off `tasks` at its end; the server waits for it when it stops."""
+        task: asyncio.Task[None] = self.loop.create_task(work)
+        self.tasks.add(task)
+        return task
+
+
+class Connection(asyncio.Protocol):
+    """Speaks HTTP/1.1 and 1.0 with one client.
+
+    Requests are answered in order, one at a time. Whatever cannot be understood without doubt is answered with 400, and
+    nothing after it is interpreted.
+    """
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._limits = around.limits
+        self._transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self._incoming: Incoming = cast(Incoming, None)
+        self._outgoing: Outgoing = cast(Outgoing, None)
+        self._reading_paused = False
+        # What waits to be answered: requests with whether the connection outlives them, or a refusal, which ends it.
+        self._queue: deque[tuple[Request, bool, bool] | Response] = deque()
+        self._busy = False
+        self._burst = 0
+        self._advance_scheduled = False
+        self._task: asyncio.Task[None] | None = None
+        self._sink: ChunkedSink | None = None
+        self._closing = False
+        self._discarding = False
+        self._given_away = False
+        self._write_deadline = NEVER
+        self._left: object = None
+        """What the socket had not taken when the deadline was set."""
+        self._overdue = NEVER
+        """The reader's deadline that has been found to be over once."""
+
+    # The transport's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._outgoing = Outgoing(self._transport, self.resume_writing)
+        around = self._around
+        self._incoming = Incoming(self, Peer(transport), heads=around.heads, limits=around.limits, loop=around.loop)
+        if self._around.stopping:
+            self._transport.abort()
+            return
+        # With hardly any allowance `pause_writing` means that the socket is full, which is when slicing must stop.
+        self._transport.set_write_buffer_limits(high=1, low=0)
+        self._around.connections.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._closing = True
+        self._around.connections.discard(self)
+        self._incoming.stop()
+        self._queue.clear()
+        if self._sink is not None:
+            self._sink.lost()
+        self._outgoing.drop()
+
+    def eof_received(self) -> bool:
+        self._outgoing.let_go()  # The transport may be closed before the round is over.
+        if self._sink is not None or self._transport.get_extra_info("is_tls"):
+            return False
+        self._incoming.is_last = True  # A client may shut its side after the last request and still read the answer.
+        return self._occupied
+
+    def pause_writing(self) -> None:
+        self._outgoing.is_paused = True
+        self._left = self._outgoing.left
+        self._write_deadline = self._around.loop.time() + self._limits.stall_time
+
+    def resume_writing(self) -> None:
+        self._write_deadline = NEVER
+        if self._outgoing.resume():
+            self._advance()
+
+    def data_received(self, data: bytes) -> None:
+        if not self._discarding:
+            self._burst = 0
+            self._incoming.feed(data)
+
+    def let_go(self) -> int:
+        """Send the large answer that was held back until others were heard."""
+        given = self._outgoing.let_go()
+        if self._queue or self._reading_paused or self._incoming.is_last:
+            self._advance_soon()
+        return given
+
+    # The reader's side.
+
+    def asked(self, request: Request, keep: bool, chunks: bool) -> None:
+        """Answer a request, now or after those before it."""
+        if self._busy or self._queue or self._outgoing.is_paused or self._burst >= BURST or request.upgrade:
+            self._queue.append((request, keep, chunks))
+            if self._burst >= BURST:
+                self._advance_soon()
+            self._pause_reading()
+        else:
+            self._burst += 1
+            self._answer(request, keep, chunks)
+
+    def refused(self, answer: Response) -> None:
+        """Answer after what is in progress, then close."""
+        self._discarding = True
+        self._queue.append(answer)
+        self._advance()
+
+    def expecting(self) -> None:
+        """Tell the client to go on, unless it has to wait for other answers first."""
+        if not self._busy and not self._queue:
+            self._send_continue()
+
+    def upgraded(self) -> None:
+        """The request that asks for it waits in the queue."""
+        self._advance()
+
+    # Answering.
+
+    def _advance(self) -> None:
+        """Answer what is queued, unless an answer is in progress or the client does not take what it has got."""
+        burst = 0
+        while not (self._busy or self._closing) and self._outgoing.is_free:
+            if not self._queue:
+                self._await_more()
+                return
+            if burst >= BURST:
+                self._advance_soon()
+                return
+            burst += 1
+            item = self._queue.popleft()
+            if isinstance(item, Response):
+                self._respond(item, method="", keep=False, chunks=True)
+            else:
+                self._answer(*item)
+
+    def _await_more(self) -> None:
+        """Nothing is left to answer: read on, or close."""
+        incoming = self._incoming
+        if incoming.is_last or self._discarding:
+            self._shut()
+            return
+        now = self._around.loop.time()
+        if not incoming.is_reading:
+            incoming.deadline = now + self._limits.idle_time
+        elif incoming.deadline <= now:
+            incoming.deadline = now + self._limits.head_time  # It could not read on while it waited for us.
+        if incoming.owes_continue:
+            self._send_continue()
+        self._resume_reading()
+
+    def _advance_soon(self) -> None:
+        if not self._advance_scheduled:
+            self._advance_scheduled = True
+            self._around.loop.call_soon(self._advance_now)
+
+    def _advance_now(self) -> None:
+        self._advance_scheduled = False
+        self._advance()
+
+    def _answer(self, request: Request, keep: bool, chunks: bool) -> None:
+        try:
+            answer = self._around.handler(request)
+        except Exception as error:
+            answer = _failed(request, error)
+        if type(answer) is Response:
+            incoming = self._incoming
+            deadline, incoming.deadline = incoming.deadline, self._around.loop.time() + self._limits.idle_time
+            self._respond(answer, method=request.method, keep=keep, chunks=chunks, may_wait=True)
+            # Else it is the usual case: everything was written, or will be in this round, and nothing waits.
+            if not keep or self._queue or self._outgoing.is_waiting or self._around.stopping:
+                incoming.deadline = deadline
+                self._advance_soon()
+        else:
+            self._busy = True
+            self._task = self._around.spawn(self._answer_later(request, answer, keep, chunks))
+
+    async def _answer_later(
+        self, request: Request, pending: Answer | Awaitable[Answer], keep: bool, chunks: bool
+    ) -> None:
+        task = self._task
+        try:
+            try:
+                answer = pending if isinstance(pending, _ANSWERS) else await pending
+                if not isinstance(answer, _ANSWERS):
+                    raise TypeError(f"a handler answered {answer!r}, which is neither Response, Stream nor Takeover")
+            except Exception as error:
+                answer = _failed(request, error)
+            if self._closing:
+                return
+            if isinstance(answer, Takeover):
+                await self._give_away(answer)
+                return
+            if isinstance(answer, Stream):
+                await self._stream(answer, request, keep, chunks)
+            else:
+                self._respond(answer, method=request.method, keep=keep, chunks=chunks)
+            self._busy = False
+            self._task = None
+            self._advance()
+        finally:
+            self._around.tasks.discard(cast("asyncio.Task[None]", task))
+
+    def _respond(self, answer: Response, *, method: str, keep: bool, chunks: bool, may_wait: bool = False) -> None:
+        body, status = answer.body, answer.status
+        size = len(body) if isinstance(body, bytes) else sum(map(len, body))
+        try:
+            head = self._head(answer, keep=keep, chunks=chunks)
+        except ValueError as error:
+            log.error("an answer could not be written", exc_info=error)
+            answer = failure(500, "InternalError", "Internal Server Error: the answer had an invalid header")
+            body, status = answer.body, answer.status
+            size = len(body)
+            head = self._head(answer, keep=keep, chunks=chunks)
+        if status == 204 or status == 304:
+            self._outgoing.write(head + b"\r\n")
+            return
+        head = b"%bContent-Length: %d\r\n\r\n" % (head, size)
+        if method == "HEAD" or not size:
+            self._outgoing.write(head)
+        elif isinstance(body, bytes):
+            if size < LARGE:
+                self._outgoing.write(head + body)
+            else:
+                self._outgoing.write_all([head, body])
+        elif may_wait and len(body) == 2 and len(body[0]) < LARGE <= len(body[1]):  # A list: its head, and its items.
+            if self._outgoing.hold(head + body[0], body[1]):
+                self._around.rounds.hold(self)
+        else:
+            self._outgoing.write_all([head, *body])
+
+    def _head(self, answer: Answer, *, keep: bool, chunks: bool) -> bytes:
+        headers = answer.headers
+        block = headers if isinstance(headers, bytes) else header_block(headers)
+        head = self._around.first_lines.of(answer.status) + block
+        if keep and not self._around.stopping:
+            return head if chunks else head + b"Connection: keep-alive\r\n"
+        if answer.status == 101:
+            return head
+        self._incoming.is_last = True
+        return head + b"Connection: close\r\n"
+
+    async def _stream(self, stream: Stream, request: Request, keep: bool, chunks: bool) -> None:
+        """Send the head and let the stream run until its sink is closed."""
+        keep = keep and chunks  # Without chunks, only the end of the connection ends the body.
+        try:
+            head = self._head(stream, keep=keep, chunks=chunks)
+        except ValueError as error:
+            self._respond(_failed(request, error), method=request.method, keep=keep, chunks=chunks)
+            return
+        self._outgoing.write(head + (b"Transfer-Encoding: chunked\r\n\r\n" if chunks else b"\r\n"))
+        if request.method == "HEAD":
+            return
+        sink = self._sink = ChunkedSink(self, self._around.corks, chunks=chunks)
+        ended: asyncio.Future[None] = self._around.loop.create_future()
+        sink.on_close(lambda: _settle(ended))
+        if self._around.stopping:
+            sink.finish()
+        try:
+            running = stream.start(sink)
+            if running is None:
+                await ended
+            else:
+                await _run_until(ended, running)
+            sink.finish()
+        except Exception as error:
+            # The status is sent; only a body that does not end well can still say that something went wrong.
+            log.error("%s %s failed while streaming", request.method, request.target, exc_info=error)
+            self.abort()
+        finally:
+            self._sink = None
+            sink.lost()
+
+    async def _give_away(self, takeover: Takeover) -> None:
+        self._outgoing.write(self._head(takeover, keep=True, chunks=True) + b"\r\n")
+        while not self._outgoing.is_free and not self._closing:
+            await self._outgoing.drained()
+        if self._closing:
+            return
+        self._given_away = True
+        self._pause_reading()
+        self._transport.set_write_buffer_limits()
+        leftover, self._incoming.leftover = self._incoming.leftover, b""
+        try:
+            await takeover.run(self._transport, leftover)
+        except Exception as error:
+            log.error("a connection that was taken over failed", exc_info=error)
+        finally:
+            self._around.connections.discard(self)
+            self._transport.close()
+
+    # Writing.
+
+    def _send_continue(self) -> None:
+        self._incoming.owes_continue = False
+        self._outgoing.write(CONTINUE)
+
+    @property
+    def buffered(self) -> int:
+        """Bytes written that the socket has not taken."""
+        return self._outgoing.buffered
+
+    async def drained(self) -> None:
+        """Return when the socket has taken everything, or the connection is lost."""
+        await self._outgoing.drained()
+
+    def write_chunks(self, chunks: list[bytes]) -> None:
+        """Write the body of a stream."""
+        self._outgoing.write_all(cast("list[bytes | memoryview]", chunks))
+
+    # Ending.
+
+    def _pause_reading(self) -> None:
+        if not self._reading_paused:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self._reading_paused:
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    def _shut(self) -> None:
+        """Close after everything is written; a refused client's remaining bytes are thrown away for a while first."""
+        if self._closing:
+            return
+        if self._discarding:
+            # Closing with unread bytes would reset the connection and could destroy the answer on its way.
+            self._write_deadline = self._around.loop.time() + self._limits.linger_time
+            self._resume_reading()
+            return
+        self._stop()
+        self._incoming.deadline = NEVER
+        self._write_deadline = self._around.loop.time() + self._limits.stall_time
+        self._transport.close()
+
+    def check(self, now: float) -> None:
+        """Enforce the time limits. Called by the server now and then."""
+        if now >= self._write_deadline:
+            if self._discarding and not self._closing and not self._outgoing.is_paused:
+                self._close_idle()
+            elif self._closing or self._left == (left := self._outgoing.left):
+                self.abort()
+            else:  # It is slow, but it takes what it gets.
+                self._left = left
+                self._write_deadline = now + self._limits.stall_time
+        elif now >= self._incoming.deadline and not self._occupied and not self._closing:
+            if self._overdue != self._incoming.deadline:
+                # The whole process may have stood still, with what the client sent in time still unread: look again.
+                self._overdue = self._incoming.deadline
+            elif self._incoming.is_reading:
+                self._incoming.refuse_late()
+            else:
+                self._close_idle()
+
+    @property
+    def _occupied(self) -> bool:
+        return bool(self._busy or self._queue or not self._outgoing.is_free)
+
+    def end(self) -> None:
+        """The server stops: close when what is in progress is answered; a stream or a takeover ends now."""
+        self._incoming.is_last = self._incoming.is_last or not self._incoming.is_reading
+        if self._sink is not None:
+            self._sink.finish()
+        elif self._given_away and self._task is not None:
+            self._task.cancel()
+        elif not (self._occupied or self._incoming.is_reading or self._closing):
+            self._close_idle()
+
+    def abort(self) -> None:
+        """Cut the connection now."""
+        self._stop()  # Before the loss is reported, uvloop would raise at a write.
+        self._transport.abort()
+
+    def _stop(self) -> None:
+        """Nothing more is written, and nothing more of what was read is answered."""
+        self._closing = True
+        self._incoming.is_last = True
+        self._outgoing.stop()
+
+    def _close_idle(self) -> None:
+        self._stop()
+        self._write_deadline = self._around.loop.time() + self._limits.linger_time
+        self._transport.close()
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+async def _run_until(ended: asyncio.Future[None], work: Awaitable[None]) -> None:
+    """Run `work`, cancelled when `ended` is done."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait((task, ended), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait((task,))
+    if not task.cancelled():
+        task.result()
+
+
+def _failed(request: Request, error: Exception) -> Response:
+    log.error("%s %s failed", request.method, request.target, exc_info=error)
+    return failure(500, "InternalError", f'Internal Server Error: "{request.target}": the server\'s log says why')

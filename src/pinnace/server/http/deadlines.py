@@ -1,0 +1,108 @@
+"""Ends requests that take too long. One timer stands for all that are open, so that each costs next to nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+from pinnace.model import errors
+from pinnace.schema.cel.times import parse_duration
+from pinnace.schema.cel.values import NANOS
+from pinnace.schema.golang.text import quoted
+from pinnace.server.http.messages import Request
+
+LIMIT_SECONDS = 60.0
+_UNITS = frozenset(("ns", "us", "µs", "μs", "ms", "s", "m", "h"))
+LONG_RUNNING = frozenset(("attach", "exec", "log", "portforward", "proxy"))
+"""Subresources that may go on for as long as their clients want, as watches may."""
+
+
+class Deadline:
+    """When one request has to be answered. `is_over` tells why its task was cancelled."""
+
+    __slots__ = ("alarm", "is_over", "moment", "task")
+
+    def __init__(self, task: asyncio.Task[Any], moment: float) -> None:
+        self.task = task
+        self.moment = moment
+        self.is_over = False
+        self.alarm: asyncio.TimerHandle | None = None
+
+    def expire(self) -> None:
+        self.is_over = True
+        self.task.cancel()
+
+
+class Deadlines:
+    """Those of all requests that are open."""
+
+    def __init__(self, limit: float = LIMIT_SECONDS) -> None:
+        self._limit = limit
+        # All have the same limit, so that the first of them is the first that is due.
+        self._open: dict[Deadline, None] = {}
+        self._alarm: asyncio.TimerHandle | None = None
+
+    def begin(self, seconds: float | None) -> Deadline:
+        """The request that the current task answers has begun. `seconds` is what its client wants to wait."""
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
+        assert task is not None, "requests are answered by tasks"
+        if seconds is not None and seconds < self._limit:
+            deadline = Deadline(task, 0.0)
+            deadline.alarm = loop.call_later(seconds, deadline.expire)
+            return deadline
+        deadline = Deadline(task, loop.time() + self._limit)
+        self._open[deadline] = None
+        if self._alarm is None:
+            self._alarm = loop.call_at(deadline.moment, self._check, loop)
+        return deadline
+
+    def end(self, deadline: Deadline) -> None:
+        """The request has been answered, in time or not."""
+        if deadline.alarm is not None:
+            deadline.alarm.cancel()
+        else:
+            self._open.pop(deadline, None)
+        if deadline.is_over:
+            deadline.task.uncancel()
+
+    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._alarm = None
+        now = loop.time()
+        while self._open:
+            first = next(iter(self._open))
+            if first.moment > now:
+                self._alarm = loop.call_at(first.moment, self._check, loop)
+                return
+            del self._open[first]
+            first.expire()
+
+
+def too_late() -> errors.Timeout:
+    return errors.Timeout("request did not complete within the allotted timeout")
+
+
+def asked_seconds(request: Request) -> float | None:
+    """How long the client of a request is ready to wait; None if it does not say. Raises BadRequest."""
+    if "timeout=" not in request.raw_query:
+        return None
+    text = request.parameter("timeout")
+    if not text:
+        return None
+    try:
+        seconds = parse_duration(text).nanos / NANOS
+    except ValueError:
+        message = f"invalid timeout specified in the request URL - time: {_duration_fault(text)}"
+        raise errors.BadRequest(message) from None
+    return seconds if seconds > 0 else None
+
+
+def _duration_fault(text: str) -> str:
+    """What Go says of a duration that is none: it reads numbers and units, until something is missing."""
+    for _, unit in re.findall(r"([0-9.]+)([^0-9.]*)", text) if re.match(r"[+-]?\.?[0-9]", text) else ():
+        if not unit:
+            return f"missing unit in duration {quoted(text)}"
+        if unit not in _UNITS:
+            return f"unknown unit {quoted(unit)} in duration {quoted(text)}"
+    return f"invalid duration {quoted(text)}"

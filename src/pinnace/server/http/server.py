@@ -1,0 +1,132 @@
+"""The HTTP server. All else speaks in the terms of this file and knows nothing of sockets."""
+
+from __future__ import annotations
+
+import asyncio
+
+from OpenSSL.SSL import Context
+
+from pinnace.server.http.connection import Connection, FirstLines, Surroundings
+from pinnace.server.http.header_cache import Heads
+from pinnace.server.http.limits import Limits
+from pinnace.server.http.listener import Listener, listening_sockets
+from pinnace.server.http.messages import (
+    JSON_HEADERS,
+    Answer,
+    Handler,
+    Headers,
+    Peer,
+    Request,
+    Response,
+    Sink,
+    Stream,
+    Takeover,
+    failure,
+    frame,
+    header_block,
+    reader_and_writer,
+)
+from pinnace.server.http.response_queue import Rounds
+from pinnace.server.http.response_stream import Corks
+from pinnace.server.http.tls import tls_context
+
+__all__ = [
+    "JSON_HEADERS",
+    "Answer",
+    "Handler",
+    "Headers",
+    "HttpServer",
+    "Limits",
+    "Peer",
+    "Request",
+    "Response",
+    "Sink",
+    "Stream",
+    "Takeover",
+    "failure",
+    "frame",
+    "header_block",
+    "reader_and_writer",
+    "tls_context",
+]
+
+BACKLOG = 1024
+
+# Cancelled tasks and cut connections get this long to be gone when the server stops.
+_AFTERMATH = 1.0
+
+
+class HttpServer:
+    """Listens, and has each request answered by the handler.
+
+    A slow, silent or hostile client costs others nothing: see `Limits`.
+    """
+
+    def __init__(self, *, limits: Limits | None = None) -> None:
+        self._limits = limits or Limits()
+        self._listener: asyncio.Server | Listener | None = None
+        self._around: Surroundings | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on; the system's choice if 0 was asked for."""
+        assert self._listener is not None, "the server has not been started"
+        port: int = self._listener.sockets[0].getsockname()[1]
+        return port
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return len(self._around.connections) if self._around is not None else 0
+
+    async def start(self, host: str, port: int, tls: Context | None, handler: Handler) -> None:
+        """Listen, in the clear without `tls`. Connections are accepted when this returns."""
+        loop, limits = asyncio.get_running_loop(), self._limits
+        around = Surroundings(loop, handler, limits, set(), set(), Corks(loop), Rounds(loop), FirstLines(), Heads())
+        if tls is None:
+            self._listener = await loop.create_server(
+                lambda: Connection(around), host, port, backlog=BACKLOG, reuse_address=True
+            )
+        else:
+            self._listener = Listener(
+                await listening_sockets(host, port, backlog=BACKLOG),
+                tls,
+                lambda: Connection(around),
+                handshake_time=limits.head_time,
+                closing_time=limits.stall_time,
+            )
+        self._around = around
+        self._watch_limits()
+
+    async def stop(self, grace: float) -> None:
+        """Accept no more, let requests in flight finish, end streams; cut what is left after `grace` seconds."""
+        if self._listener is None or self._around is None:
+            return
+        around = self._around
+        around.stopping = True
+        self._listener.close()
+        for connection in list(around.connections):
+            connection.end()
+        until = around.loop.time() + grace
+        while (around.connections or around.tasks) and around.loop.time() < until:
+            await asyncio.sleep(min(0.01, grace))
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in list(around.tasks):
+            task.cancel()
+        for connection in list(around.connections):
+            connection.abort()
+        if around.tasks:
+            await asyncio.wait(list(around.tasks), timeout=_AFTERMATH)
+        await asyncio.sleep(0)  # Lets the transports report that they are gone.
+
+    def _watch_limits(self) -> None:
+        """Check every connection's deadlines: one timer for all is cheaper than one for each request."""
+        assert self._around is not None
+        now = self._around.loop.time()
+        for connection in list(self._around.connections):
+            connection.check(now)
+        limits = self._limits
+        shortest = min(limits.head_time, limits.body_time, limits.idle_time, limits.stall_time, limits.linger_time)
+        self._timer = self._around.loop.call_later(max(0.01, min(1.0, shortest / 4)), self._watch_limits)

@@ -1,0 +1,1 @@
+"""Get, list with continue tokens, and watch."""

@@ -1,0 +1,127 @@
+"""The token by which a client fetches the next page of a list, at the revision of the first."""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import orjson
+
+from pinnace.model import errors
+from pinnace.model.objects import Object
+from pinnace.server.request.body import Malformed, parse_json
+
+LATEST = -1
+"""In a token: go on with what is there now, whatever changed since."""
+
+_VERSION = "meta.k8s.io/v1"
+_NOT_BASE64 = re.compile(r"[^A-Za-z0-9_-]")
+_LEAST, _MOST = -(2**63), 2**63 - 1
+_GO_WORDS: dict[type, str] = {
+    bool: "bool",
+    int: "number",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+}
+_Value = TypeVar("_Value", str, int)
+_TOO_OLD = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "deleted between the time the first chunk was returned and now may show up in the list."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """Go on behind the key `after` as things were at `revision`."""
+
+    revision: int
+    after: str
+
+    def encode(self) -> str:
+        token = {"v": _VERSION, "rv": self.revision, "start": self.after + "\0"}
+        return base64.urlsafe_b64encode(orjson.dumps(token)).decode().rstrip("=")
+
+    @classmethod
+    def decode(cls, token: str) -> Continuation:
+        try:
+            found = parse_json(_unpacked(token))
+        except Malformed as problem:
+            raise _invalid(str(problem)) from None
+        if found is None:
+            found = {}
+        if not isinstance(found, dict):
+            raise _invalid(f"json: cannot unmarshal {_word_for(found)} into Go value of type storage.continueToken")
+        version = _field(found, "v", str, "string") or ""
+        revision = _field(found, "rv", int, "int64") or 0
+        start = _field(found, "start", str, "string") or ""
+        if version != _VERSION:
+            raise _invalid(f"server does not recognize this encoded version {version}")
+        if revision == 0:
+            raise _invalid(f"incorrect encoded start resourceVersion (version {_VERSION})")
+        if not start:
+            raise _invalid(f"encoded start key empty (version {_VERSION})")
+        path = start.removeprefix("/")
+        if any(part in ("", ".", "..") for part in path.split("/")):
+            raise _invalid(start)
+        return cls(max(revision, LATEST), path.rstrip("\0"))
+
+    def expired(self) -> errors.Expired:
+        """The page cannot be had any more; the answer carries a token for going on inconsistently."""
+        error = errors.Expired(_TOO_OLD)
+        error.list_metadata = {"continue": Continuation(LATEST, self.after).encode()}
+        return error
+
+
+class Extent(NamedTuple):
+    """How far a page goes. `last` is the key of its last object where more follow."""
+
+    last: str = ""
+    remaining: int | None = None
+
+    def metadata(self, revision: int) -> Object:
+        """The metadata of a list that ends there."""
+        metadata: Object = {"resourceVersion": str(revision)}
+        if self.last:
+            metadata["continue"] = Continuation(revision, self.last).encode()
+        if self.remaining is not None:
+            metadata["remainingItemCount"] = self.remaining
+        return metadata
+
+
+def cut(keys: list[str], limit: int, *, is_all: bool) -> tuple[list[str], Extent]:
+    """The first page of these keys, and how far it goes. How many remain is told only of all objects."""
+    if not limit or len(keys) <= limit:
+        return keys, Extent()
+    return keys[:limit], Extent(keys[limit - 1], len(keys) - limit if is_all else None)
+
+
+def _unpacked(token: str) -> bytes:
+    stray = _NOT_BASE64.search(token)
+    if stray is not None or len(token) % 4 == 1:
+        raise _invalid(f"illegal base64 data at input byte {stray.start() if stray is not None else len(token) - 1}")
+    return base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+
+
+def _field(found: Object, name: str, kind: type[_Value], go: str) -> _Value | None:
+    value = found.get(name)
+    if value is None:
+        return None
+    if type(value) is not kind or (isinstance(value, int) and not _LEAST <= value <= _MOST):
+        shown = f"number {value}" if type(value) in (int, float) and kind is int else _word_for(value)
+        raise _invalid(f"json: cannot unmarshal {shown} into Go struct field continueToken.{name} of type {go}")
+    return value
+
+
+def _word_for(value: object) -> str:
+    """What Go calls the type of a JSON value."""
+    return _GO_WORDS[type(value)]
+
+
+def _invalid(why: str) -> errors.BadRequest:
+    return errors.BadRequest(f"invalid continue token: continue key is not valid: {why}")

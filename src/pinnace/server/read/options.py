@@ -1,0 +1,170 @@
+"""The options of lists and watches, as they are meant; what cannot be meant is refused in Kubernetes' words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import orjson
+
+from pinnace.model import errors, field_errors
+from pinnace.server.read.continue_tokens import Continuation
+from pinnace.server.read.selection import selection_of
+from pinnace.server.request.call import Call
+
+_MATCHES = ("Exact", "NotOlderThan")
+_LARGEST = 2**64 - 1
+_MOST_DIGITS = len(str(_LARGEST))
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    limit: int
+    continuation: Continuation | None
+    revision: int
+    is_exact: bool
+
+    def is_of_now(self, revision: int) -> bool:
+        """The first page of what is there, which has come to this revision."""
+        return self.continuation is None and not self.is_exact and self.revision <= revision
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
+    """Where a watch begins: with the present state or behind a revision; and what it wants told."""
+
+    since: int | None
+    """None: begin now."""
+    initial_events: bool
+    bookmarks: bool
+    marks_end_of_initial: bool = False
+    least: int = 0
+    """The revision that the present state must have come to."""
+
+
+_ALL_OF_NOW = ListOptions(0, None, 0, is_exact=False)
+
+
+def list_options(call: Call) -> ListOptions:
+    if not call.request.raw_query:
+        return _ALL_OF_NOW
+    limit = max(0, call.number("limit") or 0)
+    call.number("timeoutSeconds")  # A list is over before any time is; but it must be one.
+    token, wanted, match = call.text("continue"), call.text("resourceVersion"), call.text("resourceVersionMatch")
+    _refuse(_faults_of_a_list(call, wanted, match))
+    if wanted == "0":
+        limit = 0  # Whoever takes any state gets it whole, as from Kubernetes' memory of it.
+    if token:
+        continuation = Continuation.decode(token)
+        if wanted and wanted != "0":
+            raise errors.BadRequest("specifying resource version is not allowed when using continue")
+        return ListOptions(limit, continuation, 0, is_exact=False)
+    revision = revision_of(wanted, BadRevision) if wanted else 0
+    is_exact = match == "Exact" or (not match and limit > 0 and revision > 0 and not _names_one(call))
+    return ListOptions(limit, None, revision, is_exact=is_exact)
+
+
+def _names_one(call: Call) -> bool:
+    """Whether one object is asked for: a list of that has no pages."""
+    chosen = selection_of(call)
+    return bool(chosen.name) and (bool(chosen.namespace) or not call.resource.namespaced)
+
+
+def _faults_of_a_list(call: Call, wanted: str, match: str) -> list[field_errors.Cause]:
+    faults = []
+    if match:
+        if not wanted:
+            faults.append(
+                field_errors.forbidden(
+                    "resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"
+                )
+            )
+        if call.text("continue"):
+            faults.append(_no_match_with_continue())
+        if match not in _MATCHES:
+            faults.append(field_errors.not_supported("resourceVersionMatch", match, [*_MATCHES, ""]))
+        if match == "Exact" and wanted == "0":
+            faults.append(
+                field_errors.forbidden(
+                    "resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+                )
+            )
+    if call.request.parameter("sendInitialEvents") is not None:
+        faults.append(field_errors.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    return faults
+
+
+def watch_options(call: Call) -> WatchOptions:
+    call.number("limit")  # A watch has no pages; but it must be a number.
+    wanted, match = call.text("resourceVersion"), call.text("resourceVersionMatch")
+    is_said = call.request.parameter("sendInitialEvents") is not None
+    is_told = call.flag("sendInitialEvents")
+    if not call.flag("watch"):  # Only its path says that it is a watch: its options are taken for those of a list.
+        _refuse(_faults_of_a_list(call, wanted, match))
+    else:
+        if not is_said and not match and wanted in ("", "0"):
+            # Who says nothing of the beginning gets all that is there, as if asked for, and is told where it ends.
+            is_said, is_told, match = True, True, "NotOlderThan"
+        _refuse(_faults_of_a_watch(call, match, is_said=is_said))
+    revision = revision_of(wanted, Unreadable) if wanted else 0
+    bookmarks = call.flag("allowWatchBookmarks")
+    if is_told:
+        return WatchOptions(
+            None, initial_events=True, least=revision, marks_end_of_initial=bookmarks, bookmarks=bookmarks
+        )
+    return WatchOptions(revision or None, initial_events=not is_said and revision == 0, bookmarks=bookmarks)
+
+
+def _faults_of_a_watch(call: Call, match: str, *, is_said: bool) -> list[field_errors.Cause]:
+    faults = []
+    if is_said and match != "NotOlderThan":
+        faults.append(
+            field_errors.forbidden(
+                "resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+            )
+        )
+    if match and not is_said:
+        why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        faults.append(field_errors.forbidden("resourceVersionMatch", why))
+    if match and match != "NotOlderThan":
+        faults.append(field_errors.not_supported("resourceVersionMatch", match, ["NotOlderThan"]))
+    if match and call.text("continue"):
+        faults.append(_no_match_with_continue())
+    return faults
+
+
+def _no_match_with_continue() -> field_errors.Cause:
+    return field_errors.forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided")
+
+
+def too_large_revision(wanted: int, current: int) -> errors.Timeout:
+    error = errors.Timeout(f"Too large resource version: {wanted}, current: {current}", retry_after=1)
+    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    error.details = {"causes": [cause], "retryAfterSeconds": 1}
+    return error
+
+
+def _refuse(faults: list[field_errors.Cause]) -> None:
+    if faults:
+        raise errors.Invalid(faults, group="meta.k8s.io", kind="ListOptions", name="")
+
+
+class BadRevision(errors.BadRequest):
+    def __init__(self, fault: str) -> None:
+        super().__init__(f"invalid resource version: {fault}")
+
+
+class Unreadable(errors.ApiError):
+    """The same outside of lists, where Kubernetes blames itself."""
+
+    code, reason = 500, ""
+
+
+def revision_of(text: str, refusal: type[BadRevision] | type[Unreadable]) -> int:
+    why = "invalid syntax" if not text.isascii() or not text.isdigit() else ""
+    digits = text.lstrip("0") or "0"
+    if not why and (len(digits) > _MOST_DIGITS or int(digits) > _LARGEST):
+        why = "value out of range"
+    if why:
+        shown = orjson.dumps(text).decode()
+        raise refusal(f"resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: {why}")
+    return int(digits)

@@ -1,0 +1,128 @@
+"""Which objects of a collection a client asks for: label selector, field selector, or one name."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from pinnace.model import errors, selectors
+from pinnace.model.resources import Resource
+from pinnace.server.cache.served_versions import prepare, selectable_values, waits_for
+from pinnace.server.cache.watch_cache import Entry, Shelf
+from pinnace.server.request.call import Call
+
+Matches = Callable[[str, Entry], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """`matches` is None where every object is wanted; `name` narrows the search to one object before it is asked."""
+
+    namespace: str
+    name: str
+    matches: Matches | None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels that every chosen object has, for a search by index; `matches` is asked all the same."""
+    prepare: Callable[[Iterable[Entry]], Awaitable[None] | None] | None = None
+    """To be asked about objects before `matches` is, and awaited: a webhook has to say what their fields are here."""
+
+    async def prepare_all(self, shelf: Shelf) -> None:
+        """`matches` may be asked about any object of the shelf, as long as nothing else is awaited."""
+        while self.prepare is not None and (waiting := self.prepare(shelf.entries.values())) is not None:
+            await waiting
+
+
+def selection_of(call: Call) -> Selection:
+    """What the call's selectors choose. Raises BadRequest for one that cannot be read."""
+    label_text, field_text = call.text("labelSelector"), call.text("fieldSelector")
+    selector = _label_selector(label_text) if label_text else None
+    labels = _on_labels(selector.matches) if selector is not None else None
+    equal = selector.equalities() if selector is not None else {}
+    namespace, name = call.namespace, call.name
+    fields, preparing = None, None
+    if field_text:
+        chosen = _field_selector(field_text, call.resource)
+        asked = [one.value for one in chosen.requirements if one.field == "metadata.name" and one.operator == "="]
+        if name and asked[:1] != [name]:
+            raise errors.BadRequest("fieldSelector metadata.name doesn't match requested name")
+        name = asked[0] if asked else ""
+        fields = _field_test(chosen, call.resource)
+        if waits_for(call.resource) and any(one.field in call.resource.selectable for one in chosen.requirements):
+            preparing = partial(prepare, resource=call.resource)
+    elif name:
+        fields = _only_named(name)
+    if labels is None:
+        return Selection(namespace, name, fields, prepare=preparing)
+    if fields is None:
+        return Selection(namespace, name, labels, equal)
+    both_labels, both_fields = labels, fields
+
+    def both(key: str, entry: Entry) -> bool:
+        return both_labels(key, entry) and both_fields(key, entry)
+
+    return Selection(namespace, name, both, equal, preparing)
+
+
+def _label_selector(text: str) -> selectors.LabelSelector:
+    try:
+        return selectors.label_selector(text)
+    except ValueError as problem:
+        raise errors.BadRequest(str(problem)) from None
+
+
+def _on_labels(matches: Callable[[Mapping[str, str]], bool]) -> Matches:
+    return lambda key, entry: matches(entry.labels)
+
+
+_NOT_SELECTABLE = {
+    "jobs": 'field label "{}" not supported for Job',
+    "resourceslices": "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: {}",
+}
+
+
+def _field_selector(text: str, resource: Resource) -> selectors.FieldSelector:
+    try:
+        selector = selectors.field_selector(text)
+    except ValueError as problem:
+        raise errors.BadRequest(str(problem)) from None
+    for requirement in selector.requirements:
+        field = requirement.field
+        if field in ("metadata.name", "metadata.namespace") or field in resource.selectable:
+            continue
+        if resource.selectable or resource.custom is not None:
+            raise errors.BadRequest(_NOT_SELECTABLE.get(resource.plural, "field label not supported: {}").format(field))
+        raise errors.BadRequest(f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"')
+    return selector
+
+
+def _field_test(selector: selectors.FieldSelector, resource: Resource) -> Matches:
+    def matches(key: str, entry: Entry) -> bool:
+        namespace, _, name = key.rpartition("/")
+
+        def value_of(field: str) -> str:
+            if field == "metadata.name":
+                return name
+            if field == "metadata.namespace":
+                return namespace
+            return selectable_values(entry, resource)[field]
+
+        return selector.matches(value_of)
+
+    return matches
+
+
+def _only_named(name: str) -> Matches:
+    return lambda key, entry: key.rpartition("/")[2] == name
+
+
+def keys_named(shelf: Shelf, chosen: Selection) -> list[str]:
+    """The keys that a name can stand for: one, or one in each namespace."""
+    if chosen.namespace:
+        candidates = [f"{chosen.namespace}/{chosen.name}"]
+    elif chosen.name in shelf.entries:
+        candidates = [chosen.name]
+    else:
+        ending = f"/{chosen.name}"
+        candidates = [key for key in shelf.keys_of() if key.endswith(ending)]
+    return [key for key in candidates if key in shelf.entries]

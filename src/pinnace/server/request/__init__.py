@@ -1,0 +1,1 @@
+"""From an HTTP request to a call: routing, negotiation, credentials and body parsing."""

@@ -1,0 +1,369 @@
+"""Turns the bytes of a request into an object, and refuses what is none in the words of a Kubernetes server."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+import orjson
+
+from pinnace.kinds.golang import field_numbers
+from pinnace.model import errors
+from pinnace.model.objects import Kind, Object
+from pinnace.schema.golang import protobuf
+from pinnace.schema.golang.decode import DecodeError, Decoder
+from pinnace.server.request.json_errors import MAX_DEPTH, fault_of
+from pinnace.server.request.yaml_body import YamlFault, read_yaml
+
+JSON = "application/json"
+YAML = "application/yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+ACCEPTED = (JSON, YAML, PROTOBUF)
+ACCEPTED_OF_CUSTOM_KINDS = (JSON, YAML)
+
+FieldValidation = Literal["Strict", "Warn", "Ignore"]
+
+MAX_TOLD = 100
+"""How many unknown or repeated fields are told of one body."""
+
+_GO_FORMS = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
+_ENVELOPE = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+
+
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+class Malformed(ValueError):
+    """The bytes are not JSON, or not YAML. The message is the real server's."""
+
+
+class Body(NamedTuple):
+    """An object as the client wrote it, and what it wrote twice."""
+
+    obj: Object
+    repeated_fields: tuple[str, ...] = ()
+    """JSON: the paths of fields that were given more than once; the last one won."""
+    repeated_keys: tuple[str, ...] = ()
+    """YAML: the same, as sentences with their line."""
+    is_protobuf: bool = False
+    """Then nothing is told of fields that this server does not know: they have no names there."""
+    text: bytes = b""
+    """The JSON as it came, where fields are repeated: faults are told in its order."""
+
+
+def read(
+    body: bytes,
+    content_type: str,
+    *,
+    kind: Kind,
+    is_known: Callable[[Kind], bool],
+    is_custom: bool = False,
+    look_for_repeats: bool = False,
+) -> Body:
+    """The object in a request's body, of the `kind` that the URL serves; apiVersion and kind are filled in.
+
+    A built-in kind may leave them out; a custom one may not. `is_known` says which kinds there are besides.
+    Raises BadRequest and UnsupportedMediaType.
+    """
+    media_type = _readable_type(body, content_type)
+    if media_type == PROTOBUF:
+        return _read_protobuf(body, kind, is_known=is_known)
+    try:
+        if media_type == JSON:
+            value = parse_json(body)
+            repeated = repeated_fields(body, value) if look_for_repeats else ()
+            read_body = Body(value, repeated_fields=repeated, text=body if repeated else b"")
+        else:
+            value, keys = read_yaml(body)
+            read_body = Body(value, repeated_keys=keys if look_for_repeats else ())
+        _check_envelope(value)
+    except Malformed as fault:
+        raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {fault}", body) from None
+    except YamlFault as fault:
+        raise _unrecognized(kind, str(fault), body) from None
+    return _identified(read_body, body, kind, is_known=is_known, is_custom=is_custom)
+
+
+def _read_protobuf(body: bytes, kind: Kind, *, is_known: Callable[[Kind], bool]) -> Body:
+    message = field_numbers.message_of(kind)
+    if message is None:
+        raise errors.UnsupportedMediaType(ACCEPTED_OF_CUSTOM_KINDS)
+    try:
+        envelope = protobuf.read_envelope(body)
+    except protobuf.Malformed as fault:
+        raise _unrecognized(kind, str(fault), body) from None
+    said = Body({"kind": envelope.kind, "apiVersion": envelope.api_version})
+    named = _identified(said, body, kind, is_known=is_known, is_custom=False).obj
+    try:
+        obj = named | field_numbers.reader().read(message, envelope.raw)
+        _check_raw_depth(obj, body)
+    except (protobuf.Malformed, Malformed) as fault:
+        raise cannot_be_handled(kind, str(fault)) from None
+    return Body(obj, is_protobuf=True)
+
+
+def _check_raw_depth(obj: Object, body: bytes) -> None:
+    """Messages nest within bounds; the JSON that some of them carry may nest deeper."""
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH - 2 * protobuf.MAX_DEPTH:
+        _check_depth(obj)
+
+
+def decode(body: Body, decoder: Decoder, *, kind: Kind, validation: FieldValidation) -> list[str]:
+    """Read the object by its schema, in place; return the warnings. Raises BadRequest."""
+    try:
+        unknown = decoder(body.obj)
+    except DecodeError as fault:
+        raise cannot_be_handled(kind, str(fault)) from None
+    if body.is_protobuf or (not unknown and not body.repeated_fields and not body.repeated_keys):
+        return []
+    # What is below an unknown field is not looked at, hence not found repeated.
+    seen = tuple(path for path in body.repeated_fields if not _is_within(path, unknown))
+    return told(body._replace(repeated_fields=seen), unknown, kind=kind, validation=validation)
+
+
+def told(body: Body, unknown: list[str], *, kind: Kind, validation: FieldValidation) -> list[str]:
+    """What to say of repeated and unknown fields: refuse if Strict, return warnings if Warn, nothing if Ignore."""
+    if validation == "Ignore":
+        return []
+    if body.repeated_fields and unknown:
+        faults = _in_order(body.text, set(body.repeated_fields), set(unknown))
+    else:
+        faults = [f'duplicate field "{path}"' for path in body.repeated_fields]
+        faults += [f'unknown field "{path}"' for path in unknown]
+    if validation == "Warn":
+        return [*body.repeated_keys, *faults][:MAX_TOLD]
+    if body.repeated_keys:
+        faults.insert(0, "yaml: unmarshal errors:\n  " + "\n  ".join(body.repeated_keys))
+    faults = faults[:MAX_TOLD]
+    if faults:
+        raise cannot_be_handled(kind, f"strict decoding error: {', '.join(faults)}")
+    return []
+
+
+def cannot_be_handled(kind: Kind, why: str, *, found: Kind | None = None) -> errors.BadRequest:
+    found = found or kind
+    return errors.BadRequest(f'{found.name} in version "{found.version}" cannot be handled as a {kind.name}: {why}')
+
+
+def _readable_type(body: bytes, content_type: str) -> str:
+    """The media type of a body that can be read. What says protobuf and is not Kubernetes' protobuf cannot."""
+    media_type = media_type_of(content_type)
+    if media_type not in ACCEPTED or (media_type == PROTOBUF and not body.startswith(protobuf.PREFIX)):
+        raise errors.UnsupportedMediaType(ACCEPTED)
+    return media_type
+
+
+@lru_cache(maxsize=128)
+def media_type_of(content_type: str) -> str:
+    """The media type without its parameters; JSON where nothing is said."""
+    return content_type.partition(";")[0].strip().lower() or JSON
+
+
+def parse_json(body: bytes) -> Any:
+    """The JSON value in the body. Raises Malformed, also for what nests too deep; never anything else."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        value = _parse_leniently(body)
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
+        _check_depth(value)
+    return value
+
+
+def repeated_fields(body: bytes, value: Any) -> tuple[str, ...]:
+    """The paths of fields that stand more than once in an object of the JSON text `body`, which means `value`."""
+    text = orjson.dumps(value)
+    if text == body or text == body.rstrip():
+        return ()  # Most programs write it as we do.
+    # A key that was overwritten took its colon with it, and colons inside strings stand in both texts: if as many are
+    # left as there were, nothing was repeated. Only a colon that is written as an escape would not be counted.
+    if body.count(b":") == text.count(b":") and (b"\\" not in body or b"\\u003" not in body):
+        return ()
+    pairs = json.loads(body.decode("utf-8", "replace"), object_pairs_hook=_Pairs)
+    found: list[str] = []
+    for path in _repeated("", pairs):
+        found.append(path)
+        if len(found) == MAX_TOLD:
+            break
+    return tuple(found)
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object with all its fields, in their order."""
+
+
+def _repeated(path: str, value: Any) -> Iterator[str]:
+    if isinstance(value, _Pairs):
+        seen: set[str] = set()
+        for key, inner in value:
+            below = f"{path}.{key}" if path else key
+            if key in seen:
+                yield below
+            seen.add(key)
+            if isinstance(inner, list):
+                yield from _repeated(below, inner)
+    else:
+        for at, inner in enumerate(value):
+            if isinstance(inner, list):
+                yield from _repeated(f"{path}[{at}]", inner)
+
+
+def _in_order(text: bytes, repeated: set[str], unknown: set[str]) -> list[str]:
+    """The faults in the order in which a reader of the text meets them."""
+    found: list[str] = []
+    _meet("", json.loads(text.decode("utf-8", "replace"), object_pairs_hook=_Pairs), repeated, unknown, found)
+    return list(dict.fromkeys(found))
+
+
+def _meet(path: str, value: Any, repeated: set[str], unknown: set[str], found: list[str]) -> None:
+    if isinstance(value, _Pairs):
+        seen: set[str] = set()
+        for key, inner in value:
+            below = f"{path}.{key}" if path else key
+            if below in unknown:
+                found.append(f'unknown field "{below}"')
+                continue
+            if key in seen and below in repeated:
+                found.append(f'duplicate field "{below}"')
+            seen.add(key)
+            _meet(below, inner, repeated, unknown, found)
+    elif isinstance(value, list):
+        for at, inner in enumerate(value):
+            _meet(f"{path}[{at}]", inner, repeated, unknown, found)
+
+
+def _parse_leniently(body: bytes) -> Any:
+    """What Go reads and our fast parser refuses: bytes that are not UTF-8 and halves of surrogate pairs."""
+    fault = fault_of(body.decode("utf-8", "surrogateescape"))
+    if fault:
+        raise Malformed(fault)
+    return _without_halves(json.loads(body.decode("utf-8", "replace")))
+
+
+def _without_halves(value: Any) -> Any:
+    match value:
+        case str():
+            return _HALF.sub("\N{REPLACEMENT CHARACTER}", value)
+        case dict():
+            return {_without_halves(key): _without_halves(inner) for key, inner in value.items()}
+        case list():
+            return [_without_halves(inner) for inner in value]
+        case float() if math.isinf(value):
+            raise Malformed("json: cannot unmarshal number into Go value of type float64")
+        case int() if value.bit_length() > 64:
+            return _without_halves(float(value) if value.bit_length() < 1024 else math.inf)
+    return value
+
+
+def _check_depth(value: Any) -> None:
+    try:
+        orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        raise Malformed("exceeded max depth") from None
+
+
+def _check_envelope(value: Any) -> None:
+    if value is None:
+        return
+    if not isinstance(value, dict):
+        raise Malformed(f"json: cannot unmarshal {_GO_FORMS[type(value)]} into Go value of type {_ENVELOPE}")
+    for field in ("apiVersion", "kind"):
+        said = value.get(field)
+        if said is not None and not isinstance(said, str):
+            form = _GO_FORMS[type(said)]
+            raise Malformed(f"json: cannot unmarshal {form} into Go struct field .{field} of type string")
+
+
+def _identified(body: Body, text: bytes, kind: Kind, *, is_known: Callable[[Kind], bool], is_custom: bool) -> Body:
+    obj = body.obj or {}
+    api_version, name = obj.get("apiVersion") or "", obj.get("kind") or ""
+    own = kind.api_version
+    if api_version == own and name == kind.name:
+        return body
+    if api_version.count("/") > 1:
+        raise _unrecognized(kind, f"unexpected GroupVersion string: {api_version}", text)
+    if is_custom and not name:
+        shown = text.decode("utf-8", "replace")
+        raise _unrecognized(kind, f"Object 'Kind' is missing in '{shown}'", text)
+    if not is_custom:
+        api_version, name = api_version or own, name or kind.name
+    found = kind
+    if api_version != own or name != kind.name:
+        found = Kind.parse(api_version, name)
+        if found != kind:
+            _refuse_other(found, kind, is_known=is_known, is_custom=is_custom)
+    obj["kind"], obj["apiVersion"] = found.name, found.api_version
+    return body if body.obj else body._replace(obj=obj)
+
+
+_STILL_READ = frozenset((Kind("policy", "v1beta1", "Eviction"),))
+"""What old clients still send, and Kubernetes still reads, though it serves the version no more."""
+
+
+def _refuse_other(found: Kind, kind: Kind, *, is_known: Callable[[Kind], bool], is_custom: bool) -> None:
+    if found in _STILL_READ and found.name == kind.name:
+        return
+    same_version = found.group == kind.group and found.version == kind.version
+    if is_custom and same_version:
+        return  # Validation says that the kind must be another.
+    if not is_custom and not is_known(found):
+        why = f'no kind "{found.name}" is registered for version "{found.api_version}"'
+        raise cannot_be_handled(kind, f'{why} in scheme "pkg/api/legacyscheme/scheme.go:30"', found=found)
+    if is_custom or found.name == kind.name:
+        raise errors.BadRequest(
+            f"the API version in the data ({found.api_version}) does not match the expected API version "
+            f"({kind.api_version})"
+        )
+    package = kind.group.partition(".")[0] or "core"
+    why = f"converting ({found.version}.{found.name}) to ({package}.{kind.name}): unknown conversion"
+    raise cannot_be_handled(kind, why, found=found)
+
+
+def _unrecognized(kind: Kind, why: str, body: bytes) -> errors.BadRequest:
+    return errors.BadRequest(
+        f"the object provided is unrecognized (must be of type {kind.name}): {why} ({_start(body)})"
+    )
+
+
+def _start(body: bytes) -> str:
+    """The beginning of a body for a message: as it is if it looks like JSON, else in hexadecimal."""
+    if not body:
+        return "<empty>"
+    shown = body[:30].decode("utf-8", "replace") if body[:1] == b"{" else body[:30].hex()
+    return f"{shown} ..." if len(body) > 30 else shown
+
+
+def _is_within(path: str, unknown: list[str]) -> bool:
+    return any(path == other or path.startswith((f"{other}.", f"{other}[")) for other in unknown)
+
+
+def read_untyped(body: bytes, content_type: str) -> Object:
+    """An object of which nothing is asked but that it is one."""
+    media_type = _readable_type(body, content_type)
+    if media_type == PROTOBUF:
+        return _read_delete_options(body)
+    try:
+        value = parse_json(body) if media_type == JSON else read_yaml(body).value
+        _check_envelope(value)
+    except Malformed as fault:
+        raise errors.BadRequest(f"couldn't get version/kind; json parse error: {fault}") from None
+    except YamlFault as fault:
+        raise errors.BadRequest(str(fault)) from None
+    return value or {}
+
+
+def _read_delete_options(body: bytes) -> Object:
+    """The one message that travels without its kind being asked for."""
+    try:
+        envelope = protobuf.read_envelope(body)
+        said = {"kind": envelope.kind, "apiVersion": envelope.api_version}
+        named = {field: text for field, text in said.items() if text}
+        if envelope.kind not in ("", "DeleteOptions"):
+            return named
+        return named | field_numbers.reader().read(field_numbers.DELETE_OPTIONS, envelope.raw)
+    except protobuf.Malformed as fault:
+        raise errors.BadRequest(str(fault)) from None

@@ -1,0 +1,54 @@
+"""What a request shows of its sender: a certificate, a token, the word of a proxy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pinnace.model import errors
+from pinnace.server.http.header_cache import Head
+from pinnace.server.http.messages import Request
+from pinnace.server.streaming.websocket import is_websocket, token_of_protocols
+
+
+class Shown:
+    """By a usual request: its token is in its headers."""
+
+    __slots__ = ("_head", "certificate", "chain", "token")
+
+    def __init__(self, request: Request) -> None:
+        head, peer = request.head, request.peer
+        self._head = head
+        self.certificate: bytes | None = peer.certificate
+        self.chain: Sequence[bytes] = peer.chain
+        self.token: str | None = head.bearer
+
+    @property
+    def remote_headers(self) -> Sequence[tuple[bytes, bytes]]:
+        return _remote_headers(self._head)
+
+
+class ShownInUpgrade:
+    """By one that asks for another protocol: browsers, which cannot send headers, say their token in its name."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self.certificate: bytes | None = request.peer.certificate
+        self.chain: Sequence[bytes] = request.peer.chain
+
+    @property
+    def token(self) -> str | None:
+        request = self._request
+        if b"authorization" not in request.headers and is_websocket(request):
+            try:
+                return token_of_protocols(request)
+            except ValueError:
+                raise errors.Unauthorized() from None
+        return request.head.bearer
+
+    @property
+    def remote_headers(self) -> Sequence[tuple[bytes, bytes]]:
+        return _remote_headers(self._request.head)
+
+
+def _remote_headers(head: Head) -> Sequence[tuple[bytes, bytes]]:
+    return [(name, value) for name, value in head.pairs() if name.startswith(b"x-remote-")]

@@ -1,0 +1,107 @@
+"""Chooses how to answer by what the client accepts: the format, and the object itself or a view of it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from pinnace.model import errors
+from pinnace.model.memory import LONGEST
+
+JSON = "application/json"
+YAML = "application/yaml"
+OFFERED = (JSON, YAML)
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+"""Named, as Kubernetes names it, among what is offered of built-in kinds; who accepts it accepts JSON, too."""
+
+ALL_OFFERED = (*OFFERED, PROTOBUF)
+_NAMES = frozenset(("", "*/*", *ALL_OFFERED))
+ONLY_JSON = frozenset(("", "*/*", JSON))
+
+TABLE = "Table"
+METADATA = "PartialObjectMetadata"
+METADATA_LIST = "PartialObjectMetadataList"
+VIEWS = frozenset({TABLE, METADATA, METADATA_LIST})
+WITHOUT_ROWS = VIEWS - {TABLE}
+
+
+class Answer(NamedTuple):
+    """`view` is empty for the object itself, else Table, PartialObjectMetadata or PartialObjectMetadataList."""
+
+    view: str = ""
+    version: str = ""
+    """The version of the view in meta.k8s.io: v1 or v1beta1."""
+    is_yaml: bool = False
+    """Else it is JSON."""
+    is_pretty: bool = False
+    """With line breaks, for people."""
+    is_named: bool = True
+    """Whether the client named a format, or took any: the routes of built-in kinds know no other wildcard."""
+
+
+PLAIN = Answer()
+
+
+def negotiate(accept: str, *, views: frozenset[str] = VIEWS) -> Answer:
+    """The best answer that we have for an Accept header. Raises NotShownSo."""
+    if not accept or accept in (JSON, "*/*"):
+        return PLAIN
+    return _negotiated(accept, views) if len(accept) <= LONGEST else _best(accept, views)
+
+
+def _best(accept: str, views: frozenset[str]) -> Answer:
+    for media_type, parameters in _by_preference(accept):
+        if media_type in ("*/*", "application/*"):
+            media_type = JSON
+        if media_type not in OFFERED:
+            continue
+        answer = _answer(media_type, parameters)
+        if answer is not None and (not answer.view or answer.view in views):
+            return answer if is_named(accept) else answer._replace(is_named=False)
+    raise errors.NotShownSo(OFFERED if PROTOBUF in accept else ALL_OFFERED)
+
+
+_negotiated = lru_cache(maxsize=512)(_best)
+
+
+def is_named(accept: str, names: frozenset[str] = _NAMES) -> bool:
+    """Whether one of the formats is accepted by its very name, or all are."""
+    return any(clause.partition(";")[0].strip() in names for clause in accept.split(","))
+
+
+def clauses(accept: str) -> list[tuple[str, dict[str, str]]]:
+    """The alternatives of an Accept header, in the client's order of preference, each with its parameters."""
+    return _by_preference(accept)
+
+
+def _answer(media_type: str, parameters: dict[str, str]) -> Answer | None:
+    view = parameters.get("as", "")
+    is_yaml, is_pretty = media_type == YAML, parameters.get("pretty") == "1"
+    if not view:
+        return Answer(is_yaml=is_yaml, is_pretty=is_pretty)
+    version = parameters.get("v", "")
+    if view not in VIEWS or parameters.get("g") != "meta.k8s.io" or version not in ("v1", "v1beta1"):
+        return None
+    return Answer(view, version, is_yaml, is_pretty)
+
+
+def _by_preference(accept: str) -> list[tuple[str, dict[str, str]]]:
+    found = []
+    for clause in accept.split(","):
+        media_type, *rest = (part.strip() for part in clause.split(";"))
+        parameters = dict(_parameter(part) for part in rest if part)
+        found.append((_quality(parameters.pop("q", "1")), media_type.lower(), parameters))
+    found.sort(key=lambda one: -one[0])
+    return [(media_type, parameters) for _, media_type, parameters in found]
+
+
+def _parameter(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name.strip(), value.strip().strip('"')
+
+
+def _quality(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 1.0

@@ -1,0 +1,62 @@
+"""What targets mean, worked out once: clients come back to the same ones."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from pinnace.auth.authorization.authorizers import Action
+from pinnace.model.resources import Registry, Resource
+from pinnace.server.http.messages import Request
+from pinnace.server.request.call import Call
+
+_MOST_KNOWN = 1000
+_LONGEST = 512
+
+
+Route: TypeAlias = tuple[tuple[str, Resource, str, str, str, str], Action]
+"""What the method and the target of a request decide of its call, which begins with it; and what is asked for."""
+
+
+class Routes:
+    """Those that were found last. All are forgotten when other resources are served."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._revision = registry.revision
+        self._known: dict[tuple[str, str], Route] = {}
+
+    def find(self, request: Request) -> Route | None:
+        if self._revision != self._registry.revision:
+            self._revision = self._registry.revision
+            self._known.clear()
+        return self._known.get((request.method, request.target))
+
+    def learn(self, call: Call) -> Route:
+        """To be told of each call that was not found, as it was understood."""
+        route = (call.verb, call.resource, call.namespace, call.name, call.subresource, call.tail), _action_of(call)
+        request = call.request
+        if len(request.target) <= _LONGEST:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[request.method, request.target] = route
+        return route
+
+
+def _action_of(call: Call) -> Action:
+    resource, group, plural, name = call.resource, call.resource.group, call.resource.plural, call.name
+    # A namespace is in itself, so that roles bound there can be about it.
+    namespace = name if plural == "namespaces" and not group else call.namespace
+    fields = ""
+    if call.request.raw_query:
+        fields = call.text("fieldSelector")
+        name = name or _selected_name(fields)
+    return Action(call.verb, "", group, plural, call.subresource, namespace, name, resource.version, fields)
+
+
+def _selected_name(fields: str) -> str:
+    """The one object that a list or watch is about, if its field selector says so: roles can be about names."""
+    for part in fields.split(","):
+        field, equals, name = part.partition("=")
+        if equals and field == "metadata.name":
+            return name.removeprefix("=")
+    return ""

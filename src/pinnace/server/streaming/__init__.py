@@ -1,0 +1,1 @@
+"""Exec, attach, logs, port-forward and proxy, over SPDY and WebSocket."""

@@ -1,0 +1,266 @@
+"""exec and attach: the streams of a command between a client and the node that runs it, in every dialect of clients."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import orjson
+
+from pinnace.model import errors
+from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex
+from pinnace.model.node_connections import CommandStreams, TerminalSize
+from pinnace.model.objects import Object
+from pinnace.server.http.messages import Answer, Request, Takeover, reader_and_writer
+from pinnace.server.streaming.channels import Channels
+from pinnace.server.streaming.spdy import SpdySession, SpdyStream
+from pinnace.server.streaming.upgrades import spdy_upgrade, websocket_upgrade
+from pinnace.server.streaming.websocket import NORMAL, WebSocket, is_websocket, protocols_of
+
+_V5, _V4, _V3, _V2, _V1 = (f"{version}channel.k8s.io" for version in ("v5.", "v4.", "v3.", "v2.", ""))
+_V4_BASE64, _V1_BASE64 = "v4.base64.channel.k8s.io", "base64.channel.k8s.io"
+_WEBSOCKET = (_V5, _V4, _V4_BASE64, _V3, _V2, _V1, _V1_BASE64, "")
+_SPDY = (_V4, _V3, _V2, _V1)
+_WITH_STATUS = frozenset((_V5, _V4, _V4_BASE64))
+"""These tell how a command ended as a Status; the others tell only what went wrong, in a sentence."""
+_RESIZABLE = frozenset((_V4, _V3))
+_STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE = range(5)
+
+STREAM_SECONDS = 30.0
+"""How long a client may take to open the streams that it has asked for."""
+LINGER_SECONDS = 10.0
+"""How long a client may take to leave when all is said. Cutting it off before could destroy what is on its way."""
+PING_SECONDS = 30.0
+"""A client that has vanished is noticed when it is written to: how often that is done if the command says nothing."""
+_LARGEST_SIZES = 64 * 1024
+
+log = logging.getLogger(__name__)
+
+Perform = Callable[[CommandStreams], Awaitable[int]]
+"""Runs the command, and returns its exit code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The streams that a client asks for."""
+
+    stdin: bool
+    stdout: bool
+    stderr: bool
+    tty: bool
+
+
+class _Session(Protocol):
+    """The client's end of a command, whatever it speaks."""
+
+    async def run(self) -> None:
+        """Read what comes until the client leaves."""
+
+    async def streams(self) -> CommandStreams:
+        """When they are all there. Raises TimeoutError."""
+
+    def finish(self, status: Object) -> None:
+        """Say how the command has ended, and that this is all."""
+
+    def ping(self) -> None: ...
+
+    async def drain(self) -> None: ...
+
+
+def reports_status(request: Request) -> bool:
+    """Whether this client is told on its stream for errors, and not before, that its node is not there."""
+    return is_websocket(request) and _V5 in protocols_of(request)
+
+
+def serve_command(request: Request, wanted: Wanted, perform: Perform) -> Answer:
+    """The answer that makes the client's connection carry the streams of a command."""
+    if is_websocket(request):
+        protocol, headers = websocket_upgrade(request, _WEBSOCKET)
+        talk: Callable[[Duplex], _Session] = lambda duplex: _WebSocketSession(duplex, wanted, protocol)  # noqa: E731
+    else:
+        protocol, headers = spdy_upgrade(request, _SPDY, without=_V1)
+        talk = lambda duplex: _SpdySession(duplex, wanted, protocol)  # noqa: E731
+
+    async def run(transport: asyncio.Transport, leftover: bytes) -> None:
+        await _run(talk(Duplex(*await reader_and_writer(transport, leftover))), perform)
+
+    return Takeover(run, headers)
+
+
+async def _run(session: _Session, perform: Perform) -> None:
+    """Until the command ends, or the client leaves: then the command is cancelled."""
+    reading = asyncio.ensure_future(_ignoring_loss(session.run()))
+    working = asyncio.ensure_future(_performed(session, perform))
+    pinging = asyncio.ensure_future(_ignoring_loss(_pinging(session)))
+    try:
+        await asyncio.wait((reading, working, pinging), return_when=asyncio.FIRST_COMPLETED)
+        if working.done() and not reading.done():
+            session.finish(working.result())
+            await _ignoring_loss(session.drain())
+            await asyncio.wait((reading,), timeout=LINGER_SECONDS)
+    except asyncio.CancelledError:
+        session.finish(_failed("the server stops, and the command was ended"))  # Silence would look like success.
+        raise
+    finally:
+        for task in (reading, working, pinging):
+            task.cancel()
+        await asyncio.gather(reading, working, pinging, return_exceptions=True)
+
+
+async def _performed(session: _Session, perform: Perform) -> Object:
+    """How the command ended, as a Status."""
+    try:
+        return _ended_with(await perform(await session.streams()))
+    except errors.ApiError as refused:
+        status = refused.status
+        return {name: status[name] for name in status if name not in ("kind", "apiVersion")}
+    except TimeoutError:
+        return _failed("timed out waiting for client to create streams")
+    except Exception as problem:
+        if not isinstance(problem, OSError):
+            log.error("a command failed", exc_info=problem)
+        return _failed(f"error executing command in container: {problem}")
+
+
+def _ended_with(code: int) -> Object:
+    if code == 0:
+        return {"metadata": {}, "status": "Success"}
+    return {
+        "metadata": {},
+        "status": "Failure",
+        "message": f"command terminated with non-zero exit code: command terminated with exit code {code}",
+        "reason": "NonZeroExitCode",
+        "details": {"causes": [{"reason": "ExitCode", "message": str(code)}]},
+    }
+
+
+def _failed(why: str) -> Object:
+    status = errors.InternalError(why).status
+    return {name: status[name] for name in status if name not in ("kind", "apiVersion")}
+
+
+async def _pinging(session: _Session) -> None:
+    while True:
+        await asyncio.sleep(PING_SECONDS)
+        session.ping()
+        await session.drain()
+
+
+async def _ignoring_loss(work: Coroutine[Any, Any, None]) -> None:
+    with suppress(OSError):  # A client that is cut off has left, which is an end like any other.
+        await work
+
+
+def _told(status: Object, protocol: str) -> bytes:
+    """What the error stream says at the end."""
+    if protocol in _WITH_STATUS:
+        return orjson.dumps(status)
+    return b"" if status["status"] == "Success" else status["message"].encode()
+
+
+class _WebSocketSession:
+    def __init__(self, duplex: Duplex, wanted: Wanted, protocol: str) -> None:
+        self._protocol = protocol
+        self._wanted = wanted
+        read = [_STDIN, _RESIZE] if wanted.stdin else [_RESIZE]
+        is_base64 = protocol in (_V4_BASE64, _V1_BASE64)
+        self._channels = Channels(WebSocket(duplex), read, is_base64=is_base64, half_closes=protocol == _V5)
+        # Something empty tells the client that the connection stands.
+        self._channels.send(_STDOUT if wanted.stdout else _STDERR if wanted.stderr else _ERROR, b"")
+
+    async def run(self) -> None:
+        await self._channels.run()
+
+    async def streams(self) -> CommandStreams:
+        wanted, channels = self._wanted, self._channels
+        return CommandStreams(
+            channels.inboxes[_STDIN] if wanted.stdin else None,
+            channels.writer(_STDOUT) if wanted.stdout else None,
+            channels.writer(_STDERR) if wanted.stderr else None,
+            _sizes(channels.inboxes[_RESIZE]) if wanted.tty else None,
+        )
+
+    def finish(self, status: Object) -> None:
+        if told := _told(status, self._protocol):
+            self._channels.send(_ERROR, told)
+        self._channels.close(NORMAL)
+        for inbox in self._channels.inboxes.values():
+            inbox.discard()
+
+    def ping(self) -> None:
+        self._channels.ping()
+
+    async def drain(self) -> None:
+        await self._channels.drain()
+
+
+class _SpdySession:
+    def __init__(self, duplex: Duplex, wanted: Wanted, protocol: str) -> None:
+        self._protocol = protocol
+        self._wanted = wanted
+        self._session = SpdySession(duplex, self._arrived)
+        self._opened: dict[str, SpdyStream] = {}
+        self._missing = {"error"} | {name for name in ("stdin", "stdout", "stderr") if getattr(wanted, name)}
+        if wanted.tty and protocol in _RESIZABLE:
+            self._missing.add("resize")
+        self._complete = asyncio.Event()
+
+    def _arrived(self, stream: SpdyStream) -> None:
+        kind = stream.headers.get("streamtype", "")
+        if kind not in self._missing:
+            raise ValueError(f"unexpected stream type: {kind}")
+        self._missing.discard(kind)
+        self._opened[kind] = stream
+        if not self._missing:
+            self._complete.set()
+
+    async def run(self) -> None:
+        await self._session.run()
+
+    async def streams(self) -> CommandStreams:
+        async with asyncio.timeout(STREAM_SECONDS):
+            await self._complete.wait()
+        stdin: ByteReader | None = self._opened.get("stdin")
+        stdout: ByteWriter | None = self._opened.get("stdout")
+        stderr: ByteWriter | None = self._opened.get("stderr")
+        resize = self._opened.get("resize")
+        no_sizes = _sizes(_Nothing()) if self._wanted.tty else None
+        return CommandStreams(stdin, stdout, stderr, _sizes(resize) if resize is not None else no_sizes)
+
+    def finish(self, status: Object) -> None:
+        for kind, stream in self._opened.items():
+            if kind == "error":
+                stream.write(_told(status, self._protocol))
+            stream.write_eof()
+            stream.inbox.discard()
+
+    def ping(self) -> None:
+        self._session.ping()
+
+    async def drain(self) -> None:
+        await self._session.drain()
+
+
+class _Nothing:
+    async def read(self, n: int, /) -> bytes:
+        return b""
+
+
+async def _sizes(reader: ByteReader) -> AsyncIterator[TerminalSize]:
+    """The sizes that the client sends, one JSON object after the other. Junk ends them."""
+    held = b""
+    while data := await reader.read(4096):
+        held = (held + data).lstrip()
+        while (end := held.find(b"}") + 1) > 0:
+            try:
+                size = orjson.loads(held[:end])
+                yield TerminalSize(int(size["Width"]), int(size["Height"]))
+            except (ValueError, TypeError, KeyError):
+                return
+            held = held[end:].lstrip()
+        if len(held) > _LARGEST_SIZES:
+            return

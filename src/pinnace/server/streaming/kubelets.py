@@ -1,0 +1,326 @@
+"""The way to a node that runs elsewhere: its kubelet's own HTTPS API, as Kubernetes' servers use it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import orjson
+
+from pinnace.model import errors
+from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex, HttpAnswer
+from pinnace.model.node_connections import CommandStreams, LogOptions, PodAddress
+from pinnace.model.objects import Object
+from pinnace.server.streaming.spdy import SpdySession, SpdyStream
+from pinnace.server.streaming.tunnel import Exchange
+
+DEFAULT_PORT = 10250
+PREFERRED_ADDRESSES = ("InternalIP", "ExternalIP", "Hostname", "InternalDNS", "ExternalDNS")
+CONNECT_SECONDS = 30.0
+_PIECE = 64 * 1024
+_LARGEST_REFUSAL = 64 * 1024
+
+
+class NoAddress(errors.ApiError):
+    """The node does not say how it is reached."""
+
+    code, reason = 500, ""
+
+
+class NodeRefusal(errors.ApiError):
+    """A refusal of the kubelet's, in its own words."""
+
+    def __init__(self, status: Object) -> None:
+        super().__init__(str(status.get("message", "")), details=status.get("details"))
+        # What is a property of the class elsewhere is said by the kubelet here.
+        self.__dict__["code"] = status.get("code") or 500
+        self.__dict__["reason"] = str(status.get("reason") or "")
+
+
+def place_of(node: Object) -> tuple[str, int]:
+    """The host and port of a node's kubelet, by the node's status. Raises NoAddress."""
+    status = node.get("status") or {}
+    addresses = [(one.get("type", ""), one.get("address", "")) for one in status.get("addresses") or ()]
+    port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port") or DEFAULT_PORT
+    for kind in PREFERRED_ADDRESSES:
+        for found, address in addresses:
+            if found == kind and address:
+                return address, int(port)
+    known = " ".join(f"{{{kind} {address}}}" for kind, address in addresses)
+    raise NoAddress(f"no preferred addresses found; known addresses: [{known}]")
+
+
+class Kubelet:
+    """A `NodeConnection` over the network. Every call has a connection of its own."""
+
+    def __init__(self, host: str, port: int, tls: Callable[[], ssl.SSLContext]) -> None:
+        self.host = host
+        self._port = port
+        self._tls = tls
+
+    @property
+    def _where(self) -> str:
+        return f"[{self.host}]:{self._port}" if ":" in self.host else f"{self.host}:{self._port}"
+
+    async def reach(self) -> None:
+        (await self._dial()).writer.close()
+
+    async def exec(self, pod: PodAddress, container: str, command: Sequence[str], streams: CommandStreams) -> int:
+        return await self._command("exec", pod, container, [("command", one) for one in command], streams)
+
+    async def attach(self, pod: PodAddress, container: str, streams: CommandStreams) -> int:
+        return await self._command("attach", pod, container, [], streams)
+
+    async def logs(self, pod: PodAddress, container: str, options: LogOptions) -> AsyncIterator[bytes]:
+        query = urlencode(list(_log_query(options)))
+        target = f"/containerLogs/{_path(pod.namespace, pod.name, container)}" + (f"?{query}" if query else "")
+        try:
+            exchange = await self._ask("GET", target)
+        except OSError as problem:
+            raise ConnectionError(f'Get "https://{self._where}{target}": {problem}') from None
+        if not 200 <= exchange.status <= 206:
+            body = await _refusal(exchange)
+            if exchange.status == 500:
+                raise errors.InternalError(body)
+            if exchange.status == 404:
+                message = f"the server could not find the requested resource ( pods/log {pod.name})"
+                raise NodeRefusal({"message": message, "reason": "NotFound", "code": 404})
+            raise NodeRefusal({"message": body, "reason": "BadRequest", "code": exchange.status})
+        return _pieces(exchange)
+
+    async def connect(self, pod: PodAddress, port: int) -> Duplex:
+        target = f"/portForward/{_path(pod.namespace, pod.name)}"
+        session = await self._upgraded(target, "portforward.k8s.io")
+        try:
+            common = {"port": str(port), "requestID": "0"}
+            error = await session.open({"streamType": "error", **common})
+            error.write_eof()
+            try:
+                data = await session.open({"streamType": "data", **common})
+            except ConnectionError as refused:  # Why, is said on the other stream.
+                raise ConnectionError((await _all(error)).decode("utf-8", "replace") or str(refused)) from None
+        except BaseException:
+            session.close()
+            raise
+        forwarded = _Forwarded(session, data, error)
+        return Duplex(forwarded, forwarded)
+
+    async def ask(
+        self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], body: bytes, *, upgrade: bytes = b""
+    ) -> HttpAnswer:
+        return await self._ask(method, target, headers, body, upgrade=upgrade)
+
+    async def _command(
+        self, kind: str, pod: PodAddress, container: str, query: list[tuple[str, str]], streams: CommandStreams
+    ) -> int:
+        wanted: list[tuple[str, str, Any]] = [
+            ("input", "stdin", streams.stdin),
+            ("output", "stdout", streams.stdout),
+            ("error", "stderr", streams.stderr),
+            ("tty", "resize", streams.sizes),
+        ]
+        query = [*((name, "1") for name, _, stream in wanted if stream is not None), *query]
+        target = f"/{kind}/{_path(pod.namespace, pod.name, container)}?{urlencode(query)}"
+        session = await self._upgraded(target, "v4.channel.k8s.io")
+        try:
+            error = await session.open({"streamType": "error"})
+            opened = {name: await session.open({"streamType": name}) for _, name, one in wanted if one is not None}
+            return await _talk(error, opened, streams)
+        finally:
+            session.close()
+
+    async def _upgraded(self, target: str, protocol: str) -> _Session:
+        exchange = Exchange(await self._dial())
+        try:
+            headers = [(b"Host", self._where.encode()), (b"X-Stream-Protocol-Version", protocol.encode())]
+            await exchange.ask("POST", target, headers, upgrade=b"SPDY/3.1")
+            if exchange.status != 101:
+                raise errors.InternalError(f"unable to upgrade connection: {await _refusal(exchange)}")
+        except BaseException:
+            exchange.close()
+            raise
+        return _Session(exchange.upgraded())
+
+    async def _ask(
+        self,
+        method: str,
+        target: str,
+        headers: Iterable[tuple[bytes, bytes]] = (),
+        body: bytes = b"",
+        *,
+        upgrade: bytes = b"",
+    ) -> Exchange:
+        exchange = Exchange(await self._dial())
+        kept = [pair for pair in headers if pair[0].lower() != b"host"]
+        try:
+            await exchange.ask(method, target, [(b"Host", self._where.encode()), *kept], body, upgrade=upgrade)
+        except BaseException:
+            exchange.close()
+            raise
+        return exchange
+
+    async def _dial(self) -> Duplex:
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                return Duplex(*await asyncio.open_connection(self.host, self._port, ssl=self._tls()))
+        except TimeoutError:
+            raise ConnectionError(f"dial tcp {self._where}: i/o timeout") from None
+        except ssl.SSLError as problem:
+            raise ConnectionError(f"remote error: tls: {problem.reason or problem}") from None
+        except OSError as problem:
+            why = os.strerror(problem.errno).lower() if problem.errno else str(problem)
+            raise ConnectionError(f"dial tcp {self._where}: connect: {why}") from None
+
+
+class _Session:
+    """A SPDY session that is read in a task of its own, for as long as it is open."""
+
+    def __init__(self, connection: Duplex) -> None:
+        self._session = SpdySession(connection, is_client=True)
+        self._reading = asyncio.ensure_future(self._read())
+
+    async def _read(self) -> None:
+        with suppress(ConnectionError):  # Whoever reads a stream finds it there.
+            await self._session.run()
+
+    async def open(self, headers: dict[str, str]) -> SpdyStream:
+        return await self._session.open(headers)
+
+    def close(self) -> None:
+        self._session.close()
+        self._reading.cancel()
+
+
+class _Forwarded:
+    """A connection to a pod's port. What the kubelet says on the stream for errors is raised where data would end."""
+
+    def __init__(self, session: _Session, data: SpdyStream, error: SpdyStream) -> None:
+        self._session = session
+        self._data = data
+        self._error = error
+
+    async def read(self, n: int, /) -> bytes:
+        piece = await self._data.read(n)
+        if not piece and (problem := await _all(self._error)):
+            raise ConnectionError(problem.decode("utf-8", "replace"))
+        return piece
+
+    def write(self, data: bytes, /) -> None:
+        self._data.write(data)
+
+    async def drain(self) -> None:
+        await self._data.drain()
+
+    def write_eof(self) -> None:
+        self._data.write_eof()
+
+    def close(self) -> None:
+        self._data.close()
+        self._session.close()
+
+
+async def _talk(error: SpdyStream, opened: dict[str, SpdyStream], streams: CommandStreams) -> int:
+    """Carry the streams of a command until it ends. The exit code; raises what the kubelet says went wrong."""
+    inputs = []
+    if streams.stdin is not None:
+        inputs.append(asyncio.ensure_future(_carry(streams.stdin, opened["stdin"])))
+    if streams.sizes is not None:
+        inputs.append(asyncio.ensure_future(_resize(streams, opened["resize"])))
+    try:
+        async with asyncio.TaskGroup() as outputs:
+            for name, writer in (("stdout", streams.stdout), ("stderr", streams.stderr)):
+                if writer is not None:
+                    outputs.create_task(_pour(opened[name], writer))
+            said = outputs.create_task(_all(error))
+    except ExceptionGroup as problems:  # Not `except*`: Python 3.11.2 would leave what is raised within it in a group.
+        lost, others = problems.split(ConnectionError)
+        if lost is None or others is not None:
+            raise
+        raise lost.exceptions[0] from None
+    finally:
+        for task in inputs:
+            task.cancel()
+        await asyncio.gather(*inputs, return_exceptions=True)
+    return _code(said.result())
+
+
+async def _resize(streams: CommandStreams, stream: SpdyStream) -> None:
+    assert streams.sizes is not None
+    async for size in streams.sizes:
+        stream.write(orjson.dumps({"Width": size.width, "Height": size.height}))
+        await stream.drain()
+
+
+async def _carry(reader: ByteReader, stream: SpdyStream) -> None:
+    with suppress(OSError):  # The command may end without reading all.
+        await _pour(reader, stream)
+        stream.write_eof()
+
+
+async def _pour(reader: ByteReader, writer: ByteWriter) -> None:
+    while data := await reader.read(_PIECE):
+        writer.write(data)
+        await writer.drain()
+
+
+async def _all(stream: SpdyStream) -> bytes:
+    pieces = []
+    while piece := await stream.read(_PIECE):
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _code(said: bytes) -> int:
+    try:
+        status: Any = orjson.loads(said) if said else {"status": "Success"}
+        if status["status"] == "Success":
+            return 0
+        if status.get("reason") == "NonZeroExitCode":
+            causes = (status.get("details") or {}).get("causes") or ()
+            return int(next(one["message"] for one in causes if one.get("reason") == "ExitCode"))
+    except (ValueError, TypeError, KeyError, StopIteration):
+        raise errors.InternalError(f"error stream protocol error: {said[:200]!r}") from None
+    raise NodeRefusal(status)
+
+
+def _log_query(options: LogOptions) -> Iterable[tuple[str, str]]:
+    for name, flag in (("follow", options.follow), ("previous", options.previous), ("timestamps", options.timestamps)):
+        if flag:
+            yield name, "true"
+    if options.since_seconds is not None:
+        yield "sinceSeconds", str(options.since_seconds)
+    if options.since_time:
+        yield "sinceTime", options.since_time
+    if options.tail_lines is not None:
+        yield "tailLines", str(options.tail_lines)
+    if options.limit_bytes is not None:
+        yield "limitBytes", str(options.limit_bytes)
+
+
+async def _pieces(exchange: Exchange) -> AsyncIterator[bytes]:
+    try:
+        async for piece in exchange.chunks():
+            yield piece
+    finally:
+        exchange.close()
+
+
+async def _refusal(exchange: Exchange) -> str:
+    body = b""
+    try:
+        async for piece in exchange.chunks():
+            body += piece
+            if len(body) > _LARGEST_REFUSAL:
+                break
+    finally:
+        exchange.close()
+    return body[:_LARGEST_REFUSAL].decode("utf-8", "replace").strip()
+
+
+def _path(*names: str) -> str:
+    return "/".join(quote(name, safe="") for name in names)

@@ -1,0 +1,240 @@
+"""portforward: connections to a pod's ports over one connection to the client, in every dialect of clients."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import struct
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+from pinnace.model import errors
+from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex
+from pinnace.model.node_connections import PodAddress
+from pinnace.server.http.messages import Answer, Request, Takeover, reader_and_writer
+from pinnace.server.streaming.channels import Channels
+from pinnace.server.streaming.spdy import SpdySession, SpdyStream
+from pinnace.server.streaming.upgrades import spdy_upgrade, websocket_upgrade
+from pinnace.server.streaming.websocket import GOING_AWAY, NORMAL, BadFrame, WebSocket, is_websocket, protocols_of
+
+_V1 = "portforward.k8s.io"
+_TUNNELLED = f"SPDY/3.1+{_V1}"
+_V4, _V4_BASE64 = "v4.channel.k8s.io", "v4.base64.channel.k8s.io"
+_PIECE = 64 * 1024
+PAIR_SECONDS = 30.0
+"""How long a client may take to open the second stream of a connection."""
+PING_SECONDS = 30.0
+
+Connect = Callable[[int], Awaitable[Duplex]]
+"""A connection to a port of the pod. Raises OSError or ApiError."""
+
+
+def serve_ports(request: Request, pod: PodAddress, ports: Sequence[int], connect: Connect) -> Answer:
+    """The answer that makes the client's connection carry others to the pod.
+
+    `ports` is for clients that say beforehand which they want; others say it for each connection.
+    """
+    if not is_websocket(request):
+        _, headers = spdy_upgrade(request, (_V1,), without=_V1)
+        is_tunnelled = False
+    elif any(one.startswith("SPDY/3.1+") for one in protocols_of(request)):
+        _, headers = websocket_upgrade(request, (_TUNNELLED,))
+        is_tunnelled = True
+    else:
+        protocol, headers = websocket_upgrade(request, (_V4, _V4_BASE64, ""))
+        if not ports:
+            raise errors.BadRequest('query parameter "ports" is required')
+
+        async def run_channels(transport: asyncio.Transport, leftover: bytes) -> None:
+            duplex = Duplex(*await reader_and_writer(transport, leftover))
+            is_base64 = protocol == _V4_BASE64
+            await _ChannelForwarding(WebSocket(duplex), pod, ports, connect, is_base64=is_base64).run()
+
+        return Takeover(run_channels, headers)
+
+    async def run(transport: asyncio.Transport, leftover: bytes) -> None:
+        duplex = Duplex(*await reader_and_writer(transport, leftover))
+        if is_tunnelled:
+            messages = MessageStream(WebSocket(duplex))
+            duplex = Duplex(messages, messages)
+        await _SpdyForwarding(duplex, pod, connect).run()
+
+    return Takeover(run, headers)
+
+
+class MessageStream:
+    """A WebSocket whose messages, one after the other, are a stream of bytes. A `ByteReader` and a `ByteWriter`."""
+
+    def __init__(self, socket: WebSocket) -> None:
+        self._socket = socket
+        self._held = b""
+
+    async def read(self, n: int, /) -> bytes:
+        while not self._held:
+            try:
+                message = await self._socket.receive()
+            except BadFrame as bad:
+                self._socket.close(bad.code)
+                raise
+            if message is None:
+                return b""
+            self._held = message
+        taken, self._held = self._held[:n], self._held[n:]
+        return taken
+
+    def write(self, data: bytes, /) -> None:
+        self._socket.send(data)
+
+    async def drain(self) -> None:
+        await self._socket.drain()
+
+    def write_eof(self) -> None:
+        raise NotImplementedError("a WebSocket cannot be half closed")
+
+    def close(self) -> None:
+        self._socket.close(NORMAL)
+
+
+async def forward(port: int, pod: PodAddress, client: Duplex, connect: Connect) -> str:
+    """Pass bytes between a client and a port until the pod has said all; why that did not work, or nothing."""
+    try:
+        there = await connect(port)
+        upwards = asyncio.ensure_future(_carry(client.reader, there.writer))
+        try:
+            while data := await there.reader.read(_PIECE):
+                client.writer.write(data)
+                await client.writer.drain()
+        finally:
+            upwards.cancel()
+            await asyncio.gather(upwards, return_exceptions=True)
+            there.writer.close()
+    except (OSError, errors.ApiError) as problem:
+        number = problem.errno if isinstance(problem, OSError) else None
+        why = f"connect: {os.strerror(number).lower()}" if number else str(problem)
+        if why.startswith("error forwarding port"):
+            return why  # A kubelet has said it already.
+        return f"error forwarding port {port} to pod {pod.name}, uid {pod.uid}: {why}"
+    return ""
+
+
+async def _carry(reader: ByteReader, writer: ByteWriter) -> None:
+    with suppress(OSError, NotImplementedError):  # The pod may close while the client still sends.
+        while data := await reader.read(_PIECE):
+            writer.write(data)
+            await writer.drain()
+        writer.write_eof()
+
+
+class _SpdyForwarding:
+    """Each connection is a pair of streams with the same request id: one for its bytes, one for what goes wrong."""
+
+    def __init__(self, duplex: Duplex, pod: PodAddress, connect: Connect) -> None:
+        self._session = SpdySession(duplex, self._arrived)
+        self._pod = pod
+        self._connect = connect
+        self._waiting: dict[str, tuple[SpdyStream, asyncio.Future[SpdyStream]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        pinging = asyncio.ensure_future(self._ping())
+        reading = asyncio.ensure_future(self._session.run())
+        try:
+            await asyncio.wait((pinging, reading), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._session.close()
+            raise
+        finally:
+            tasks = [pinging, reading, *self._tasks]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _ping(self) -> None:
+        while True:
+            await asyncio.sleep(PING_SECONDS)
+            self._session.ping()
+            await self._session.drain()
+
+    def _arrived(self, stream: SpdyStream) -> None:
+        kind, port = stream.headers.get("streamtype", ""), stream.headers.get("port", "")
+        if kind not in ("data", "error") or not _is_port(port):
+            raise ValueError("a stream for data or for errors, with a port, was expected")
+        # Clients without request ids open the stream for errors first, and the one for data right after it.
+        request_id = stream.headers.get("requestid") or str(stream.number - (2 if kind == "data" else 0))
+        if request_id not in self._waiting:
+            other: asyncio.Future[SpdyStream] = asyncio.get_running_loop().create_future()
+            self._waiting[request_id] = stream, other
+            task = asyncio.ensure_future(self._forward(request_id, stream, other))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
+        first, other = self._waiting[request_id]
+        if other.done() or first.headers["streamtype"] == kind:
+            raise ValueError(f"{kind} stream already assigned")
+        other.set_result(stream)
+
+    async def _forward(self, request_id: str, first: SpdyStream, other: asyncio.Future[SpdyStream]) -> None:
+        try:
+            async with asyncio.timeout(PAIR_SECONDS):
+                second = await other
+        except TimeoutError:
+            if first.headers["streamtype"] == "error":
+                first.write(b"timed out waiting for streams")
+            first.close()
+            return
+        finally:
+            del self._waiting[request_id]
+        data, error = (first, second) if first.headers["streamtype"] == "data" else (second, first)
+        try:
+            problem = await forward(int(data.headers["port"]), self._pod, Duplex(data, data), self._connect)
+            error.write(problem.encode())
+        finally:
+            error.close()
+            data.close()
+
+
+class _ChannelForwarding:
+    """One connection to each of the ports that were named beforehand: channel 2n carries it, 2n + 1 what goes wrong."""
+
+    def __init__(
+        self, socket: WebSocket, pod: PodAddress, ports: Sequence[int], connect: Connect, *, is_base64: bool
+    ) -> None:
+        self._channels = Channels(socket, range(0, 2 * len(ports), 2), is_base64=is_base64)
+        self._pod = pod
+        self._ports = ports
+        self._connect = connect
+
+    async def run(self) -> None:
+        for channel in range(2 * len(self._ports)):
+            self._channels.send(channel, struct.pack("<H", self._ports[channel // 2]))
+        reading = asyncio.ensure_future(self._channels.run())
+        working = [asyncio.ensure_future(self._forward(index, port)) for index, port in enumerate(self._ports)]
+        everything = asyncio.gather(*working, return_exceptions=True)
+        pinging = asyncio.ensure_future(self._ping())
+        try:
+            await asyncio.wait((reading, everything, pinging), return_when=asyncio.FIRST_COMPLETED)
+            self._channels.close(NORMAL)
+        except asyncio.CancelledError:
+            self._channels.close(GOING_AWAY)
+            raise
+        finally:
+            for task in (reading, pinging, *working):
+                task.cancel()
+            await asyncio.gather(reading, pinging, *working, return_exceptions=True)
+
+    async def _ping(self) -> None:
+        while True:
+            await asyncio.sleep(PING_SECONDS)
+            self._channels.ping()
+            await self._channels.drain()
+
+    async def _forward(self, index: int, port: int) -> None:
+        client = Duplex(self._channels.inboxes[2 * index], self._channels.writer(2 * index))
+        problem = await forward(port, self._pod, client, self._connect)
+        self._channels.inboxes[2 * index].discard()
+        if problem:
+            self._channels.send(2 * index + 1, problem.encode())
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and 0 < int(text[:6]) < 1 << 16

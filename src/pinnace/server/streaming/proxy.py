@@ -1,0 +1,255 @@
+"""The proxy subresources: requests passed on to a pod, to a pod behind a service, or to a node."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import random
+import ssl
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlsplit
+
+from pinnace.model import errors
+from pinnace.model.byte_streams import Duplex, HttpAnswer
+from pinnace.model.objects import Object
+from pinnace.server.http.messages import Answer, Request, Response, Stream
+from pinnace.server.request.call import Call
+from pinnace.server.streaming.html_links import LARGEST_PAGE, relinked
+from pinnace.server.streaming.relay import OF_THE_CONNECTION, forwarded_for, passed_on, relay
+from pinnace.server.streaming.tunnel import Exchange
+
+CONNECT_SECONDS = 30.0
+_GATHERED_AT_MOST = 1 << 20
+_WRITTEN_HERE = frozenset((b"content-length", b"date"))
+
+_PLAIN = "/:@!$&'()*+,;=~"
+"""What stays as it is in a path."""
+
+
+Link = Callable[[str], str]
+
+
+class Place(NamedTuple):
+    """Whom a proxy's URL means: its name, and what stands around it."""
+
+    scheme: str
+    name: str
+    port: str
+
+
+def place_of(call: Call) -> Place:
+    """From `name`, `name:port` or `scheme:name:port`. Raises BadRequest."""
+    match call.name.split(":"):
+        case [name]:
+            place = Place("", name, "")
+        case [name, port]:
+            place = Place("", name, port)
+        case [scheme, name, port]:
+            place = Place(scheme, name, port)
+        case _:
+            place = Place("", "", "")
+    if place.name and place.scheme in ("", "http", "https"):
+        return place
+    raise errors.BadRequest(f'invalid {call.resource.singular} request "{call.name}"')
+
+
+def tail_of(call: Call) -> str:
+    """What follows /proxy in the URL, as it was written."""
+    raw = urlsplit(call.request.target).path if "://" in call.request.target else call.request.target.partition("?")[0]
+    before = 7 if call.resource.namespaced else 5  # /api/v1/namespaces/x/pods/y/proxy and /api/v1/nodes/y/proxy
+    return "".join(f"/{part}" for part in raw.split("/")[before + 1 :])
+
+
+def slash_missing(call: Call) -> Response | None:
+    """Where the bare /proxy is asked for, the browser is sent to where relative links work."""
+    if tail_of(call) or call.request.method not in ("GET", "HEAD") or call.request.upgrade:
+        return None
+    query = f"?{call.request.raw_query}" if call.request.raw_query else ""
+    return Response(301, ((b"Location", f"{quote(call.request.path, safe=_PLAIN)}/{query}".encode()),))
+
+
+async def check_reachable(host: str) -> None:
+    """Raises BadRequest for addresses of this very machine and of its link: they lead past the cluster's walls."""
+    try:
+        addresses = {host} if _is_address(host) else {one[4][0] for one in await _resolved(host)}
+    except OSError as problem:
+        raise errors.BadRequest(f"lookup {host}: {problem}") from None
+    if not addresses or not all(_is_global(str(address)) for address in addresses):
+        raise errors.BadRequest("address not allowed")
+
+
+async def _resolved(host: str) -> Sequence[tuple[Any, ...]]:
+    return await asyncio.get_running_loop().getaddrinfo(host, None) if host else ()
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_global(address: str) -> bool:
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    is_broadcast = ip == ipaddress.ip_address("255.255.255.255")
+    return not (ip.is_loopback or ip.is_multicast or ip.is_link_local or ip.is_unspecified or is_broadcast)
+
+
+def endpoint_of(
+    service: str, port_name: str, endpoints: Object, pods: Callable[[str], Object | None]
+) -> tuple[Object, int]:
+    """A pod that serves, and the port on which it does. Raises Unavailable if there is none."""
+    subsets = list(endpoints.get("subsets") or ())
+    if not subsets:
+        raise errors.Unavailable(f'no endpoints available for service "{service}"')
+    random.shuffle(subsets)
+    for subset in subsets:
+        ports = [one for one in subset.get("ports") or () if (one.get("name") or "") == port_name]
+        addresses = list(subset.get("addresses") or ())
+        random.shuffle(addresses)
+        for address in addresses if ports else ():
+            target = address.get("targetRef") or {}
+            pod = pods(target.get("name", "")) if target.get("kind", "Pod") == "Pod" else None
+            if pod is not None and address.get("ip") in _addresses(pod):
+                return pod, int(ports[0]["port"])
+    raise errors.Unavailable(f'no endpoints available for service "{service}"')
+
+
+def _addresses(pod: Object) -> list[str]:
+    status = pod.get("status") or {}
+    return [one.get("ip", "") for one in status.get("podIPs") or ()] or [status.get("podIP", "")]
+
+
+def port_of(place: Place, pod: Object) -> int:
+    """The port that is named, or else the pod's first. Raises BadRequest."""
+    text = place.port
+    if not text:
+        declared = (port for one in pod["spec"].get("containers") or () for port in one.get("ports") or ())
+        first = next(declared, None)
+        text = str(first["containerPort"]) if first is not None else "443" if place.scheme == "https" else "80"
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:6]) < 1 << 16):
+        raise errors.BadRequest(f"invalid {text!r}: a port is a number from 1 to 65535")
+    return int(text)
+
+
+async def dial(host: str, port: int) -> Duplex:
+    """Raises OSError with a sentence."""
+    shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            return Duplex(*await asyncio.open_connection(host, port))
+    except TimeoutError:
+        raise ConnectionError(f"dial tcp {shown}: i/o timeout") from None
+    except OSError as problem:
+        why = os.strerror(problem.errno).lower() if problem.errno else str(problem)
+        raise ConnectionError(f"dial tcp {shown}: connect: {why}") from None
+
+
+async def pass_to_pod(call: Call, place: Place, connection: Duplex, host: str) -> Answer:
+    """What the pod answers over the connection. Raises OSError."""
+    if place.scheme == "https":
+        connection = await _secured(connection)
+    exchange = Exchange(connection)
+    request = call.request
+    query = f"?{request.raw_query}" if request.raw_query else ""
+    upgrade = request.headers.get(b"upgrade", b"") if request.upgrade else b""
+    try:
+        target = (tail_of(call) or "/") + query
+        headers = headers_for(request, host)
+        await exchange.ask(request.method, target, headers, request.body, upgrade=upgrade)
+    except BaseException:
+        exchange.close()
+        raise
+    prefix = request.path[: len(request.path) - len(tail_of(call))] if tail_of(call) else request.path
+    front = request.headers.get(b"host", b"").decode("latin-1")
+    return await passed_back(exchange, request, link=partial(_within, prefix, host, front))
+
+
+async def _secured(connection: Duplex) -> Duplex:
+    writer = connection.writer
+    if not isinstance(writer, asyncio.StreamWriter):
+        raise ConnectionError("this node's connections cannot be encrypted")
+    # Pods' certificates are in nobody's name: Kubernetes does not look at them either.
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    await writer.start_tls(context)
+    return connection
+
+
+def headers_for(request: Request, host: str) -> list[tuple[bytes, bytes]]:
+    """The caller's headers, less what concerns this connection and the caller's identity, and where they came from."""
+    passed = [(name, value) for name, value in passed_on(request) if name != b"content-length"]
+    if b"host" not in request.headers:
+        passed.append((b"host", host.encode()))
+    if forwarded := forwarded_for(request):
+        passed.append((b"X-Forwarded-For", forwarded.encode()))
+    passed.append((b"X-Forwarded-Uri", quote(request.path, safe=_PLAIN).encode()))
+    passed.append((b"X-Forwarded-Host", request.headers.get(b"host", b"")))
+    return passed
+
+
+async def passed_back(answer: HttpAnswer, request: Request, *, link: Link | None = None) -> Answer:
+    """The answer of a pod or node as the client gets it: whole if it is short, as it comes otherwise.
+
+    `link` is what becomes of the addresses in its redirects and pages.
+    """
+    if answer.status == 101 and isinstance(answer, Exchange):
+        return answer.takeover()
+    headers = list(_kept(answer.headers, link))
+    length = _header(answer, b"content-length")
+    is_page = link is not None and _header(answer, b"content-type").lower().startswith(b"text/html")
+    if is_page and length.isdigit() and int(length) <= LARGEST_PAGE and not _header(answer, b"content-encoding"):
+        return await _relinked(answer, headers, link or str)
+    is_short = length.isdigit() and int(length) <= _GATHERED_AT_MOST
+    if not is_short and request.method != "HEAD" and answer.status not in (204, 304):
+        return Stream(answer.status, headers, partial(relay, answer))
+    try:
+        return Response(answer.status, headers, b"".join([piece async for piece in answer.chunks()]))
+    finally:
+        answer.close()
+
+
+async def _relinked(answer: HttpAnswer, headers: list[tuple[bytes, bytes]], link: Link) -> Response:
+    try:
+        page = b"".join([piece async for piece in answer.chunks()])
+    finally:
+        answer.close()
+    # Aside: a page may be long, and others are served meanwhile.
+    return Response(answer.status, headers, await asyncio.to_thread(relinked, page, link))
+
+
+def _header(answer: HttpAnswer, wanted: bytes) -> bytes:
+    return next((value for name, value in answer.headers if name.lower() == wanted), b"")
+
+
+def _kept(headers: Sequence[tuple[bytes, bytes]], link: Link | None) -> Iterable[tuple[bytes, bytes]]:
+    for name, value in headers:
+        lowered = name.lower()
+        if lowered in OF_THE_CONNECTION or lowered in _WRITTEN_HERE:
+            continue
+        if lowered == b"location" and link is not None:
+            value = link(value.decode("latin-1")).encode("latin-1", "replace")
+        yield name, value
+
+
+def _within(prefix: str, host: str, front: str, location: str) -> str:
+    """A redirect or link of the pod's to itself, as one that leads through the proxy.
+
+    The pod may think that it is the `host` we have asked, or the one that the client has asked, which is in `front`.
+    """
+    try:
+        parts = urlsplit(location)
+    except ValueError:
+        return location
+    if parts.netloc and parts.netloc not in (host, front):
+        return location
+    if not parts.path.startswith("/") or parts.path.startswith(prefix):
+        return location
+    rest = (f"?{parts.query}" if parts.query else "") + (f"#{parts.fragment}" if parts.fragment else "")
+    where = f"{parts.scheme}://{front}" if parts.netloc == front != "" else ""
+    return f"{where}{quote(prefix, safe=_PLAIN)}{parts.path}{rest}"

@@ -1,0 +1,322 @@
+"""Subresources that stream: exec, attach, portforward, log and proxy, passed on to the node that runs the pod."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+from functools import partial
+from urllib.parse import unquote
+
+from pinnace.admission.chain import AdmissionChain, Review
+from pinnace.auth.authorization.authorizers import Action, Authorizer, Decision
+from pinnace.model import errors
+from pinnace.model.byte_streams import Duplex
+from pinnace.model.node_connections import CommandStreams, NodeConnection, NodeConnections, PodAddress
+from pinnace.model.objects import Object
+from pinnace.server.cache.fanout import Fanout
+from pinnace.server.http.messages import Answer, Response
+from pinnace.server.request.call import Call
+from pinnace.server.streaming.exec import Wanted, reports_status, serve_command
+from pinnace.server.streaming.logs import log_options, serve_log
+from pinnace.server.streaming.port_forward import serve_ports
+from pinnace.server.streaming.proxy import (
+    Place,
+    check_reachable,
+    dial,
+    endpoint_of,
+    headers_for,
+    pass_to_pod,
+    passed_back,
+    place_of,
+    port_of,
+    slash_missing,
+    tail_of,
+)
+
+_PODS = "/registry/core/pods/"
+_SERVICES = "/registry/core/services/"
+_ENDPOINTS = "/registry/core/endpoints/"
+_LARGEST_PORT = (1 << 31) - 1
+
+
+class NotReached(errors.ApiError):
+    """The node does not answer. Kubernetes gives no reason for it but the message."""
+
+    code, reason = 500, ""
+
+
+class Streaming:
+    """Answers for all of them. What goes over a connection to a pod is admitted first, as an operation CONNECT."""
+
+    def __init__(
+        self,
+        *,
+        fanout: Fanout,
+        nodes: NodeConnections,
+        admission: AdmissionChain,
+        authorizer: Authorizer,
+        reading_creates: bool,
+    ) -> None:
+        self._fanout = fanout
+        self._nodes = nodes
+        self._admission = admission
+        self._authorizer = authorizer
+        self._reading_creates = reading_creates
+        """A WebSocket begins with GET: since 1.35 whoever opens one needs the right to create, too."""
+
+    async def answer(self, call: Call) -> Answer:
+        """Raises an ApiError if it cannot be."""
+        call.verb = "connect"  # As it is counted, whichever method it came with.
+        match call.resource.plural, call.subresource:
+            case "pods", "log":
+                return await self._log(call)
+            case "pods", "exec" | "attach":
+                return await self._command(call)
+            case "pods", "portforward":
+                return await self._ports(call)
+            case "pods", "proxy":
+                return await self._pod_proxy(call)
+            case "services", "proxy":
+                return await self._service_proxy(call)
+            case "nodes", "proxy":
+                return await self._node_proxy(call)
+        raise errors.NoSuchPath()
+
+    # What is asked of a pod's node.
+
+    async def _log(self, call: Call) -> Answer:
+        options = log_options(call)
+        pod = self._pod(call, call.name)
+        container = _container(pod, call.text("container"))
+        if not pod["spec"].get("nodeName"):
+            return Response(204)
+        try:
+            pieces = await self._node(pod).logs(_address(pod), container, options)
+        except OSError as problem:
+            raise NotReached(str(problem)) from None
+        return serve_log(call.request, pieces)
+
+    async def _command(self, call: Call) -> Answer:
+        options = _options(call, ("stdin", "stdout", "stderr", "tty"))
+        if call.subresource == "exec":
+            options["command"] = call.request.query.get("command")
+        await self._admit(call, options)
+        pod = self._pod(call, call.name)
+        container = _container(pod, str(options.get("container") or ""))
+        node = self._node(pod)
+        if not call.request.upgrade:
+            raise errors.BadRequest("Upgrade request required")
+        has_terminal = bool(options.get("tty"))
+        wanted = Wanted(
+            stdin=bool(options.get("stdin")),
+            stdout=bool(options.get("stdout")),
+            stderr=bool(options.get("stderr")) and not has_terminal,
+            tty=has_terminal,
+        )
+        if not (wanted.stdin or wanted.stdout or wanted.stderr):
+            raise errors.BadRequest("you must specify at least 1 of stdin, stdout, stderr")
+        if not reports_status(call.request):
+            await _reach(node)
+        if call.subresource == "attach":
+            return serve_command(call.request, wanted, partial(_attach, node, _address(pod), container))
+        command = options["command"]
+        if not command:
+            raise errors.BadRequest("you must specify at least one command for the container")
+        return serve_command(call.request, wanted, partial(_exec, node, _address(pod), container, list(command)))
+
+    async def _ports(self, call: Call) -> Answer:
+        options: Object = {}
+        if said := call.request.query.get("ports"):
+            options["ports"] = [_number(one) for text in said for one in text.split(",")]
+        await self._admit(call, options)
+        pod = self._pod(call, call.name)
+        node = self._node(pod)
+        if not call.request.upgrade:
+            raise errors.BadRequest("Upgrade request required")
+        ports = options.get("ports") or []
+        if not all(0 < port < 1 << 16 for port in ports):
+            raise errors.BadRequest(f"ports must be from 1 to 65535: {ports}")
+        await _reach(node)
+        address = _address(pod)
+        return serve_ports(call.request, address, ports, partial(node.connect, address))
+
+    # Proxies.
+
+    async def _pod_proxy(self, call: Call) -> Answer:
+        await self._admit_proxy(call)
+        place = place_of(call)
+        pod = self._pod(call, place.name)
+        return await self._through(call, place, pod, port_of(place, pod))
+
+    async def _service_proxy(self, call: Call) -> Answer:
+        await self._admit_proxy(call)
+        place = place_of(call)
+        service = self._find(_SERVICES, call.namespace, place.name)
+        if service is None:
+            raise errors.NotFound(group="", plural="services", name=place.name)
+        port_name = place.port
+        if port_name.isascii() and port_name.isdigit():
+            ports = (service.get("spec") or {}).get("ports") or ()
+            meant = next((one for one in ports if one.get("port") == int(port_name)), None)
+            if meant is None:
+                raise errors.Unavailable(f'no service port {int(port_name)} found for service "{place.name}"')
+            port_name = meant.get("name") or ""
+        endpoints = self._find(_ENDPOINTS, call.namespace, place.name)
+        if endpoints is None:
+            raise errors.NotFound(group="", plural="endpoints", name=place.name)
+        pod, port = endpoint_of(place.name, port_name, endpoints, lambda name: self._find(_PODS, call.namespace, name))
+        return await self._through(call, place, pod, port)
+
+    async def _through(self, call: Call, place: Place, pod: Object, port: int) -> Answer:
+        """Over the pod's node if that is a part of this process: only it knows where its pods are."""
+        try:
+            node = self._nodes.find(str(pod["spec"].get("nodeName") or ""))
+        except KeyError:
+            node = None
+        status = pod.get("status") or {}
+        ip = next((one["ip"] for one in status.get("podIPs") or () if one.get("ip")), status.get("podIP", ""))
+        if node is None or node.host:
+            await check_reachable(ip)
+        if (redirect := slash_missing(call)) is not None:
+            return redirect
+        host = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+        try:
+            connection: Duplex = await (
+                node.connect(_address(pod), port) if node is not None and not node.host else dial(ip, port)
+            )
+            return await pass_to_pod(call, place, connection, host)
+        except OSError as problem:
+            raise errors.Unavailable(f"error trying to reach service: {problem}") from None
+
+    async def _node_proxy(self, call: Call) -> Answer:
+        await self._admit_proxy(call)
+        place = place_of(call)
+        try:
+            node = self._nodes.find(place.name)
+        except KeyError:
+            raise errors.NotFound(group="", plural="nodes", name=place.name) from None
+        if node.host:
+            await check_reachable(node.host)
+        if (redirect := slash_missing(call)) is not None:
+            return redirect
+        request = call.request
+        query = f"?{request.raw_query}" if request.raw_query else ""
+        upgrade = request.headers.get(b"upgrade", b"") if request.upgrade else b""
+        headers = headers_for(request, place.name)
+        try:
+            target = (tail_of(call) or "/") + query
+            answer = await node.ask(request.method, target, headers, request.body, upgrade=upgrade)
+            return await passed_back(answer, request)
+        except OSError as problem:
+            raise errors.Unavailable(f"error trying to reach service: {problem}") from None
+
+    # Who may, and whether the pod and its node are there.
+
+    async def _admit_proxy(self, call: Call) -> None:
+        path = unquote(tail_of(call)) or call.text("path")
+        await self._admit(call, {"path": path} if path else {})
+
+    async def _admit(self, call: Call, options: Object) -> None:
+        if "dryRun" in call.request.query:
+            raise errors.BadRequest("dryRun is not supported")
+        below = call.resource.subresource(call.subresource)
+        assert below is not None, "only subresources that are served get here"
+        shown: Object = {"kind": below.kind.name, "apiVersion": below.kind.api_version, **options}
+        review = Review(
+            operation="CONNECT",
+            resource=call.resource,
+            subresource=call.subresource,
+            namespace=call.namespace,
+            name=call.name,
+            new=shown,
+            old=None,
+            user=call.user,
+            warnings=call.warnings,
+        )
+        if (waiting := self._admission.mutate(review)) is not None:
+            await waiting
+        if (waiting := self._admission.validate(review)) is not None:
+            await waiting
+        options.update(review.changed)
+        if self._reading_creates and call.request.method == "GET" and call.subresource != "proxy":
+            await self._authorize_creation(call)
+
+    async def _authorize_creation(self, call: Call) -> None:
+        action = Action("create", "", "", "pods", call.subresource, call.namespace, call.name, "v1")
+        decision = self._authorizer.decide(call.user, action)
+        if not isinstance(decision, Decision):
+            decision = await decision
+        if not decision.is_allowed:
+            raise errors.Forbidden(decision.reason, group="", plural="pods", name=call.name)
+
+    def _pod(self, call: Call, name: str) -> Object:
+        pod = self._find(_PODS, call.namespace, name)
+        if pod is None:
+            raise errors.NotFound(group="", plural="pods", name=name)
+        return pod
+
+    def _find(self, prefix: str, namespace: str, name: str) -> Object | None:
+        entry = self._fanout.shelf(prefix).entries.get(f"{namespace}/{name}")
+        return entry.decode() if entry is not None else None
+
+    def _node(self, pod: Object) -> NodeConnection:
+        name = pod["spec"].get("nodeName")
+        if not name:
+            raise errors.BadRequest(f"pod {pod['metadata']['name']} does not have a host assigned")
+        try:
+            return self._nodes.find(name)
+        except KeyError:
+            # Kubernetes' own words: the node's name, as if it were a pod's.
+            raise errors.NotFound(group="", plural="pods", name=name) from None
+
+
+def _exec(
+    node: NodeConnection, pod: PodAddress, container: str, command: list[str], streams: CommandStreams
+) -> Awaitable[int]:
+    return node.exec(pod, container, command, streams)
+
+
+def _attach(node: NodeConnection, pod: PodAddress, container: str, streams: CommandStreams) -> Awaitable[int]:
+    return node.attach(pod, container, streams)
+
+
+async def _reach(node: NodeConnection) -> None:
+    try:
+        await node.reach()
+    except OSError as problem:
+        raise NotReached(f"error dialing backend: {problem}") from None
+
+
+def _options(call: Call, flags: Iterable[str]) -> Object:
+    options: Object = {flag: True for flag in flags if call.flag(flag)}
+    return {**options, "container": call.text("container")} if call.text("container") else options
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise errors.BadRequest(f'cannot convert to []int32: strconv.ParseUint: parsing "{text}": invalid syntax')
+    if len(text) > 10 or int(text) > _LARGEST_PORT:
+        raise errors.BadRequest(f'cannot convert to []int32: strconv.ParseUint: parsing "{text}": value out of range')
+    return int(text)
+
+
+def _address(pod: Object) -> PodAddress:
+    metadata = pod["metadata"]
+    return PodAddress(metadata["namespace"], metadata["name"], metadata["uid"])
+
+
+def _container(pod: Object, wanted: str) -> str:
+    """The container that is meant: the one that is named, or the only one."""
+    spec, name = pod["spec"], pod["metadata"]["name"]
+    main = [one["name"] for one in spec.get("containers") or ()]
+    everyone = [
+        one["name"] for kind in ("initContainers", "containers", "ephemeralContainers") for one in spec.get(kind) or ()
+    ]
+    if wanted:
+        if wanted not in everyone:
+            raise errors.BadRequest(f"container {wanted} is not valid for pod {name}")
+        return wanted
+    if len(main) == 1:
+        return str(main[0])
+    if not main:
+        raise errors.BadRequest(f"a container name must be specified for pod {name}")
+    raise errors.BadRequest(f"a container name must be specified for pod {name}, choose one of: [{' '.join(everyone)}]")

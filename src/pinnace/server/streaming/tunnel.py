@@ -1,0 +1,187 @@
+"""A request that somebody else answers over a connection of its own, and the bytes of both sides after an upgrade."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+
+import httptools
+
+from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex
+from pinnace.server.http.messages import Takeover, header_block, reader_and_writer
+
+PIECE = 64 * 1024
+LARGEST_HEAD = 1 << 20
+
+
+class Exchange:
+    """One request sent over a connection, and its answer. Whoever has one closes it, or lets the takeover do so.
+
+    An `HttpAnswer`, so that its answer can be passed back as any other.
+    """
+
+    def __init__(self, connection: Duplex) -> None:
+        self._connection = connection
+        self._answer = _AnswerParser()
+
+    @property
+    def status(self) -> int:
+        return self._answer.status
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """As they came, with the names as they were written."""
+        return self._answer.headers
+
+    async def ask(
+        self,
+        method: str,
+        target: str,
+        headers: Iterable[tuple[bytes, bytes]],
+        body: bytes = b"",
+        *,
+        upgrade: bytes = b"",
+    ) -> None:
+        """Send a request and read the head of the answer. `upgrade` names the protocol to go on with.
+
+        `headers` has the Host. Raises ConnectionError if the other side ends too early or does not speak HTTP.
+        """
+        sent = [*headers]
+        if upgrade:
+            sent += ((b"Connection", b"Upgrade"), (b"Upgrade", upgrade))
+        else:
+            sent.append((b"Connection", b"close"))
+        if body or method in ("POST", "PUT", "PATCH"):
+            sent.append((b"Content-Length", b"%d" % len(body)))
+        reader, writer = self._connection
+        answer = self._answer
+        answer.is_bodiless = method == "HEAD"
+        writer.write(b"%b %b HTTP/1.1\r\n%b\r\n" % (method.encode(), target.encode(), header_block(sent)) + body)
+        await writer.drain()
+        read = 0
+        while not answer.has_head:
+            piece = await reader.read(PIECE)
+            read += len(piece)
+            if not piece or read > LARGEST_HEAD:
+                raise ConnectionError("the connection was closed before an answer came" if not piece else "no answer")
+            answer.feed(piece)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it comes. Raises ConnectionError if the connection is lost before its end."""
+        answer = self._answer
+        while True:
+            pieces, answer.body = answer.body, []
+            for piece in pieces:
+                yield piece
+            if answer.is_complete:
+                return
+            data = await self._connection.reader.read(PIECE)
+            if not data:
+                if answer.ends_with_connection:
+                    return
+                raise ConnectionError("the connection was closed before the end of the answer")
+            answer.feed(data)
+
+    def close(self) -> None:
+        self._connection.writer.close()
+
+    def upgraded(self) -> Duplex:
+        """The connection after an answer of 101: what came with the answer is read first."""
+        return Duplex(_After(self._answer.leftover, self._connection.reader), self._connection.writer)
+
+    def takeover(self) -> Takeover:
+        """The answer to a client whose request was answered with 101: from now on bytes pass both ways."""
+
+        async def run(transport: asyncio.Transport, leftover: bytes) -> None:
+            await join(Duplex(*await reader_and_writer(transport, leftover)), self.upgraded())
+
+        kept = [pair for pair in self.headers if pair[0].lower() not in (b"date", b"content-length")]
+        return Takeover(run, kept)
+
+
+async def join(one: Duplex, other: Duplex) -> None:
+    """Pass bytes both ways, no faster than they are taken, until either side ends; then both are closed."""
+    ways = [
+        asyncio.ensure_future(_carry(one.reader, other.writer)),
+        asyncio.ensure_future(_carry(other.reader, one.writer)),
+    ]
+    try:
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for way in ways:
+            way.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)
+        one.writer.close()
+        other.writer.close()
+
+
+async def _carry(reader: ByteReader, writer: ByteWriter) -> None:
+    with suppress(OSError):  # Whoever is cut off has gone, which is an end like any other.
+        while data := await reader.read(PIECE):
+            writer.write(data)
+            await writer.drain()
+
+
+class _After:
+    """Reads what has come already, and then the rest."""
+
+    def __init__(self, held: bytes, reader: ByteReader) -> None:
+        self._held = held
+        self._reader = reader
+
+    async def read(self, n: int, /) -> bytes:
+        if self._held:
+            taken, self._held = self._held[:n], self._held[n:]
+            return taken
+        return await self._reader.read(n)
+
+
+class _AnswerParser:
+    """Collects what llhttp finds in an answer."""
+
+    def __init__(self) -> None:
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.body: list[bytes] = []
+        self.leftover = b""
+        self.has_head = False
+        self.is_complete = False
+        self.is_bodiless = False
+        self._parser = httptools.HttpResponseParser(self)
+
+    @property
+    def status(self) -> int:
+        status: int = self._parser.get_status_code()
+        return status
+
+    @property
+    def ends_with_connection(self) -> bool:
+        return not any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in self.headers)
+
+    def feed(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self.leftover = data[upgrade.args[0] :]
+        except httptools.HttpParserError as problem:
+            raise ConnectionError(f"malformed HTTP response: {problem}") from None
+
+    def on_message_begin(self) -> None:
+        self.headers = []  # What came before was 100 Continue or the like.
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        status = self.status
+        self.has_head = status >= 200 or status == 101
+        if self.has_head and (self.is_bodiless or status in (101, 204, 304)):
+            self.is_complete = True
+
+    def on_body(self, data: bytes) -> None:
+        if not self.is_complete:
+            self.body.append(data)
+
+    def on_message_complete(self) -> None:
+        if self.has_head:
+            self.is_complete = True

@@ -1,0 +1,50 @@
+"""Which protocol a client and this server go on with, after an upgrade to WebSocket or to SPDY."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pinnace.model import errors
+from pinnace.server.http.messages import Request
+from pinnace.server.streaming import websocket
+
+_SPDY = b"SPDY/3.1"
+_VERSION = b"x-stream-protocol-version"
+
+
+class NoCommonProtocol(errors.ApiError):
+    """The client speaks nothing that is spoken here."""
+
+    code, reason = 403, "Forbidden"
+
+
+def websocket_upgrade(request: Request, spoken: Sequence[str]) -> tuple[str, list[tuple[bytes, bytes]]]:
+    """The protocol and the headers of the answer. Raises an ApiError if there is no common one."""
+    fault = websocket.handshake_fault(request)
+    if fault:
+        raise errors.BadRequest(f"unable to upgrade: {fault}")
+    protocol = websocket.chosen_protocol(request, spoken)
+    if protocol is None:
+        offered = " ".join(websocket.protocols_of(request))
+        raise NoCommonProtocol(
+            f"requested protocol(s) are not supported: [{offered}]; supports [{' '.join(filter(None, spoken))}]"
+        )
+    return protocol, websocket.accepting(request, protocol)
+
+
+def spdy_upgrade(request: Request, spoken: Sequence[str], *, without: str) -> tuple[str, list[tuple[bytes, bytes]]]:
+    """As above; clients that name no protocol speak `without`."""
+    if _SPDY.lower() not in request.headers.get(b"upgrade", b"").lower():
+        raise errors.BadRequest("unable to upgrade: missing upgrade headers in request")
+    offered = [one.strip() for one in b",".join(request.header_values(_VERSION)).decode("latin-1").split(",")]
+    offered = [one for one in offered if one]
+    headers = [(b"Connection", b"Upgrade"), (b"Upgrade", _SPDY)]
+    if not offered:
+        return without, headers
+    protocol = next((one for one in offered if one in spoken), None)
+    if protocol is None:
+        raise NoCommonProtocol(
+            "unable to upgrade: unable to negotiate protocol: "
+            f"client supports [{' '.join(offered)}], server accepts [{' '.join(spoken)}]"
+        )
+    return protocol, [*headers, (b"X-Stream-Protocol-Version", protocol.encode())]

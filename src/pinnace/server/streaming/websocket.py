@@ -1,0 +1,213 @@
+"""WebSocket (RFC 6455) over a connection that was upgraded, for either side of it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pinnace.model.byte_streams import Duplex
+from pinnace.server.http.messages import Request
+
+LARGEST_MESSAGE = 32 << 20
+"""What Kubernetes' own servers take."""
+
+NORMAL, GOING_AWAY, PROTOCOL_ERROR, TOO_LARGE = 1000, 1001, 1002, 1009
+
+TOKEN_PROTOCOL = "base64url.bearer.authorization.k8s.io."
+"""Browsers cannot set headers on a WebSocket: they name their token as a protocol, encoded, beside a real one."""
+
+_MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_PIECE = 64 * 1024
+_CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0, 1, 2, 8, 9, 10
+_LARGEST_CONTROL = 125
+
+
+class BadFrame(ConnectionError):
+    """The other side does not keep to the protocol. `code` tells it so."""
+
+    def __init__(self, why: str, code: int = PROTOCOL_ERROR) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+class _Frame(NamedTuple):
+    opcode: int
+    is_final: bool
+    data: bytes
+
+
+def is_websocket(request: Request) -> bool:
+    return request.upgrade and request.headers.get(b"upgrade", b"").lower() == b"websocket"
+
+
+def protocols_of(request: Request) -> list[str]:
+    """The subprotocols that the client offers, in its order. A token is none: it is never said back."""
+    return [one for one in _offered(request) if not one.startswith(TOKEN_PROTOCOL)]
+
+
+def token_of_protocols(request: Request) -> str | None:
+    """The token that is named as a protocol; None if there is none. Raises ValueError for what cannot be one."""
+    named = [one for one in _offered(request) if one.startswith(TOKEN_PROTOCOL)]
+    if not named:
+        return None
+    if len(named) > 1 or not protocols_of(request):
+        raise ValueError("one protocol may be a token, and another must be beside it")
+    encoded = named[0].removeprefix(TOKEN_PROTOCOL)
+    return base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True).decode() or None
+
+
+def _offered(request: Request) -> list[str]:
+    offered = b",".join(request.header_values(b"sec-websocket-protocol")).decode("latin-1")
+    return [one.strip() for one in offered.split(",") if one.strip()]
+
+
+def chosen_protocol(request: Request, spoken: Sequence[str]) -> str | None:
+    """The first of the client's that we speak; None if there is none. An empty one is for clients that name none."""
+    return next((one for one in protocols_of(request) or [""] if one in spoken), None)
+
+
+def handshake_fault(request: Request) -> str:
+    """Why a request cannot become a WebSocket; empty if it can."""
+    if request.method != "GET":
+        return f"a WebSocket begins with GET, not {request.method}"
+    if request.headers.get(b"sec-websocket-version") != b"13":
+        return "Sec-WebSocket-Version must be 13"
+    try:
+        key = base64.b64decode(request.headers.get(b"sec-websocket-key", b""), validate=True)
+    except ValueError:
+        key = b""
+    return "" if len(key) == 16 else "Sec-WebSocket-Key must be sixteen bytes in base64"
+
+
+def accepting(request: Request, protocol: str) -> list[tuple[bytes, bytes]]:
+    """The headers of the answer that makes a connection a WebSocket."""
+    headers = [
+        (b"Upgrade", b"websocket"),
+        (b"Connection", b"Upgrade"),
+        (b"Sec-WebSocket-Accept", proof_of(request.headers[b"sec-websocket-key"])),
+    ]
+    return [*headers, (b"Sec-WebSocket-Protocol", protocol.encode())] if protocol else headers
+
+
+def proof_of(key: bytes) -> bytes:
+    """What a server answers to a client's key."""
+    return base64.b64encode(hashlib.sha1(key + _MAGIC, usedforsecurity=False).digest())
+
+
+class WebSocket:
+    """Messages both ways. One task receives; any may send."""
+
+    def __init__(self, connection: Duplex, *, is_client: bool = False, largest: int = LARGEST_MESSAGE) -> None:
+        self._reader, self._writer = connection
+        self._is_client = is_client
+        self._largest = largest
+        self._buffer = b""
+        self._at = 0
+        self._is_closed = False
+
+    async def receive(self) -> bytes | None:
+        """The next message; None when the other side has closed. Raises ConnectionError, of which BadFrame is one."""
+        parts: list[bytes] = []
+        size = 0
+        is_open = False
+        while (frame := await self._frame(self._largest - size)) is not None:
+            if frame.opcode == _PING:
+                self._send(_PONG, frame.data)
+            elif frame.opcode == _CLOSE:
+                self.close(NORMAL)
+                return None
+            elif frame.opcode != _PONG:
+                if (frame.opcode == _CONTINUATION) is not is_open:
+                    raise BadFrame("a message begins within another" if is_open else "a message without a beginning")
+                is_open = True
+                parts.append(frame.data)
+                size += len(frame.data)
+                if frame.is_final:
+                    return parts[0] if len(parts) == 1 else b"".join(parts)
+        return None
+
+    def send(self, data: bytes, *, is_text: bool = False) -> None:
+        self._send(_TEXT if is_text else _BINARY, data)
+
+    def ping(self) -> None:
+        """Have the other side answer: a connection that leads nowhere is noticed by that."""
+        self._send(_PING, b"")
+
+    async def drain(self) -> None:
+        await self._writer.drain()
+
+    def close(self, code: int = NORMAL) -> None:
+        """Say that nothing more is sent. The connection stays open for what is on its way."""
+        if not self._is_closed:
+            self._send(_CLOSE, struct.pack(">H", code))
+            self._is_closed = True
+
+    def _send(self, opcode: int, data: bytes) -> None:
+        if self._is_closed:
+            return
+        size, mask = len(data), 0x80 if self._is_client else 0
+        if size <= _LARGEST_CONTROL:
+            head = bytes((0x80 | opcode, mask | size))
+        elif size < 1 << 16:
+            head = struct.pack(">BBH", 0x80 | opcode, mask | 126, size)
+        else:
+            head = struct.pack(">BBQ", 0x80 | opcode, mask | 127, size)
+        if self._is_client:
+            key = os.urandom(4)
+            head, data = head + key, _masked(data, key)
+        self._writer.write(head + data)
+
+    async def _frame(self, room: int) -> _Frame | None:
+        """None if the connection ends between two frames."""
+        if not await self._has_more():
+            return None
+        first, second = await self._take(2)
+        opcode, is_final, size = first & 0x0F, bool(first & 0x80), second & 0x7F
+        if first & 0x70 or opcode not in (_CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG):
+            raise BadFrame("a frame of an unknown kind")
+        if bool(second & 0x80) is self._is_client:
+            raise BadFrame("frames of servers are not masked" if self._is_client else "a frame without a mask")
+        if opcode >= _CLOSE:
+            if size > _LARGEST_CONTROL or not is_final:
+                raise BadFrame("a control frame that is too long")
+        elif size == 126:
+            (size,) = struct.unpack(">H", await self._take(2))
+        elif size == 127:
+            (size,) = struct.unpack(">Q", await self._take(8))
+        if size > room and opcode < _CLOSE:
+            raise BadFrame(f"a message larger than {self._largest} bytes", TOO_LARGE)
+        if self._is_client:
+            return _Frame(opcode, is_final, await self._take(size))
+        key = await self._take(4)
+        return _Frame(opcode, is_final, _masked(await self._take(size), key))
+
+    async def _take(self, size: int) -> bytes:
+        end = self._at + size
+        if end > len(self._buffer):
+            parts, held = [self._buffer[self._at :]], len(self._buffer) - self._at
+            while held < size:
+                piece = await self._reader.read(_PIECE)
+                if not piece:
+                    raise ConnectionError("the connection ended within a frame")
+                parts.append(piece)
+                held += len(piece)
+            self._buffer, self._at, end = b"".join(parts), 0, size
+        taken = self._buffer[self._at : end]
+        self._at = end
+        return taken
+
+    async def _has_more(self) -> bool:
+        if self._at == len(self._buffer):
+            self._buffer, self._at = await self._reader.read(_PIECE), 0
+        return bool(self._buffer)
+
+
+def _masked(data: bytes, key: bytes) -> bytes:
+    """The same function takes a mask off again. As one long number: byte by byte would take a hundred times longer."""
+    size = len(data)
+    mask = (key * (size // 4 + 1))[:size]
+    return (int.from_bytes(data, "little") ^ int.from_bytes(mask, "little")).to_bytes(size, "little")

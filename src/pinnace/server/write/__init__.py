@@ -1,0 +1,1 @@
+"""The write pipeline: edits, deletion, subresources, field ownership, reservations."""

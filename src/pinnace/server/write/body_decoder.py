@@ -1,0 +1,235 @@
+"""What a call brings: the object in its body, read as the kind that it should be, and the options that say how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from pinnace.kinds.golang import empty_fields, field_types
+from pinnace.model import errors, field_errors, quantity
+from pinnace.model.confidential import REDACTED, SECRET
+from pinnace.model.metadata import manager_faults
+from pinnace.model.objects import Kind, Object
+from pinnace.model.patches.apply import ApplyFailed, described
+from pinnace.model.patches.strategic import unmerged
+from pinnace.model.resources import Registry, Resource
+from pinnace.schema.golang import text as gotext
+from pinnace.schema.golang.decode import DecodeError, Decoder, Decoders
+from pinnace.schema.shape import Schema
+from pinnace.server.request import body as bodies
+from pinnace.server.request.body import Body, FieldValidation
+from pinnace.server.request.call import Call
+from pinnace.server.write.patch_body import patch_type
+
+_SCHEME = "pkg/api/legacyscheme/scheme.go:30"
+
+
+class Intake:
+    """Reads bodies by their schemas. What is refused is refused in the words of a Kubernetes server."""
+
+    def __init__(self, registry: Registry, schema_of: Callable[[Kind], Schema | None]) -> None:
+        self._registry = registry
+        self._schema_of = schema_of
+        self._decoders = Decoders(
+            quantity=quantity.canonical, empty_fields=empty_fields.of_type, go_fields=field_types.of_type
+        )
+        self._compiled: dict[int, tuple[Resource, Decoder]] = {}
+
+    def _read(self, call: Call, validation: FieldValidation) -> Body:
+        content_type = call.request.head.content_type
+        return bodies.read(
+            call.request.body,
+            content_type,
+            kind=kind_of(call),
+            is_known=lambda kind: self._registry.of_kind(kind) is not None,
+            is_custom=call.resource.custom is not None and kind_of(call) == call.resource.kind,
+            look_for_repeats=validation != "Ignore",
+        )
+
+    def object(self, call: Call) -> Object:
+        """The object that a create or update brings: wrong types are refused, unknown fields told of and dropped."""
+        validation = strictness(call)
+        body = self._read(call, validation)
+        self.modernize(call, body.obj)
+        decoder = self._decoder(call.resource)
+        call.warnings.extend(bodies.decode(body, decoder, kind=call.resource.kind, validation=validation))
+        return body.obj
+
+    def modernize(self, call: Call, obj: Object) -> None:
+        """Read an old form of the object's version as what it means, and say so."""
+        if call.resource.modernize is not None and not call.subresource:
+            call.warnings.extend(call.resource.modernize(obj))
+
+    def message(self, call: Call) -> Object:
+        """What travels through a subresource of its own kind, or is asked and answered without being stored."""
+        validation = strictness(call)
+        body = self._read(call, validation)
+        kind = kind_of(call)
+        call.warnings.extend(bodies.decode(body, self.decoder_of(kind), kind=kind, validation=validation))
+        return body.obj
+
+    def patched(
+        self, call: Call, wanted: Object, shown: Any, kind: Kind | None = None, oddities: tuple[str, ...] = ()
+    ) -> Object:
+        """What a patch leaves, read as its kind; `shown` is what an error quotes, if not the same."""
+        kind = kind or kind_of(call)
+        is_custom = call.resource.custom is not None and kind == call.resource.kind
+        validation = strictness(call)
+        # Reading it drops what the error is about.
+        whole = orjson.dumps(wanted, option=orjson.OPT_SORT_KEYS) if is_custom and validation == "Strict" else b""
+        try:
+            if shown is None and not is_custom:
+                self._check_still(kind, wanted)
+            self.modernize(call, wanted)
+            unknown = self.decoder_of(kind)(wanted)
+            if unknown or oddities:
+                faults = [*oddities, *(f'unknown field "{path}"' for path in unknown)]
+                if validation == "Strict":
+                    raise DecodeError(f"strict decoding error: {', '.join(faults)}")
+                if validation == "Warn":
+                    call.warnings.extend(faults)
+        except DecodeError as problem:
+            if not is_custom and "apply-patch" in call.request.head.content_type:
+                raise ApplyFailed(
+                    f"failed to convert new object ({described(wanted)}) to proper version: unable to convert "
+                    f"unstructured object to {kind.group}/{kind.version}, Kind={kind.name}: {problem.conversion}"
+                ) from None
+            order = orjson.OPT_SORT_KEYS if is_custom else None
+            said = whole or orjson.dumps(wanted, option=order)
+            text = said.decode() if shown is None else gotext.shown(unmerged(shown))
+            if kind == SECRET:
+                text = REDACTED
+            fault = field_errors.invalid("patch", text, str(problem) if shown is None else problem.conversion)
+            raise errors.Invalid([fault], group="", kind="", name="") from None
+        if not is_custom:  # Those are told that they may not be another kind when they are validated.
+            wanted["kind"], wanted["apiVersion"] = kind.name, kind.api_version
+        return wanted
+
+    def _check_still(self, kind: Kind, wanted: Object) -> None:
+        """A patch may not make another kind of an object, though another version of its own is read as this one."""
+        name, api_version = wanted.get("kind"), wanted.get("apiVersion")
+        if name == kind.name and api_version == kind.api_version:
+            return
+        found = Kind.parse(str(api_version or kind.api_version), str(name or kind.name))
+        if self._schema_of(found) is None and self._registry.of_kind(found) is None:
+            raise DecodeError(f'no kind "{name}" is registered for version "{api_version}" in scheme "{_SCHEME}"')
+        if found.name != kind.name:
+            package = kind.group.partition(".")[0] or "core"
+            raise DecodeError(f"converting ({found.version}.{name}) to ({package}.{kind.name}): unknown conversion")
+
+    def decoder_of(self, kind: Kind) -> Decoder:
+        """For a kind that is served as a resource, or that only travels."""
+        resource = self._registry.of_kind(kind)
+        if resource is not None:
+            return self._decoder(resource)
+        schema = self._schema_of(kind)
+        assert schema is not None, f"{kind} is served, so its schema is known"
+        return self._decoders.of(schema)
+
+    def _decoder(self, resource: Resource) -> Decoder:
+        known = self._compiled.get(id(resource))
+        if known is None or known[0] is not resource:
+            decoder = self._decoders.of(resource.schema) if resource.custom is None else resource.custom.decode
+            self._registry.shed(self._compiled)
+            known = self._compiled[id(resource)] = (resource, decoder)
+        return known[1]
+
+
+def metadata_of(obj: Object) -> Object:
+    metadata = obj.get("metadata")
+    if metadata is None:
+        metadata = obj["metadata"] = {}
+    if not isinstance(metadata, dict):
+        raise errors.BadRequest("metadata must be an object")
+    return metadata
+
+
+def check_kind(applied: Object, kind: Kind) -> None:
+    found = Kind.parse(str(applied.get("apiVersion", "")), str(applied.get("kind", "")))
+    if found != kind:
+        raise errors.BadRequest(f"invalid object type: {found.group}/{found.version}, Kind={found.name}")
+
+
+def match_namespace(call: Call, metadata: Object) -> None:
+    if not call.resource.namespaced:
+        metadata.pop("namespace", None)
+        return
+    if not metadata.get("namespace"):
+        metadata["namespace"] = call.namespace
+    elif metadata["namespace"] != call.namespace:
+        raise errors.BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+
+
+def match_name(call: Call, metadata: Object) -> None:
+    if not metadata.get("name"):
+        raise errors.BadRequest(
+            f"the name of the object ({call.name} based on URL) was undeterminable: name must be provided"
+        )
+    if metadata["name"] != call.name:
+        raise errors.BadRequest(
+            f"the name of the object ({metadata['name']}) does not match the name on the URL ({call.name})"
+        )
+
+
+def check_applied(call: Call, applied: Any, kind: Kind) -> None:
+    check_kind(applied, kind)
+    metadata = metadata_of(applied)
+    if metadata.get("name"):
+        match_name(call, metadata)
+    match_namespace(call, dict(metadata))
+
+
+def patch_type_of(call: Call) -> str:
+    content_type = call.request.head.content_type
+    return patch_type(content_type, takes_strategic=call.resource.strategy.takes_strategic_patches)
+
+
+def refuse_force(call: Call) -> None:
+    if call.text("force"):
+        fault = field_errors.forbidden("force", "may not be specified for non-apply patch")
+        raise errors.Invalid([fault], group="meta.k8s.io", kind="PatchOptions", name="")
+
+
+def strictness(call: Call) -> FieldValidation:
+    if not call.request.raw_query:
+        return "Warn"
+    asked = call.text("fieldValidation")
+    if asked == "Strict":
+        return "Strict"
+    if asked == "Ignore":
+        return "Ignore"
+    if asked and asked != "Warn":
+        options = {"create": "CreateOptions", "update": "UpdateOptions"}.get(call.verb, "PatchOptions")
+        fault = field_errors.not_supported("fieldValidation", asked, ["", "Ignore", "Strict", "Warn"])
+        raise errors.Invalid([fault], group="meta.k8s.io", kind=options, name="")
+    return "Warn"
+
+
+def tell_of_keys(call: Call, repeated: tuple[str, ...]) -> None:
+    validation = strictness(call)
+    if validation == "Strict":
+        faults = "\n  ".join(("yaml: unmarshal errors:", *repeated))
+        raise errors.BadRequest(f"error strict decoding YAML: error converting YAML to JSON: {faults}")
+    if validation == "Warn":
+        call.warnings.extend(repeated)
+
+
+def check_manager(call: Call, options: str, *, is_apply: bool = False) -> None:
+    if not is_apply and not call.request.raw_query:
+        return
+    manager = call.text("fieldManager")
+    faults = list(manager_faults(manager, "fieldManager")) if manager else []
+    if is_apply and not manager:
+        faults.append(field_errors.required("fieldManager", "is required for apply patch"))
+    if faults:
+        raise errors.Invalid(faults, group="meta.k8s.io", kind=options, name="")
+    strictness(call)
+    _ = call.is_dry_run
+
+
+def kind_of(call: Call) -> Kind:
+    """The kind that travels through a call's URL."""
+    sub = call.resource.subresource(call.subresource) if call.subresource else None
+    return sub.kind if sub is not None else call.resource.kind

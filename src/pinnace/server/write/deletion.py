@@ -1,0 +1,198 @@
+"""What deleting an object does to it: gone at once, marked and waiting, or left as it was. Decisions only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from pinnace.model import errors, field_errors
+from pinnace.model.clock import to_rfc3339
+from pinnace.model.objects import Object
+from pinnace.model.resources import Resource
+
+_CHECKED_AS_STORED = ("namespaces", "customresourcedefinitions")
+"""Kubernetes first writes into these that they are to go, and so refuses in the words of a write."""
+
+ORPHAN = "orphan"
+FOREGROUND = "foregroundDeletion"
+_POLICIES = ("Foreground", "Background", "Orphan")
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    grace_seconds: int | None = None
+    propagation: str = ""
+    orphan_dependents: bool | None = None
+    uid: str | None = None
+    resource_version: str | None = None
+    is_dry_run: bool = False
+
+    @property
+    def says_of_dependents(self) -> bool:
+        return bool(self.propagation) or self.orphan_dependents is not None
+
+    @property
+    def has_preconditions(self) -> bool:
+        return self.uid is not None or self.resource_version is not None
+
+    @classmethod
+    def of(cls, options: Object) -> DeleteOptions:
+        """From a DeleteOptions object. Raises Invalid with every fault."""
+        if not options:
+            return _WITHOUT
+        faults = []
+        propagation = options.get("propagationPolicy") or ""
+        if propagation and propagation not in _POLICIES:
+            faults.append(field_errors.not_supported("propagationPolicy", propagation, [*_POLICIES, "nil"]))
+        if propagation and options.get("orphanDependents") is not None:
+            faults.append(
+                field_errors.invalid(
+                    "propagationPolicy",
+                    propagation,
+                    "orphanDependents and deletionPropagation cannot be both set",
+                )
+            )
+        dry_run = options.get("dryRun") or []
+        if any(value != "All" for value in dry_run):
+            faults.append(field_errors.not_supported("dryRun", dry_run, ["All"]))
+        if faults:
+            raise errors.Invalid(faults, group="meta.k8s.io", kind="DeleteOptions", name="")
+        preconditions = options.get("preconditions") or {}
+        grace: Any = options.get("gracePeriodSeconds")
+        return cls(
+            grace_seconds=None if grace is None else 1 if grace < 0 else int(grace),
+            propagation=propagation,
+            orphan_dependents=options.get("orphanDependents"),
+            uid=preconditions.get("uid"),
+            resource_version=preconditions.get("resourceVersion"),
+            is_dry_run=bool(dry_run),
+        )
+
+
+_WITHOUT = DeleteOptions()
+"""Those of most deletions."""
+
+
+def check_preconditions(resource: Resource, obj: Object, options: DeleteOptions) -> None:
+    metadata = obj["metadata"]
+    why = ""
+    if resource.plural in _CHECKED_AS_STORED and "deletionTimestamp" not in metadata:
+        _check_as_stored(resource, metadata, options)
+    if options.uid is not None and options.uid != metadata.get("uid"):
+        why = (
+            f"the UID in the precondition ({options.uid}) does not match the UID in record ({metadata.get('uid')}). "
+            "The object might have been deleted and then recreated"
+        )
+    elif options.resource_version is not None and options.resource_version != metadata.get("resourceVersion"):
+        why = (
+            f"the ResourceVersion in the precondition ({options.resource_version}) does not match the ResourceVersion "
+            f"in record ({metadata.get('resourceVersion')}). The object might have been modified"
+        )
+    if why:
+        raise errors.Conflict(why, group=resource.stored.group, plural=resource.kind.name, name=metadata["name"])
+
+
+def _check_as_stored(resource: Resource, metadata: Object, options: DeleteOptions) -> None:
+    for what, wanted, found in (
+        ("UID", options.uid, metadata.get("uid")),
+        ("ResourceVersion", options.resource_version, metadata.get("resourceVersion")),
+    ):
+        if wanted is not None and wanted != found:
+            why = f"Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
+            raise errors.Conflict(why, group=resource.group, plural=resource.plural, name=metadata["name"])
+
+
+def marked_for_deletion(resource: Resource, obj: Object, options: DeleteOptions, now: datetime) -> bool:
+    """Change `obj` and its metadata, but nothing below, as a request to delete it does. Answers whether it is gone."""
+    metadata = obj["metadata"]
+    is_pending = "deletionTimestamp" in metadata
+    if not is_pending:
+        resource.strategy.mark(obj, now)
+    is_graceful = _begin_grace(resource, obj, options, now)
+    if is_graceful is None:
+        return False  # Already on its way, and nothing shortens that.
+    finalizers = _finalizers(resource, metadata.get("finalizers") or [], options)
+    if finalizers != metadata.get("finalizers", []):
+        metadata["finalizers"] = finalizers
+        if not finalizers:
+            del metadata["finalizers"]
+    if _is_held_by_spec(resource, obj):
+        metadata.setdefault("deletionTimestamp", to_rfc3339(now))
+        return False
+    if not finalizers and not (is_graceful and metadata["deletionGracePeriodSeconds"] > 0):
+        return True
+    if not is_graceful and "deletionTimestamp" not in metadata:
+        _mark(obj, now)
+    return False
+
+
+def is_finished(resource: Resource, obj: Object) -> bool:
+    """Whether an update let go of the last thing that held a deleted object back."""
+    metadata = obj["metadata"]
+    if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
+        return False
+    return not metadata.get("deletionGracePeriodSeconds") and not _is_held_by_spec(resource, obj)
+
+
+def _begin_grace(resource: Resource, obj: Object, options: DeleteOptions, now: datetime) -> bool | None:
+    """Set the grace period: True if there is one, False if the kind knows none, None if deletion is pending already."""
+    grace_of = resource.strategy.grace
+    metadata = obj["metadata"]
+    if grace_of is None:
+        return False
+    if "deletionTimestamp" in metadata:
+        running = metadata.get("deletionGracePeriodSeconds") or 0
+        if running == 0:
+            return False
+        wanted = options.grace_seconds
+        if wanted is None or wanted >= running:
+            return None
+        due = datetime.fromisoformat(metadata["deletionTimestamp"]) + timedelta(seconds=wanted - running)
+        if due < now:
+            due, wanted = now, 1 if wanted else 0
+        metadata["deletionTimestamp"] = to_rfc3339(due)
+        metadata["deletionGracePeriodSeconds"] = wanted
+        return True
+    seconds = grace_of(obj, options.grace_seconds)
+    metadata["deletionTimestamp"] = to_rfc3339(now + timedelta(seconds=seconds))
+    metadata["deletionGracePeriodSeconds"] = seconds
+    if metadata.get("generation"):
+        metadata["generation"] += 1
+    return True
+
+
+def _mark(obj: Object, now: datetime) -> None:
+    metadata = obj["metadata"]
+    if "deletionTimestamp" not in metadata:
+        metadata["deletionTimestamp"] = to_rfc3339(now)
+        if metadata.get("generation"):
+            metadata["generation"] += 1
+    metadata["deletionGracePeriodSeconds"] = 0
+
+
+def _finalizers(resource: Resource, present: list[str], options: DeleteOptions) -> list[str]:
+    """The collector's own finalizers say what is to become of the dependents."""
+    default = resource.strategy.dependents
+    if default == "none":
+        return present
+    if options.orphan_dependents is not None:
+        wanted = ORPHAN if options.orphan_dependents else ""
+    elif options.propagation:
+        wanted = {"Orphan": ORPHAN, "Foreground": FOREGROUND, "Background": ""}[options.propagation]
+    else:
+        wanted = next((name for name in present if name in (ORPHAN, FOREGROUND)), "")
+        if not wanted and default == "orphan":
+            wanted = ORPHAN
+    kept = [name for name in present if name not in (ORPHAN, FOREGROUND)]
+    return [*kept, wanted] if wanted else kept
+
+
+def _is_held_by_spec(resource: Resource, obj: Object) -> bool:
+    """A namespace is held by its spec's finalizers, until its contents are gone."""
+    if resource.plural != "namespaces" or resource.group:
+        return False
+    if (obj.get("spec") or {}).get("finalizers"):
+        obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+        return True
+    return False

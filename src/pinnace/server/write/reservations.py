@@ -1,0 +1,172 @@
+"""Addresses and ports of services: each exists once, so they are given out under the eyes of one allocator."""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+from typing import Any
+
+from pinnace.model import errors, field_errors
+from pinnace.model.objects import Object
+from pinnace.model.resources import Resource
+
+NODE_PORTS = range(30000, 32768)
+
+
+class Reservation:
+    """What one write has taken, and what it will have freed when it is through."""
+
+    def __init__(self, addresses: set[str], ports: set[int]) -> None:
+        self._addresses, self._ports = addresses, ports
+        self.taken_addresses: list[str] = []
+        self.taken_ports: list[int] = []
+        self.unused_addresses: set[str] = set()
+        self.unused_ports: set[int] = set()
+
+    def keep(self) -> None:
+        self._addresses.difference_update(self.unused_addresses)
+        self._ports.difference_update(self.unused_ports)
+
+    def give_back(self) -> None:
+        self._addresses.difference_update(self.taken_addresses)
+        self._ports.difference_update(self.taken_ports)
+
+
+class ServiceReservations:
+    """Gives services their cluster IPs and node ports. Knows what is taken; told of what is stored at start-up."""
+
+    def __init__(self, network: str = "10.96.0.0/16") -> None:
+        self._network = ipaddress.ip_network(network)
+        self._addresses: set[str] = set()
+        self._ports: set[int] = set()
+        self._nothing = Reservation(self._addresses, self._ports)
+
+    def adopt(self, service: Object) -> None:
+        """A service that was there before this process."""
+        self._addresses.update(_addresses_of(service))
+        self._ports.update(_ports_of(service))
+
+    def reserve(self, resource: Resource, new: Object, old: Object | None) -> Reservation:
+        if resource.plural != "services" or resource.group:
+            return self._nothing
+        reservation = Reservation(self._addresses, self._ports)
+        spec = new.setdefault("spec", {})
+        held_addresses = set(_addresses_of(old)) if old else set()
+        held_ports = set(_ports_of(old)) if old else set()
+        try:
+            if spec.get("type") != "ExternalName":
+                self._take_address(new, held_addresses, reservation.taken_addresses)
+            self._take_ports(new, held_ports, reservation.taken_ports)
+            self._take_health_check_port(spec, held_ports, reservation.taken_ports)
+        except errors.ApiError:
+            reservation.give_back()
+            raise
+        reservation.unused_addresses = held_addresses - set(_addresses_of(new))
+        reservation.unused_ports = held_ports - set(_ports_of(new))
+        return reservation
+
+    def release(self, resource: Resource, old: Object) -> None:
+        if resource.plural == "services" and not resource.group:
+            self._addresses.difference_update(_addresses_of(old))
+            self._ports.difference_update(_ports_of(old))
+
+    def _take_address(self, service: Object, held: set[str], taken: list[str]) -> None:
+        spec = service["spec"]
+        wanted = spec.get("clusterIP", "")
+        if wanted != "None":
+            if not wanted:
+                if spec.get("clusterIPs"):
+                    return  # Validation says that one goes with the other.
+                wanted = self._free_address()
+            elif wanted not in held:
+                self._refuse_unusable(service, wanted)
+            if wanted not in held:
+                self._addresses.add(wanted)
+                taken.append(wanted)
+            spec["clusterIP"] = wanted
+        spec["clusterIPs"] = spec.get("clusterIPs") or [wanted]
+        spec.setdefault("ipFamilies", ["IPv6" if ":" in wanted else "IPv4"])
+        spec.setdefault("ipFamilyPolicy", "SingleStack")
+
+    def _free_address(self) -> str:
+        size = self._network.num_addresses
+        for _ in range(200):
+            candidate = str(self._network[random.randrange(min(256, size // 16), size - 1)])
+            if candidate not in self._addresses:
+                return candidate
+        for candidate in map(str, self._network.hosts()):
+            if candidate not in self._addresses:
+                return candidate
+        raise errors.InternalError("failed to allocate a serviceIP: range is full")
+
+    def _refuse_unusable(self, service: Object, wanted: str) -> None:
+        name = service["metadata"].get("name", "")
+        why = ""
+        try:
+            address = ipaddress.ip_address(wanted)
+        except ValueError:
+            return  # Validation says so.
+        if address not in self._network:
+            why = f"failed to allocate IP {wanted}: the provided network does not match the current range"
+        elif wanted in self._addresses:
+            why = f"failed to allocate IP {wanted}: provided IP is already allocated"
+        if why:
+            fault = field_errors.invalid("spec.clusterIPs", [wanted], why)
+            raise errors.Invalid([fault], group="", kind="Service", name=name)
+
+    def _take_ports(self, service: Object, held: set[int], taken: list[int]) -> None:
+        spec = service["spec"]
+        if spec.get("type", "ClusterIP") not in ("NodePort", "LoadBalancer"):
+            return
+        if spec["type"] == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is False:
+            return
+        by_number: dict[int, int] = {}
+        for index, port in enumerate(spec.get("ports") or []):
+            wanted = port.get("nodePort", 0)
+            if not wanted:
+                wanted = by_number.get(port.get("port", 0)) or self._free_port()
+                port["nodePort"] = wanted
+            elif wanted not in held and wanted not in by_number.values():
+                self._refuse_port(service, index, wanted)
+            by_number[port.get("port", 0)] = wanted
+            if wanted not in held and wanted not in taken:
+                self._ports.add(wanted)
+                taken.append(wanted)
+
+    def _take_health_check_port(self, spec: Object, held: set[int], taken: list[int]) -> None:
+        """A balancer that keeps to nodes with endpoints asks every node whether it has some."""
+        if spec.get("type") != "LoadBalancer" or spec.get("externalTrafficPolicy") != "Local":
+            return
+        wanted = spec.get("healthCheckNodePort") or self._free_port()
+        if wanted not in held and wanted not in taken:
+            self._ports.add(wanted)
+            taken.append(wanted)
+        spec["healthCheckNodePort"] = wanted
+
+    def _free_port(self) -> int:
+        if len(self._ports) >= len(NODE_PORTS):
+            raise errors.InternalError("failed to allocate a nodePort: range is full")
+        while (candidate := random.choice(NODE_PORTS)) in self._ports:
+            pass
+        return candidate
+
+    def _refuse_port(self, service: Object, index: int, wanted: int) -> None:
+        why = ""
+        if wanted not in NODE_PORTS:
+            why = "provided port is not in the valid range. The range of valid ports is 30000-32767"
+        elif wanted in self._ports:
+            why = "provided port is already allocated"
+        if why:
+            fault = field_errors.invalid(f"spec.ports[{index}].nodePort", wanted, why)
+            raise errors.Invalid([fault], group="", kind="Service", name=service["metadata"].get("name", ""))
+
+
+def _addresses_of(service: Object) -> list[str]:
+    spec: dict[str, Any] = service.get("spec") or {}
+    return [ip for ip in (spec.get("clusterIPs") or [spec.get("clusterIP")]) if ip and ip != "None"]
+
+
+def _ports_of(service: Object) -> list[int]:
+    spec: dict[str, Any] = service.get("spec") or {}
+    ports = [port.get("nodePort") for port in spec.get("ports") or []]
+    return [port for port in (*ports, spec.get("healthCheckNodePort")) if port]

@@ -1,0 +1,109 @@
+"""Requests about the scale of a workload: what they want of the Scale, read as the edit of the workload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from pinnace.kinds.apps import columns as workload_columns
+from pinnace.kinds.rows import scale_resource
+from pinnace.model.clock import Clock, to_rfc3339
+from pinnace.model.objects import Kind, Object
+from pinnace.model.patches import apply, managed_fields
+from pinnace.model.patches.field_ownership import Ownership
+from pinnace.model.resources import Column, Registry, Resource
+from pinnace.schema.shape import Schema
+from pinnace.server.request.call import Call
+from pinnace.server.write import edits
+from pinnace.server.write.body_decoder import (
+    Intake,
+    check_applied,
+    check_manager,
+    match_name,
+    match_namespace,
+    metadata_of,
+    patch_type_of,
+    refuse_force,
+)
+from pinnace.server.write.patch_body import read_patch
+from pinnace.server.write.pipeline import manager_name
+from pinnace.server.write.scale_edits import Rescaling
+
+_SCALE = Kind("autoscaling", "v1", "Scale")
+
+
+class Scales:
+    def __init__(
+        self, registry: Registry, intake: Intake, schema_of: Callable[[Kind], Schema | None], clock: Clock
+    ) -> None:
+        self._registry = registry
+        self._intake = intake
+        self._schema_of = schema_of
+        self._clock = clock
+        self._known: dict[tuple[Column, ...], Resource] = {}
+
+    def resource(self, call: Call) -> Resource:
+        """As which it is shown."""
+        columns = workload_columns.SCALE if call.resource.custom is None else workload_columns.CUSTOM_SCALE
+        known = self._known.get(columns)
+        if known is None:
+            schema = self._schema_of(_SCALE)
+            assert schema is not None, "every minor has a Scale"
+            known = self._known[columns] = scale_resource(schema, columns)
+        return known
+
+    def replaced(self, call: Call) -> Rescaling:
+        """The edit of a PUT."""
+        check_manager(call, "UpdateOptions")
+        wanted = self._intake.message(call)
+        match_name(call, metadata_of(wanted))
+        match_namespace(call, dict(metadata_of(wanted)))
+        return self._rescaling(call, lambda scale: self._owned(call, scale, wanted))
+
+    def patched(self, call: Call) -> Rescaling:
+        """The edit of a patch or an apply."""
+        content_type = patch_type_of(call)
+        check_manager(call, "PatchOptions", is_apply=content_type in edits.APPLY_PATCHES)
+        document, _ = read_patch(call.request.body, content_type)
+        if content_type in edits.APPLY_PATCHES:
+            return self._rescaling(call, self._applied(call, document or {}))
+        refuse_force(call)
+        quoted = document if content_type == edits.STRATEGIC_PATCH else None
+
+        def patched(scale: Object) -> Object:
+            wanted = self._intake.patched(call, edits.patched(scale, content_type, document), quoted)
+            match_namespace(call, dict(metadata_of(wanted)))
+            return self._owned(call, scale, wanted)
+
+        return self._rescaling(call, patched)
+
+    def _rescaling(self, call: Call, edit_scale: Callable[[Object], Object]) -> Rescaling:
+        return Rescaling(call, edit_scale, partial(self._replicas_in, call))
+
+    def _owned(self, call: Call, scale: Object, wanted: Object) -> Object:
+        ownership, now = self._ownership(call), to_rfc3339(self._clock.now())
+        managed_fields.after_update(scale, wanted, ownership, manager=manager_name(call), now=now)
+        return wanted
+
+    def _applied(self, call: Call, applied: Object) -> Callable[[Object], Object]:
+        check_applied(call, applied, _SCALE)
+        manager, force = manager_name(call), call.flag("force")
+        ownership, now = self._ownership(call), to_rfc3339(self._clock.now())
+
+        def laid_over(scale: Object) -> Object:
+            merged = apply.apply(scale, applied, ownership, manager=manager, now=now, force=force)
+            return self._intake.patched(call, merged, None)
+
+        return laid_over
+
+    def _ownership(self, call: Call) -> Ownership:
+        schema = self.resource(call).schema
+        return Ownership(schema=schema, api_version=_SCALE.api_version, subresource=call.subresource)
+
+    def _replicas_in(self, call: Call, api_version: str) -> tuple[str, ...] | None:
+        resource = self._registry.of_kind(Kind.parse(api_version, call.resource.kind.name))
+        if resource is None:
+            return None
+        if resource.custom is None:
+            return ("spec", "replicas")
+        return resource.custom.scale.spec if resource.custom.scale is not None else ()

@@ -1,0 +1,222 @@
+"""A store in one SQLite file: an answered write is on the disk, and many writers share one commit.
+
+The event loop decides and numbers every write, against what the key will hold once the queue before it is committed;
+the writer thread only appends. So the hot path has no query, one message per batch in each direction, and a cost that
+is mostly SQLite's own. Two threads share one interpreter: the writer goes on when the loop next gives up Python's lock,
+which it does with every record of TLS (docs/decisions/0007-the-interpreters-lock.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import apsw
+
+from pinnace.store.keys import check_key
+from pinnace.store.sqlite.file import Contents, Lock, load
+from pinnace.store.sqlite.history import SqliteHistory
+from pinnace.store.sqlite.writer import Write, Writer, Writes
+from pinnace.store.store import (
+    Batch,
+    Change,
+    Closed,
+    Conflict,
+    Follower,
+    Page,
+    Record,
+    StoreError,
+    WriteFailed,
+    is_expected,
+)
+from pinnace.store.view import View
+from pinnace.store.watchers import Watchers
+
+
+class SqliteStore:
+    """A `Store` in a file. Open it with `await SqliteStore.open(path)`."""
+
+    def __init__(self, path: Path, lock: Lock, contents: Contents) -> None:
+        self._lock = lock
+        self._view = View(contents.records, revision=contents.revision, compacted=contents.compacted)
+        self._history = SqliteHistory(path)
+        self._watchers = Watchers(self._view, self._history.changes)
+        self._writer = Writer(path, settle=self._settle, fail=self._fail)
+        self._loop = asyncio.get_running_loop()
+        self._numbered = contents.revision  # The last revision given out, committed or not.
+        self._gathered: Writes = []  # Decided in this turn of the loop, not yet with the writer.
+        self._queued: dict[str, Write] = {}  # The last undecided write of each key.
+        self._losers: list[asyncio.Future[None]] = []  # Those who wait to learn who won.
+        self._closing: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, path: Path) -> SqliteStore:
+        """Open the file, or make it. `Locked`, `Damaged` and `TooNew` say why not, and leave the file as it was."""
+        path = path.absolute()
+        lock = Lock(path)
+        try:
+            return cls(path, lock, await asyncio.to_thread(load, path))
+        except BaseException as error:
+            lock.withdraw()
+            if isinstance(error, apsw.Error):
+                raise StoreError(f"{path} cannot be opened ({error}); check its permissions and the disk") from error
+            raise
+
+    @property
+    def revision(self) -> int:
+        """As `Store.revision`."""
+        return self._view.revision
+
+    @property
+    def compacted(self) -> int:
+        """As `Store.compacted`."""
+        return self._view.compacted
+
+    async def get(self, key: str) -> Record | None:
+        """As `Store.get`."""
+        self._check_open()
+        return self._view.records.get(key)
+
+    async def list(self, prefix: str, *, start: str = "", limit: int = 0, revision: int = 0) -> Page:
+        """As `Store.list`."""
+        self._check_open()
+        view = self._view
+        if not revision or revision == view.revision:
+            return view.page(prefix, start, limit)
+        view.check_retained(revision)
+        records = [view.records[key] for key in view.select(prefix, start)]
+        return await self._history.page(prefix, start, limit, revision=revision, now=view.revision, records=records)
+
+    async def put(self, key: str, value: bytes, *, expected: int | None) -> int:
+        """As `Store.put`."""
+        check_key(key)
+        while True:
+            self._check_open()
+            current = self._latest(key)
+            if is_expected(expected, current):
+                break
+            committed = self._view.records.get(key)
+            if not is_expected(expected, committed):
+                raise Conflict(key, expected=expected, current=committed)
+            await self._outcome()
+        revision = self._numbered = self._numbered + 1
+        if current is None:
+            created = revision
+        else:
+            key, created = current.key, current.created  # One text per key, however often it is written.
+        change = Change(key, revision, value, current, created)
+        return await self._enqueue(change, Record(key, value, revision, created))
+
+    async def delete(self, key: str, *, expected: int | None) -> int:
+        """As `Store.delete`."""
+        while True:
+            self._check_open()
+            current = self._latest(key)
+            if current is not None and is_expected(expected, current):
+                break
+            committed = self._view.records.get(key)
+            if committed is None or not is_expected(expected, committed):
+                raise Conflict(key, expected=expected, current=committed)
+            await self._outcome()
+        revision = self._numbered = self._numbered + 1
+        return await self._enqueue(Change(current.key, revision, None, current, 0), None)
+
+    def follow(self, follower: Follower) -> None:
+        """As `Store.follow`."""
+        self._watchers.follow(follower)
+
+    def watch(self, prefix: str, *, since: int) -> AsyncIterator[Batch]:
+        """As `Store.watch`."""
+        return self._watchers.watch(prefix, since)
+
+    async def compact(self, revision: int) -> None:
+        """As `Store.compact`. Takes a while if there is much to forget; writes go on meanwhile."""
+        self._check_open()
+        revision = min(revision, self._view.revision)
+        if revision > self._view.compacted:
+            self._view.compacted = revision
+            await self._writer.compact(revision)
+
+    async def close(self) -> None:
+        """As `Store.close`."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        self._hand_over()
+        await self._writer.close()
+        self._watchers.close()
+        await self._history.close()
+        self._lock.release()
+
+    def _check_open(self) -> None:
+        if self._closing is not None:
+            raise Closed
+
+    def _latest(self, key: str) -> Record | None:
+        """What the key will hold when all that is queued is committed."""
+        queued = self._queued.get(key)
+        return self._view.records.get(key) if queued is None else queued[1]
+
+    async def _outcome(self) -> None:
+        """Wait for the next commit to succeed or fail.
+
+        A write that fits what is committed but not what is queued has lost, unless the queued write fails: nobody is
+        refused because of a write that never happened.
+        """
+        loser: asyncio.Future[None] = self._loop.create_future()
+        self._losers.append(loser)
+        await loser
+
+    def _enqueue(self, change: Change, record: Record | None) -> asyncio.Future[int]:
+        future: asyncio.Future[int] = self._loop.create_future()
+        write = (change, record, future)
+        self._queued[change.key] = write
+        if not self._gathered:
+            # After everyone who is ready now has had a turn: their writes go along.
+            self._loop.call_soon(self._hand_over)
+        self._gathered.append(write)
+        return future
+
+    def _hand_over(self) -> None:
+        if self._gathered:
+            self._writer.submit(self._gathered)
+            self._gathered = []
+
+    def _settle(self, writes: Writes) -> None:
+        """Durable: show it, hand it to the followers, and only then answer the writers."""
+        view, queued = self._view, self._queued
+        changes: Batch = []
+        for write in writes:
+            change, record, _ = write
+            if queued.get(change.key) is write:
+                del queued[change.key]
+            if record is None:
+                view.remove(change.key)
+            else:
+                view.set(record)
+            changes.append(change)
+        view.revision = changes[-1].revision
+        self._watchers.publish(changes)
+        for change, _, future in writes:
+            if not future.done():
+                future.set_result(change.revision)
+        self._release_losers()
+
+    def _fail(self, writes: Writes, error: WriteFailed) -> None:
+        """Not durable: forget that it was ever decided. What was gathered meanwhile stood on it and falls too."""
+        writes += self._gathered
+        self._gathered = []
+        self._queued.clear()
+        for _, _, future in writes:
+            if not future.done():
+                future.set_exception(WriteFailed(*error.args))  # One each: a raised error gathers its own traceback.
+        self._release_losers()
+
+    def _release_losers(self) -> None:
+        losers, self._losers = self._losers, []
+        for loser in losers:
+            if not loser.done():
+                loser.set_result(None)
