@@ -1,10 +1,14 @@
-"""The built-in controllers of a cluster: one manager, one watch per kind, each controller as its own user."""
+"""The built-in controllers of a cluster: one table, one manager, one watch per kind, each controller as its own user.
+
+To add a controller, add one row to `CONTROLLERS`.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping
+from functools import cached_property
+from typing import NamedTuple, Protocol
 
 from pinnace.auth.authentication.service_accounts import legacy_token
 from pinnace.auth.certificates.authority import FRONT_PROXY, CertificateFiles, load_key, load_pair
@@ -33,7 +37,6 @@ from pinnace.server.local import LocalApi
 
 NAME = "kube-controller-manager"
 _SYSTEM = "kube-system"
-_ATTRIBUTES_CLASS = Kind("storage.k8s.io", "v1", "VolumeAttributesClass")
 
 
 class Plane(Protocol):
@@ -63,52 +66,175 @@ class _Unwarned:
         await self._inner.close()
 
 
+class Context:
+    """Everything besides its own client that a controller may need."""
+
+    def __init__(self, manager: Manager, *, clock: AlarmClock, files: CertificateFiles | None = None) -> None:
+        """`files` are the cluster's certificates and keys; None where the process does not have them."""
+        self.manager = manager
+        self.clock = clock
+        self.files = files
+
+    @cached_property
+    def monitors(self) -> Monitors:
+        """Informers of every kind, shared by the controllers that need all objects; none before one asks."""
+        return Monitors(self.manager)
+
+    @property
+    def certificates(self) -> CertificateFiles:
+        """For rows with `needs_files`: such controllers start only where there are files."""
+        assert self.files is not None
+        return self.files
+
+    @property
+    def ca(self) -> str:
+        return self.certificates.ca.certificate.read_text()
+
+
+class Row(NamedTuple):
+    """One controller. Names and service accounts are those of Kubernetes."""
+
+    name: str
+    account: str
+    """Its service account in kube-system; empty for the user of the manager itself."""
+    start: Callable[[Context, Client], object]
+    """Build the controller and add it to `context.manager`. The client writes as the service account."""
+    kind: Kind | None = None
+    """The kind without which the controller has no work, if not every served minor has it."""
+    needs_files: bool = False
+
+
+def _sign_certificates(context: Context, client: Client) -> None:
+    # The controller that decides what is signed holds a signer, never the key.
+    signer = RequestSigner(load_pair(context.certificates.ca), context.clock)
+    CertificateSigning(context.manager, client, authority=signer)
+
+
+def _issue_tokens(context: Context, client: Client) -> None:
+    key = load_key(context.certificates.token_key)
+    ServiceAccountTokens(
+        context.manager,
+        client,
+        token_of=lambda account, secret: legacy_token(account, secret, key),
+        ca=context.ca,
+    )
+
+
+def _publish_trust(context: Context, client: Client) -> None:
+    ExtensionAuthentication(context.manager, client, entries=trust_of(context.certificates, client_ca=context.ca))
+
+
+CONTROLLERS: tuple[Row, ...] = (
+    # garbage
+    Row(
+        "garbage-collector-controller",
+        "generic-garbage-collector",
+        lambda context, client: GarbageCollector(context.manager, client, context.monitors),
+    ),
+    Row(
+        "namespace-controller",
+        "namespace-controller",
+        lambda context, client: NamespaceController(context.manager, client, context.monitors),
+    ),
+    # security
+    Row(
+        "serviceaccount-controller",
+        "service-account-controller",
+        lambda context, client: ServiceAccounts(context.manager, client),
+    ),
+    Row(
+        "certificatesigningrequest-approving-controller",
+        "certificate-controller",
+        lambda context, client: CertificateApproval(context.manager, client),
+    ),
+    Row(
+        "certificatesigningrequest-cleaner-controller",
+        "certificate-controller",
+        lambda context, client: CertificateCleaning(context.manager, client),
+    ),
+    Row("certificatesigningrequest-signing-controller", "certificate-controller", _sign_certificates, needs_files=True),
+    Row(
+        "root-ca-certificate-publisher-controller",
+        "root-ca-cert-publisher",
+        lambda context, client: RootCaPublisher(context.manager, client, ca=context.ca),
+        needs_files=True,
+    ),
+    Row("extension-apiserver-authentication", "", _publish_trust, needs_files=True),
+    Row("serviceaccount-token-controller", "", _issue_tokens, needs_files=True),
+    # workloads
+    # batch
+    # services
+    # storage
+    Row(
+        "persistentvolumeclaim-protection-controller",
+        "pvc-protection-controller",
+        lambda context, client: protect_claims(context.manager, client),
+    ),
+    Row(
+        "persistentvolume-protection-controller",
+        "pv-protection-controller",
+        lambda context, client: protect_volumes(context.manager, client),
+    ),
+    Row(
+        "volumeattributesclass-protection-controller",
+        "volumeattributesclass-protection-controller",
+        lambda context, client: protect_classes(context.manager, client),
+        kind=Kind("storage.k8s.io", "v1", "VolumeAttributesClass"),  # Served since 1.34.
+    ),
+    # nodes
+    # policy
+)
+
+
+def start_controllers(
+    context: Context,
+    client_as: Callable[[str], Client],
+    *,
+    serves: Callable[[Kind], bool],
+    only: Collection[str] = (),
+) -> None:
+    """Add the controllers of the table to the manager: those named in `only`, or all.
+
+    `client_as` returns the client of a service account. Rows whose kind is not served, or whose files are missing, are
+    left out.
+    """
+    for row in CONTROLLERS:
+        if only and row.name not in only:
+            continue
+        if (row.kind is not None and not serves(row.kind)) or (row.needs_files and context.files is None):
+            continue
+        row.start(context, client_as(row.account) if row.account else context.manager.client)
+
+
 def controllers_of(
     plane: Plane,
     files: CertificateFiles | None,
     *,
     clock: AlarmClock | None = None,
     transport_of: Callable[[User], Transport] | None = None,
+    only: Collection[str] = (),
 ) -> Manager:
-    """All built-in controllers, ready to run. Without certificate files nothing is published about them or signed.
+    """Return a manager with the built-in controllers, ready to run.
 
-    `transport_of` is the way to the server as a user; without it they stay in its process.
+    Without certificate files nothing is published about them or signed. `transport_of` returns the transport of a
+    user; by default requests stay in the server's process.
     """
     reach = transport_of or (lambda user: InProcessTransport(plane.local(user)))
 
     def client_of(user: User) -> Client:
-        # In process only aggregated servers are ever unavailable. Whoever needs one tries again by its own queue: to
-        # wait for it here would keep all else waiting that the controller looks after.
+        # In process only aggregated servers are ever unavailable. A controller that needs one tries again by its own
+        # queue: a retry here would delay all its other objects.
         return Client(_Unwarned(reach(user)), clock=clock, field_manager=NAME, retries=Retries(attempts=1))
 
     manager = Manager(client_of(User(f"system:{NAME}", (MASTERS,))), name=NAME)
 
-    def acting_as(controller: str) -> Client:
-        """Webhooks and audit see who it was, by the name that this controller has in every cluster."""
-        user = User(service_account_name(_SYSTEM, controller), service_account_groups(_SYSTEM))
+    def client_as(account: str) -> Client:
+        # Webhooks and audit see the name that this controller has in every cluster.
+        user = User(service_account_name(_SYSTEM, account), service_account_groups(_SYSTEM))
         return client_of(user).telling(manager.informers.note_write)
 
-    monitors = Monitors(manager)
-    GarbageCollector(manager, acting_as("generic-garbage-collector"), monitors)
-    NamespaceController(manager, acting_as("namespace-controller"), monitors)
-    ServiceAccounts(manager, acting_as("service-account-controller"))
-    protect_claims(manager, acting_as("pvc-protection-controller"))
-    protect_volumes(manager, acting_as("pv-protection-controller"))
-    if plane.registry.of_kind(_ATTRIBUTES_CLASS) is not None:  # Before 1.34 there was none of this version.
-        protect_classes(manager, acting_as("volumeattributesclass-protection-controller"))
-    CertificateApproval(manager, acting_as("certificate-controller"))
-    CertificateCleaning(manager, acting_as("certificate-controller"))
-    if files is not None:
-        ca = files.ca.certificate.read_text()
-        RootCaPublisher(manager, acting_as("root-ca-cert-publisher"), ca=ca)
-        ExtensionAuthentication(manager, manager.client, entries=trust_of(files, client_ca=ca))
-        # Those who decide what is signed are given somebody who signs, never the key.
-        authority = RequestSigner(load_pair(files.ca), clock or SystemClock())
-        CertificateSigning(manager, acting_as("certificate-controller"), authority=authority)
-        token_key = load_key(files.token_key)
-        ServiceAccountTokens(
-            manager, manager.client, token_of=lambda account, secret: legacy_token(account, secret, token_key), ca=ca
-        )
+    context = Context(manager, clock=clock or SystemClock(), files=files)
+    start_controllers(context, client_as, serves=lambda kind: plane.registry.of_kind(kind) is not None, only=only)
     return manager
 
 
