@@ -294,7 +294,7 @@ def test_a_token_kept_in_a_secret_is_good_while_it_is_kept() -> None:
         shop.tokens.find(token)
 
 
-def test_no_fault_quotes_the_token() -> None:
+def test_no_error_quotes_the_token() -> None:
     shop = Shop()
     token = shop.token(audiences=["vault"])
     tokens = AnyOf([StaticTokens({"x": User("x")}), shop.tokens], own_audiences=(ISSUER,))

@@ -39,7 +39,7 @@ class RecordingClock(ManualClock):
         return super().call_later(0, callback)
 
 
-class Faulty:
+class FailingTransport:
     """A transport on which a test can make happen what happens to connections."""
 
     def __init__(self, inner: Transport) -> None:
@@ -104,11 +104,11 @@ class CutStream:
 class Scene:
     def __init__(self, inner: Transport) -> None:
         self.clock = RecordingClock()
-        self.faulty = Faulty(inner)
+        self.transport = FailingTransport(inner)
         retries = Retries(backoff=Backoff(jitter=0))
-        self.client = Client(self.faulty, clock=self.clock, retries=retries)
+        self.client = Client(self.transport, clock=self.clock, retries=retries)
         self.quiet = Client(inner)
-        """Writes past the faults."""
+        """Writes past the errors."""
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ async def scene() -> AsyncIterator[Scene]:
     async with control_plane() as api:
         scene = Scene(InProcessTransport(api.plane.local()))
         await scene.client.kinds.find("v1/ConfigMap")
-        scene.faulty.targets.clear()
+        scene.transport.targets.clear()
         yield scene
 
 
@@ -141,14 +141,14 @@ async def test_it_begins_with_everything_in_one_request(scene: Scene) -> None:
         assert await take_until_synced(events) == ["a"]
         await scene.quiet.create(config_map("b"))
         assert named(await anext(events)) == "ADDED b"
-    assert len(scene.faulty.targets) == 1
-    assert "sendInitialEvents=true" in scene.faulty.targets[0]
+    assert len(scene.transport.targets) == 1
+    assert "sendInitialEvents=true" in scene.transport.targets[0]
 
 
 async def test_a_lost_connection_goes_on_where_it_was(scene: Scene) -> None:
     async with aclosing(scene.client.follow("v1/ConfigMap", namespace="default")) as events:
         await take_until_synced(events)
-        await scene.faulty.open[-1].cut()
+        await scene.transport.open[-1].cut()
         await scene.quiet.create(config_map("a"))
         await scene.quiet.delete("v1/ConfigMap", "a")
         assert isinstance(await anext(events), Trouble)
@@ -158,7 +158,7 @@ async def test_a_lost_connection_goes_on_where_it_was(scene: Scene) -> None:
 async def test_a_watch_that_the_server_ends_goes_on_at_once(scene: Scene) -> None:
     async with aclosing(scene.client.follow("v1/ConfigMap", namespace="default")) as events:
         await take_until_synced(events)
-        await scene.faulty.open[-1].inner.close()
+        await scene.transport.open[-1].inner.close()
         await scene.quiet.create(config_map("a"))
         assert named(await anext(events)) == "ADDED a"
     assert scene.clock.slept == []
@@ -168,13 +168,13 @@ async def test_a_forgotten_version_begins_anew(scene: Scene) -> None:
     async with aclosing(scene.client.follow("v1/ConfigMap", namespace="default")) as events:
         await take_until_synced(events)
         expired = errors.Expired("too old resource version: 1 (5)").status
-        await scene.faulty.open[-1].say_and_end({"type": "ERROR", "object": expired})
+        await scene.transport.open[-1].say_and_end({"type": "ERROR", "object": expired})
         await scene.quiet.create(config_map("a"))
         assert await take_until_synced(events) == ["a"]
 
 
 async def test_an_unreachable_server_is_tried_more_and_more_rarely(scene: Scene) -> None:
-    scene.faulty.answers = [ConnectionLost("refused", was_sent=False) for _ in range(12)]
+    scene.transport.answers = [ConnectionLost("refused", was_sent=False) for _ in range(12)]
     async with aclosing(scene.client.follow("v1/ConfigMap", namespace="default")) as events:
         for _ in range(12):
             assert isinstance(await anext(events), Restarted)
@@ -195,24 +195,24 @@ async def test_an_unreachable_server_is_tried_more_and_more_rarely(scene: Scene)
 )
 async def test_servers_that_cannot_begin_a_watch_with_a_list_are_listed(scene: Scene, refusal: errors.ApiError) -> None:
     await scene.quiet.create(config_map("a"))
-    scene.faulty.answers = [Answer(refusal.code, {}, orjson.dumps(refusal.status))]
+    scene.transport.answers = [Answer(refusal.code, {}, orjson.dumps(refusal.status))]
     async with aclosing(scene.client.follow("v1/ConfigMap", namespace="default")) as events:
         assert isinstance(await anext(events), Restarted)
         assert await take_until_synced(events) == ["a"]
         await scene.quiet.create(config_map("b"))
         assert named(await anext(events)) == "ADDED b"
-    assert ["sendInitialEvents" in target for target in scene.faulty.targets] == [True, False, False]
+    assert ["sendInitialEvents" in target for target in scene.transport.targets] == [True, False, False]
 
 
 async def test_a_bookmark_moves_on_where_to_begin_again(scene: Scene) -> None:
     async with aclosing(scene.client.follow("v1/ConfigMap", namespace="default")) as events:
         await take_until_synced(events)
         mark = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"resourceVersion": "90"}}
-        await scene.faulty.open[-1].say_and_end({"type": "BOOKMARK", "object": mark})
+        await scene.transport.open[-1].say_and_end({"type": "BOOKMARK", "object": mark})
         assert await anext(events) == Progress("90")
-        scene.faulty.answers = [ConnectionLost("refused", was_sent=False)]
+        scene.transport.answers = [ConnectionLost("refused", was_sent=False)]
         await anext(events)
-    assert "resourceVersion=90" in scene.faulty.targets[-1]
+    assert "resourceVersion=90" in scene.transport.targets[-1]
 
 
 async def test_a_kind_that_is_not_served_has_no_objects_until_it_is(scene: Scene) -> None:
@@ -233,16 +233,16 @@ async def test_a_kind_that_is_not_served_has_no_objects_until_it_is(scene: Scene
     ids=["too many requests", "busy", "asked to wait", "connection lost"],
 )
 async def test_reads_are_tried_again(scene: Scene, answers: list[Answer | ConnectionLost], waits: list[float]) -> None:
-    scene.faulty.answers = answers
+    scene.transport.answers = answers
     assert await scene.client.list("v1/ConfigMap", namespace="default") == []
     assert scene.clock.slept == waits
 
 
 async def test_what_may_have_been_done_is_not_done_twice(scene: Scene) -> None:
-    scene.faulty.answers = [ConnectionLost("reset", was_sent=True)]
+    scene.transport.answers = [ConnectionLost("reset", was_sent=True)]
     with pytest.raises(ConnectionLost):
         await scene.client.create(config_map("a"))
-    scene.faulty.answers = [ConnectionLost("refused", was_sent=False)]
+    scene.transport.answers = [ConnectionLost("refused", was_sent=False)]
     await scene.client.create(config_map("a"))
 
 
@@ -250,8 +250,8 @@ async def test_what_may_have_been_done_is_not_done_twice(scene: Scene) -> None:
 async def test_nonsense_is_no_reason_to_stop_following(scene: Scene, line: bytes) -> None:
     async with aclosing(scene.client.follow("v1/ConfigMap", namespace="default")) as events:
         await take_until_synced(events)
-        scene.faulty.open[-1].tail = line
-        await scene.faulty.open[-1].inner.close()
+        scene.transport.open[-1].tail = line
+        await scene.transport.open[-1].inner.close()
         trouble = await anext(events)
         assert isinstance(trouble, Trouble)
         assert "did not answer with an object" in str(trouble.error)
@@ -261,13 +261,13 @@ async def test_nonsense_is_no_reason_to_stop_following(scene: Scene, line: bytes
 
 async def test_a_page_that_is_no_object_is_told_as_such(scene: Scene) -> None:
     for ask in (scene.client.list("v1/ConfigMap"), scene.client.get("v1/ConfigMap", "a")):
-        scene.faulty.answers = [Answer(200, {}, b"<html>welcome</html>")]
+        scene.transport.answers = [Answer(200, {}, b"<html>welcome</html>")]
         with pytest.raises(errors.Unavailable, match="welcome"):
             await ask
 
 
 async def test_it_is_given_up_in_the_end(scene: Scene) -> None:
-    scene.faulty.answers = [Answer(503, {}, b"<html>busy</html>")] * 6
+    scene.transport.answers = [Answer(503, {}, b"<html>busy</html>")] * 6
     with pytest.raises(errors.Unavailable, match="the server answered 503: <html>busy</html>"):
         await scene.client.list("v1/ConfigMap")
 
@@ -282,7 +282,7 @@ async def test_a_kind_that_cannot_be_watched_is_listed_and_left_alone(scene: Sce
         more = asyncio.ensure_future(anext(events))
         await scene.clock.advance(3600)
         assert not more.done()
-        assert [target for target in scene.faulty.targets if "watch" in target] == []
+        assert [target for target in scene.transport.targets if "watch" in target] == []
         nudge.set()
         assert isinstance(await more, Restarted)
     assert scene.clock.slept == []

@@ -21,8 +21,8 @@ def _readiness(url: str) -> str:
     try:
         with urllib.request.urlopen(f"{url}/readyz", context=context, timeout=5) as answer:
             return str(answer.read().decode())
-    except urllib.error.URLError as problem:
-        return str(problem)
+    except urllib.error.URLError as error:
+        return str(error)
 
 
 def _assert_complete_and_private(kubeconfig: Path, url: str) -> None:

@@ -21,7 +21,7 @@ from pinnace.auth.users import User
 from pinnace.cluster.aggregation import StoredServices
 from pinnace.cluster.cluster import ControlPlane, Settings, build, give_birth
 from pinnace.cluster.in_process import in_process_client
-from pinnace.extensions.aggregation.availability import Availability, Finding, fault_of_service
+from pinnace.extensions.aggregation.availability import Availability, Finding, error_of_service
 from pinnace.model.objects import Object as Json
 from pinnace.server.http.messages import Response
 from pinnace.server.local import LocalApi
@@ -564,7 +564,7 @@ READY: Json = {"endpoints": [{"addresses": ["127.0.0.1"]}], "ports": [{"name": "
 def test_what_can_be_told_without_asking_the_server(
     service: Json | None, slices: list[Json], found: Finding | None
 ) -> None:
-    assert fault_of_service(PLACE, service, slices) == found
+    assert error_of_service(PLACE, service, slices) == found
 
 
 def body_of(answer: Response) -> bytes:

@@ -88,7 +88,7 @@ async def test_an_unknown_field_of_a_strict_patch_is_shown_where_it_stands(clust
     assert r'\"spec\":{\"sails\":3,\"size\":1}}": strict decoding error: unknown field "spec.sails"' in reply.message
 
 
-async def test_every_fault_of_an_object_is_told_at_once(cluster: Cluster) -> None:
+async def test_every_error_of_an_object_is_told_at_once(cluster: Cluster) -> None:
     fields = shape(size={"type": "integer", "maximum": 5}, name={"type": "string", "enum": ["a", "b"]})
     await cluster.define(boats(version(schema=fields)))
     reply = await cluster.post(BOATS, boat(size=9, name="c"))

@@ -21,27 +21,27 @@ class Storm:
         self.is_calm = False
         self.is_down = False
         """The server is gone: nothing is answered."""
-        self.faults: Counter[str] = Counter()
+        self.errs: Counter[str] = Counter()
         self.streams: list[ShakyStream] = []
 
     async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         if self.is_down:
             raise ConnectionLost("nobody listens there", was_sent=False)
-        fault = self._fault() if method != "GET" or "watch" in target else ""
-        if fault == "refused":
+        err = self._err() if method != "GET" or "watch" in target else ""
+        if err == "refused":
             raise ConnectionLost("refused", was_sent=False)
-        if fault == "conflict":
+        if err == "conflict":
             conflict = errors.Conflict("changed", group="", plural="configmaps", name="x")
             return Answer(409, {}, orjson.dumps(conflict.status))
-        if fault == "busy":
+        if err == "busy":
             return Answer(429, {"retry-after": "1"})
         answer = await self.inner.request(method, target, body, headers)
-        if fault == "lost answer":
+        if err == "lost answer":
             raise ConnectionLost("reset", was_sent=True)
         return answer
 
     async def stream(self, target: str, headers: Mapping[str, str], *, silence: float) -> Stream | Answer:
-        if self.is_down or self._fault() == "refused":
+        if self.is_down or self._err() == "refused":
             raise ConnectionLost("refused", was_sent=False)
         stream = await self.inner.stream(target, headers, silence=silence)
         if isinstance(stream, Answer):
@@ -61,18 +61,18 @@ class Storm:
         """Cut some of the watches; some servers have forgotten what happened since."""
         for stream in self.streams:
             if self.chance.random() < 0.3:
-                self.faults["cut"] += 1
+                self.errs["cut"] += 1
                 stream.last_words = self.chance.choice(["", "", "expired"])
-                self.faults["expired"] += stream.last_words == "expired"
+                self.errs["expired"] += stream.last_words == "expired"
                 await stream.close()
         self.streams = [stream for stream in self.streams if not stream.is_closed]
 
-    def _fault(self) -> str:
+    def _err(self) -> str:
         if self.is_calm or self.chance.random() > 0.3:
             return ""
-        fault = self.chance.choice(["refused", "conflict", "busy", "lost answer"])
-        self.faults[fault] += 1
-        return fault
+        err = self.chance.choice(["refused", "conflict", "busy", "lost answer"])
+        self.errs[err] += 1
+        return err
 
 
 class ShakyStream:

@@ -103,7 +103,7 @@ async def test_a_storm_changes_nothing_in_the_end(seed: int, way: str) -> None:
         storm.is_calm = True
         await settled(manager, clock)
         assert await copies(user) == wanted
-        assert min(storm.faults[fault] for fault in ("refused", "conflict", "busy", "lost answer", "cut")) > 0
+        assert min(storm.errs[err] for err in ("refused", "conflict", "busy", "lost answer", "cut")) > 0
         running_manager.cancel()
         await asyncio.wait([running_manager])
 

@@ -130,7 +130,7 @@ async def test_the_end_is_as_it_is_wanted_whatever_happens_on_the_way(seed: int,
                 await world.die(deaths[step])
         assert world.clock.monotonic() - began > MINUTES
         assert world.server.deaths == len(DEATHS)
-        assert min(world.storm.faults[fault] for fault in ("refused", "conflict", "busy", "lost answer", "cut")) > 0
+        assert min(world.storm.errs[err] for err in ("refused", "conflict", "busy", "lost answer", "cut")) > 0
 
         world.storm.is_calm = True
         await world.settle(manager)

@@ -95,9 +95,9 @@ async def test_what_may_not_be_watched_is_told_with_the_rule_that_would_allow_it
 class Late:
     """A transport on which nothing goes through at first."""
 
-    def __init__(self, inner: Transport, problem: Exception) -> None:
+    def __init__(self, inner: Transport, error: Exception) -> None:
         self.inner = inner
-        self.problem: Exception | None = problem
+        self.error: Exception | None = error
         self.refused = 0
 
     async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
@@ -111,30 +111,30 @@ class Late:
     async def close(self) -> None: ...
 
     def _refuse(self) -> None:
-        if self.problem is not None:
+        if self.error is not None:
             self.refused += 1
-            raise self.problem
+            raise self.error
 
 
 @pytest.mark.parametrize(
-    "problem",
+    "error",
     [ConnectionLost("nobody listens there", was_sent=False), NoCredentials("the credential plug-in failed with 1")],
     ids=["unreachable", "unknown"],
 )
 async def test_an_operator_that_is_installed_already_waits_for_a_server_that_comes_later(
-    cluster: Cluster, problem: Exception
+    cluster: Cluster, error: Exception
 ) -> None:
     await cluster.client.create(Website.crd())
     await cluster.client.create(website("early"))
     await cluster.settle()
-    late = Late(cluster.client._exchange.transport, problem)
+    late = Late(cluster.client._exchange.transport, error)
     operator, client = website_operator(), Client(late, clock=cluster.clock)
     starting = asyncio.create_task(cluster.run(operator, client=client, install=False))
     async with asyncio.timeout(20):
         while late.refused < 10 and not starting.done():  # Whoever asks only once has been refused by then.
             await cluster.clock.advance(5)
         assert not starting.done()
-        late.problem = None
+        late.error = None
         while not starting.done():
             await cluster.clock.advance(5)
     await starting

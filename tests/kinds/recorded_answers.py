@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pinnace.model.field_errors import Cause
+from pinnace.model.field_errors import FieldError
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 
@@ -43,8 +43,8 @@ def answer_of(rules: ModuleType, record: Record) -> Record:
         new.pop("status", None)
     strategy.default(new)
     prepare, validate = (
-        (strategy.facet_prepare[facet], strategy.facet_faults[facet])
-        if facet in strategy.facet_prepare
+        (strategy.prepare_subresource[facet], strategy.validate_subresource[facet])
+        if facet in strategy.prepare_subresource
         else (strategy.prepare_status, strategy.validate_status)
         if facet
         else (strategy.prepare, strategy.validate)
@@ -73,7 +73,7 @@ def expected_answer(record: Record) -> Record:
     return answer
 
 
-def _on_the_wire(cause: Cause) -> Record:
+def _on_the_wire(cause: FieldError) -> Record:
     wire = {"reason": cause.reason, "message": cause.message, "field": cause.field}
     return {key: value for key, value in wire.items() if value}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from pinnace.model.metadata import metadata_faults, metadata_update_faults
+from pinnace.model.metadata import validate_metadata, validate_metadata_update
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 
@@ -40,12 +40,12 @@ def answer_here(rules: ModuleType, write: Write) -> dict[str, Any]:
     assert new == once, "defaulting twice must be defaulting once"
     (strategy.prepare_status if write.get("status") else strategy.prepare)(new, old)
     if old is None:
-        faults = list(metadata_faults(new, namespaced=write["namespaced"], name_rule=strategy.name_rule))
+        errs = list(validate_metadata(new, namespaced=write["namespaced"], name_rule=strategy.name_rule))
     else:
-        faults = list(metadata_update_faults(new, old))
-    faults += (strategy.validate_status if write.get("status") else strategy.validate)(new, old)
-    if faults:
-        return {"causes": sorted({tuple(fault) for fault in faults})}
+        errs = list(validate_metadata_update(new, old))
+    errs += (strategy.validate_status if write.get("status") else strategy.validate)(new, old)
+    if errs:
+        return {"causes": sorted({tuple(err) for err in errs})}
     warnings = [] if write.get("status") else sorted(strategy.warnings(new, old))
     return {"object": _comparable(new), "warnings": warnings}
 

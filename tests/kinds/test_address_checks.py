@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinnace.kinds.validation.addresses import (
-    canonical_ip_faults,
-    cidr_faults,
     cidr_warnings,
-    ip_faults,
     ip_warnings,
     sloppy_cidr,
     sloppy_ip,
+    validate_canonical_ip,
+    validate_cidr,
+    validate_ip,
 )
 
 
@@ -56,16 +56,16 @@ def test_a_range_is_read_whole(text: str, network: str | None) -> None:
 
 
 @given(st.builds(IPv4Address, st.integers(0, 2**32 - 1)) | st.builds(IPv6Address, st.integers(2**64, 2**128 - 1)))
-def test_an_address_in_its_canonical_writing_has_no_faults(address: IPv4Address | IPv6Address) -> None:
+def test_an_address_in_its_canonical_writing_has_no_errors(address: IPv4Address | IPv6Address) -> None:
     assert sloppy_ip(str(address)) == address
-    assert not list(canonical_ip_faults(str(address), "a"))
+    assert not list(validate_canonical_ip(str(address), "a"))
     assert not list(ip_warnings(str(address), "a"))
-    assert not list(cidr_faults(f"{address}/{address.max_prefixlen}", "a"))
+    assert not list(validate_cidr(f"{address}/{address.max_prefixlen}", "a"))
     assert not list(cidr_warnings(f"{address}/{address.max_prefixlen}", "a"))
 
 
 @pytest.mark.parametrize(
-    ("text", "faults", "warnings"),
+    ("text", "errs", "warnings"),
     [
         (
             "010.0.0.1",
@@ -84,11 +84,9 @@ def test_an_address_in_its_canonical_writing_has_no_faults(address: IPv4Address 
         ),
     ],
 )
-def test_odd_writings_are_told(text: str, faults: list[str], warnings: list[str]) -> None:
-    assert [cause.message for cause in ip_faults(text, "a")] == [
-        f'Invalid value: "{text}": {fault}' for fault in faults
-    ]
-    assert not list(ip_faults(text, "a", [text])), "what was stored already may stay"
+def test_odd_writings_are_told(text: str, errs: list[str], warnings: list[str]) -> None:
+    assert [cause.message for cause in validate_ip(text, "a")] == [f'Invalid value: "{text}": {err}' for err in errs]
+    assert not list(validate_ip(text, "a", [text])), "what was stored already may stay"
     assert list(ip_warnings(text, "a")) == warnings
 
 

@@ -16,24 +16,24 @@ def test_the_answer_is_that_of_a_real_server(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "faults"), [(MEBIBYTE, []), (MEBIBYTE + 1, ["[]: Too long: may not be more than 1048576 bytes"])]
+    ("size", "errs"), [(MEBIBYTE, []), (MEBIBYTE + 1, ["[]: Too long: may not be more than 1048576 bytes"])]
 )
-def test_a_config_map_holds_a_mebibyte(size: int, faults: list[str]) -> None:
+def test_a_config_map_holds_a_mebibyte(size: int, errs: list[str]) -> None:
     config_map = {
         "metadata": {"name": "a"},
         "data": {"a": "é" * 4, "b": "x" * (size - 11)},
         "binaryData": {"c": "eHl6"},
     }
-    assert [str(cause) for cause in validation.CONFIG_MAP.validate(config_map, None)] == faults
+    assert [str(cause) for cause in validation.CONFIG_MAP.validate(config_map, None)] == errs
 
 
 @pytest.mark.parametrize(
-    ("size", "faults"), [(MEBIBYTE, []), (MEBIBYTE + 1, ["data: Too long: may not be more than 1048576 bytes"])]
+    ("size", "errs"), [(MEBIBYTE, []), (MEBIBYTE + 1, ["data: Too long: may not be more than 1048576 bytes"])]
 )
-def test_a_secret_holds_a_mebibyte(size: int, faults: list[str]) -> None:
+def test_a_secret_holds_a_mebibyte(size: int, errs: list[str]) -> None:
     secret = {"metadata": {"name": "a"}, "stringData": {"a": "x" * size}}
     validation.SECRET.default(secret)
-    assert [str(cause) for cause in validation.SECRET.validate(secret, None)] == faults
+    assert [str(cause) for cause in validation.SECRET.validate(secret, None)] == errs
 
 
 def test_a_namespace_changes_its_finalizers_elsewhere() -> None:
@@ -44,7 +44,7 @@ def test_a_namespace_changes_its_finalizers_elsewhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "faults"),
+    ("spec", "errs"),
     [
         (
             {
@@ -81,6 +81,6 @@ def test_a_namespace_changes_its_finalizers_elsewhere() -> None:
         ),
     ],
 )
-def test_a_candidate_for_a_lease_is_judged(spec: dict[str, str], faults: list[str]) -> None:
+def test_a_candidate_for_a_lease_is_judged(spec: dict[str, str], errs: list[str]) -> None:
     candidate = {"metadata": {"name": "a"}, "spec": spec}
-    assert [str(cause) for cause in validation.LEASE_CANDIDATE.validate(candidate, None)] == faults
+    assert [str(cause) for cause in validation.LEASE_CANDIDATE.validate(candidate, None)] == errs

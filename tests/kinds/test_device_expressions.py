@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pinnace.kinds.resource.checks import selector_faults
-from pinnace.kinds.resource.expressions import expression_faults
+from pinnace.kinds.resource.checks import validate_selector
+from pinnace.kinds.resource.expressions import validate_expression
 from pinnace.model.field_errors import required
 
 
@@ -23,7 +23,7 @@ from pinnace.model.field_errors import required
     ],
 )
 def test_it_may_ask_for_all_that_a_device_has(expression: str) -> None:
-    assert not list(expression_faults(expression, "expression"))
+    assert not list(validate_expression(expression, "expression"))
 
 
 @pytest.mark.parametrize(
@@ -38,19 +38,19 @@ def test_it_may_ask_for_all_that_a_device_has(expression: str) -> None:
     ],
 )
 def test_what_means_nothing_is_refused_in_the_compilers_words(expression: str, message: str) -> None:
-    (fault,) = expression_faults(expression, "expression")
-    assert (fault.field, fault.reason) == ("expression", "FieldValueInvalid")
-    assert message in fault.message
+    (err,) = validate_expression(expression, "expression")
+    assert (err.field, err.reason) == ("expression", "FieldValueInvalid")
+    assert message in err.message
 
 
 def test_what_costs_too_much_is_refused() -> None:
     all_of_all = "device.attributes.all(d, device.attributes[d].all(k, device.attributes.all(e, e == k || e == d)))"
     dear = f"device.attributes.all(x, device.attributes[x].all(y, {all_of_all}))"
-    (fault,) = expression_faults(dear, "expression")
-    assert fault.message == "Forbidden: too complex, exceeds cost limit"
+    (err,) = validate_expression(dear, "expression")
+    assert err.message == "Forbidden: too complex, exceeds cost limit"
 
 
 def test_a_selector_is_asked_what_it_means_where_it_is_checked() -> None:
-    assert list(selector_faults({}, "selectors[0]")) == [required("selectors[0].cel")]
-    (fault,) = selector_faults({"cel": {"expression": "1"}}, "selectors[0]")
-    assert fault.field == "selectors[0].cel.expression"
+    assert list(validate_selector({}, "selectors[0]")) == [required("selectors[0].cel")]
+    (err,) = validate_selector({"cel": {"expression": "1"}}, "selectors[0]")
+    assert err.field == "selectors[0].cel.expression"

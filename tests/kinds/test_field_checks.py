@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pinnace.kinds.validation.fields import condition_faults, immutable_faults, semantically_equal, unified_diff
+from pinnace.kinds.validation.fields import semantically_equal, unified_diff, validate_condition, validate_immutable
 
 
 @pytest.mark.parametrize(
@@ -27,8 +27,8 @@ def test_null_and_an_empty_list_mean_the_same_as_nothing(one: Any, other: Any, s
 
 
 def test_a_changed_field_is_shown_as_it_is_printed_in_go() -> None:
-    (fault,) = immutable_faults({"name": "b"}, {"name": "a"}, "spec", shown=lambda value: {"Name": value["name"]})
-    assert str(fault) == 'spec: Invalid value: {"Name":"b"}: field is immutable'
+    (err,) = validate_immutable({"name": "b"}, {"name": "a"}, "spec", shown=lambda value: {"Name": value["name"]})
+    assert str(err) == 'spec: Invalid value: {"Name":"b"}: field is immutable'
 
 
 def test_a_diff_is_unified_without_file_names() -> None:
@@ -37,8 +37,8 @@ def test_a_diff_is_unified_without_file_names() -> None:
     )
 
 
-def test_a_condition_without_anything_has_every_fault() -> None:
-    assert [fault.field for fault in condition_faults([{}], "status.conditions")] == [
+def test_a_condition_without_anything_has_every_error() -> None:
+    assert [err.field for err in validate_condition([{}], "status.conditions")] == [
         "status.conditions[0].type",
         "status.conditions[0].type",
         "status.conditions[0].status",

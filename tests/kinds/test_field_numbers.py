@@ -74,7 +74,7 @@ def _reachable(definitions: Definitions, name: str, seen: set[str]) -> None:
                 _reachable(definitions, found.name, seen)
 
 
-def _faults(name: str, schema: Schema) -> Iterator[str]:
+def _errs(name: str, schema: Schema) -> Iterator[str]:
     message = _message(name)
     fields = {field.name: field for field in _shown(RENAMED[message] if message == MATCH_CONDITION else message)}
     for place, child in schema.properties.items():
@@ -96,7 +96,7 @@ def test_every_field_of_every_kind_has_its_number_and_type(minor: str) -> None:
     for resource in resources(definitions, old_versions=False, on_request=_everything()):
         _reachable(definitions, str(definitions.name_of_kind(resource.kind)), names)
     assert names
-    assert not [fault for name in names for fault in _faults(name, definitions.schema(name))]
+    assert not [err for name in names for err in _errs(name, definitions.schema(name))]
 
 
 def _everything() -> set[str]:

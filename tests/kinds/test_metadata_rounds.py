@@ -1,11 +1,11 @@
-"""How often a fault of metadata is told. The numbers are those of a real server, asked with one bad label."""
+"""How often a error of metadata is told. The numbers are those of a real server, asked with one bad label."""
 
 from __future__ import annotations
 
 import pytest
 
 from pinnace.kinds.validation.metadata_repeats import rounds
-from pinnace.model.metadata import told_update_faults
+from pinnace.model.metadata import validate_repeated_update
 from pinnace.model.objects import Object
 
 
@@ -24,5 +24,5 @@ def test_a_bad_label_is_told_as_often_as_kubernetes_looks_at_it(
 ) -> None:
     old: Object = {"metadata": {"name": "x", "resourceVersion": "1"}}
     new: Object = {"metadata": {**old["metadata"], "labels": {"bad label!": ""}}}
-    told = list(told_update_faults(new, old, rounds(group, plural, facet), namespaced=False))
+    told = list(validate_repeated_update(new, old, rounds(group, plural, facet), namespaced=False))
     assert [cause.field for cause in told] == ["metadata.labels"] * times

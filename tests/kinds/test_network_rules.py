@@ -53,5 +53,5 @@ def test_a_slice_of_more_than_a_thousand_endpoints_is_too_long() -> None:
         "addressType": "IPv4",
         "endpoints": [{"addresses": ["10.0.0.1"]}] * 1001,
     }
-    faults = [str(cause) for cause in validation.ENDPOINT_SLICE.validate(endpoint_slice, None)]
-    assert faults == ["endpoints: Too many: 1001: must have at most 1000 items"]
+    errs = [str(cause) for cause in validation.ENDPOINT_SLICE.validate(endpoint_slice, None)]
+    assert errs == ["endpoints: Too many: 1001: must have at most 1000 items"]

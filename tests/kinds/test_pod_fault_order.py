@@ -1,12 +1,12 @@
-"""Several faults of a pod are told in the order in which Kubernetes finds them."""
+"""Several errors of a pod are told in the order in which Kubernetes finds them."""
 
 from __future__ import annotations
 
-from pinnace.kinds.pods.validation import template_faults
-from pinnace.model.field_errors import Cause
+from pinnace.kinds.pods.validation import validate_template
+from pinnace.model.field_errors import FieldError
 
 
-def test_a_pods_faults_come_in_order() -> None:
+def test_a_pods_errors_come_in_order() -> None:
     spec = {
         "os": {"name": "beos"},
         "overhead": {"cpu": "-1"},
@@ -34,9 +34,9 @@ def test_a_pods_faults_come_in_order() -> None:
         "containers": [],
         "volumes": [{"name": "v", "nfs": {}, "configMap": {"name": "c"}}],
     }
-    faults: list[Cause] = []
-    template_faults({"spec": spec}, "t", faults)
-    assert list(dict.fromkeys(cause.field.removeprefix("t.spec.") for cause in faults)) == [
+    errs: list[FieldError] = []
+    validate_template({"spec": spec}, "t", errs)
+    assert list(dict.fromkeys(cause.field.removeprefix("t.spec.") for cause in errs)) == [
         "volumes[0].nfs.server",
         "volumes[0].nfs.path",
         "volumes[0].configMap",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pinnace.kinds.pods.status import pod_status_faults
+from pinnace.kinds.pods.status import validate_pod_status
 from pinnace.model.objects import Object
 
 
@@ -14,7 +14,7 @@ def told(status: Object, **spec: Any) -> list[str]:
     resources = {"requests": {"example.com/gpu": "1"}, "claims": [{"name": "gpu", "request": "fast"}]}
     container = {"name": "main", "image": "web:1", "resources": resources}
     pod = {"metadata": {"name": "web"}, "spec": {"containers": [container], **spec}}
-    return [str(cause) for cause in pod_status_faults({**pod, "status": status}, {**pod, "status": {}})]
+    return [str(cause) for cause in validate_pod_status({**pod, "status": status}, {**pod, "status": {}})]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_windows_knows_no_linux_users() -> None:
 def test_the_health_of_devices_is_that_of_devices_which_were_asked_for(device: Object, wrong: list[str]) -> None:
     where = "status.containerStatuses[0].allocatedResourcesStatus[0]"
     statuses = {"containerStatuses": [{"name": "main", "allocatedResourcesStatus": [device]}]}
-    assert told(statuses) == [f"{where}.{fault}" for fault in wrong]
+    assert told(statuses) == [f"{where}.{err}" for err in wrong]
 
 
 def test_what_comes_for_a_while_has_no_devices() -> None:
@@ -128,5 +128,5 @@ def _mapped(container: str = "main", resource: str = "example.com/gpu", request:
 def test_the_claim_for_extended_resources_stands_for_what_containers_ask_for(
     claimed: Object, fields: list[str]
 ) -> None:
-    faults = told({"extendedResourceClaimStatus": claimed})
-    assert [fault.partition(": ")[0] for fault in faults] == [f"status.extendedResourceClaimStatus.{f}" for f in fields]
+    errs = told({"extendedResourceClaimStatus": claimed})
+    assert [err.partition(": ")[0] for err in errs] == [f"status.extendedResourceClaimStatus.{f}" for f in fields]

@@ -18,7 +18,7 @@ from pinnace.kinds.apps import validation as workload_rules
 from pinnace.kinds.autoscaling import validation as scaling_rules
 from pinnace.kinds.batch import validation as batch_rules
 from pinnace.kinds.pods import strategy as pod_rules
-from pinnace.model.field_errors import IMMUTABLE, Cause
+from pinnace.model.field_errors import IMMUTABLE, FieldError
 from pinnace.model.objects import Object
 from pinnace.model.quantity import canonical
 from pinnace.model.resources import Strategy
@@ -63,24 +63,24 @@ def answer_of(record: Record) -> Record:
     strategy.default(new)
     if part in ("ephemeralcontainers", "resize"):
         assert old is not None, "these parts belong to pods that exist"
-        take, faults_of = _SPECIAL_PARTS[part]
+        take, errors_of = _SPECIAL_PARTS[part]
         take(new, old)
-        faults: Iterable[Cause] = faults_of(new, old)
+        errs: Iterable[FieldError] = errors_of(new, old)
     elif part == "status":
         strategy.prepare_status(new, old)
-        faults = strategy.validate_status(new, old)
+        errs = strategy.validate_status(new, old)
     else:
         strategy.prepare(new, old)
-        faults = strategy.validate(new, old)
-    if causes := [list(cause) for cause in faults]:
+        errs = strategy.validate(new, old)
+    if causes := [list(cause) for cause in errs]:
         return {"causes": _sorted(causes)}
     warnings = [] if part else list(dict.fromkeys(strategy.warnings(new, old)))
     return {"stored": comparable(new), "warnings": warnings}
 
 
-_SPECIAL_PARTS: dict[str, tuple[Callable[[Object, Object], None], Callable[[Object, Object], Iterable[Cause]]]] = {
-    "ephemeralcontainers": (pod_rules.take_ephemeral_containers, pod_rules.ephemeral_container_update_faults),
-    "resize": (pod_rules.take_resize, pod_rules.resize_faults),
+_SPECIAL_PARTS: dict[str, tuple[Callable[[Object, Object], None], Callable[[Object, Object], Iterable[FieldError]]]] = {
+    "ephemeralcontainers": (pod_rules.take_ephemeral_containers, pod_rules.validate_ephemeral_container_update),
+    "resize": (pod_rules.take_resize, pod_rules.validate_resize),
 }
 
 

@@ -167,12 +167,12 @@ def test_managers_that_a_client_edits_are_taken_over() -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", [{"operation": "Other"}, {"apiVersion": ""}, {"fieldsType": "V9"}, {"fieldsV1": {"x": {}}}]
+    "err", [{"operation": "Other"}, {"apiVersion": ""}, {"fieldsType": "V9"}, {"fieldsV1": {"x": {}}}]
 )
-def test_managers_that_make_no_sense_are_not(fault: dict[str, Any]) -> None:
+def test_managers_that_make_no_sense_are_not(err: dict[str, Any]) -> None:
     live = created(config_map(a="1"))
     new = copy.deepcopy(live)
-    new["metadata"]["managedFields"][0].update(fault)
+    new["metadata"]["managedFields"][0].update(err)
     after_update(live, new, CONFIG, manager="b", now=T2)
     assert new == live
 

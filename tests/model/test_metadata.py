@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pinnace.model import names
-from pinnace.model.metadata import metadata_faults, metadata_update_faults
+from pinnace.model.metadata import validate_metadata, validate_metadata_update
 
 GOOD: dict[str, Any] = {
     "name": "web",
@@ -32,11 +32,11 @@ OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "a", "uid": "1"}
 
 
 def told(metadata: dict[str, Any], *, namespaced: bool = True) -> list[str]:
-    return [str(cause) for cause in metadata_faults({"metadata": metadata}, namespaced=namespaced)]
+    return [str(cause) for cause in validate_metadata({"metadata": metadata}, namespaced=namespaced)]
 
 
 @pytest.mark.parametrize(
-    ("change", "faults"),
+    ("change", "errs"),
     [
         ({}, []),
         ({"name": ""}, ["metadata.name: Required value: name or generateName is required"]),
@@ -109,12 +109,12 @@ def told(metadata: dict[str, Any], *, namespaced: bool = True) -> list[str]:
         ),
         (
             {"managedFields": [{"manager": "a\x07", "operation": "Apply"}]},
-            ['metadata.managedFields[0].manager: Invalid value: "a\\u0007": invalid character U+0007 (at position 1)'],
+            ['metadata.managedFields[0].manager: Invalid value: "a\\a": invalid character U+0007 (at position 1)'],
         ),
     ],
 )
-def test_a_fault_of_the_metadata_is_told(change: dict[str, Any], faults: list[str]) -> None:
-    assert told({**GOOD, **change}) == faults
+def test_an_error_of_the_metadata_is_told(change: dict[str, Any], errs: list[str]) -> None:
+    assert told({**GOOD, **change}) == errs
 
 
 def test_a_cluster_wide_object_has_no_namespace() -> None:
@@ -123,16 +123,16 @@ def test_a_cluster_wide_object_has_no_namespace() -> None:
 
 def test_a_custom_kind_may_use_a_finalizer_of_its_own() -> None:
     obj = {"metadata": {"name": "a", "finalizers": ["own"]}}
-    assert not list(metadata_faults(obj, namespaced=False, qualified_finalizers=False))
+    assert not list(validate_metadata(obj, namespaced=False, qualified_finalizers=False))
 
 
 def test_a_kind_says_what_its_names_look_like() -> None:
     obj = {"metadata": {"name": "system:node"}}
-    assert not list(metadata_faults(obj, namespaced=False, name_rule=names.path_segment))
+    assert not list(validate_metadata(obj, namespaced=False, name_rule=names.path_segment))
 
 
 @pytest.mark.parametrize(
-    ("change", "faults"),
+    ("change", "errs"),
     [
         ({}, []),
         ({"resourceVersion": ""}, ['metadata.resourceVersion: Invalid value: "": must be specified for an update']),
@@ -152,16 +152,16 @@ def test_a_kind_says_what_its_names_look_like() -> None:
         ({"labels": {"a b": "c"}}, [f'metadata.labels: Invalid value: "a b": {QUALIFIED}']),
     ],
 )
-def test_a_successor_keeps_what_is_fixed(change: dict[str, Any], faults: list[str]) -> None:
-    found = metadata_update_faults({"metadata": {**GOOD, **change}}, {"metadata": GOOD})
-    assert [str(cause) for cause in found] == faults
+def test_a_successor_keeps_what_is_fixed(change: dict[str, Any], errs: list[str]) -> None:
+    found = validate_metadata_update({"metadata": {**GOOD, **change}}, {"metadata": GOOD})
+    assert [str(cause) for cause in found] == errs
 
 
 def test_an_object_that_is_being_deleted_gets_no_new_finalizers() -> None:
     dying = {**GOOD, "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]}
-    found = metadata_update_faults({"metadata": {**dying, "finalizers": ["c/d", "a/b"]}}, {"metadata": dying})
+    found = validate_metadata_update({"metadata": {**dying, "finalizers": ["c/d", "a/b"]}}, {"metadata": dying})
     assert [str(cause) for cause in found] == [
         "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new "
         'finalizers []string{"c/d"}'
     ]
-    assert not list(metadata_update_faults({"metadata": {**dying, "finalizers": []}}, {"metadata": dying}))
+    assert not list(validate_metadata_update({"metadata": {**dying, "finalizers": []}}, {"metadata": dying}))

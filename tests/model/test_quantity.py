@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinnace.model import quantity
-from pinnace.model.quantity import FORMAT_FAULT, NUMBER_FAULT, SUFFIX_FAULT, Format, InvalidQuantity
+from pinnace.model.quantity import FORMAT_ERROR, NUMBER_ERROR, SUFFIX_ERROR, Format, InvalidQuantity
 
 SUFFIXES = {
     **dict(zip(["n", "u", "m", "", "k", "M", "G", "T", "P", "E"], range(-9, 21, 3), strict=True)),
@@ -72,17 +72,17 @@ def test_a_quantity_is_written_as_kubernetes_writes_it(text: str, canonical: str
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", FORMAT_FAULT),
-        ("abc", FORMAT_FAULT),
-        ("1.5.5", FORMAT_FAULT),
-        ("1 0", FORMAT_FAULT),
-        ("1Kim", SUFFIX_FAULT),
-        ("1e", SUFFIX_FAULT),
-        ("12ee3", SUFFIX_FAULT),
-        ("1k5", SUFFIX_FAULT),
-        ("1-3", SUFFIX_FAULT),
-        ("1e9999999999999999999999", SUFFIX_FAULT),
-        ("e-10", NUMBER_FAULT),
+        ("", FORMAT_ERROR),
+        ("abc", FORMAT_ERROR),
+        ("1.5.5", FORMAT_ERROR),
+        ("1 0", FORMAT_ERROR),
+        ("1Kim", SUFFIX_ERROR),
+        ("1e", SUFFIX_ERROR),
+        ("12ee3", SUFFIX_ERROR),
+        ("1k5", SUFFIX_ERROR),
+        ("1-3", SUFFIX_ERROR),
+        ("1e9999999999999999999999", SUFFIX_ERROR),
+        ("e-10", NUMBER_ERROR),
     ],
 )
 def test_what_is_no_quantity_is_refused(text: str, message: str) -> None:

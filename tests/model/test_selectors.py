@@ -18,7 +18,7 @@ from pinnace.model.selectors import (
     from_labels,
     from_object,
     label_selector,
-    label_selector_faults,
+    validate_label_selector,
 )
 
 KEYS = st.sampled_from(["a", "b", "app.kubernetes.io/name", "in", "notin"])
@@ -190,7 +190,7 @@ def test_the_same_text_is_compiled_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("selector", "faults"),
+    ("selector", "errs"),
     [
         (None, []),
         ({"matchLabels": {"a": "b"}}, []),
@@ -216,8 +216,8 @@ def test_the_same_text_is_compiled_once() -> None:
         ),
     ],
 )
-def test_faults_of_a_selector_object_are_told(selector: dict[str, Any] | None, faults: list[str]) -> None:
-    assert [str(cause) for cause in label_selector_faults(selector, "s")] == faults
+def test_errors_of_a_selector_object_are_told(selector: dict[str, Any] | None, errs: list[str]) -> None:
+    assert [str(cause) for cause in validate_label_selector(selector, "s")] == errs
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def resource(name: str = "a1", **changes: Any) -> dict[str, Any]:
 
 
 def told(new: dict[str, Any], old: dict[str, Any] | None = None) -> list[tuple[str, str]]:
-    return [(fault.field, fault.message) for fault in RULES.faults(new, old)]
+    return [(err.field, err.message) for err in RULES.errs(new, old)]
 
 
 SIGNATURE = "call arguments did not match a supported operator, function or macro signature for rule"
@@ -202,7 +202,7 @@ def test_transition_rules_compare_with_what_was_there(changes: dict[str, Any], e
 def test_what_did_not_change_is_only_warned_of() -> None:
     old = resource(at=["x"], s="bad")
     warnings: list[str] = []
-    assert RULES.faults(resource(at=["x"], s="bad", once="o", n=1), old, warnings=warnings) == []
+    assert RULES.errs(resource(at=["x"], s="bad", once="o", n=1), old, warnings=warnings) == []
     assert warnings == [
         'spec.s: Invalid value: "bad": got "bad"',
         "spec.at[0]: Invalid value: \"x\": failed rule: self != 'x'",
@@ -215,8 +215,8 @@ def test_what_did_not_change_is_only_warned_of() -> None:
 def test_null_values_are_not_looked_at() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "nullable": True}}}
     schema["properties"]["a"]["x-kubernetes-validations"] = [rule("self == 'x'")]  # type: ignore[index]
-    assert rules(schema).faults({"a": None}) == []
-    assert len(rules(schema).faults({"a": "y"})) == 1
+    assert rules(schema).errs({"a": None}) == []
+    assert len(rules(schema).errs({"a": "y"})) == 1
 
 
 def test_a_schema_without_rules_has_none() -> None:
@@ -228,9 +228,9 @@ NUMBERS = {"type": "array", "items": {"type": "integer"}}
 
 def test_one_call_may_not_cost_more_than_its_limit() -> None:
     checked = rules({**NUMBERS, "x-kubernetes-validations": [rule("self.all(x, self.all(y, x + y < 9000))")]})
-    assert checked.faults(list(range(50))) == []
-    (fault,) = checked.faults(list(range(1000)))
-    assert fault.message == (
+    assert checked.errs(list(range(50))) == []
+    (err,) = checked.errs(list(range(1000)))
+    assert err.message == (
         "Invalid value: \"array\": 'operation cancelled: actual cost limit exceeded': no further validation rules will "
         "be run due to call cost exceeds limit for rule: self.all(x, self.all(y, x + y < 9000))"
     )
@@ -243,15 +243,15 @@ def test_an_object_may_not_cost_more_than_its_budget(monkeypatch: pytest.MonkeyP
     many = [rule("self.all(x, x >= 0)", message=f"m{number}") for number in range(300)]
     checked = rules({**NUMBERS, "x-kubernetes-validations": many})
     values = list(range(budget // 5 // 200))
-    (fault,) = checked.faults(values)
-    assert fault.message == f'Invalid value: "array": {OUT_OF_BUDGET}'
-    assert checked.faults(values[: len(values) // 20]) == []
+    (err,) = checked.errs(values)
+    assert err.message == f'Invalid value: "array": {OUT_OF_BUDGET}'
+    assert checked.errs(values[: len(values) // 20]) == []
 
 
 def test_rules_that_might_cost_too_much_are_counted_and_then_pass() -> None:
     checked = rules({**NUMBERS, "x-kubernetes-validations": [rule("self.all(x, self.exists_one(y, x == y))")]})
-    assert checked.faults(list(range(200))) == []
-    assert checked.faults([1, 1]) != []
+    assert checked.errs(list(range(200))) == []
+    assert checked.errs([1, 1]) != []
 
 
 PATIENCE = 2_000
@@ -272,10 +272,10 @@ def test_many_rules_that_may_cost_much_are_given_up_when_somebody_waits_and_time
     checked = rules({**NUMBERS, "x-kubernetes-validations": many})
     values = list(range(1000))
     if is_done:
-        assert checked.faults(values, patience=patience) == []
+        assert checked.errs(values, patience=patience) == []
     else:
         with pytest.raises(TakesLong):
-            checked.faults(values, patience=patience)
+            checked.errs(values, patience=patience)
         assert next(moments) == 22  # Eleven took a second each, with two looks at the clock.
 
 
@@ -284,12 +284,12 @@ def test_a_rule_that_may_cost_much_beside_others_is_counted_while_somebody_waits
     dear = rule("self.all(x, self.all(y, x + y >= 0))")
     checked = rules({**NUMBERS, "x-kubernetes-validations": [rule("self.size() > 0"), dear]})
     values, size = [1] * count, 256  # As if there were more in the document.
-    assert checked.faults(values, size=size) == []
+    assert checked.errs(values, size=size) == []
     if is_done:
-        assert checked.faults(values, size=size, patience=PATIENCE) == []
+        assert checked.errs(values, size=size, patience=PATIENCE) == []
     else:
         with pytest.raises(TakesLong):
-            checked.faults(values, size=size, patience=PATIENCE)
+            checked.errs(values, size=size, patience=PATIENCE)
 
 
 def test_embedded_resources_have_names_and_kinds() -> None:
@@ -300,5 +300,5 @@ def test_embedded_resources_have_names_and_kinds() -> None:
         "x-kubernetes-validations": [rule("self.kind == 'Pod' && self.metadata.name != ''")],
     }
     checked = rules({"type": "object", "properties": {"template": embedded}})
-    assert checked.faults({"template": {"kind": "Pod", "metadata": {"name": "a"}, "spec": {}}}) == []
-    assert len(checked.faults({"template": {"kind": "Job", "metadata": {"name": "a"}}})) == 1
+    assert checked.errs({"template": {"kind": "Pod", "metadata": {"name": "a"}, "spec": {}}}) == []
+    assert len(checked.errs({"template": {"kind": "Job", "metadata": {"name": "a"}}})) == 1

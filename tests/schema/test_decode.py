@@ -294,7 +294,7 @@ def test_a_time_becomes_utc_and_whole_seconds(given: str, kept: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "fault"),
+    ("given", "err"),
     [
         ("yesterday", ' as "2006-01-02T15:04:05Z07:00": cannot parse "yesterday" as "2006"'),
         ("", ' as "2006-01-02T15:04:05Z07:00": cannot parse "" as "2006"'),
@@ -310,10 +310,10 @@ def test_a_time_becomes_utc_and_whole_seconds(given: str, kept: str) -> None:
         ("2020-02-01T23:59:59Zx", ': extra text: "x"'),
     ],
 )
-def test_a_bad_time_is_told_as_go_tells_it(given: str, fault: str) -> None:
+def test_a_bad_time_is_told_as_go_tells_it(given: str, err: str) -> None:
     with pytest.raises(ValueError) as caught:
         canonical_time(given)
-    assert str(caught.value) == f'parsing time "{given}"{fault}'
+    assert str(caught.value) == f'parsing time "{given}"{err}'
 
 
 def test_a_micro_time_needs_six_digits() -> None:
@@ -381,7 +381,7 @@ def test_a_schema_without_a_type_takes_anything() -> None:
         ),
     ],
 )
-def test_a_type_that_reads_itself_is_told_before_faults_that_go_reads_over(
+def test_a_type_that_reads_itself_is_told_before_errors_that_go_reads_over(
     fields: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(DecodeError) as caught:

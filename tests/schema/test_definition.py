@@ -11,25 +11,25 @@ import orjson
 import pytest
 
 from pinnace.model import names
-from pinnace.model.field_errors import Cause
-from pinnace.model.metadata import metadata_faults
-from pinnace.schema.crd.definition import schema_faults, strictness_after, unknown_formats
+from pinnace.model.metadata import validate_metadata
+from pinnace.schema.crd.definition import strictness_after, unknown_formats, validate_schema
 from pinnace.schema.crd.field_paths import place_of
 from pinnace.schema.crd.structural import Condition, non_structural_condition
+from pinnace.schema.field_errors import FieldError
 
 CASES = orjson.loads((Path(__file__).parent / "schema_cases.json").read_bytes())
 
 
-def faults_inside(obj: dict[str, Any], path: str) -> Iterator[Cause]:
+def errors_inside(obj: dict[str, Any], path: str) -> Iterator[FieldError]:
     metadata = {"name": "fakename", **obj.get("metadata", {})}
     rule = names.path_segment
-    return metadata_faults({"metadata": metadata}, namespaced="namespace" in metadata, name_rule=rule, path=path)
+    return validate_metadata({"metadata": metadata}, namespaced="namespace" in metadata, name_rule=rule, path=path)
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=str(number)) for number, case in enumerate(CASES)])
-def test_a_schema_has_the_faults_that_kubernetes_finds(case: dict[str, Any]) -> None:
-    found = schema_faults(case["schema"], "$", has_status=case["hasStatus"], metadata_faults=faults_inside)
-    assert sorted(map(list, found)) == sorted(case["faults"])
+def test_a_schema_has_the_errors_that_kubernetes_finds(case: dict[str, Any]) -> None:
+    found = validate_schema(case["schema"], "$", has_status=case["hasStatus"], validate_metadata=errors_inside)
+    assert sorted(map(list, found)) == sorted(case["errors"])
 
 
 def holding(**fields: Any) -> dict[str, Any]:
@@ -39,15 +39,15 @@ def holding(**fields: Any) -> dict[str, Any]:
 def test_the_rules_of_a_default_are_asked_only_if_its_values_are_right() -> None:
     asked = []
 
-    def rule_faults(schema: Any, value: Any, path: str, is_object: bool) -> list[tuple[str, str, str]]:
+    def validate_rule(schema: Any, value: Any, path: str, is_object: bool) -> list[FieldError]:
         asked.append((value, path, is_object))
-        return [(path, "FieldValueInvalid", "no")]
+        return [FieldError(path, "FieldValueInvalid", "no")]
 
     schema = holding(right={"type": "string", "default": "a"}, wrong={"type": "string", "default": 1})
-    found = schema_faults(schema, "$", rule_faults=rule_faults)
+    found = validate_schema(schema, "$", validate_rule=validate_rule)
     here = "$.properties[spec].properties[right].default"
     assert asked == [("a", here, False)]
-    assert [fault.field for fault in found] == [here, "$.properties[spec].properties[wrong].default"]
+    assert [err.field for err in found] == [here, "$.properties[spec].properties[wrong].default"]
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,13 @@ def test_the_rules_of_a_default_are_asked_only_if_its_values_are_right() -> None
     ],
 )
 def test_an_update_is_not_held_to_a_rule_that_was_broken_before(broken: dict[str, Any]) -> None:
-    assert schema_faults(broken, "$")
-    assert not schema_faults(broken, "$", strictness=strictness_after([broken]))
+    assert validate_schema(broken, "$")
+    assert not validate_schema(broken, "$", strictness=strictness_after([broken]))
 
 
 def test_all_rules_hold_after_a_sound_definition() -> None:
     strict = strictness_after([holding(a={"type": "string", "default": "x"})])
-    assert schema_faults(holding(a={}), "$", strictness=strict)
+    assert validate_schema(holding(a={}), "$", strictness=strict)
 
 
 def test_formats_that_are_not_checked_are_named_once() -> None:

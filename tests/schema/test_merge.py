@@ -13,7 +13,7 @@ from tests.schema.test_changes import custom_objects, members
 
 from pinnace.schema.merge import field_sets
 from pinnace.schema.merge.changes import changed, of
-from pinnace.schema.merge.merge import faults, merge, remove, told
+from pinnace.schema.merge.merge import errs, merge, remove, told
 
 
 def names(merged: dict[str, Any]) -> list[str]:
@@ -74,7 +74,7 @@ def test_duplicates_in_what_is_applied_are_refused() -> None:
 def test_merging_keeps_all_that_was_applied_and_changes_no_argument(
     live: dict[str, Any], applied: dict[str, Any]
 ) -> None:
-    if faults(applied, CUSTOM):
+    if errs(applied, CUSTOM):
         return
     before = copy.deepcopy((live, applied))
     merged = merge(live, applied, CUSTOM)
@@ -86,7 +86,7 @@ def test_merging_keeps_all_that_was_applied_and_changes_no_argument(
 
 @given(custom_objects)
 def test_merging_with_itself_changes_nothing(value: dict[str, Any]) -> None:
-    if not faults(value, CUSTOM):
+    if not errs(value, CUSTOM):
         assert merge(value, value, CUSTOM) == value
 
 
@@ -111,7 +111,7 @@ def test_what_is_removed_is_gone_and_the_rest_stays(value: dict[str, Any], data:
     assert now >= {other for other in owned if other[: len(path)] != path and path[: len(other)] != other}
 
 
-FAULTS = [
+REFUSED = [
     ({"spec": {"foo": 1}}, [".spec.foo: field not declared in schema"]),
     (pod("a", "a"), ['.spec.containers: duplicate entries for key [name="a"]']),
     (
@@ -130,18 +130,18 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("value", "found"), FAULTS)
+@pytest.mark.parametrize(("value", "found"), REFUSED)
 def test_what_does_not_fit_is_told_in_kubernetes_words(value: Any, found: list[str]) -> None:
-    assert faults(value, POD) == found
+    assert errs(value, POD) == found
 
 
 def test_a_custom_list_whose_item_has_no_key_is_refused() -> None:
-    (fault,) = faults({"spec": {"parts": [{"note": "m"}]}}, CUSTOM)
-    assert fault == (
+    (err,) = errs({"spec": {"parts": [{"note": "m"}]}}, CUSTOM)
+    assert err == (
         '.spec.parts: element 0: associative list with keys has an element that omits all key fields ["id"] '
         "(and doesn't have default values for any key fields)"
     )
 
 
-def test_several_faults_are_one_message() -> None:
+def test_several_errors_are_one_message() -> None:
     assert told(["a", "b"]) == "errors:\n  a\n  b"

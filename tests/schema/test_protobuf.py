@@ -130,7 +130,7 @@ def test_a_message_becomes_json(data: bytes, obj: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "fault"),
+    ("data", "err"),
     [
         (b"\x0a", "unexpected EOF"),
         (b"\x0a\x05abc", "unexpected EOF"),
@@ -154,10 +154,10 @@ def test_a_message_becomes_json(data: bytes, obj: dict[str, Any]) -> None:
         (b"\x61" + struct.pack("<d", float("nan")), "json: unsupported value: NaN"),
     ],
 )
-def test_what_is_no_message_is_refused(data: bytes, fault: str) -> None:
+def test_what_is_no_message_is_refused(data: bytes, err: str) -> None:
     with pytest.raises(Malformed) as caught:
         BOATS.read("Boat", data)
-    assert str(caught.value) == fault
+    assert str(caught.value) == err
 
 
 @pytest.mark.parametrize("raw", ["{", '{"a":1}x', "nope"])
@@ -180,7 +180,7 @@ def test_messages_nest_within_bounds(field: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "fault"),
+    ("body", "err"),
     [
         (b"", "empty data"),
         (b"{}", "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"),
@@ -188,10 +188,10 @@ def test_messages_nest_within_bounds(field: int) -> None:
         (PREFIX + b"\xff", "unexpected EOF"),
     ],
 )
-def test_what_is_no_envelope_is_refused(body: bytes, fault: str) -> None:
+def test_what_is_no_envelope_is_refused(body: bytes, err: str) -> None:
     with pytest.raises(Malformed) as caught:
         read_envelope(body)
-    assert str(caught.value) == fault
+    assert str(caught.value) == err
 
 
 def test_an_envelope_may_say_nothing_of_its_kind() -> None:
@@ -209,8 +209,8 @@ def test_a_body_that_was_cut_off_is_read_or_refused(sample: Sample) -> None:
     for end in range(len(raw)):
         try:
             assert isinstance(field_numbers.reader().read(_message_of(sample), raw[:end]), dict)
-        except Malformed as fault:
-            assert str(fault)
+        except Malformed as err:
+            assert str(err)
 
 
 @given(st.binary(max_size=60), st.sampled_from(samples()), st.data())
@@ -220,5 +220,5 @@ def test_any_bytes_are_read_or_refused(noise: bytes, sample: Sample, data: st.Da
     damaged = raw[:at] + noise + raw[at + data.draw(st.integers(0, 3)) :]
     try:
         assert isinstance(field_numbers.reader().read(_message_of(sample), damaged), dict)
-    except Malformed as fault:
-        assert str(fault)
+    except Malformed as err:
+        assert str(err)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.schema.samples import POD
 
-from pinnace.schema.merge.strategic import MalformedPatch, PatchFault, UnacceptablePatch, strategic_merge
+from pinnace.schema.merge.strategic import MalformedPatch, PatchError, UnacceptablePatch, strategic_merge
 from pinnace.schema.shape import Schema
 
 LIVE: dict[str, Any] = {
@@ -117,41 +117,41 @@ def test_retained_keys_are_all_that_stay() -> None:
     assert patched({"spec": {"volumes": [volume]}})["spec"]["volumes"] == [{"name": "v", "hostPath": {"path": "/"}}]
 
 
-FAULTS: list[tuple[dict[str, Any], type[PatchFault], str]] = [
+REFUSED: list[tuple[dict[str, Any], type[PatchError], str]] = [
     (
         {"spec": {"containers": [{"image": "z"}]}},
-        PatchFault,
+        PatchError,
         "map: map[image:z] does not contain declared merge key: name",
     ),
     (
         {"spec": {"containers": [{"name": "a", "$patch": "foo"}]}},
-        PatchFault,
+        PatchError,
         "unknown patch type: foo in map: map[$patch:foo name:a]",
     ),
-    ({"spec": {"$patch": "merge"}}, PatchFault, "unknown patch type: merge in map: map[$patch:merge]"),
+    ({"spec": {"$patch": "merge"}}, PatchError, "unknown patch type: merge in map: map[$patch:merge]"),
     (
         {"spec": {"containers": [{"name": "a", "$patch": "merge"}]}},
-        PatchFault,
+        PatchError,
         "merging lists cannot yet be specified in the patch",
     ),
     (
         {"spec": {"containers": [{"name": "n"}], ORDER: [{"name": "a"}]}},
-        PatchFault,
+        PatchError,
         "The order in patch list:\n[map[name:n]]\n doesn't match $setElementOrder list:\n[map[name:a]]\n",
     ),
     (
         {"metadata": {"$setElementOrder/finalizers": "a"}},
-        PatchFault,
+        PatchError,
         "expected a []interface {}, but received a string",
     ),
     (
         {"metadata": {"$setElementOrder/foo": []}},
-        PatchFault,
+        PatchError,
         'unable to find api field in struct ObjectMeta for the json field "foo"',
     ),
     (
         {"metadata": {"finalizers": ["a", 1]}},
-        PatchFault,
+        PatchError,
         "list element types are not identical: [[f/1 f/2 f/3] [a 1]]",
     ),
     ({"spec": {"strategy": {"$retainKeys": "type"}}}, MalformedPatch, "invalid patch format of retainKeys"),
@@ -161,9 +161,9 @@ FAULTS: list[tuple[dict[str, Any], type[PatchFault], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("patch", "fault", "message"), FAULTS)
-def test_a_patch_that_does_not_apply_is_told_so(patch: dict[str, Any], fault: type[PatchFault], message: str) -> None:
-    with pytest.raises(fault) as caught:
+@pytest.mark.parametrize(("patch", "err", "message"), REFUSED)
+def test_a_patch_that_does_not_apply_is_told_so(patch: dict[str, Any], err: type[PatchError], message: str) -> None:
+    with pytest.raises(err) as caught:
         patched(patch)
     assert str(caught.value) == message
 

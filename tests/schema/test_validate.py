@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinnace.model import names
-from pinnace.model.field_errors import Cause
-from pinnace.model.metadata import metadata_faults
+from pinnace.model.field_errors import FieldError
+from pinnace.model.metadata import validate_metadata
 from pinnace.schema.validation.explain import explain
 from pinnace.schema.validation.prune_and_default import Settler
 from pinnace.schema.validation.validate import Compiler, Validator
@@ -22,10 +22,10 @@ CASES = orjson.loads((Path(__file__).parent / "value_cases.json").read_bytes())
 RATCHETED = orjson.loads((Path(__file__).parent / "ratchet_cases.json").read_bytes())
 
 
-def faults_inside(obj: dict[str, Any], path: str) -> Iterator[Cause]:
+def errors_inside(obj: dict[str, Any], path: str) -> Iterator[FieldError]:
     metadata = {"name": "fakename", **obj.get("metadata", {})}
     rule = names.path_segment
-    return metadata_faults({"metadata": metadata}, namespaced="namespace" in metadata, name_rule=rule, path=path)
+    return validate_metadata({"metadata": metadata}, namespaced="namespace" in metadata, name_rule=rule, path=path)
 
 
 def holding(schema: dict[str, Any]) -> dict[str, Any]:
@@ -36,23 +36,21 @@ def holding(schema: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("schema", "value", "expected"),
     [
-        pytest.param(
-            case["schema"], told["value"], told["faults"], id=f"{number}-{orjson.dumps(told['value']).decode()}"
-        )
+        pytest.param(case["schema"], one["value"], one["errors"], id=f"{number}-{orjson.dumps(one['value']).decode()}")
         for number, case in enumerate(CASES)
-        for told in case["values"]
+        for one in case["values"]
     ],
 )
-def test_a_value_has_the_faults_that_kubernetes_finds(schema: Any, value: Any, expected: list[list[str]]) -> None:
+def test_a_value_has_the_errors_that_kubernetes_finds(schema: Any, value: Any, expected: list[list[str]]) -> None:
     obj = {"apiVersion": "a.example.com/v1", "kind": "A", "metadata": {"name": "x"}, "spec": {"f": value}}
     kind = holding(schema)
     Settler(kind).settle(obj)
-    assert sorted(map(list, Validator(kind, metadata_faults=faults_inside).validate(obj))) == sorted(expected)
+    assert sorted(map(list, Validator(kind, validate_metadata=errors_inside).validate(obj))) == sorted(expected)
 
 
 def test_a_status_is_told_of_in_its_own_words() -> None:
     status = Validator({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["m"]}, under="status")
-    assert [str(fault) for fault in status.validate({"n": "x"})] == [
+    assert [str(err) for err in status.validate({"n": "x"})] == [
         'status.n: Invalid value: "string": n in body must be of type integer: "string"',
         "status.m: Required value",
     ]
@@ -61,7 +59,7 @@ def test_a_status_is_told_of_in_its_own_words() -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        pytest.param(case["change"], case["faults"], id=orjson.dumps(case["change"]).decode())
+        pytest.param(case["change"], case["errors"], id=orjson.dumps(case["change"]).decode())
         for case in RATCHETED["updates"]
     ],
 )

@@ -173,7 +173,7 @@ class Nameless:
         return [{"metadata": {"name": "soup"}}]
 
 
-async def test_objects_without_a_name_or_a_namespace_are_the_backends_fault() -> None:
+async def test_objects_without_a_name_or_a_namespace_are_the_backends_error() -> None:
     collection, _ = over(Nameless())
     with pytest.raises(TypeError, match="must give objects with a name and a namespace"):
         await collection.refresh()

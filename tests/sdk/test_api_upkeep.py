@@ -45,7 +45,7 @@ async def test_the_certificate_of_an_api_is_renewed_while_it_is_used(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("certificates", "webhook_server"):  # Always due: those who watch need not live through a year.
-        monkeypatch.setattr(f"pinnace.sdk.{module}.RENEW_BEFORE", timedelta(days=1000))
+        monkeypatch.setattr(f"pinnace.sdk.operator.{module}.RENEW_BEFORE", timedelta(days=1000))
     await cluster.run(kitchen())
     await cluster.client.create(recipe())
     before = (await cluster.client.get(*API_SERVICE))["spec"]["caBundle"]

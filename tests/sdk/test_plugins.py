@@ -27,7 +27,7 @@ from pinnace.testing.cluster import Cluster
 
 FILE = '''"""A plug-in."""
 from pinnace.client.client import Client
-from pinnace.sdk.plugins import Plugin
+from pinnace.sdk.kubectl.plugins import Plugin
 
 plugin = Plugin("keys", version="1.2.3", description="Shows the keys of a ConfigMap.\\nAnd nothing else.")
 

@@ -131,7 +131,7 @@ async def test_what_is_served_is_told_only_to_those_who_may_ask(
 
 
 @pytest.mark.parametrize(
-    ("spec", "faults"),
+    ("spec", "errs"),
     [
         (
             {},
@@ -145,10 +145,10 @@ async def test_what_is_served_is_told_only_to_those_who_may_ask(
         ),
     ],
 )
-async def test_a_bad_question_is_refused_as_kubernetes_does(api: InProcess, spec: Object, faults: str) -> None:
+async def test_a_bad_question_is_refused_as_kubernetes_does(api: InProcess, spec: Object, errs: str) -> None:
     body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
     reply = await api.post(f"{AUTHORIZATION}/subjectaccessreviews", body)
-    assert (reply.status, reply.message) == (422, f'.authorization.k8s.io "" is invalid: {faults}')
+    assert (reply.status, reply.message) == (422, f'.authorization.k8s.io "" is invalid: {errs}')
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ async def test_empty_values_are_left_out_where_go_cannot_tell_them_from_nothing(
     assert spec["containers"][0]["env"] == [{"name": "A"}]
 
 
-async def test_an_object_with_faults_is_told_those_even_if_its_name_is_taken(api: InProcess) -> None:
+async def test_an_object_with_errors_is_told_those_even_if_its_name_is_taken(api: InProcess) -> None:
     await api.made(CONFIG_MAPS, config_map())
     assert (await api.post(CONFIG_MAPS, config_map(data={"not a key": ""}))).status == 422
     again = await api.post(CONFIG_MAPS, config_map())
@@ -71,7 +71,7 @@ async def test_a_name_that_is_being_deleted_is_still_taken(api: InProcess) -> No
     assert again.message == 'object is being deleted: configmaps "settings" already exists'
 
 
-async def test_faults_of_metadata_come_first(api: InProcess) -> None:
+async def test_errors_of_metadata_come_first(api: InProcess) -> None:
     wrong = service("Bad Name", ports=[])
     reply = await api.post(SERVICES, wrong)
     assert [cause["field"] for cause in reply.json["details"]["causes"]] == ["metadata.name", "spec.ports"]
@@ -154,14 +154,14 @@ async def test_labels_are_part_of_what_an_endpoint_slice_says(api: InProcess) ->
 
 
 @pytest.mark.parametrize("target", [f"{CONFIG_MAPS}?watch=1&resourceVersion=x", f"{CONFIG_MAPS}/a?resourceVersion=x"])
-async def test_a_revision_that_is_no_number_is_taken_for_a_fault_of_the_server(api: InProcess, target: str) -> None:
-    fault = 'resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax'
-    expected = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": fault}
+async def test_a_revision_that_is_no_number_is_taken_for_an_error_of_the_server(api: InProcess, target: str) -> None:
+    err = 'resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax'
+    expected = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": err}
     assert (await api.get(target)).json == {**expected, "code": 500}
     of_a_list = (await api.get(f"{CONFIG_MAPS}?resourceVersion=x")).json
     assert of_a_list == {
         **expected,
-        "message": f"invalid resource version: {fault}",
+        "message": f"invalid resource version: {err}",
         "reason": "BadRequest",
         "code": 400,
     }
@@ -201,13 +201,13 @@ async def test_a_scale_is_shown_as_a_table_row_and_as_metadata_too(api: InProces
 
 
 @pytest.mark.parametrize(
-    ("segment", "fault"),
+    ("segment", "err"),
     [("a%25b", "\"a%b\": may not contain '%'"), ("%2e%2e", "\"..\": may not be '..'"), (".", "\".\": may not be '.'")],
 )
-async def test_a_name_that_no_path_can_have_is_no_name(api: InProcess, segment: str, fault: str) -> None:
+async def test_a_name_that_no_path_can_have_is_no_name(api: InProcess, segment: str, err: str) -> None:
     for method in ("GET", "DELETE"):
         refused = await api.call(method, f"{CONFIG_MAPS}/{segment}")
-        assert (refused.status, refused.message) == (400, f"Name parameter invalid: {fault}")
+        assert (refused.status, refused.message) == (400, f"Name parameter invalid: {err}")
 
 
 @pytest.mark.parametrize("direction", ["scaleUp", "scaleDown"])

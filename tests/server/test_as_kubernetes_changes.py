@@ -30,7 +30,7 @@ from tests.server.test_as_kubernetes_answers import owned
 
 
 @pytest.mark.parametrize(
-    ("patch", "fault"),
+    ("patch", "err"),
     [
         ({"data": {"a": 1}}, "cannot convert int64 to string"),
         ({"data": {"a": True}}, "unrecognized type: string"),
@@ -44,18 +44,18 @@ from tests.server.test_as_kubernetes_answers import owned
     ],
 )
 async def test_a_strategic_patch_of_another_type_is_told_in_the_words_of_a_conversion(
-    api: InProcess, patch: Any, fault: str
+    api: InProcess, patch: Any, err: str
 ) -> None:
     await api.made(CONFIG_MAPS, config_map(data={"b": "c"}))
     refused = await api.patch(f"{CONFIG_MAPS}/settings", patch, STRATEGIC)
-    assert (refused.status, refused.message.endswith(f": {fault}")) == (422, True), refused.message
+    assert (refused.status, refused.message.endswith(f": {err}")) == (422, True), refused.message
     assert (await api.get(f"{CONFIG_MAPS}/settings")).json["data"] == {"b": "c"}
 
 
 async def test_a_service_inside_the_cluster_has_no_port_on_nodes(api: InProcess) -> None:
     refused = await api.post(SERVICES, service(ports=[{"port": 80, "nodePort": 30000}]))
-    fault = "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"
-    assert refused.message == f'Service "web" is invalid: {fault}'
+    err = "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"
+    assert refused.message == f'Service "web" is invalid: {err}'
     outside = await api.made(SERVICES, service(type="NodePort"))
     assert outside["spec"]["ports"][0]["nodePort"] >= 30000
     inside = await api.patch(f"{SERVICES}/web", {"spec": {"type": "ClusterIP"}})
@@ -103,7 +103,7 @@ async def test_what_cannot_be_applied_is_told_without_quoting_the_whole(
     assert told in refused.message
 
 
-async def test_a_fault_found_twice_is_told_once_in_words_and_twice_among_the_causes(api: InProcess) -> None:
+async def test_an_error_found_twice_is_told_once_in_words_and_twice_among_the_causes(api: InProcess) -> None:
     nodes = "/api/v1/nodes"
     await api.made(nodes, {"metadata": {"name": "one"}})
     refused = (await api.patch(f"{nodes}/one", {"spec": {"taints": [{"key": "a", "effect": "Never"}]}})).json
@@ -252,7 +252,7 @@ async def test_an_applied_uid_must_be_that_of_the_object(api: InProcess) -> None
     )
 
 
-async def test_a_fault_quotes_of_a_strategic_patch_what_was_left_to_merge(api: InProcess) -> None:
+async def test_an_error_quotes_of_a_strategic_patch_what_was_left_to_merge(api: InProcess) -> None:
     await api.made(DEPLOYMENTS, deployment())
     template = {
         "spec": {"$setElementOrder/containers": [{"name": "main"}], "containers": [{"name": "main", "tty": True}]}
@@ -433,7 +433,7 @@ async def test_a_deletion_is_told_in_yaml_to_who_asks_for_it(api: InProcess) -> 
         ("/api/v1/namespaces/default/events", {"involvedObject": {"namespace": "default"}}, "labels finalizers labels"),
     ],
 )
-async def test_faults_of_metadata_are_told_as_often_as_they_are_found(
+async def test_errors_of_metadata_are_told_as_often_as_they_are_found(
     api: InProcess, target: str, made: dict[str, Any], found: str
 ) -> None:
     await api.made(target, {"metadata": {"name": "web"}, **made})

@@ -43,7 +43,7 @@ def _refusal(body: bytes | str, content_type: str = "application/json", *, kind:
 
 
 @pytest.mark.parametrize(
-    ("body", "fault"),
+    ("body", "err"),
     [
         ("", "unexpected end of JSON input (<empty>)"),
         ("{", "unexpected end of JSON input ({)"),
@@ -75,11 +75,11 @@ def _refusal(body: bytes | str, content_type: str = "application/json", *, kind:
         ('{"a":' * 300 + "1" + "}" * 300, 'exceeded max depth ({"a":{"a":{"a":{"a":{"a":{"a": ...)'),
     ],
 )
-def test_malformed_json_is_told_as_the_real_server_tells_it(body: str, fault: str) -> None:
+def test_malformed_json_is_told_as_the_real_server_tells_it(body: str, err: str) -> None:
     start = (
         "the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json parse error: "
     )
-    assert _refusal(body) == start + fault
+    assert _refusal(body) == start + err
 
 
 @pytest.mark.parametrize(
@@ -157,17 +157,17 @@ def test_other_formats_are_refused(content_type: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "fault"),
+    ("body", "err"),
     [
         (b"\xcf", r"invalid character '\xcf' looking for beginning of value"),
         (b'{"a"\xff', r"invalid character '\xff' after object key"),
         (b'{"a":"\\u\xcf1 ', "invalid escape sequence `\\u\ufffd1 ` in string"),
     ],
 )
-def test_a_byte_that_is_no_text_is_told_by_its_number(body: bytes, fault: str) -> None:
+def test_a_byte_that_is_no_text_is_told_by_its_number(body: bytes, err: str) -> None:
     with pytest.raises(bodies.Malformed) as refused:
         bodies.parse_json(body)
-    assert str(refused.value) == fault
+    assert str(refused.value) == err
 
 
 def test_what_is_no_unicode_is_replaced() -> None:

@@ -188,4 +188,4 @@ async def test_one_that_cannot_be_sent_holds_up_no_other() -> None:
     for _ in range(3):
         await asyncio.sleep(0)
     assert [one.is_sent for one in good] == [True, True]
-    assert [str(problem) for problem in told] == ["no transport"]
+    assert [str(error) for error in told] == ["no transport"]

@@ -51,7 +51,7 @@ def test_fields_younger_than_the_server_are_not_told_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "fault"),
+    ("body", "err"),
     [
         (b"k8s\0", "the object provided is unrecognized (must be of type Namespace): empty body (6b387300)"),
         (b"k8s\0\xff", "the object provided is unrecognized (must be of type Namespace): unexpected EOF (6b387300ff)"),
@@ -76,10 +76,10 @@ def test_fields_younger_than_the_server_are_not_told_of() -> None:
         ),
     ],
 )
-def test_what_is_no_such_object_is_refused(body: bytes, fault: str) -> None:
+def test_what_is_no_such_object_is_refused(body: bytes, err: str) -> None:
     with pytest.raises(errors.BadRequest) as caught:
         _read(body)
-    assert caught.value.message == fault
+    assert caught.value.message == err
 
 
 def test_json_inside_a_message_nests_within_bounds() -> None:
@@ -108,15 +108,15 @@ def test_options_of_a_deletion_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "fault"),
+    ("body", "err"),
     [
         (b"k8s\0\x12\x02\x0a\x05", "proto: wrong wireType = 2 for field GracePeriodSeconds"),
     ],
 )
-def test_what_are_no_options_is_refused(body: bytes, fault: str) -> None:
+def test_what_are_no_options_is_refused(body: bytes, err: str) -> None:
     with pytest.raises(errors.BadRequest) as caught:
         bodies.read_untyped(body, PROTOBUF)
-    assert caught.value.message == fault
+    assert caught.value.message == err
 
 
 def test_the_kind_of_other_options_is_left_to_the_caller() -> None:

@@ -137,14 +137,14 @@ SELECTORS: dict[str, tuple[Object, str, str]] = {
 async def test_selectors_that_make_no_sense_are_refused(
     api: InProcess, selector: Object, of_fields: str, of_labels: str
 ) -> None:
-    for name, fault in (("fieldSelector", of_fields), ("labelSelector", of_labels)):
+    for name, err in (("fieldSelector", of_fields), ("labelSelector", of_labels)):
         path = f"spec.resourceAttributes.{name}"
         about = {**PODS, name: selector}
         for kind, more in (("SubjectAccessReview", {"user": "bob"}), ("SelfSubjectAccessReview", {})):
             body = question(kind, {**more, "resourceAttributes": about})
             refused = await api.post(f"{AUTHORIZATION}/{kind.lower()}s", body)
             assert refused.status == 422
-            assert f"{path}{fault.format(path=path)}" in refused.message
+            assert f"{path}{err.format(path=path)}" in refused.message
 
 
 @pytest.mark.parametrize(

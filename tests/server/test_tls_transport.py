@@ -47,8 +47,8 @@ class Heard(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.data += data
 
-    def connection_lost(self, problem: Exception | None) -> None:
-        self.losses.append(problem)
+    def connection_lost(self, error: Exception | None) -> None:
+        self.losses.append(error)
 
 
 class Listening:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pinnace.server.request.yaml_body import YamlFault, read_yaml
+from pinnace.server.request.yaml_body import YamlError, read_yaml
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_repeated_keys_are_told_with_their_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "fault"),
+    ("text", "err"),
     [
         ("a:\n  b:\n    c: 1\n    v: - a\n", "yaml: line 4: block sequence entries are not allowed in this context"),
         ("a: b: c\n", "yaml: mapping values are not allowed in this context"),
@@ -78,20 +78,20 @@ def test_repeated_keys_are_told_with_their_line() -> None:
         ("%YAML 1.2\n---\na: 1\n", "yaml: found incompatible YAML document"),
     ],
 )
-def test_what_cannot_be_read_is_told_as_the_real_server_tells_it(text: str, fault: str) -> None:
-    with pytest.raises(YamlFault) as caught:
+def test_what_cannot_be_read_is_told_as_the_real_server_tells_it(text: str, err: str) -> None:
+    with pytest.raises(YamlError) as caught:
         read_yaml(text.encode())
-    assert str(caught.value) == fault
+    assert str(caught.value) == err
 
 
 def test_aliases_cannot_blow_up_a_small_body() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [" + ", ".join([f"*a{n - 1}"] * 9) + "]" for n in range(1, 12)]
-    with pytest.raises(YamlFault, match="excessive aliasing"):
+    with pytest.raises(YamlError, match="excessive aliasing"):
         read_yaml("\n".join(lines).encode())
 
 
 @pytest.mark.parametrize("text", ["a: " + "[" * 100_000, "- " * 100_000 + "a", "{a: " * 5000])
 def test_depth_is_bounded(text: str) -> None:
-    with pytest.raises(YamlFault, match="max depth"):
+    with pytest.raises(YamlError, match="max depth"):
         read_yaml(text.encode())

@@ -227,7 +227,7 @@ async def _read(terminal: int) -> bytes:
                 await ready.wait()
             finally:
                 loop.remove_reader(terminal)
-        except OSError as problem:
-            if problem.errno == errno.EIO:  # The last process has closed its side.
+        except OSError as error:
+            if error.errno == errno.EIO:  # The last process has closed its side.
                 return b""
             raise

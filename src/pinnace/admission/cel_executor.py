@@ -68,8 +68,8 @@ class _Distant:
         def ask() -> None:
             try:
                 answer.set_result(self._near.decide(question))
-            except Exception as problem:
-                answer.set_exception(problem)
+            except Exception as error:
+                answer.set_exception(error)
 
         self._loop.call_soon_threadsafe(ask)
         return answer.result(_SECONDS_TO_ANSWER)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from pinnace.model import errors
-from pinnace.model.field_errors import Cause
+from pinnace.model.field_errors import FieldError
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
 
@@ -136,7 +136,7 @@ class Asking(Protocol):
 class Finding(Protocol):
     """A Validator whose refusals are told before whatever else is wrong with an object, and together with it."""
 
-    async def faults(self, review: Review) -> list[Cause]:
+    async def errs(self, review: Review) -> list[FieldError]:
         """Those for which it would refuse."""
 
 
@@ -186,11 +186,9 @@ class AdmissionChain:
                 return _validate_on(review, waiting, gates)
         return None
 
-    async def faults(self, review: Review) -> list[Cause]:
+    async def errs(self, review: Review) -> list[FieldError]:
         """What validators find in an object with which something else is wrong, so that it does not come to them."""
-        return [
-            fault for one in self._gates(review)[1] if isinstance(one, Finding) for fault in await one.faults(review)
-        ]
+        return [err for one in self._gates(review)[1] if isinstance(one, Finding) for err in await one.errs(review)]
 
     def _gates(self, review: Review) -> tuple[tuple[Mutator, ...], tuple[Validator, ...]]:
         resource = review.resource

@@ -70,9 +70,9 @@ class _Lazy(dict[str, Any]):
             if isinstance(program, CompileError):
                 raise CelError(str(program))
             value = self[name] = self.budget.evaluate(program)
-        except CelError as fault:
+        except CelError as err:
             shown = name.partition(".")[2]
-            raise CelError(f'composited variable "{shown}" fails to evaluate: {fault}') from None
+            raise CelError(f'composited variable "{shown}" fails to evaluate: {err}') from None
         return value
 
 
@@ -136,8 +136,8 @@ def tried(expression: str, more: Mapping[str, Variable] | None = None) -> Progra
     """What is wrong with it is told when it is used."""
     try:
         return compiled(expression, more)
-    except CompileError as fault:
-        return fault
+    except CompileError as err:
+        return err
 
 
 def read_conditions(said: Sequence[Mapping[str, Any]] | None) -> tuple[Condition, ...]:
@@ -153,7 +153,7 @@ def all_hold(
     """
     if not conditions:
         return True
-    faults: list[str] = []
+    errs: list[str] = []
     budget = Budget(variables, limit=MOST_COST_OF_CONDITIONS, patience=patience)
     for condition in conditions:
         try:
@@ -161,11 +161,11 @@ def all_hold(
                 raise CelError(f"compilation failed: {condition.program}")
             if budget.evaluate(condition.program) is False:
                 return False
-        except CelError as fault:
+        except CelError as err:
             if budget.is_spent:
-                faults = [OUT_OF_BUDGET]
+                errs = [OUT_OF_BUDGET]
                 break
-            faults.append(f"expression '{condition.expression}' resulted in error: {fault}")
-    if faults and fails_closed:
-        raise ConditionFailed(faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]")
-    return not faults
+            errs.append(f"expression '{condition.expression}' resulted in error: {err}")
+    if errs and fails_closed:
+        raise ConditionFailed(errs[0] if len(errs) == 1 else f"[{', '.join(errs)}]")
+    return not errs

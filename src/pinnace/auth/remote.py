@@ -82,8 +82,8 @@ class Remote:
                 connection.request(method, target, body=body, headers=headers)
                 answer = connection.getresponse()
                 content = answer.read(LARGEST + 1)
-            except (OSError, http.client.HTTPException) as problem:
-                raise RemoteError(f"{self.url} did not answer: {problem}") from None
+            except (OSError, http.client.HTTPException) as error:
+                raise RemoteError(f"{self.url} did not answer: {error}") from None
         if not 200 <= answer.status < 300:
             raise RemoteError(f"{self.url} answered {answer.status}", status=answer.status)
         if len(content) > LARGEST:
@@ -107,8 +107,8 @@ def read_remote(path: Path, *, timeout: float = TIMEOUT_SECONDS) -> Remote:
         return Remote(url, _tls(path, cluster, user) if url.startswith("https:") else None, headers, timeout)
     except ssl.SSLError:
         raise RemoteConfigError(f"{path} does not say how to reach a server: its certificates cannot be used") from None
-    except OSError as problem:
-        raise RemoteConfigError(f"{problem.filename or path} cannot be read: {problem.strerror}") from None
+    except OSError as error:
+        raise RemoteConfigError(f"{error.filename or path} cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError):  # They may quote a token.
         form = "write it as a kubeconfig with clusters, contexts and current-context"
         raise RemoteConfigError(f"{path} does not say how to reach a server: {form}") from None

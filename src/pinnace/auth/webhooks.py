@@ -45,8 +45,8 @@ class WebhookTokens:
         question = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
         try:
             status = _status(await self._remote.post(question))
-        except RemoteError as problem:
-            log.warning("the token webhook could not be asked: %s", problem)
+        except RemoteError as error:
+            log.warning("the token webhook could not be asked: %s", error)
             raise BadToken("the token webhook could not be asked") from None
         bearer = _bearer(status) if status.get("authenticated") is True else _UNKNOWN
         self._memory.keep(key, bearer, self._remembered)
@@ -81,8 +81,8 @@ class WebhookAuthorizer:
         }
         try:
             status = _status(await self._remote.post(question))
-        except RemoteError as problem:
-            log.warning("the authorization webhook could not be asked: %s", problem)
+        except RemoteError as error:
+            log.warning("the authorization webhook could not be asked: %s", error)
             return Decision("no opinion", "the authorization webhook could not be asked")
         reason = str(status.get("reason") or "")
         if status.get("denied") is True:  # Who says both means no.

@@ -41,8 +41,8 @@ def only_in(target: str, wanted: type[Wanted]) -> Wanted:
         sys.path.insert(0, str(beside))
     try:
         spec.loader.exec_module(module)
-    except Exception as problem:  # Whatever the user's own code raises.
-        raise NoOperator(_complaint(problem, beside)) from problem
+    except Exception as error:  # Whatever the user's own code raises.
+        raise NoOperator(_complaint(error, beside)) from error
     found = {known: value for known, value in vars(module).items() if isinstance(value, wanted)}
     what = wanted.__name__.lower()
     if name:
@@ -60,14 +60,14 @@ def file_of(target: str) -> Path:
     return _split(target)[0]
 
 
-def _complaint(problem: Exception, root: Path) -> str:
+def _complaint(error: Exception, root: Path) -> str:
     """Where it went wrong in the user's own files, and why."""
-    if isinstance(problem, SyntaxError):
-        line = f"\n    {problem.text.strip()}" if problem.text else ""
-        return f"{Path(problem.filename or '?').name}:{problem.lineno}: {problem.msg}{line}"
-    own = [frame for frame in traceback.extract_tb(problem.__traceback__) if frame.filename.startswith(str(root))]
+    if isinstance(error, SyntaxError):
+        line = f"\n    {error.text.strip()}" if error.text else ""
+        return f"{Path(error.filename or '?').name}:{error.lineno}: {error.msg}{line}"
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(str(root))]
     where = "".join(f"{Path(frame.filename).name}:{frame.lineno}: " for frame in own[-1:])
-    return f"{where}{problem}" if isinstance(problem, NotStructural) else f"{where}{type(problem).__name__}: {problem}"
+    return f"{where}{error}" if isinstance(error, NotStructural) else f"{where}{type(error).__name__}: {error}"
 
 
 def _split(target: str) -> tuple[Path, str]:

@@ -60,10 +60,10 @@ async def next_loaded(current: Loaded, saves: Saves) -> Loaded:
         try:
             loaded = load(current.target)
             differences = list(_schema_changes(current.operator.crds(), loaded.operator.crds()))
-        except (NoOperator, NotStructural, ValueError) as problem:
+        except (NoOperator, NotStructural, ValueError) as error:
             # The mistake may be in a file that was not known before: from now on each beside it is looked at.
             known = {**_texts(list(root.glob("*.py"))), **known}
-            print(problem, file=sys.stderr)
+            print(error, file=sys.stderr)
             print(f"{current.operator.name} goes on as it was; save again to try again.", file=sys.stderr, flush=True)
             continue
         for line in differences:

@@ -39,9 +39,9 @@ class Unsuitable(CommandError):
 class Several(Exception):
     """More than one thing went wrong. All are told."""
 
-    def __init__(self, problems: list[Exception]) -> None:
-        super().__init__("\n".join(str(problem) for problem in problems))
-        self.problems = problems
+    def __init__(self, failures: list[Exception]) -> None:
+        super().__init__("\n".join(str(error) for error in failures))
+        self.failures = failures
 
 
 def converse(
@@ -63,40 +63,40 @@ def converse(
     except BrokenPipeError:
         sys.stderr.close()  # Whoever read has seen enough. Python would complain when it flushes.
         code = 0
-    except KubeconfigError as problem:
-        code = _told(f"error: {problem}")
-    except (Several, CommandError, ConnectionLost, NoCredentials, errors.ApiError, OSError) as problem:
-        code = _told(told(problem, access))
+    except KubeconfigError as error:
+        code = _told(f"error: {error}")
+    except (Several, CommandError, ConnectionLost, NoCredentials, errors.ApiError, OSError) as error:
+        code = _told(told(error, access))
     raise typer.Exit(code or 0)
 
 
-def told(problem: Exception, access: Access | None = None) -> str:
+def told(error: Exception, access: Access | None = None) -> str:
     """A failure in kubectl's words."""
-    match problem:
+    match error:
         case Several():
-            return "\n".join(_one_of_several(one, access) for one in problem.problems)
+            return "\n".join(_one_of_several(one, access) for one in error.failures)
         case Unsuitable():
-            return str(problem)
+            return str(error)
         case errors.Unauthorized():
-            return f"error: You must be logged in to the server ({problem.message})"
-        case errors.Invalid() if problem.details.get("kind") or problem.details.get("causes"):
-            return _invalid(problem)
+            return f"error: You must be logged in to the server ({error.message})"
+        case errors.Invalid() if error.details.get("kind") or error.details.get("causes"):
+            return _invalid(error)
         case errors.ApiError():
             return (
-                f"Error from server ({problem.reason}): {problem.message}"
-                if problem.reason
-                else (f"Error from server: {problem.message}")
+                f"Error from server ({error.reason}): {error.message}"
+                if error.reason
+                else (f"Error from server: {error.message}")
             )
-        case ConnectionLost() if access is not None and _is_refused(problem):
+        case ConnectionLost() if access is not None and _is_refused(error):
             host = access.server.partition("//")[2]
             return f"The connection to the server {host} was refused - did you specify the right host or port?"
         case ConnectionLost():
-            return f"Unable to connect to the server: {problem}"
-    return f"error: {problem}"
+            return f"Unable to connect to the server: {error}"
+    return f"error: {error}"
 
 
-def _is_refused(problem: ConnectionLost) -> bool:
-    return isinstance(getattr(problem.__cause__, "os_error", None), ConnectionRefusedError)
+def _is_refused(error: ConnectionLost) -> bool:
+    return isinstance(getattr(error.__cause__, "os_error", None), ConnectionRefusedError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,10 +107,10 @@ class _Impatient(Retries):
         return None
 
 
-def raise_all(problems: list[Exception]) -> None:
+def raise_all(failures: list[Exception]) -> None:
     """Raise what went wrong, if anything has."""
-    if problems:
-        raise Several(problems) if len(problems) > 1 else problems[0]
+    if failures:
+        raise Several(failures) if len(failures) > 1 else failures[0]
 
 
 def failing_with(code: int, message: str) -> NoReturn:
@@ -140,25 +140,25 @@ async def _talking(talk: Talk, access: Access, namespace: str, field_manager: st
         return await talk(client)
 
 
-def _one_of_several(problem: Exception, access: Access | None) -> str:
-    if isinstance(problem, CommandError):
-        return str(problem)
-    return _api_message(problem) if isinstance(problem, errors.ApiError) else told(problem, access)
+def _one_of_several(error: Exception, access: Access | None) -> str:
+    if isinstance(error, CommandError):
+        return str(error)
+    return _api_message(error) if isinstance(error, errors.ApiError) else told(error, access)
 
 
-def _api_message(problem: errors.ApiError) -> str:
-    return f"Error from server ({problem.reason}): {problem.message}"
+def _api_message(error: errors.ApiError) -> str:
+    return f"Error from server ({error.reason}): {error.message}"
 
 
-def _invalid(problem: errors.Invalid) -> str:
-    kind, name = problem.details.get("kind", ""), problem.details.get("name", "")
+def _invalid(error: errors.Invalid) -> str:
+    kind, name = error.details.get("kind", ""), error.details.get("name", "")
     head = f"The {kind} {quoted(name)} is invalid" if kind or name else "The request is invalid"
-    faults = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in problem.causes))
-    if not faults:
-        return head if kind or name else f"{head}: {problem.message}"
-    if len(faults) == 1:
-        return f"{head}: {faults[0]}"
-    return "\n".join([f"{head}: ", *(f"* {fault}" for fault in faults)])
+    errs = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in error.causes))
+    if not errs:
+        return head if kind or name else f"{head}: {error.message}"
+    if len(errs) == 1:
+        return f"{head}: {errs[0]}"
+    return "\n".join([f"{head}: ", *(f"* {err}" for err in errs)])
 
 
 def _told(message: str) -> int:

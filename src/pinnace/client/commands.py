@@ -146,14 +146,14 @@ class CommandSession:
             return
         try:
             code = _code(orjson.loads(said))
-        except Exception as problem:
-            self._fail(problem)
+        except Exception as error:
+            self._fail(error)
         else:
             self._ended.set_result(code)
 
-    def _fail(self, problem: Exception) -> None:
+    def _fail(self, error: Exception) -> None:
         if not self._ended.done():
-            self._ended.set_exception(problem)
+            self._ended.set_exception(error)
 
 
 class Execution:

@@ -65,9 +65,9 @@ class TokenFile:
         if afresh or self._read is None or now - self._read >= timedelta(seconds=_FILE_SECONDS):
             try:
                 token = self._path.read_text().strip()
-            except OSError as problem:
+            except OSError as error:
                 if self._read is None:
-                    raise NoCredentials(f"the token file {self._path} cannot be read: {problem.strerror}") from problem
+                    raise NoCredentials(f"the token file {self._path} cannot be read: {error.strerror}") from error
             else:
                 self._known, self._read = Identity(authorization=f"Bearer {token}"), now
         return self._known
@@ -127,11 +127,11 @@ class FromPlugin:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
             )
-        except OSError as problem:
+        except OSError as error:
             hint = f"\n{plugin.install_hint}" if plugin.install_hint else ""
             raise NoCredentials(
-                f"the credential plug-in {plugin.command} cannot be run: {problem.strerror}{hint}"
-            ) from problem
+                f"the credential plug-in {plugin.command} cannot be run: {error.strerror}{hint}"
+            ) from error
         try:
             out, err = await process.communicate()
         except asyncio.CancelledError:
@@ -146,8 +146,8 @@ class FromPlugin:
 def _status_in(out: bytes, plugin: Plugin) -> Object:
     try:
         answer = orjson.loads(out)
-    except orjson.JSONDecodeError as problem:
-        raise NoCredentials(f"the credential plug-in {plugin.command} did not print JSON: {problem}") from problem
+    except orjson.JSONDecodeError as error:
+        raise NoCredentials(f"the credential plug-in {plugin.command} did not print JSON: {error}") from error
     if not isinstance(answer, dict) or answer.get("kind") != "ExecCredential":
         raise NoCredentials(f"the credential plug-in {plugin.command} did not print an ExecCredential")
     if answer.get("apiVersion") != plugin.api_version:

@@ -116,15 +116,15 @@ class Exchange:
 def _decoded(body: bytes) -> Object:
     try:
         decoded: Object = orjson.loads(body)
-    except orjson.JSONDecodeError as problem:
-        raise no_object(body, problem) from problem
+    except orjson.JSONDecodeError as error:
+        raise no_object(body, error) from error
     return decoded
 
 
-def no_object(body: bytes, problem: Exception) -> errors.Unavailable:
+def no_object(body: bytes, error: Exception) -> errors.Unavailable:
     """What answered is no API server, or not a well one: a proxy's page of thanks, a line cut in two."""
     said = body[:200].decode("utf-8", "replace")
-    return errors.Unavailable(f"the server did not answer with an object: {problem}: {said}")
+    return errors.Unavailable(f"the server did not answer with an object: {error}: {said}")
 
 
 async def lines_of(stream: Stream) -> AsyncGenerator[bytes, None]:

@@ -157,14 +157,12 @@ def losses(http: ModuleType) -> Iterator[None]:
     """aiohttp's errors, translated at this border."""
     try:
         yield
-    except http.ClientConnectorCertificateError as problem:
-        raise Untrusted(f"the server is not trusted: {problem}") from problem
-    except http.ClientConnectorError as problem:
-        raise ConnectionLost(f"the server cannot be reached: {problem}", was_sent=False) from problem
-    except (http.ClientError, TimeoutError, OSError) as problem:
-        raise ConnectionLost(
-            f"the connection was lost: {problem or type(problem).__name__}", was_sent=True
-        ) from problem
+    except http.ClientConnectorCertificateError as error:
+        raise Untrusted(f"the server is not trusted: {error}") from error
+    except http.ClientConnectorError as error:
+        raise ConnectionLost(f"the server cannot be reached: {error}", was_sent=False) from error
+    except (http.ClientError, TimeoutError, OSError) as error:
+        raise ConnectionLost(f"the connection was lost: {error or type(error).__name__}", was_sent=True) from error
 
 
 def lowered(headers: Mapping[str, str]) -> dict[str, str]:

@@ -56,8 +56,8 @@ class _HttpSocket:
     async def send(self, data: bytes) -> None:
         try:
             await self._socket.send_bytes(data)
-        except (aiohttp.ClientError, OSError) as problem:
-            raise ConnectionLost(f"the connection was lost: {problem}", was_sent=True) from problem
+        except (aiohttp.ClientError, OSError) as error:
+            raise ConnectionLost(f"the connection was lost: {error}", was_sent=True) from error
 
     async def close(self) -> None:
         await self._socket.close()

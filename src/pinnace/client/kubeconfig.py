@@ -126,8 +126,8 @@ def access_of(config: Object, context: str = "") -> Access:
 def _read(file: Path) -> Object:
     try:
         config = yaml.load(file.read_bytes(), yaml.CSafeLoader)
-    except (OSError, yaml.YAMLError) as problem:
-        raise KubeconfigError(f"the kubeconfig {file} cannot be read: {problem}") from problem
+    except (OSError, yaml.YAMLError) as error:
+        raise KubeconfigError(f"the kubeconfig {file} cannot be read: {error}") from error
     if config is None:
         return {}
     if not isinstance(config, dict):
@@ -160,14 +160,14 @@ def _data(content: Object, name: str) -> bytes:
     if content.get(f"{name}-data"):
         try:
             return base64.b64decode(content[f"{name}-data"])
-        except binascii.Error as problem:
-            raise KubeconfigError(f"{name}-data of the kubeconfig is not base64") from problem
+        except binascii.Error as error:
+            raise KubeconfigError(f"{name}-data of the kubeconfig is not base64") from error
     if not content.get(name):
         return b""
     try:
         return Path(content[name]).read_bytes()
-    except OSError as problem:
-        raise KubeconfigError(f"{name} of the kubeconfig cannot be read: {problem}") from problem
+    except OSError as error:
+        raise KubeconfigError(f"{name} of the kubeconfig cannot be read: {error}") from error
 
 
 def _credentials(user: Object, cluster: Object) -> Credentials:

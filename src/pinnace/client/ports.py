@@ -111,8 +111,8 @@ class PortForward:
                 finally:
                     upwards.cancel()
                     await asyncio.gather(upwards, return_exceptions=True)
-        except Exception as problem:  # Of one connection: the others and the next ones do not suffer from it.
-            self.last_error = problem
+        except Exception as error:  # Of one connection: the others and the next ones do not suffer from it.
+            self.last_error = error
         finally:
             writer.close()
 

@@ -243,8 +243,8 @@ class Reading(Addressing):
                 try:
                     event = decode_event(line)
                     snapshot = read_snapshot(event.object, served.kind, namespaces)
-                except DecodeError as problem:
-                    raise no_object(line, problem) from problem
+                except DecodeError as error:
+                    raise no_object(line, error) from error
                 if event.type == "ERROR":
                     raise error_of_status(snapshot.object)
                 yield Event(event.type, snapshot)
@@ -299,8 +299,8 @@ class Reading(Addressing):
         try:
             answer = decode_list(body)
             return [read_snapshot(raw, served.kind, namespaces) for raw in answer.items or ()], answer.metadata
-        except DecodeError as problem:
-            raise no_object(body, problem) from problem
+        except DecodeError as error:
+            raise no_object(body, error) from error
 
 
 class _Following:

@@ -7,7 +7,7 @@ import orjson
 from pinnace.client.transport import Answer
 from pinnace.model import errors
 from pinnace.model.errors import ApiError
-from pinnace.model.field_errors import Cause
+from pinnace.model.field_errors import FieldError
 from pinnace.model.objects import Object
 
 _BY_REASON: dict[str, type[ApiError]] = {
@@ -82,7 +82,7 @@ def error_of_status(status: Object, *, code: int = 0) -> ApiError:
     error.retry_after = int(details.get("retryAfterSeconds") or 0)
     if isinstance(error, errors.Invalid):
         error.causes = tuple(
-            Cause(cause.get("field", ""), cause.get("reason", ""), cause.get("message", ""))
+            FieldError(cause.get("field", ""), cause.get("reason", ""), cause.get("message", ""))
             for cause in details.get("causes") or ()
         )
     return error

@@ -37,9 +37,9 @@ class _Receiver:
     async def send(self, document: bytes) -> None:
         try:
             await self._remote.send(document)
-        except RemoteError as problem:
-            is_final = problem.status != 0 and problem.status not in _TRY_AGAIN
-            raise Refused(str(problem), is_final=is_final) from None
+        except RemoteError as error:
+            is_final = error.status != 0 and error.status not in _TRY_AGAIN
+            raise Refused(str(error), is_final=is_final) from None
 
 
 def open_audit(settings: AuditSettings, *, clock: AlarmClock | None = None) -> Auditor | None:
@@ -60,8 +60,6 @@ def open_audit(settings: AuditSettings, *, clock: AlarmClock | None = None) -> A
     if settings.log_path is not None:
         try:
             backends.append(AuditLog(settings.log_path, settings.rotation, clock=clock))
-        except OSError as problem:
-            raise AuditPolicyError(
-                f"the audit log {settings.log_path} cannot be written ({problem.strerror})"
-            ) from None
+        except OSError as error:
+            raise AuditPolicyError(f"the audit log {settings.log_path} cannot be written ({error.strerror})") from None
     return Auditor(policy, backends, clock)

@@ -44,8 +44,8 @@ async def compact_regularly(store: stores.Store, *, every: timedelta = COMPACT_E
             continue
         try:
             await store.compact(marks[0])
-        except stores.WriteFailed as problem:
-            log.warning("history could not be compacted, trying again in %s: %s", every / 2, problem)
+        except stores.WriteFailed as error:
+            log.warning("history could not be compacted, trying again in %s: %s", every / 2, error)
         marks.popleft()
 
 
@@ -58,8 +58,8 @@ async def renew_lease_regularly(api: Requests, clock: Clock, *, every: timedelta
         renewed = orjson.dumps({"spec": {"renewTime": to_rfc3339_micro(clock.now())}})
         try:
             await api.request("PATCH", target, renewed, headers)
-        except stores.WriteFailed as problem:
-            log.warning("the server's lease could not be renewed, trying again in %s: %s", every, problem)
+        except stores.WriteFailed as error:
+            log.warning("the server's lease could not be renewed, trying again in %s: %s", every, error)
 
 
 async def expire_events_regularly(
@@ -69,8 +69,8 @@ async def expire_events_regularly(
         await asyncio.sleep(every.total_seconds())
         try:
             await expire_events(fanout, store, clock.now() - EVENTS_LIVE)
-        except stores.WriteFailed as problem:
-            log.warning("old events could not be deleted, trying again in %s: %s", every, problem)
+        except stores.WriteFailed as error:
+            log.warning("old events could not be deleted, trying again in %s: %s", every, error)
 
 
 async def expire_events(fanout: Fanout, store: stores.Store, before: datetime) -> int:

@@ -321,8 +321,8 @@ async def running(
         )
         try:
             await server.start(settings.host, settings.port, context, plane.api)
-        except OSError as problem:
-            raise CannotListen(settings.host, settings.port, problem) from problem
+        except OSError as error:
+            raise CannotListen(settings.host, settings.port, error) from error
         await give_birth(plane, address=settings.host, port=server.port)
         definer = in_process_client(plane.local(), field_manager="kube-apiserver")
         upkeep.append(asyncio.create_task(plane.custom_resources.run(definer)))

@@ -53,15 +53,15 @@ class _InProcessSocket:
     async def receive(self) -> bytes | None:
         try:
             return await self._socket.receive()
-        except OSError as problem:
-            raise ConnectionLost(f"the connection was lost: {problem}", was_sent=True) from problem
+        except OSError as error:
+            raise ConnectionLost(f"the connection was lost: {error}", was_sent=True) from error
 
     async def send(self, data: bytes) -> None:
         self._socket.send(data)
         try:
             await self._socket.drain()
-        except OSError as problem:
-            raise ConnectionLost(f"the connection was lost: {problem}", was_sent=True) from problem
+        except OSError as error:
+            raise ConnectionLost(f"the connection was lost: {error}", was_sent=True) from error
 
     async def close(self) -> None:
         self._socket.close()
@@ -76,8 +76,8 @@ class _InProcessStream:
         try:
             async for chunk in self._stream:
                 yield chunk
-        except OSError as problem:
-            raise ConnectionLost(str(problem), was_sent=True) from problem
+        except OSError as error:
+            raise ConnectionLost(str(error), was_sent=True) from error
 
     async def close(self) -> None:
         self._stream.close()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 
 
-def connection_fault(problem: Exception, where: str) -> str:
+def describe_connection_error(error: Exception, where: str) -> str:
     """What went wrong with a connection to `where`, in the words that users of Kubernetes know."""
     import aiohttp  # noqa: PLC0415 - slow to load, and most clusters need it never.
 
-    if isinstance(problem, aiohttp.ClientConnectorCertificateError):
-        found = problem.certificate_error
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        found = error.certificate_error
         return f"tls: failed to verify certificate: {getattr(found, 'verify_message', '') or found}"
-    if isinstance(problem, aiohttp.ClientConnectorError) and problem.os_error.errno is not None:
-        number = problem.os_error.errno
+    if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno is not None:
+        number = error.os_error.errno
         return f"dial tcp {where}: connect: {os.strerror(number).lower()}"
-    return str(problem) or type(problem).__name__
+    return str(error) or type(error).__name__

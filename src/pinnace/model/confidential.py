@@ -11,10 +11,10 @@ REDACTED = "<secret contents redacted>"
 SECRET = Kind("", "v1", "Secret")
 
 
-def without_values(faults: list[str]) -> list[str]:
-    """The faults of a secret's fields, each with what was expected and not with what was found."""
-    return [f"{expected}, got {REDACTED}" if got else expected for expected, got, _ in map(_parts, faults)]
+def without_values(errs: list[str]) -> list[str]:
+    """The errors of a secret's fields, each with what was expected and not with what was found."""
+    return [f"{expected}, got {REDACTED}" if got else expected for expected, got, _ in map(_parts, errs)]
 
 
-def _parts(fault: str) -> tuple[str, str, str]:
-    return fault.partition(", got ")
+def _parts(err: str) -> tuple[str, str, str]:
+    return err.partition(", got ")

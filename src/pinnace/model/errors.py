@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from pinnace.model.field_errors import Cause
+from pinnace.model.field_errors import FieldError
 from pinnace.model.objects import Object
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
@@ -162,7 +162,7 @@ class Conflict(_AboutResource):
 class ApplyConflict(Conflict):
     """Server-side apply: other managers own fields that this one wants to change. Trying again changes nothing."""
 
-    def __init__(self, message: str, causes: Sequence[Cause]) -> None:
+    def __init__(self, message: str, causes: Sequence[FieldError]) -> None:
         # Its message names the fields, not the object: it is not built as that of its parent.
         ApiError.__init__(self, message, details={"causes": [_cause_on_the_wire(cause) for cause in causes]})
 
@@ -192,22 +192,22 @@ class UnsupportedMediaType(ApiError):
 
 
 class Invalid(ApiError):
-    """The object's values break rules; every fault is told, each with its field."""
+    """The object's values break rules; every error is told, each with its field."""
 
     code, reason = 422, "Invalid"
 
-    def __init__(self, causes: Sequence[Cause], *, group: str, kind: str, name: str) -> None:
+    def __init__(self, causes: Sequence[FieldError], *, group: str, kind: str, name: str) -> None:
         told = list(dict.fromkeys(str(cause) for cause in causes))
-        faults = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+        errs = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
         details = {"name": name, "group": group, "kind": kind, "causes": [_cause_on_the_wire(c) for c in causes]}
         super().__init__(
-            f'{qualified(group, kind)} "{name}" is invalid: {faults}',
+            f'{qualified(group, kind)} "{name}" is invalid: {errs}',
             details={key: value for key, value in details.items() if value},
         )
         self.causes = tuple(causes)
         self._about = (group, kind, name)
 
-    def after(self, causes: Sequence[Cause]) -> Invalid:
+    def after(self, causes: Sequence[FieldError]) -> Invalid:
         """The same, with others told first."""
         group, kind, name = self._about
         return Invalid([*causes, *self.causes], group=group, kind=kind, name=name)
@@ -239,6 +239,6 @@ class Timeout(ApiError):
         super().__init__(f"Timeout: {message}", retry_after=retry_after)
 
 
-def _cause_on_the_wire(cause: Cause) -> Object:
+def _cause_on_the_wire(cause: FieldError) -> Object:
     wire = {"reason": cause.reason, "message": cause.message, "field": cause.field}
     return {key: value for key, value in wire.items() if value}

@@ -7,10 +7,10 @@ from functools import lru_cache
 from typing import Any
 
 from pinnace.model import field_errors, names
-from pinnace.model.field_errors import IMMUTABLE, Cause
+from pinnace.model.field_errors import IMMUTABLE, FieldError
 from pinnace.model.names import NameRule
 from pinnace.model.objects import Kind, Object
-from pinnace.model.selectors import label_faults
+from pinnace.model.selectors import validate_label
 
 MOST_ANNOTATION_BYTES = 256 * 1024
 MOST_MANAGER_BYTES = 128
@@ -28,7 +28,7 @@ _FIXED = (
 )
 
 
-def metadata_faults(
+def validate_metadata(
     obj: Object,
     *,
     namespaced: bool,
@@ -36,45 +36,45 @@ def metadata_faults(
     path: str = "metadata",
     qualified_finalizers: bool = True,
     has_contents_checked: bool = False,
-) -> Iterator[Cause]:
-    """Every fault of the metadata by itself: what is asked of an object when it is created.
+) -> Iterator[FieldError]:
+    """Every error of the metadata by itself: what is asked of an object when it is created.
 
     An update is asked the same, with `names.path_segment` as the rule: what was let in once keeps its name. Labels,
-    annotations, owners and managers `metadata_update_faults` has checked.
+    annotations, owners and managers `validate_metadata_update` has checked.
     Custom kinds may use finalizers without a domain: not `qualified_finalizers`.
     """
     metadata: Object = obj.get("metadata") or {}
     prefix = metadata.get("generateName")
     if prefix:
-        for fault in _name_faults(name_rule, _as_if_completed(prefix)):
-            yield field_errors.invalid(f"{path}.generateName", prefix, fault)
+        for err in _validate_name(name_rule, _as_if_completed(prefix)):
+            yield field_errors.invalid(f"{path}.generateName", prefix, err)
     name = metadata.get("name")
     if not name:
         yield field_errors.required(f"{path}.name", "name or generateName is required")
     else:
-        for fault in _name_faults(name_rule, name):
-            yield field_errors.invalid(f"{path}.name", name, fault)
+        for err in _validate_name(name_rule, name):
+            yield field_errors.invalid(f"{path}.name", name, err)
     namespace = metadata.get("namespace")
     if namespaced:
         if not namespace:
             yield field_errors.required(f"{path}.namespace")
         else:
-            for fault in _name_faults(names.dns_label, namespace):
-                yield field_errors.invalid(f"{path}.namespace", namespace, fault)
+            for err in _validate_name(names.dns_label, namespace):
+                yield field_errors.invalid(f"{path}.namespace", namespace, err)
     elif namespace:
         yield field_errors.forbidden(f"{path}.namespace", "not allowed on this type")
     if metadata.get("generation", 0) < 0:
         yield field_errors.invalid(f"{path}.generation", metadata["generation"], "must be greater than or equal to 0")
     if not has_contents_checked:
-        yield from _contents_faults(metadata, path)
+        yield from _validate_contents(metadata, path)
     if finalizers := metadata.get("finalizers"):
-        yield from finalizer_faults(finalizers, f"{path}.finalizers")
+        yield from validate_finalizer(finalizers, f"{path}.finalizers")
         if qualified_finalizers:
-            yield from _domain_faults(finalizers, f"{path}.finalizers")
+            yield from _validate_domain(finalizers, f"{path}.finalizers")
 
 
-def metadata_update_faults(new: Object, old: Object, path: str = "metadata") -> Iterator[Cause]:
-    """Every fault of the metadata as a successor of `old`: fixed fields, and what may not come while deleting."""
+def validate_metadata_update(new: Object, old: Object, path: str = "metadata") -> Iterator[FieldError]:
+    """Every error of the metadata as a successor of `old`: fixed fields, and what may not come while deleting."""
     now: Object = new.get("metadata") or {}
     before: Object = old.get("metadata") or {}
     if before.get("deletionTimestamp") is not None:
@@ -94,62 +94,62 @@ def metadata_update_faults(new: Object, old: Object, path: str = "metadata") -> 
         value = now.get(field, empty)
         if value != before.get(field, empty):
             yield field_errors.invalid(f"{path}.{field}", value, IMMUTABLE)
-    yield from _contents_faults(now, path)
+    yield from _validate_contents(now, path)
 
 
-def told_update_faults(new: Object, old: Object, rounds: str, *, namespaced: bool) -> Iterator[Cause]:
-    """The faults of an update's metadata as often as Kubernetes tells them (`kinds/validation/metadata_repeats.py`)."""
+def validate_repeated_update(new: Object, old: Object, rounds: str, *, namespaced: bool) -> Iterator[FieldError]:
+    """The errors of an update's metadata as often as Kubernetes tells them (`kinds/validation/metadata_repeats.py`)."""
     for word in ("F", "U", *rounds):
         if word in "fF":
-            yield from metadata_faults(
+            yield from validate_metadata(
                 new, namespaced=namespaced, name_rule=names.path_segment, qualified_finalizers=word == "f"
             )
         else:
-            yield from metadata_update_faults(new, old)
+            yield from validate_metadata_update(new, old)
             if word == "u":
-                yield from _domain_faults((new.get("metadata") or {}).get("finalizers") or (), "metadata.finalizers")
+                yield from _validate_domain((new.get("metadata") or {}).get("finalizers") or (), "metadata.finalizers")
 
 
-def annotation_faults(annotations: dict[str, str], path: str) -> Iterator[Cause]:
+def validate_annotation(annotations: dict[str, str], path: str) -> Iterator[FieldError]:
     size = 0
     for key, value in annotations.items():
-        for fault in _annotation_key_faults(key):
-            yield field_errors.invalid(path, key, fault)
+        for err in _validate_annotation_key(key):
+            yield field_errors.invalid(path, key, err)
         size += len(key) + len(value) if value.isascii() else len(key) + len(value.encode())
     if size > MOST_ANNOTATION_BYTES:
         yield field_errors.too_long(path, MOST_ANNOTATION_BYTES)
 
 
-def finalizer_faults(finalizers: Sequence[str], path: str) -> Iterator[Cause]:
+def validate_finalizer(finalizers: Sequence[str], path: str) -> Iterator[FieldError]:
     for finalizer in finalizers:
-        for fault in _name_faults(names.qualified_name, finalizer):
-            yield field_errors.invalid(path, finalizer, fault)
+        for err in _validate_name(names.qualified_name, finalizer):
+            yield field_errors.invalid(path, finalizer, err)
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
         detail = "finalizer orphan and foregroundDeletion cannot be both set"
         yield field_errors.invalid(path, list(finalizers), detail)
 
 
-def _domain_faults(finalizers: Sequence[str], path: str) -> Iterator[Cause]:
+def _validate_domain(finalizers: Sequence[str], path: str) -> Iterator[FieldError]:
     for index, finalizer in enumerate(finalizers):
         if "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
             yield field_errors.invalid(f"{path}[{index}]", finalizer, UNQUALIFIED_FINALIZER)
 
 
-def _contents_faults(metadata: Object, path: str) -> Iterator[Cause]:
+def _validate_contents(metadata: Object, path: str) -> Iterator[FieldError]:
     if labels := metadata.get("labels"):
-        yield from label_faults(labels, f"{path}.labels")
+        yield from validate_label(labels, f"{path}.labels")
     if annotations := metadata.get("annotations"):
-        yield from annotation_faults(annotations, f"{path}.annotations")
+        yield from validate_annotation(annotations, f"{path}.annotations")
     if owners := metadata.get("ownerReferences"):
-        yield from _owner_faults(owners, f"{path}.ownerReferences")
+        yield from _validate_owner(owners, f"{path}.ownerReferences")
     if managed := metadata.get("managedFields"):
         for index, entry in enumerate(managed):
             said = (entry.get("operation"), entry.get("fieldsType"), entry.get("manager"), entry.get("subresource"))
             if not _is_plain_entry(*said):
-                yield from _managed_fields_faults(entry, f"{path}.managedFields[{index}]")
+                yield from _validate_managed_fields(entry, f"{path}.managedFields[{index}]")
 
 
-def _owner_faults(owners: Sequence[Object], path: str) -> Iterator[Cause]:
+def _validate_owner(owners: Sequence[Object], path: str) -> Iterator[FieldError]:
     controller = ""
     for owner in owners:
         kind = Kind.parse(owner.get("apiVersion", ""), owner.get("kind", ""))
@@ -172,34 +172,34 @@ def _owner_faults(owners: Sequence[Object], path: str) -> Iterator[Cause]:
                 controller = this
 
 
-def _managed_fields_faults(entry: Object, path: str) -> Iterator[Cause]:
+def _validate_managed_fields(entry: Object, path: str) -> Iterator[FieldError]:
     operation, fields_type = entry.get("operation", ""), entry.get("fieldsType", "")
     if operation not in ("Apply", "Update"):
         yield field_errors.invalid(f"{path}.operation", operation, "must be `Apply` or `Update`")
     if fields_type not in ("", "FieldsV1"):
         yield field_errors.invalid(f"{path}.fieldsType", fields_type, "must be `FieldsV1`")
     manager, subresource = entry.get("manager", ""), entry.get("subresource", "")
-    yield from manager_faults(manager, f"{path}.manager")
+    yield from validate_manager(manager, f"{path}.manager")
     if len(subresource.encode()) > MOST_SUBRESOURCE_BYTES:
         yield field_errors.too_long(f"{path}.subresource", MOST_SUBRESOURCE_BYTES)
 
 
 @lru_cache(maxsize=1024)
 def _is_plain_entry(operation: str, fields_type: str, manager: str, subresource: str) -> bool:
-    """Whether an entry has no faults. Who writes writes again, so that most are known."""
+    """Whether an entry has no errors. Who writes writes again, so that most are known."""
     entry = {"operation": operation, "fieldsType": fields_type, "manager": manager, "subresource": subresource}
     given = {name: value for name, value in entry.items() if value is not None}
-    return next(iter(_managed_fields_faults(given, "")), None) is None
+    return next(iter(_validate_managed_fields(given, "")), None) is None
 
 
-def manager_faults(manager: str, path: str) -> Iterable[Cause]:
+def validate_manager(manager: str, path: str) -> Iterable[FieldError]:
     """What is wrong with the name of a field manager (also `fieldManager=` of a query)."""
     if manager.isascii() and manager.isprintable() and len(manager) <= MOST_MANAGER_BYTES:
         return ()  # As nearly all are.
-    return _odd_manager_faults(manager, path)
+    return _validate_odd_manager(manager, path)
 
 
-def _odd_manager_faults(manager: str, path: str) -> Iterator[Cause]:
+def _validate_odd_manager(manager: str, path: str) -> Iterator[FieldError]:
     if len(manager.encode()) > MOST_MANAGER_BYTES:
         yield field_errors.too_long(path, MOST_MANAGER_BYTES)
     position = 0
@@ -210,12 +210,12 @@ def _odd_manager_faults(manager: str, path: str) -> Iterator[Cause]:
 
 
 @lru_cache(maxsize=8192)
-def _name_faults(rule: NameRule, name: str) -> tuple[str, ...]:
+def _validate_name(rule: NameRule, name: str) -> tuple[str, ...]:
     return tuple(rule(name))
 
 
 @lru_cache(maxsize=4096)
-def _annotation_key_faults(key: str) -> tuple[str, ...]:
+def _validate_annotation_key(key: str) -> tuple[str, ...]:
     return tuple(names.qualified_name(key.lower()))
 
 

@@ -1,6 +1,6 @@
 """Which names, labels and ports are allowed, and what to say of those that are not, in Kubernetes' words.
 
-Every function takes a value and returns its faults: an empty list means that it is fine.
+Every function takes a value and returns its errors: an empty list means that it is fine.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def _longer_than(limit: int, unit: str = "characters") -> str:
 
 
 def dns_label(value: str) -> list[str]:
-    faults = [_longer_than(63)] if len(value) > 63 else []
+    errs = [_longer_than(63)] if len(value) > 63 else []
     if not _dns_label(value):
         if _dns_subdomain(value):
-            faults.append("must not contain dots")
+            errs.append("must not contain dots")
         else:
-            faults.append(
+            errs.append(
                 _mismatch(
                     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
                     "and must start and end with an alphanumeric character",
@@ -51,17 +51,17 @@ def dns_label(value: str) -> list[str]:
                     "123-abc",
                 )
             )
-    return faults
+    return errs
 
 
 def dns_subdomain(value: str) -> list[str]:
-    return _subdomain_faults(value, "characters")
+    return _validate_subdomain(value, "characters")
 
 
-def _subdomain_faults(value: str, unit: str) -> list[str]:
-    faults = [_longer_than(253, unit)] if len(value) > 253 else []
+def _validate_subdomain(value: str, unit: str) -> list[str]:
+    errs = [_longer_than(253, unit)] if len(value) > 253 else []
     if not _dns_subdomain(value):
-        faults.append(
+        errs.append(
             _mismatch(
                 "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
                 "and must start and end with an alphanumeric character",
@@ -69,13 +69,13 @@ def _subdomain_faults(value: str, unit: str) -> list[str]:
                 "example.com",
             )
         )
-    return faults
+    return errs
 
 
 def dns1035_label(value: str) -> list[str]:
-    faults = [_longer_than(63)] if len(value) > 63 else []
+    errs = [_longer_than(63)] if len(value) > 63 else []
     if not _dns1035_label(value):
-        faults.append(
+        errs.append(
             _mismatch(
                 "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic "
                 "character, and end with an alphanumeric character",
@@ -84,7 +84,7 @@ def dns1035_label(value: str) -> list[str]:
                 "abc-123",
             )
         )
-    return faults
+    return errs
 
 
 def path_segment(value: str) -> list[str]:
@@ -97,15 +97,15 @@ def path_segment(value: str) -> list[str]:
 def qualified_name(value: str) -> list[str]:
     """A label or annotation key: an optional DNS prefix, a slash, and a name."""
     parts = value.split("/")
-    faults: list[str] = []
+    errs: list[str] = []
     match parts:
         case [name]:
             pass
         case [prefix, name]:
             if not prefix:
-                faults.append("prefix part must be non-empty")
+                errs.append("prefix part must be non-empty")
             else:
-                faults.extend(f"prefix part {fault}" for fault in _subdomain_faults(prefix, "bytes"))
+                errs.extend(f"prefix part {err}" for err in _validate_subdomain(prefix, "bytes"))
         case _:
             return [
                 _mismatch(
@@ -119,11 +119,11 @@ def qualified_name(value: str) -> list[str]:
                 + " with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
             ]
     if not name:
-        faults.append("name part must be non-empty")
+        errs.append("name part must be non-empty")
     elif len(name) > 63:
-        faults.append("name part " + _longer_than(63, "bytes"))
+        errs.append("name part " + _longer_than(63, "bytes"))
     if not _qualified_part(name):
-        faults.append(
+        errs.append(
             "name part "
             + _mismatch(
                 "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
@@ -134,13 +134,13 @@ def qualified_name(value: str) -> list[str]:
                 "123-abc",
             )
         )
-    return faults
+    return errs
 
 
 def label_value(value: str) -> list[str]:
-    faults = [_longer_than(63, "bytes")] if len(value) > 63 else []
+    errs = [_longer_than(63, "bytes")] if len(value) > 63 else []
     if not _label_value(value):
-        faults.append(
+        errs.append(
             _mismatch(
                 "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and "
                 "must start and end with an alphanumeric character",
@@ -150,14 +150,14 @@ def label_value(value: str) -> list[str]:
                 "12345",
             )
         )
-    return faults
+    return errs
 
 
 def config_key(value: str) -> list[str]:
     """A key of a ConfigMap or a Secret."""
-    faults = [_longer_than(253)] if len(value) > 253 else []
+    errs = [_longer_than(253)] if len(value) > 253 else []
     if not _config_key(value):
-        faults.append(
+        errs.append(
             _mismatch(
                 "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
                 CONFIG_KEY,
@@ -167,10 +167,10 @@ def config_key(value: str) -> list[str]:
             )
         )
     if value in (".", ".."):
-        faults.append(f"must not be '{value}'")
+        errs.append(f"must not be '{value}'")
     elif value.startswith(".."):
-        faults.append("must not start with '..'")
-    return faults
+        errs.append("must not start with '..'")
+    return errs
 
 
 def c_identifier(value: str) -> list[str]:
@@ -194,16 +194,16 @@ def port_number(value: int) -> list[str]:
 
 def port_name(value: str) -> list[str]:
     """An IANA service name: what a container port may be called."""
-    faults = [_longer_than(15)] if len(value) > 15 else []
+    errs = [_longer_than(15)] if len(value) > 15 else []
     if not _port_name(value):
-        faults.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
+        errs.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
     if not re.search("[a-z]", value):
-        faults.append("must contain at least one letter (a-z)")
+        errs.append("must contain at least one letter (a-z)")
     if "--" in value:
-        faults.append("must not contain consecutive hyphens")
+        errs.append("must not contain consecutive hyphens")
     if value and (value[0] == "-" or value[-1] == "-"):
-        faults.append("must not begin or end with a hyphen")
-    return faults
+        errs.append("must not begin or end with a hyphen")
+    return errs
 
 
 def percent(value: str) -> list[str]:

@@ -8,9 +8,9 @@ from decimal import ROUND_CEILING, ROUND_UP, Context, Decimal
 from enum import Enum
 from functools import lru_cache
 
-FORMAT_FAULT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-NUMBER_FAULT = "unable to parse numeric part of quantity"
-SUFFIX_FAULT = "unable to parse quantity's suffix"
+FORMAT_ERROR = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+NUMBER_ERROR = "unable to parse numeric part of quantity"
+SUFFIX_ERROR = "unable to parse quantity's suffix"
 
 _split = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)").fullmatch
 _exponent = re.compile(r"[eE]([+-]?[0-9]+)").fullmatch
@@ -136,7 +136,7 @@ def _parse(text: str) -> Quantity:
     text = text.strip()
     parts = _split(text)
     if not text or parts is None:
-        raise InvalidQuantity(FORMAT_FAULT)
+        raise InvalidQuantity(FORMAT_ERROR)
     sign, units, fraction, suffix = parts[1], parts[2].lstrip("0") or "0", parts[3] or "", parts[4]
     shifted = units + fraction
     if suffix in _BINARY_SUFFIXES:
@@ -148,7 +148,7 @@ def _parse(text: str) -> Quantity:
         kept = scale % 3 == 0 and not shifted.endswith("000") and shifted[0] != "0"
         return _quantity(amount, format, text if kept else "")
     if not parts[2] and not fraction:
-        raise InvalidQuantity(NUMBER_FAULT)
+        raise InvalidQuantity(NUMBER_ERROR)
     return _quantity(Quantity(amount).rounded_up(_SMALLEST).amount, format)
 
 
@@ -179,7 +179,7 @@ def _decimal_exponent(suffix: str) -> tuple[int, Format]:
     written = _exponent(suffix)
     exponent = int(written[1]) if written and len(written[1]) < 21 else 2**63
     if not -(2**63) <= exponent < 2**63:
-        raise InvalidQuantity(SUFFIX_FAULT)
+        raise InvalidQuantity(SUFFIX_ERROR)
     return (exponent + 2**31) % 2**32 - 2**31, Format.DECIMAL_EXPONENT  # An int32 in Go, which wraps round.
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Literal, Protocol
 
 from pinnace.model import names
-from pinnace.model.field_errors import Cause
+from pinnace.model.field_errors import FieldError
 from pinnace.model.names import NameRule
 from pinnace.model.objects import Kind, Object
 from pinnace.schema.shape import Schema
@@ -63,7 +63,7 @@ def _leave_marked(obj: Object, now: datetime) -> None:
     """Nothing to mark."""
 
 
-def _no_faults(new: Object, old: Object | None) -> Iterable[Cause]:
+def _accept(new: Object, old: Object | None) -> Iterable[FieldError]:
     return ()
 
 
@@ -88,9 +88,9 @@ class Strategy:
     """Before validation of a write through the main URL (old is None on create): put aside what a client may not set
     there. Status is already emptied on create and kept from `old` on update, where the kind has /status."""
     prepare_status: Callable[[Object, Object | None], None] = _leave_both
-    validate: Callable[[Object, Object | None], Iterable[Cause]] = _no_faults
-    """Every fault of `new` (metadata is checked already), those against `old` (immutable fields) included."""
-    validate_status: Callable[[Object, Object | None], Iterable[Cause]] = _no_faults
+    validate: Callable[[Object, Object | None], Iterable[FieldError]] = _accept
+    """Every error of `new` (metadata is checked already), those against `old` (immutable fields) included."""
+    validate_status: Callable[[Object, Object | None], Iterable[FieldError]] = _accept
     name_rule: NameRule = names.dns_subdomain
     names_itself: bool = False
     """An object that comes without a name is given a random one."""
@@ -101,10 +101,10 @@ class Strategy:
     may_update_unconditionally: bool = True
     """An update without resourceVersion overwrites whatever is there."""
     may_create_on_update: bool = False
-    facet_prepare: Mapping[str, Callable[[Object, Object], None]] = field(default_factory=dict)
+    prepare_subresource: Mapping[str, Callable[[Object, Object], None]] = field(default_factory=dict)
     """By subresource: before validation of an update through it, put back what that cannot change."""
-    facet_faults: Mapping[str, Callable[[Object, Object], Iterable[Cause]]] = field(default_factory=dict)
-    """By subresource: the faults of an update through it, where they are not those of the main URL."""
+    validate_subresource: Mapping[str, Callable[[Object, Object], Iterable[FieldError]]] = field(default_factory=dict)
+    """By subresource: the errors of an update through it, where they are not those of the main URL."""
     takes_strategic_patches: bool = True
     """Custom kinds do not: their schemas say nothing of merge keys."""
     keeps_status_on_create: bool = False

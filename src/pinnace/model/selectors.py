@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pinnace.model import field_errors, names
 from pinnace.model.errors import BadRequest
-from pinnace.model.field_errors import Cause
+from pinnace.model.field_errors import FieldError
 from pinnace.model.memory import LONGEST, remembered
 from pinnace.model.objects import Object
 
@@ -82,7 +82,7 @@ def label_selector(text: str) -> LabelSelector:
 def from_object(selector: Mapping[str, Any] | None) -> LabelSelector:
     """What a LabelSelector object means: None matches nothing, an empty one everything.
 
-    Raises ValueError for an operator that does not exist; `label_selector_faults` finds those first.
+    Raises ValueError for an operator that does not exist; `validate_label_selector` finds those first.
     """
     if selector is None:
         return NOTHING
@@ -102,25 +102,25 @@ def from_labels(labels: Labels | None) -> LabelSelector:
     return _selector(tuple(Requirement(key, "=", (value,)) for key, value in sorted((labels or {}).items())))
 
 
-def label_selector_faults(selector: Object | None, path: str) -> Iterator[Cause]:
+def validate_label_selector(selector: Object | None, path: str) -> Iterator[FieldError]:
     """What is wrong with a LabelSelector object; nothing for a good one and for None."""
     if not selector:
         return
-    yield from label_faults(selector.get("matchLabels"), f"{path}.matchLabels")
+    yield from validate_label(selector.get("matchLabels"), f"{path}.matchLabels")
     for index, expression in enumerate(selector.get("matchExpressions") or ()):
-        yield from requirement_faults(expression, f"{path}.matchExpressions[{index}]")
+        yield from validate_requirement(expression, f"{path}.matchExpressions[{index}]")
 
 
-def label_faults(labels: Labels | None, path: str) -> Iterator[Cause]:
+def validate_label(labels: Labels | None, path: str) -> Iterator[FieldError]:
     """What is wrong with a map of labels."""
     for key, value in (labels or {}).items():
-        for fault in _key_faults(key):
-            yield field_errors.invalid(path, key, fault)
-        for fault in _value_faults(value):
-            yield field_errors.invalid(path, value, fault)
+        for err in _validate_key(key):
+            yield field_errors.invalid(path, key, err)
+        for err in _validate_value(value):
+            yield field_errors.invalid(path, value, err)
 
 
-def requirement_faults(expression: Object, path: str) -> Iterator[Cause]:
+def validate_requirement(expression: Object, path: str) -> Iterator[FieldError]:
     """What is wrong with one of a LabelSelector's `matchExpressions`."""
     values = expression.get("values") or ()
     match expression.get("operator", ""):
@@ -134,16 +134,16 @@ def requirement_faults(expression: Object, path: str) -> Iterator[Cause]:
         case operator:
             yield field_errors.invalid(f"{path}.operator", operator, "not a valid selector operator")
     key = expression.get("key", "")
-    for fault in _key_faults(key):
-        yield field_errors.invalid(f"{path}.key", key, fault)
+    for err in _validate_key(key):
+        yield field_errors.invalid(f"{path}.key", key, err)
     for index, value in enumerate(values):
-        for fault in _value_faults(value):
-            yield field_errors.invalid(f"{path}.values[{index}]", value, fault)
+        for err in _validate_value(value):
+            yield field_errors.invalid(f"{path}.values[{index}]", value, err)
 
 
 # Labels repeat across objects: the same few keys and values are checked on every write.
-_key_faults = remembered(4096)(names.qualified_name)
-_value_faults = remembered(16384)(names.label_value)
+_validate_key = remembered(4096)(names.qualified_name)
+_validate_value = remembered(16384)(names.label_value)
 
 
 def _key_of_requirement(requirement: Requirement) -> str:
@@ -208,8 +208,8 @@ class _Parser:
                 raise BadRequest(f"found '{ahead}', expected: !, identifier, or 'end of string'")
             try:
                 yield self._requirement()
-            except ValueError as fault:
-                raise BadRequest(f"unable to parse requirement: {fault}") from None
+            except ValueError as err:
+                raise BadRequest(f"unable to parse requirement: {err}") from None
             found = self._next()
             if found == _END:
                 return
@@ -231,8 +231,8 @@ class _Parser:
             key = self._next()
         if not _is_word(key):
             raise ValueError(f"found '{key}', expected: identifier")
-        if faults := _key_faults(key):
-            raise ValueError(str(field_errors.invalid("<nil>", key, "; ".join(faults))))
+        if errs := _validate_key(key):
+            raise ValueError(str(field_errors.invalid("<nil>", key, "; ".join(errs))))
         if is_absent:
             return Requirement(key, "!")
         if self._tokens[self._at] in (_END, ","):
@@ -292,8 +292,8 @@ def _refuse_bad_values(key: str, operator: str, values: tuple[str, ...]) -> None
             detail = "for 'Gt', 'Lt' operators, the value must be an integer"
             told.append(str(field_errors.invalid(f"values[{index}]", value, detail)))
     for index, value in enumerate(values):
-        if faults := _value_faults(value):
-            told.append(str(field_errors.invalid(f"values[{index}][{key}]", value, "; ".join(faults))))
+        if errs := _validate_value(value):
+            told.append(str(field_errors.invalid(f"values[{index}][{key}]", value, "; ".join(errs))))
     if told:
         raise ValueError(told[0] if len(told) == 1 else f"[{', '.join(told)}]")
 

@@ -309,7 +309,7 @@ class Controller:
         self._history.expect(key, Reason("retry"))
         seconds = self.queue.retry(key)
         if isinstance(error, errors.Conflict) and not isinstance(error, errors.ApplyConflict):
-            # Somebody else has written meanwhile. That is no fault: look again.
+            # Somebody else has written meanwhile. That is no error: look again.
             _log.debug("%s met a conflict at %s, again in %.3f s: %s", self.name, key, seconds, error)
         elif is_of_leaving_namespace(error):
             # The object goes next, and with it the reason to try again. An Event would be refused as well.

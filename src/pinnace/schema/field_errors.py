@@ -1,4 +1,4 @@
-"""What is wrong with one field of a value, as plain tuples: the field, a machine's word, and Kubernetes' sentence."""
+"""One bad field: its path, a machine-readable reason, and the message that Kubernetes' clients match on."""
 
 from __future__ import annotations
 
@@ -12,51 +12,51 @@ from pinnace.schema.golang.text import quoted
 _FOR_HTML = ((b"&", rb"\u0026"), (b"<", rb"\u003c"), (b">", rb"\u003e"))
 
 
-class Fault(NamedTuple):
-    """The same three words as a `Cause` of the model, which this folder does not know: `Cause(*fault)`."""
+class FieldError(NamedTuple):
+    """One bad field: its path, the reason (a machine word) and the message for people."""
 
     field: str
     reason: str
     message: str
 
     def __str__(self) -> str:
-        return f"{self.field}: {self.message}"
+        return f"{self.field}: {self.message}" if self.field else self.message
 
 
-def required(field: str, detail: str = "") -> Fault:
-    return Fault(field, "FieldValueRequired", _with("Required value", detail))
+def required(field: str, detail: str = "") -> FieldError:
+    return FieldError(field, "FieldValueRequired", _with("Required value", detail))
 
 
-def invalid(field: str, value: Any, detail: str) -> Fault:
-    return Fault(field, "FieldValueInvalid", _with(f"Invalid value: {shown(value)}", detail))
+def invalid(field: str, value: Any, detail: str) -> FieldError:
+    return FieldError(field, "FieldValueInvalid", _with(f"Invalid value: {shown(value)}", detail))
 
 
-def wrong_type(field: str, value: Any, detail: str) -> Fault:
-    return Fault(field, "FieldValueTypeInvalid", _with(f"Invalid value: {shown(value)}", detail))
+def wrong_type(field: str, value: Any, detail: str) -> FieldError:
+    return FieldError(field, "FieldValueTypeInvalid", _with(f"Invalid value: {shown(value)}", detail))
 
 
-def forbidden(field: str, detail: str) -> Fault:
-    return Fault(field, "FieldValueForbidden", _with("Forbidden", detail))
+def forbidden(field: str, detail: str) -> FieldError:
+    return FieldError(field, "FieldValueForbidden", _with("Forbidden", detail))
 
 
-def duplicate(field: str, value: Any) -> Fault:
-    return Fault(field, "FieldValueDuplicate", f"Duplicate value: {shown(value)}")
+def duplicate(field: str, value: Any) -> FieldError:
+    return FieldError(field, "FieldValueDuplicate", f"Duplicate value: {shown(value)}")
 
 
-def not_supported(field: str, value: Any, supported: Iterable[str]) -> Fault:
+def not_supported(field: str, value: Any, supported: Iterable[str]) -> FieldError:
     listed = ", ".join(map(quoted, supported))
     detail = f"supported values: {listed}" if listed else ""
-    return Fault(field, "FieldValueNotSupported", _with(f"Unsupported value: {shown(value)}", detail))
+    return FieldError(field, "FieldValueNotSupported", _with(f"Unsupported value: {shown(value)}", detail))
 
 
-def too_long(field: str, limit: int) -> Fault:
+def too_long(field: str, limit: int) -> FieldError:
     unit = "byte" if limit == 1 else "bytes"
-    return Fault(field, "FieldValueTooLong", f"Too long: may not be more than {limit} {unit}")
+    return FieldError(field, "FieldValueTooLong", f"Too long: may not be more than {limit} {unit}")
 
 
-def too_many(field: str, found: int, limit: int) -> Fault:
+def too_many(field: str, found: int, limit: int) -> FieldError:
     unit = "item" if limit == 1 else "items"
-    return Fault(field, "FieldValueTooMany", f"Too many: {found}: must have at most {limit} {unit}")
+    return FieldError(field, "FieldValueTooMany", f"Too many: {found}: must have at most {limit} {unit}")
 
 
 def _with(message: str, detail: str) -> str:
@@ -64,7 +64,7 @@ def _with(message: str, detail: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as Go shows it in a fault: strings quoted, numbers plain, the rest as its JSON."""
+    """A value as Go shows it in a error: strings quoted, numbers plain, the rest as its JSON."""
     if value.__class__ is str:
         return quoted(value)
     if value.__class__ is float:

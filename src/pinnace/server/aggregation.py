@@ -146,8 +146,8 @@ async def pass_on(request: Request, user: User, backend: Backend, action: Action
         return Response(answer.status, headers, body)
     except TimeoutError:
         raise errors.Timeout("request did not complete within the allotted timeout") from None
-    except (OSError, ValueError) as problem:
-        raise errors.Unavailable(f"service unavailable: {problem}") from None
+    except (OSError, ValueError) as error:
+        raise errors.Unavailable(f"service unavailable: {error}") from None
 
 
 async def _upgraded(request: Request, target: str, user: User, backend: Backend) -> Answer:

@@ -159,17 +159,17 @@ class Api:
                 action = action_of(request, segments)
                 return self._if_allowed(request, user, action, lambda: self._elsewhere(request, user, backend, action))
         if (segments[0] == "api" and len(segments) > 2) or (segments[0] == "apis" and len(segments) > 3):
-            problem: errors.ApiError | None = None
+            error: errors.ApiError | None = None
             try:
                 call = understand(request, segments, self._registry, user)
             except errors.ApiError as found:
-                call, problem = None, found.with_traceback(None)  # Which would keep this call, that keeps it.
+                call, error = None, found.with_traceback(None)  # Which would keep this call, that keeps it.
             if call is not None:
                 return self._objects(call, self._routes.learn(call)[1])
             # Whether something is there, or takes this method, is told to those only who may ask for it.
             action = action_of(request, segments)
-            if problem is not None:
-                return self._if_allowed(request, user, action, partial(self._refused, request, problem))
+            if error is not None:
+                return self._if_allowed(request, user, action, partial(self._refused, request, error))
         else:
             action = Action(_method_verb(request), path=request.path)
         return self._if_allowed(request, user, action, partial(self._page, request, segments, user))
@@ -312,9 +312,9 @@ class Api:
             done = answer if isinstance(answer, _ANSWERS) else await answer
         except errors.ApiError as refused:
             done = self._refused(call.request, refused, call.warnings)
-        except stores.StoreError as problem:
-            log.error("%s %s: %s", call.request.method, call.request.target, problem)
-            done = self._refused(call.request, errors.InternalError(str(problem)), call.warnings)
+        except stores.StoreError as error:
+            log.error("%s %s: %s", call.request.method, call.request.target, error)
+            done = self._refused(call.request, errors.InternalError(str(error)), call.warnings)
         except asyncio.CancelledError:
             if deadline is None or not deadline.is_over:
                 raise

@@ -132,7 +132,7 @@ class LocalStream:
         self._buffered = 0
         self._taken = asyncio.Event()
         self._closed = False
-        self._problem: Exception | None = None
+        self._error: Exception | None = None
         self._task: asyncio.Task[None] | None = None
         started = stream.start(self)
         if started is not None:
@@ -142,9 +142,9 @@ class LocalStream:
         """A stream that is a coroutine ends with it."""
         try:
             await work
-        except Exception as problem:
-            log.error("a stream failed", exc_info=problem)
-            self._problem = problem
+        except Exception as error:
+            log.error("a stream failed", exc_info=error)
+            self._error = error
         self._task = None
         self.finish()
 
@@ -153,8 +153,8 @@ class LocalStream:
             self._buffered -= len(chunk)
             self._taken.set()
             yield chunk
-        if self._problem is not None:
-            raise ConnectionResetError(f"the stream broke off: {self._problem}") from self._problem
+        if self._error is not None:
+            raise ConnectionResetError(f"the stream broke off: {self._error}") from self._error
 
     # What the stream writes to.
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pinnace.model import errors, field_errors
-from pinnace.model.field_errors import Cause
+from pinnace.model.field_errors import FieldError
 from pinnace.model.objects import Object
-from pinnace.model.selectors import FieldRequirement, FieldSelector, field_selector, from_object, requirement_faults
+from pinnace.model.selectors import FieldRequirement, FieldSelector, field_selector, from_object, validate_requirement
 from pinnace.model.selectors import label_selector as parsed_labels
 
 _PATH = "spec.resourceAttributes"
@@ -21,7 +21,7 @@ class Understood(NamedTuple):
     ignored: tuple[str, ...]
 
 
-def selector_faults(about: Object) -> Iterator[Cause]:
+def validate_selector(about: Object) -> Iterator[FieldError]:
     """What is wrong with the selectors of `resourceAttributes`.
 
     An operator that nobody knows is not: clients may be newer than we are, and what is ignored only asks for more.
@@ -37,7 +37,7 @@ def selector_faults(about: Object) -> Iterator[Cause]:
             detail = f"when {path} is specified, requirements or rawSelector is required"
             yield field_errors.required(f"{path}.requirements", detail)
         for index, requirement in enumerate(requirements):
-            of_one = _field_faults if name == "fieldSelector" else _label_faults
+            of_one = _validate_field if name == "fieldSelector" else _validate_label
             yield from of_one(requirement, f"{path}.requirements[{index}]")
 
 
@@ -45,19 +45,19 @@ def understood(about: Object) -> Understood:
     """What authorizers are told, and what they are not: who asks is told that."""
     fields, field_problem = _fields(about.get("fieldSelector") or {})
     label_problem = _label_problem(about.get("labelSelector") or {})
-    problems = (("fieldSelector", field_problem), ("labelSelector", label_problem))
-    ignored = tuple(f"{_PATH}.{name} {problem} due to parse error" for name, problem in problems if problem)
+    failures = (("fieldSelector", field_problem), ("labelSelector", label_problem))
+    ignored = tuple(f"{_PATH}.{name} {error} due to parse error" for name, error in failures if error)
     return Understood(fields, ignored)
 
 
-def _field_faults(requirement: Object, path: str) -> Iterator[Cause]:
+def _validate_field(requirement: Object, path: str) -> Iterator[FieldError]:
     if not requirement.get("key"):
         yield field_errors.required(f"{path}.key", "must be specified")
-    yield from (fault for fault in requirement_faults(requirement, path) if fault.field == f"{path}.values")
+    yield from (err for err in validate_requirement(requirement, path) if err.field == f"{path}.values")
 
 
-def _label_faults(requirement: Object, path: str) -> Iterator[Cause]:
-    yield from (fault for fault in requirement_faults(requirement, path) if fault.field != f"{path}.operator")
+def _validate_label(requirement: Object, path: str) -> Iterator[FieldError]:
+    yield from (err for err in validate_requirement(requirement, path) if err.field != f"{path}.operator")
 
 
 def _fields(selector: Object) -> tuple[str, str]:

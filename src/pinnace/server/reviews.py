@@ -13,13 +13,13 @@ from pinnace.auth.users import User
 from pinnace.kinds.golang import empty_fields
 from pinnace.model import errors, field_errors
 from pinnace.model.clock import Clock, to_rfc3339
-from pinnace.model.field_errors import Cause
+from pinnace.model.field_errors import FieldError
 from pinnace.model.objects import Kind, Object
 from pinnace.model.patches import managed_fields
 from pinnace.model.patches.field_ownership import Ownership
 from pinnace.schema.shape import Schema
 from pinnace.server.request.call import Call
-from pinnace.server.review_selectors import Understood, selector_faults, understood
+from pinnace.server.review_selectors import Understood, understood, validate_selector
 from pinnace.server.write.body_decoder import kind_of
 
 _WITHOUT_METADATA = frozenset(("SelfSubjectReview", "SelfSubjectRulesReview"))
@@ -131,8 +131,8 @@ class Reviews:
         try:
             found = self._tokens.find(token, audiences)
             bearer = found if found is None or isinstance(found, Bearer) else await found
-        except BadToken as problem:
-            bearer, why = None, str(problem)
+        except BadToken as error:
+            bearer, why = None, str(error)
         if bearer is None:
             return self._answered(call, asked, {"user": {}, "error": why})
         status = {"authenticated": True, "user": user_info(bearer.user), "audiences": list(bearer.audiences)}
@@ -169,23 +169,27 @@ class Reviews:
 def _check_own_access(call: Call, asked: Object) -> None:
     spec = asked.get("spec") or {}
     _refuse(
-        [*_attribute_faults(spec), *selector_faults(spec.get("resourceAttributes") or {}), *_metadata_faults(asked)]
+        [
+            *_validate_attribute(spec),
+            *validate_selector(spec.get("resourceAttributes") or {}),
+            *_validate_metadata(asked),
+        ]
     )
 
 
 def _check_access(call: Call, asked: Object) -> None:
     spec = asked.get("spec") or {}
-    faults = _attribute_faults(spec)
+    errs = _validate_attribute(spec)
     if not spec.get("user") and not spec.get("groups"):
         why = "at least one of user or group must be specified"
-        faults.append(field_errors.invalid("spec.user", spec.get("user", ""), why))
-    faults += selector_faults(spec.get("resourceAttributes") or {})
+        errs.append(field_errors.invalid("spec.user", spec.get("user", ""), why))
+    errs += validate_selector(spec.get("resourceAttributes") or {})
     if call.resource.namespaced:
-        faults += _metadata_faults(asked, "must be empty except for namespace")
-        faults += _locality_faults(spec, call.namespace)
+        errs += _validate_metadata(asked, "must be empty except for namespace")
+        errs += _validate_locality(spec, call.namespace)
     else:
-        faults += _metadata_faults(asked)
-    _refuse(faults)
+        errs += _validate_metadata(asked)
+    _refuse(errs)
 
 
 def _check_rules(call: Call, asked: Object) -> None:
@@ -207,13 +211,13 @@ _CHECKS: dict[str, Callable[[Call, Object], None]] = {
 }
 
 
-def _refuse(faults: list[Cause]) -> None:
+def _refuse(errs: list[FieldError]) -> None:
     """Kubernetes leaves the kind out when it refuses a question."""
-    if faults:
-        raise errors.Invalid(faults, group="authorization.k8s.io", kind="", name="")
+    if errs:
+        raise errors.Invalid(errs, group="authorization.k8s.io", kind="", name="")
 
 
-def _attribute_faults(spec: Object) -> list[Cause]:
+def _validate_attribute(spec: Object) -> list[FieldError]:
     about, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if about is not None and path is not None:
         why = "cannot be specified in combination with resourceAttributes"
@@ -224,7 +228,7 @@ def _attribute_faults(spec: Object) -> list[Cause]:
     return []
 
 
-def _locality_faults(spec: Object, namespace: str) -> list[Cause]:
+def _validate_locality(spec: Object, namespace: str) -> list[FieldError]:
     """What a question about one namespace cannot ask."""
     about, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if path is not None:
@@ -236,7 +240,7 @@ def _locality_faults(spec: Object, namespace: str) -> list[Cause]:
     return []
 
 
-def _metadata_faults(asked: Object, detail: str = "must be empty") -> list[Cause]:
+def _validate_metadata(asked: Object, detail: str = "must be empty") -> list[FieldError]:
     said = {name: value for name, value in (asked.get("metadata") or {}).items() if value}
     return [field_errors.invalid("metadata", said, detail)] if said.keys() - {"namespace", "managedFields"} else []
 

@@ -340,8 +340,8 @@ class Verbs:
             )
         try:
             self._intake.decoder_of(_DELETE_OPTIONS)(options)
-        except DecodeError as problem:
-            raise errors.BadRequest(str(problem)) from None
+        except DecodeError as error:
+            raise errors.BadRequest(str(error)) from None
         return options
 
     # Subresources that are not the object.
@@ -522,8 +522,8 @@ def _check_view(call: Call, accepted: Accepted, include: str) -> None:
             f"you requested PartialObjectMetadataList, but the requested object is not a list (*{package}.{name})"
         )
     if include not in ("", "Metadata", "Object", "None"):
-        fault = field_errors.invalid("includeObject", include, "must be 'Metadata', 'Object', 'None', or empty")
-        raise errors.BadRequest(f"Unable to convert to Table as requested: {fault}")
+        err = field_errors.invalid("includeObject", include, "must be 'Metadata', 'Object', 'None', or empty")
+        raise errors.BadRequest(f"Unable to convert to Table as requested: {err}")
 
 
 def _on_pod(call: Call, binding: Object, registry: Registry) -> Call:

@@ -154,9 +154,9 @@ class EncryptedStore:
         for change in batch:
             try:
                 opened = self._opened_change(change)
-            except StoreError as problem:
+            except StoreError as error:
                 # Written by another server with a key that is not here. Followers must not fail; reads will say so.
-                log.error("a change is not shown: %s", problem)
+                log.error("a change is not shown: %s", error)
                 continue
             if opened.value is None or opened.value is change.value:
                 self._open.pop(opened.key, None)

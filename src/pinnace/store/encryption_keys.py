@@ -98,8 +98,8 @@ def read_keys(path: Path) -> EncryptionKeys:
     """The keys of a file: lines of NAME:BASE64, the newest first; empty lines and #comments are skipped."""
     try:
         lines = path.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as problem:
-        why = problem.strerror if isinstance(problem, OSError) else "not text"
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not text"
         raise KeyFileError(f"the encryption key file {path} cannot be read ({why}); {_HOW}") from None
     keys: dict[str, bytes] = {}
     for number, line in enumerate(map(str.strip, lines), start=1):

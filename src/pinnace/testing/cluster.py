@@ -76,10 +76,10 @@ class Cluster:
                 async with started as manager:
                     ready.set_result(manager)
                     await stop.wait()
-            except BaseException as problem:
+            except BaseException as error:
                 if ready.done():
                     raise
-                ready.set_exception(problem)
+                ready.set_exception(error)
 
         # A task of its own: a fixture may be taken down by another task than the one that set it up.
         task = asyncio.create_task(work(), name=name)

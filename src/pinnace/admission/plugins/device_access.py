@@ -10,7 +10,7 @@ from pinnace.admission.chain import WRITES, Review
 from pinnace.admission.plugins.resource_claim_status import status_refusals
 from pinnace.admission.sources import Objects, Permissions
 from pinnace.model import errors
-from pinnace.model.field_errors import Cause, forbidden
+from pinnace.model.field_errors import FieldError, forbidden
 from pinnace.model.objects import Object
 
 GROUP = "resource.k8s.io"
@@ -27,13 +27,13 @@ class DeviceAccess:
         self._permissions = permissions
 
     async def validate(self, review: Review) -> None:
-        found = await self.faults(review)
+        found = await self.errs(review)
         if found:
             kind = review.resource.kind
             raise errors.Invalid(found, group=kind.group, kind=kind.name, name=review.name)
 
-    async def faults(self, review: Review) -> list[Cause]:
-        found: list[Cause] = []
+    async def errs(self, review: Review) -> list[FieldError]:
+        found: list[FieldError] = []
         field = _newly_wanted(review)
         if field and not self._is_let(review.namespace):
             found.append(_refusal(field))
@@ -46,7 +46,7 @@ class DeviceAccess:
         return bool((namespace["metadata"].get("labels") or {}).get(LABEL) == "true")
 
 
-def _refusal(field: str) -> Cause:
+def _refusal(field: str) -> FieldError:
     return forbidden(field, f"admin access to devices requires the `{LABEL}: true` label on the containing namespace")
 
 

@@ -32,11 +32,11 @@ class LimitRanger:
     def validate(self, review: Review) -> None:
         if not self._ranges.has(review.namespace) or not _is_meant(review):
             return
-        faults_of = _pod_faults if review.resource.plural == "pods" else _claim_faults
+        errors_of = _validate_pod if review.resource.plural == "pods" else _validate_claim
         for limit_range in self._ranges.of(review.namespace):
-            faults = list(dict.fromkeys(faults_of(review.changed, _limits(limit_range))))
-            if faults:
-                raise review.forbidden(faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]")
+            errs = list(dict.fromkeys(errors_of(review.changed, _limits(limit_range))))
+            if errs:
+                raise review.forbidden(errs[0] if len(errs) == 1 else f"[{', '.join(errs)}]")
 
 
 def _is_meant(review: Review) -> bool:
@@ -80,7 +80,7 @@ def _give(container: Object, given: dict[str, dict[str, Any]], what: str) -> Ite
             yield f"{', '.join(sorted(missing[field]))} {field[:-1]} for {what} {container.get('name', '')}"
 
 
-def _pod_faults(pod: Object, limits: list[Object]) -> Iterator[str]:
+def _validate_pod(pod: Object, limits: list[Object]) -> Iterator[str]:
     spec = pod.get("spec") or {}
     for limit in limits:
         kind = limit.get("type", "")
@@ -88,12 +88,12 @@ def _pod_faults(pod: Object, limits: list[Object]) -> Iterator[str]:
             for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
                 resources = container.get("resources") or {}
                 requests, most = _amounts(resources.get("requests")), _amounts(resources.get("limits"))
-                yield from _faults(kind, limit, requests, most)
+                yield from _errs(kind, limit, requests, most)
         elif kind == "Pod":
-            yield from _faults(kind, limit, _of_pod(spec, "requests"), _of_pod(spec, "limits"))
+            yield from _errs(kind, limit, _of_pod(spec, "requests"), _of_pod(spec, "limits"))
 
 
-def _claim_faults(claim: Object, limits: list[Object]) -> Iterator[str]:
+def _validate_claim(claim: Object, limits: list[Object]) -> Iterator[str]:
     requests = _amounts(((claim.get("spec") or {}).get("resources") or {}).get("requests"))
     for limit in limits:
         kind = limit.get("type", "")
@@ -108,7 +108,7 @@ def _claim_faults(claim: Object, limits: list[Object]) -> Iterator[str]:
                 yield f"maximum {name} usage per {kind} is {most}, but request is {requests[name]}"
 
 
-def _faults(kind: str, limit: Object, requests: Amounts, limits: Amounts) -> Iterator[str]:
+def _errs(kind: str, limit: Object, requests: Amounts, limits: Amounts) -> Iterator[str]:
     for name, least in sorted(_amounts(limit.get("min")).items()):
         yield from _too_little(kind, name, least, requests, limits)
     for name, most in sorted(_amounts(limit.get("max")).items()):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pinnace.admission.chain import CREATE, DELETE, Review
 from pinnace.model import errors
-from pinnace.model.field_errors import Cause
+from pinnace.model.field_errors import FieldError
 
 LASTING = frozenset(("default", "kube-system", "kube-public"))
 
@@ -42,6 +42,8 @@ def _is_review(review: Review) -> bool:
 def _terminating(review: Review) -> errors.Forbidden:
     why = f"unable to create new content in namespace {review.namespace} because it is being terminated"
     error = errors.Forbidden(why, group=review.resource.group, plural=review.resource.plural, name=review.name)
-    cause = Cause("metadata.namespace", "NamespaceTerminating", f"namespace {review.namespace} is being terminated")
+    cause = FieldError(
+        "metadata.namespace", "NamespaceTerminating", f"namespace {review.namespace} is being terminated"
+    )
     error.details["causes"] = [{"reason": cause.reason, "message": cause.message, "field": cause.field}]
     return error

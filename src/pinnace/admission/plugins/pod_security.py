@@ -10,7 +10,7 @@ from pinnace.admission.chain import CREATE, UPDATE, WRITES, Review
 from pinnace.admission.plugins.pod_security_standards import NEWEST, checks_of
 from pinnace.admission.sources import Objects
 from pinnace.model import errors
-from pinnace.model.field_errors import Cause, invalid
+from pinnace.model.field_errors import FieldError, invalid
 from pinnace.model.objects import Object
 
 PREFIX = "pod-security.kubernetes.io/"
@@ -77,8 +77,8 @@ class PodSecurity:
         """None where pods may do as they please."""
         if namespace not in self._policies:
             found = self._namespaces.get(namespace)
-            policy, faults = policy_of((found or {"metadata": {}})["metadata"].get("labels") or {})
-            is_open = not faults and all(level.name == "privileged" for level in policy)
+            policy, errs = policy_of((found or {"metadata": {}})["metadata"].get("labels") or {})
+            is_open = not errs and all(level.name == "privileged" for level in policy)
             self._policies[namespace] = None if is_open else policy
         return self._policies[namespace]
 
@@ -93,14 +93,14 @@ class PodSecurity:
         _tell(review, policy, review.changed)
 
     def _check_namespace(self, review: Review) -> None:
-        policy, faults = policy_of(review.changed["metadata"].get("labels") or {})
+        policy, errs = policy_of(review.changed["metadata"].get("labels") or {})
         if review.operation in CREATE:
-            if faults:
-                raise errors.Invalid(faults, group="", kind="Namespace", name=review.name)
+            if errs:
+                raise errors.Invalid(errs, group="", kind="Namespace", name=review.name)
             return
-        before, old_faults = policy_of((review.old or {"metadata": {}})["metadata"].get("labels") or {})
-        if faults and faults != old_faults:
-            raise errors.Invalid(faults, group="", kind="Namespace", name=review.name)
+        before, old_errors = policy_of((review.old or {"metadata": {}})["metadata"].get("labels") or {})
+        if errs and errs != old_errors:
+            raise errors.Invalid(errs, group="", kind="Namespace", name=review.name)
         is_weaker = policy.enforce.minor == before.enforce.minor and (
             _STRICTNESS[policy.enforce.name] <= _STRICTNESS[before.enforce.name]
         )
@@ -127,9 +127,9 @@ class PodSecurity:
         return told + sorted(f"{_first_of(names)}: {reasons}" for reasons, names in found.items())
 
 
-def policy_of(labels: Mapping[str, str]) -> tuple[Policy, list[Cause]]:
+def policy_of(labels: Mapping[str, str]) -> tuple[Policy, list[FieldError]]:
     """What the labels of a namespace ask for, and which of them mean nothing."""
-    faults: list[Cause] = []
+    errs: list[FieldError] = []
     levels: dict[str, Level] = {}
     for mode in _MODES:
         name, minor = "privileged", None
@@ -138,12 +138,12 @@ def policy_of(labels: Mapping[str, str]) -> tuple[Policy, list[Cause]]:
             if said not in _STRICTNESS:
                 name = "restricted" if mode == "enforce" else "privileged"
                 why = "must be one of privileged, baseline, restricted"
-                faults.append(invalid(f"metadata.labels[{PREFIX}{mode}]", said, why))
+                errs.append(invalid(f"metadata.labels[{PREFIX}{mode}]", said, why))
         if (said := labels.get(f"{PREFIX}{mode}-version")) is not None and said != "latest":
             if found := _version(said):
                 minor = int(found[1])
             else:
-                faults.append(invalid(f"metadata.labels[{PREFIX}{mode}-version]", said, 'must be "latest" or "v1.x"'))
+                errs.append(invalid(f"metadata.labels[{PREFIX}{mode}-version]", said, 'must be "latest" or "v1.x"'))
         levels[mode] = Level(name, minor)
     enforced = labels.get(f"{PREFIX}enforce")
     if f"{PREFIX}warn" not in labels and _STRICTNESS.get(enforced or "", 0) > 0:
@@ -151,7 +151,7 @@ def policy_of(labels: Mapping[str, str]) -> tuple[Policy, list[Cause]]:
         has_version = f"{PREFIX}warn-version" in labels
         minor = levels["warn"].minor if has_version else levels["enforce"].minor
         levels["warn"] = Level(levels["enforce"].name, minor)
-    return Policy(**levels), faults
+    return Policy(**levels), errs
 
 
 def violations(pod: Object, level: Level) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from pinnace.admission.chain import Requester, Review
 from pinnace.admission.sources import Permissions
 from pinnace.kinds.validation.equality import alike
 from pinnace.model import names
-from pinnace.model.field_errors import Cause, forbidden
+from pinnace.model.field_errors import FieldError, forbidden
 from pinnace.model.objects import Object
 
 BINDING, DRIVER = "binding", "driver"
@@ -23,10 +23,10 @@ _NODE_NAME = "authentication.kubernetes.io/node-name"
 _ACCOUNT = ["system", "serviceaccount"]
 
 
-async def status_refusals(review: Review, permissions: Permissions) -> list[Cause]:
+async def status_refusals(review: Review, permissions: Permissions) -> list[FieldError]:
     """What the writer of a claim's status may not change of it."""
     new, old = review.changed.get("status") or {}, (review.old or {}).get("status") or {}
-    found: list[Cause] = []
+    found: list[FieldError] = []
     if _is_bound_otherwise(new, old):
         # For the whole cluster: who hands out devices takes them from others, wherever those are.
         why = await _refusal(review, permissions, review.verb, BINDING)
@@ -58,7 +58,7 @@ async def _refusal(
     )
 
 
-def _told(field: str, changed: str, wanted: str, why: str) -> Cause:
+def _told(field: str, changed: str, wanted: str, why: str) -> FieldError:
     return forbidden(field, f'changing {changed} requires resource="{wanted}" permission: {why}')
 
 

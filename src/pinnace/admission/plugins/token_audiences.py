@@ -41,8 +41,8 @@ class TokenAudiences:
         try:
             if self._is_named(pod, audience):
                 return
-        except _Missing as fault:
-            raise review.forbidden(f'error validating audience "{audience}": {fault}') from None
+        except _Missing as err:
+            raise review.forbidden(f'error validating audience "{audience}": {err}') from None
         refusal = await self._permissions.refusal(
             review.user,
             VERB,
@@ -56,7 +56,7 @@ class TokenAudiences:
             raise review.forbidden(f'audience "{audience}" not found in pod spec volume, {why}')
 
     def _is_named(self, pod: Object, audience: str) -> bool:
-        faults = []
+        errs = []
         for volume in (pod.get("spec") or {}).get("volumes") or ():
             if audience in _projected(volume):
                 return True
@@ -64,11 +64,11 @@ class TokenAudiences:
                 driver = self._driver_of(pod, volume)
                 if driver and audience in self._requested_by(driver):
                     return True
-            except _Missing as fault:
-                faults.append(str(fault))
-        if faults:
-            faults = list(dict.fromkeys(faults))
-            raise _Missing(faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]")
+            except _Missing as err:
+                errs.append(str(err))
+        if errs:
+            errs = list(dict.fromkeys(errs))
+            raise _Missing(errs[0] if len(errs) == 1 else f"[{', '.join(errs)}]")
         return False
 
     def _driver_of(self, pod: Object, volume: Object) -> str:

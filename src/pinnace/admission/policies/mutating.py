@@ -106,8 +106,8 @@ class MutatingPolicies:
         is_changed = False
         try:
             params = parameters_of(policy, binding, review, self._kinds)
-        except NotConfigured as fault:
-            self._fail(policy, binding, review, f"failed to configure binding: {fault}")
+        except NotConfigured as err:
+            self._fail(policy, binding, review, f"failed to configure binding: {err}")
             return False
         for param in params:
             situation = await Situation.of(review, target, self._namespaces)
@@ -118,8 +118,8 @@ class MutatingPolicies:
                 for step in mutations.steps:
                     value = await self._value(policy, step, situation, param)
                     situation.request["object"] = self._step(step, situation.request["object"], target, value)
-            except (ConditionFailed, NotMutated) as fault:
-                self._fail(policy, binding, review, str(fault))
+            except (ConditionFailed, NotMutated) as err:
+                self._fail(policy, binding, review, str(err))
                 continue
             if situation.request["object"] != before:
                 await put_back(situation.request["object"], review, target)
@@ -151,8 +151,8 @@ class MutatingPolicies:
 
         try:
             return await self._patience.evaluate(f"mutating/{policy.name}", policy, evaluated, self._oracles)
-        except CelError as fault:
-            raise NotMutated(f"expression '{step.expression.strip()}' resulted in error: {fault}") from None
+        except CelError as err:
+            raise NotMutated(f"expression '{step.expression.strip()}' resulted in error: {err}") from None
 
     def _step(self, step: Mutation, shown: Object, target: Resource, value: Any) -> Object:
         """The object after one mutation. Raises NotMutated."""
@@ -161,10 +161,10 @@ class MutatingPolicies:
             if is_message(shown, target):
                 return changed
             self._read(target, changed)
-        except json_and_merge.PatchRefused as fault:
-            raise NotMutated(f"JSON Patch: {_at(fault.why, value)}{fault.why}") from None
-        except (errors.ApiError, DecodeError, ValueError) as fault:
-            raise NotMutated(str(fault)) from None
+        except json_and_merge.PatchRefused as err:
+            raise NotMutated(f"JSON Patch: {_at(err.why, value)}{err.why}") from None
+        except (errors.ApiError, DecodeError, ValueError) as err:
+            raise NotMutated(str(err)) from None
         metadata, before = changed.get("metadata"), shown["metadata"]
         if not isinstance(metadata, dict) or any(metadata.get(name) != before.get(name) for name in _IDENTITY):
             raise NotMutated("a policy may not make another object of this one")

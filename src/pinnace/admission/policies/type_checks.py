@@ -32,9 +32,9 @@ def type_warnings(policy: Object, resources: Iterable[Resource]) -> list[Object]
                     continue
                 try:
                     compiled(one[field], types, without=without)
-                except (CompileError, InstantiationError) as fault:
+                except (CompileError, InstantiationError) as err:
                     kind = resource.kind
-                    told = f"{kind.api_version}, Kind={kind.name}: {fault}"
+                    told = f"{kind.api_version}, Kind={kind.name}: {err}"
                     found.setdefault(f"spec.validations[{index}].{field}", []).append(told)
     return [{"fieldRef": place, "warning": "\n".join(told)} for place, told in found.items()]
 

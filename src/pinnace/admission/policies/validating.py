@@ -151,12 +151,12 @@ class ValidatingPolicies:
         who = f"ValidatingAdmissionPolicy '{policy.name}' with binding '{binding.name}'"
         try:
             params = parameters_of(policy, binding, review, self._kinds)
-        except PolicyNotConfigured as fault:
+        except PolicyNotConfigured as err:
             alone = f"ValidatingAdmissionPolicy '{policy.name}' denied request"
-            why = f"{alone}: failed to configure policy: {fault}"
+            why = f"{alone}: failed to configure policy: {err}"
             return [Refused(review, why, "Invalid")] if policy.fails_closed else []
-        except NotConfigured as fault:
-            why = f"{who} denied request: failed to configure binding: {fault}"
+        except NotConfigured as err:
+            why = f"{who} denied request: failed to configure binding: {err}"
             return [Refused(review, why, "Invalid")] if policy.fails_closed else []
         denied: list[Refused] = []
         for param in params:
@@ -187,8 +187,8 @@ def _judged(policy: Policy, validations: Validations, variables: dict[str, Any],
     try:
         if not all_hold(policy.conditions, variables, fails_closed=policy.fails_closed, patience=patience):
             return Judgement()
-    except ConditionFailed as fault:
-        return Judgement((Failure(0, str(fault)),))
+    except ConditionFailed as err:
+        return Judgement((Failure(0, str(err)),))
     try:
         failures = _failures(policy, validations, Budget(variables, policy.variables, patience=patience))
         annotations = list(_annotations(policy, validations, variables, patience))
@@ -205,9 +205,9 @@ def _failures(policy: Policy, validations: Validations, budget: Budget) -> list[
         try:
             if _value(check.program, check.expression, budget) is not True:
                 found.append((index, check, ""))
-        except CelError as fault:
+        except CelError as err:
             if policy.fails_closed:
-                found.append((index, check, str(fault)))
+                found.append((index, check, str(err)))
     # Messages are worked out at the end, with what is left of the budget.
     failures: list[Failure] = []
     for index, check, why in found:
@@ -225,10 +225,10 @@ def _value(program: Program | CompileError, expression: str, budget: Budget) -> 
         raise CelError(f"compilation error: {program}")
     try:
         return budget.evaluate(program)
-    except CelError as fault:
+    except CelError as err:
         if budget.is_spent:
             raise _OutOfBudget from None
-        raise CelError(f"expression '{expression.strip()}' resulted in error: {fault}") from None
+        raise CelError(f"expression '{expression.strip()}' resulted in error: {err}") from None
 
 
 def _message(check: Validation, budget: Budget) -> str:
@@ -254,9 +254,9 @@ def _annotations(
     for index, annotation in enumerate(validations.annotations):
         try:
             value = _value(annotation.program, annotation.expression, budget)
-        except CelError as fault:
+        except CelError as err:
             if policy.fails_closed:
-                yield Failure(index, str(fault), is_of_annotation=True)
+                yield Failure(index, str(err), is_of_annotation=True)
             continue
         if isinstance(value, str) and value.strip():
             yield annotation.key, value.strip()[:_LONGEST_ANNOTATION]

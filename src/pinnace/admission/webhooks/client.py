@@ -90,14 +90,14 @@ class WebhookClient:
                 status = answer.status
         except TimeoutError:
             raise CallFailed(f"{shown}: context deadline exceeded") from None
-        except (aiohttp.ClientError, ssl.SSLError, OSError) as problem:
-            raise CallFailed(f"{shown}: {_why(problem, url)}") from None
+        except (aiohttp.ClientError, ssl.SSLError, OSError) as error:
+            raise CallFailed(f"{shown}: {_why(error, url)}") from None
         if status != 200:
             raise CallFailed(_refusal(status, raw))
         try:
             return orjson.loads(raw)
-        except orjson.JSONDecodeError as problem:
-            raise CallFailed(f"couldn't get version/kind; json parse error: {problem}") from None
+        except orjson.JSONDecodeError as error:
+            raise CallFailed(f"couldn't get version/kind; json parse error: {error}") from None
 
     async def close(self) -> None:
         if self._session is not None:
@@ -112,8 +112,8 @@ class WebhookClient:
         shown = f'Post "https://{host}:{port}{endpoint.path}?timeout={seconds}s"'
         try:
             address, at = self._services.address_of(namespace, name, port)
-        except LookupError as problem:
-            raise CallFailed(f"{shown}: {problem.args[0] if problem.args else problem}") from None
+        except LookupError as error:
+            raise CallFailed(f"{shown}: {error.args[0] if error.args else error}") from None
         at_host = f"[{address}]" if ":" in address else address
         return f"https://{at_host}:{at}{endpoint.path}", shown, host
 
@@ -126,28 +126,28 @@ def _trust(bundle: str) -> ssl.SSLContext:
     try:
         trusted = base64.b64decode(bundle).decode("ascii").strip() if bundle else ""
         return ssl.create_default_context(cadata=trusted or None)
-    except (ValueError, ssl.SSLError) as problem:
-        raise CallFailed(f"unable to load root certificates: {problem}") from None
+    except (ValueError, ssl.SSLError) as error:
+        raise CallFailed(f"unable to load root certificates: {error}") from None
 
 
-def _why(problem: Exception, url: str) -> str:
+def _why(error: Exception, url: str) -> str:
     """Go's words for what people look for in them."""
     parts = urlsplit(url)
     where = f"{parts.hostname}:{parts.port or 443}"
-    inner = getattr(problem, "os_error", None) or problem.__cause__ or problem
+    inner = getattr(error, "os_error", None) or error.__cause__ or error
     if isinstance(inner, ssl.SSLCertVerificationError):
         return f"tls: failed to verify certificate: x509: {_verification(inner)}"
     if isinstance(inner, ConnectionRefusedError):
         return f"dial tcp {where}: connect: connection refused"
-    if "ServerDisconnected" in type(problem).__name__:
+    if "ServerDisconnected" in type(error).__name__:
         return "EOF"
-    return str(problem)
+    return str(error)
 
 
-def _verification(problem: ssl.SSLCertVerificationError) -> str:
-    if problem.verify_code in (18, 19, 20, 21):
+def _verification(error: ssl.SSLCertVerificationError) -> str:
+    if error.verify_code in (18, 19, 20, 21):
         return "certificate signed by unknown authority"
-    return problem.verify_message
+    return error.verify_message
 
 
 def _refusal(status: int, raw: bytes) -> str:

@@ -165,8 +165,8 @@ class _Webhooks:
 
         try:
             return await self._patience.evaluate(f"webhook/{hook.place}", hook, holding, self._oracles)
-        except ConditionFailed as fault:
-            raise review.forbidden(str(fault)) from None
+        except ConditionFailed as err:
+            raise review.forbidden(str(err)) from None
 
     async def _ask(self, review: Review, hook: Hook, request: Object, *, may_patch: bool, note: str) -> Answer | None:
         """The answer, which allows it; None where a failure is to be overlooked, which is noted under `note`."""
@@ -177,15 +177,15 @@ class _Webhooks:
         try:
             try:
                 said = await self._client.post(hook.endpoint, body, seconds=hook.seconds)
-            except CallFailed as problem:
-                raise InvalidAnswer(f"failed to call webhook: {problem}") from None
+            except CallFailed as error:
+                raise InvalidAnswer(f"failed to call webhook: {error}") from None
             try:
                 answer = read_answer(said, uid=request["uid"], version=version, may_patch=may_patch)
-            except InvalidAnswer as problem:
-                raise InvalidAnswer(f"received invalid webhook response: {problem}") from None
-        except InvalidAnswer as problem:
+            except InvalidAnswer as error:
+                raise InvalidAnswer(f"received invalid webhook response: {error}") from None
+        except InvalidAnswer as error:
             if hook.fails_closed:
-                raise errors.InternalError(f'failed calling webhook "{hook.name}": {problem}') from None
+                raise errors.InternalError(f'failed calling webhook "{hook.name}": {error}') from None
             review.audit[f"failed-open.{note}"] = hook.name
             return None
         review.warnings.extend(answer.warnings)
@@ -256,10 +256,10 @@ class MutatingWebhooks(_Webhooks):
                 if not isinstance(patched.get("metadata"), dict):
                     raise DecodeError("the patch leaves no metadata")
                 self._read(target, patched)
-        except json_and_merge.PatchRefused as problem:
-            raise errors.InternalError(problem.why) from None
-        except (errors.ApiError, DecodeError) as problem:
-            raise errors.InternalError(str(problem)) from None
+        except json_and_merge.PatchRefused as error:
+            raise errors.InternalError(error.why) from None
+        except (errors.ApiError, DecodeError) as error:
+            raise errors.InternalError(str(error)) from None
         if patched == shown:
             return False
         if is_message(shown, target):

@@ -145,5 +145,5 @@ def _check_patch(patch: Any, patch_type: Any, *, may_patch: bool) -> None:
 def _operations(patch: Any) -> Any:
     try:
         return orjson.loads(base64.b64decode(patch, validate=True))
-    except (binascii.Error, ValueError, TypeError) as problem:
-        raise InvalidAnswer(f"received undecodable patch in webhook response: {problem}") from None
+    except (binascii.Error, ValueError, TypeError) as error:
+        raise InvalidAnswer(f"received undecodable patch in webhook response: {error}") from None

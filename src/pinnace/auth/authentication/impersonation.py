@@ -37,10 +37,10 @@ _PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something that must be allowed; with a `fault`, something that never is."""
+    """Something that must be allowed; with a `error`, something that never is."""
 
     action: Action
-    fault: str = ""
+    err: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,24 +73,24 @@ class Impersonator:
         ways = list(ways_to(wanted, asker, action, constrained=self._constrained))
         last = self._last.get(asker.name)
         for way in sorted(ways, key=lambda one: one.name != last):
-            problem = await self._refusal(way)
-            if problem is None:
+            error = await self._refusal(way)
+            if error is None:
                 if last != way.name:
                     if len(self._last) >= _REMEMBERED:
                         self._last.clear()
                     self._last[asker.name] = way.name
                 return way
-            first = first or problem
+            first = first or error
         assert first is not None, "there is always one way"
         try:
             raise first
         finally:
-            del first, problem  # An error keeps its call: if that kept it, both would stay, and who was asked for.
+            del first, error  # An error keeps its call: if that kept it, both would stay, and who was asked for.
 
     async def _refusal(self, way: Way) -> errors.Forbidden | None:
         for step in way.steps:
-            if step.fault:
-                return refusal(way.asker, step.action, step.fault)
+            if step.err:
+                return refusal(way.asker, step.action, step.err)
             decision = self._authorizer.decide(way.asker, step.action)
             if not isinstance(decision, Decision):
                 decision = await decision
@@ -157,7 +157,7 @@ def _constrained(
     user = _settled(User(wanted.name, (NODES,)) if resource == "nodes" else wanted)
     steps = [Step(on), Step(who)]
     for step in _other_steps(wanted, verb, group=_AUTHENTICATION):
-        steps += [*_faults(wanted, step.action), step]
+        steps += [*_errs(wanted, step.action), step]
     return Way(mode, user, asker, tuple(steps))
 
 
@@ -171,7 +171,7 @@ def _other_steps(wanted: User, verb: str, *, group: str) -> Iterator[Step]:
             yield Step(Action(verb, group=_AUTHENTICATION, resource="userextras", subresource=key, name=value))
 
 
-def _faults(wanted: User, asked: Action) -> Iterator[Step]:
+def _errs(wanted: User, asked: Action) -> Iterator[Step]:
     """What nobody may be in a constrained way. All groups are looked at before any is asked about."""
     if asked.resource == "groups":
         if "" in wanted.groups:
@@ -180,19 +180,19 @@ def _faults(wanted: User, asked: Action) -> Iterator[Step]:
             yield Step(asked._replace(name=MASTERS), f"impersonating the {MASTERS} group is not allowed")
     elif asked.resource == "userextras":
         for key, values in wanted.extra.items():
-            if fault := _extra_fault(key, values):
-                yield Step(asked._replace(subresource="", name=""), fault)
+            if err := _check_extra(key, values):
+                yield Step(asked._replace(subresource="", name=""), err)
 
 
-def _extra_fault(key: str, values: tuple[str, ...]) -> str:
+def _check_extra(key: str, values: tuple[str, ...]) -> str:
     if not key:
         return "impersonating the empty string key in extra is not allowed"
     domain, _, path = key.partition("/")
     bad = "impersonating an invalid key in extra is not allowed: extra.key: Invalid value: "
     if not domain or not path:
         return f'{bad}{json.dumps(key)}: must be a domain-prefixed path (such as "acme.io/foo")'
-    if faults := names.dns_subdomain(domain):
-        return f"{bad}{json.dumps(domain)}: {faults[0]}"
+    if errs := names.dns_subdomain(domain):
+        return f"{bad}{json.dumps(domain)}: {errs[0]}"
     if not _PATH.fullmatch(path):
         return f"{bad}{json.dumps(path)}: Invalid path (regex used for validation is '{_PATH.pattern}')"
     return "impersonating the empty string value in extra is not allowed" if "" in values else ""

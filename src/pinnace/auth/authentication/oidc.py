@@ -82,8 +82,8 @@ class OidcTokens:
     async def _renew(self) -> None:
         try:
             self._keys = await self._fetch()
-        except RemoteError as problem:
-            log.warning("the keys of %s could not be fetched: %s", self._provider.issuer_url, problem)
+        except RemoteError as error:
+            log.warning("the keys of %s could not be fetched: %s", self._provider.issuer_url, error)
         finally:
             self._fetching = None
 

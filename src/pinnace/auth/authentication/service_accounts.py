@@ -340,16 +340,16 @@ def _lifetime(asked: Any) -> int:
     elif seconds > LONGEST:
         why = "may not specify a duration larger than 2^32 seconds"
     if why:
-        fault = field_errors.invalid("spec.expirationSeconds", seconds, why)
-        raise errors.Invalid([fault], group="authentication.k8s.io", kind="TokenRequest", name="")
+        err = field_errors.invalid("spec.expirationSeconds", seconds, why)
+        raise errors.Invalid([err], group="authentication.k8s.io", kind="TokenRequest", name="")
     return seconds
 
 
 def _check_same(metadata: Object, field: str, expected: str, name: str) -> None:
     given = metadata.get(field)
     if given and given != expected:
-        fault = field_errors.invalid(f"metadata.{field}", given, f"must match the service account {field} if specified")
-        raise errors.Invalid([fault], group="authentication.k8s.io", kind="TokenRequest", name=name)
+        err = field_errors.invalid(f"metadata.{field}", given, f"must match the service account {field} if specified")
+        raise errors.Invalid([err], group="authentication.k8s.io", kind="TokenRequest", name=name)
 
 
 def _part(claims: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -59,41 +59,41 @@ class AnyOf:
         self._own = tuple(own_audiences)
 
     def find(self, token: str, audiences: Sequence[str] = ()) -> Bearer | Awaitable[Bearer | None] | None:
-        faults: list[str] = []
+        errs: list[str] = []
         for index, issuer in enumerate(self._issuers):
             try:
                 found = issuer.find(token, audiences)
-            except BadToken as problem:
-                faults.append(str(problem))
+            except BadToken as error:
+                errs.append(str(error))
                 continue
             if isinstance(found, Bearer):
                 return found if found.audiences else self._good_for(found, audiences)
             if found is not None:
-                return self._rest(token, audiences, found, index, faults)
-        if faults:
-            raise BadToken(f"[invalid bearer token, {', '.join(faults)}]")
+                return self._rest(token, audiences, found, index, errs)
+        if errs:
+            raise BadToken(f"[invalid bearer token, {', '.join(errs)}]")
         return None
 
     async def _rest(
-        self, token: str, audiences: Sequence[str], pending: Awaitable[Bearer | None], index: int, faults: list[str]
+        self, token: str, audiences: Sequence[str], pending: Awaitable[Bearer | None], index: int, errs: list[str]
     ) -> Bearer | None:
         try:
             bearer = await pending
             if bearer is not None:
                 return self._good_for(bearer, audiences)
-        except BadToken as problem:
-            faults.append(str(problem))
+        except BadToken as error:
+            errs.append(str(error))
         for issuer in self._issuers[index + 1 :]:
             try:
                 found = issuer.find(token, audiences)
                 bearer = found if found is None or isinstance(found, Bearer) else await found
-            except BadToken as problem:
-                faults.append(str(problem))
+            except BadToken as error:
+                errs.append(str(error))
                 continue
             if bearer is not None:
                 return self._good_for(bearer, audiences)
-        if faults:
-            raise BadToken(f"[invalid bearer token, {', '.join(faults)}]")
+        if errs:
+            raise BadToken(f"[invalid bearer token, {', '.join(errs)}]")
         return None
 
     def _good_for(self, bearer: Bearer, audiences: Sequence[str]) -> Bearer | None:
@@ -109,8 +109,8 @@ def read_token_file(path: Path) -> dict[str, User]:
     users: dict[str, User] = {}
     try:
         text = path.read_text(encoding="utf-8")
-    except OSError as problem:
-        raise TokenFileError(f"the token file {path} cannot be read: {problem.strerror}") from None
+    except OSError as error:
+        raise TokenFileError(f"the token file {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise TokenFileError(f"the token file {path} cannot be read: it is not UTF-8") from None
     for number, row in enumerate(csv.reader(io.StringIO(text), skipinitialspace=True), start=1):

@@ -110,14 +110,14 @@ async def _apply(client: Client, how: ClientSide | ServerSide, wanted: _Wanted) 
     if not documents:
         raise CommandError("no objects passed to apply")
     types = await ResourceTypes.learn(client)
-    problems: list[Exception] = []
+    failures: list[Exception] = []
     applied: list[Object] = []
     for document in documents:
         try:
             types = await _knowing(client, types, document.object)
             obj, verb = await how.apply(types, document, only_namespace=wanted.only_namespace)
-        except (CommandError, errors.ApiError) as problem:
-            problems.append(problem)
+        except (CommandError, errors.ApiError) as error:
+            failures.append(error)
             continue
         applied.append(obj)
         if printer is None:
@@ -126,7 +126,7 @@ async def _apply(client: Client, how: ClientSide | ServerSide, wanted: _Wanted) 
         for obj in applied:
             obj.get("metadata", {}).pop("managedFields", None)
         printer.print(applied[0] if len(applied) == 1 else {"apiVersion": "v1", "kind": "List", "items": applied})
-    raise_all(problems)
+    raise_all(failures)
 
 
 async def _knowing(client: Client, types: ResourceTypes, obj: Object) -> ResourceTypes:

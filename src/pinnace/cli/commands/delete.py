@@ -102,8 +102,8 @@ def delete(
     grace = _grace(grace_period, now=now, force=force)
     try:
         patience = seconds_of(timeout)
-    except ValueError as problem:
-        failing_with(1, f'error: invalid argument "{timeout}" for "--timeout" flag: {problem}')
+    except ValueError as error:
+        failing_with(1, f'error: invalid argument "{timeout}" for "--timeout" flag: {error}')
     how = _Deletion(
         propagation=_CASCADES[cascade],
         grace_seconds=grace,
@@ -168,35 +168,35 @@ async def _requests(client: Client, read: Read, files: list[str], recursive: boo
 
 
 async def _delete(client: Client, requests: list[Request], how: _Deletion) -> None:
-    problems: list[Exception] = []
+    failures: list[Exception] = []
     gone: list[tuple[ServedKind, str, str, str]] = []
     found = 0
     for request in requests:
         try:
             names = [(request.namespace, request.name)] if request.name else await _names(client, request)
-        except errors.ApiError as problem:
-            problems.append(problem)
+        except errors.ApiError as error:
+            failures.append(error)
             continue
         for namespace, name in names:
             found += 1
             try:
                 uid = await _delete_one(client, request.served, namespace, name, how)
-            except errors.ApiError as problem:
-                if not (how.ignores_missing and isinstance(problem, errors.NotFound)):
-                    problems.append(_from_file(problem, request))
+            except errors.ApiError as error:
+                if not (how.ignores_missing and isinstance(error, errors.NotFound)):
+                    failures.append(_from_file(error, request))
                 continue
             gone.append((request.served, namespace, name, uid))
-    raise_all(problems)
+    raise_all(failures)
     if not found:
         print("No resources found")
     elif how.waits:
         await _wait(client, gone, how.timeout)
 
 
-def _from_file(problem: errors.ApiError, request: Request) -> errors.ApiError:
+def _from_file(error: errors.ApiError, request: Request) -> errors.ApiError:
     if request.source:
-        problem.message = f"error when deleting {quoted(request.source)}: {problem.message}"
-    return problem
+        error.message = f"error when deleting {quoted(request.source)}: {error.message}"
+    return error
 
 
 async def _names(client: Client, request: Request) -> list[tuple[str, str]]:

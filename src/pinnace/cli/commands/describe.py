@@ -139,24 +139,24 @@ def describe(
 async def _describe(client: Client, read: Read, *, show_events: bool | None) -> None:
     types = await ResourceTypes.learn(client)
     requests = requests_for(types, read, client.namespace)
-    problems: list[Exception] = []
+    failures: list[Exception] = []
     found: list[Object] = []
     begun: list[Object] = []
     for request in requests:
         try:
             found += [obj async for page in pages(client, request) for obj in page]
-        except errors.NotFound as problem:
+        except errors.NotFound as error:
             begun = await _with_prefix(client, request) if len(requests) == 1 and len(read.words) == 2 else []
-            problems += [] if begun else [problem]
-        except errors.ApiError as problem:
-            problems.append(problem)
-    is_one = len(found) == 1 and not problems
+            failures += [] if begun else [error]
+        except errors.ApiError as error:
+            failures.append(error)
+    is_one = len(found) == 1 and not failures
     with_events = is_one if show_events is None else show_events
     for place, obj in enumerate(found):
         sys.stdout.write(("\n\n" if place else "") + await _described(client, obj, with_events=with_events))
     for obj in begun:
         print(await _described(client, obj, with_events=bool(show_events)))
-    raise_all(problems)
+    raise_all(failures)
     if not found and not begun:
         where = f" in {client.namespace} namespace." if requests[0].namespace else ""
         print(f"No resources found{where}", file=sys.stderr)

@@ -70,8 +70,8 @@ def exec_(
             with _raw_terminal(tty):
                 async with running as session:
                     code = await _attended(session, stdin=stdin, tty=tty)
-        except errors.ApiError as problem:
-            raise CommandError(problem.message) from None  # The node's words, not the server's.
+        except errors.ApiError as error:
+            raise CommandError(error.message) from None  # The node's words, not the server's.
         if code and not quiet:
             print(f"command terminated with exit code {code}", file=sys.stderr)
         return code

@@ -191,12 +191,12 @@ def _in_rows(wanted: Wanted, served: ServedKind, *, with_kinds: bool = False) ->
 
 async def _show_tables(client: Client, requests: list[Request], wanted: Wanted) -> None:
     kinds = [(served, list(several)) for served, several in groupby(requests, key=lambda request: request.served)]
-    problems: list[Exception] = []
+    failures: list[Exception] = []
     answered: list[tuple[ServedKind, list[Object]]] = []
     for served, several in kinds:
         found: list[Object] = []
         for request in several:
-            with _noted(problems, wanted):
+            with _noted(failures, wanted):
                 found += [table async for table in tables(client, request)]
         answered.append((served, _by_order(found, wanted.sort_by, is_all=len(requests) == 1)))
     has_printed = False
@@ -207,7 +207,7 @@ async def _show_tables(client: Client, requests: list[Request], wanted: Wanted) 
             sys.stdout.write("\n")
         _in_rows(wanted, served, with_kinds=len(kinds) > 1).print(*found)
         has_printed = True
-    raise_all(problems)
+    raise_all(failures)
     if not has_printed and not wanted.ignore_not_found:
         in_one = not wanted.read.all_namespaces and all(request.served.namespaced for request in requests)
         where = f" in {client.namespace} namespace." if in_one else ""
@@ -215,13 +215,13 @@ async def _show_tables(client: Client, requests: list[Request], wanted: Wanted) 
 
 
 @contextmanager
-def _noted(problems: list[Exception], wanted: Wanted) -> Iterator[None]:
+def _noted(failures: list[Exception], wanted: Wanted) -> Iterator[None]:
     """What one request fails with is told when the others have been answered."""
     try:
         yield
-    except errors.ApiError as problem:
-        if not (wanted.ignore_not_found and isinstance(problem, errors.NotFound)):
-            problems.append(problem)
+    except errors.ApiError as error:
+        if not (wanted.ignore_not_found and isinstance(error, errors.NotFound)):
+            failures.append(error)
 
 
 def _by_order(found: list[Object], path: str, *, is_all: bool) -> list[Object]:
@@ -242,14 +242,14 @@ def _by_order(found: list[Object], path: str, *, is_all: bool) -> list[Object]:
 
 async def _show_in_full(client: Client, requests: list[Request], wanted: Wanted) -> None:
     printer = _in_full(wanted)
-    problems: list[Exception] = []
+    failures: list[Exception] = []
     items: list[Object] = []
     is_single = len(requests) == 1 and bool(requests[0].name)
     for request in requests:
-        with _noted(problems, wanted):
+        with _noted(failures, wanted):
             items += [item async for page in pages(client, request) for item in page]
-    if is_single and problems:
-        raise problems[0]
+    if is_single and failures:
+        raise failures[0]
     if wanted.sort_by and not is_single:
         items = sorted_by(items, wanted.sort_by, lambda obj: obj)
     if not wanted.show_managed_fields:
@@ -261,4 +261,4 @@ async def _show_in_full(client: Client, requests: list[Request], wanted: Wanted)
             if is_single
             else {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": items}
         )
-    raise_all(problems)
+    raise_all(failures)

@@ -121,8 +121,8 @@ def _seconds(since: str) -> int:
     """Whole seconds, the nearest, but never none: the server takes that for a mistake."""
     try:
         seconds = seconds_of(since)
-    except ValueError as problem:
-        failing_with(1, f'error: invalid argument "{since}" for "--since" flag: {problem}')
+    except ValueError as error:
+        failing_with(1, f'error: invalid argument "{since}" for "--since" flag: {error}')
     if seconds <= 0:
         failing_with(1, "error: --since must be greater than 0")
     return max(1, math.floor(seconds + 0.5))
@@ -164,8 +164,8 @@ async def _print(client: Client, sources: list[_Source], options: dict[str, Any]
         async with asyncio.TaskGroup() as group:
             for source in sources:
                 group.create_task(_print_one(client, source, options))
-    except ExceptionGroup as problems:  # Not `except*`: Python 3.11.2 would leave what is raised within it in a group.
-        first: BaseException = problems
+    except ExceptionGroup as failures:  # Not `except*`: Python 3.11.2 would leave what is raised within it in a group.
+        first: BaseException = failures
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
         raise first if isinstance(first, Exception) else CommandError(str(first)) from None
@@ -180,9 +180,9 @@ async def _print_one(client: Client, source: _Source, options: dict[str, Any]) -
             async for chunk in written:
                 *whole, rest = (rest + chunk).split(b"\n")
                 _write(b"".join(b"%b%b\n" % (prefix, line) for line in whole), flush=options["follow"])
-    except errors.BadRequest as problem:
-        if options["since_time"] and problem.message.startswith("parsing time"):
-            raise CommandError(problem.message) from None  # kubectl finds it out itself, with the same words.
+    except errors.BadRequest as error:
+        if options["since_time"] and error.message.startswith("parsing time"):
+            raise CommandError(error.message) from None  # kubectl finds it out itself, with the same words.
         raise
     finally:
         _write(prefix + rest if rest else b"", flush=True)

@@ -38,8 +38,8 @@ def manifests(
             "rbac.yaml": roles(operator, place),
             "deployment.yaml": workload(operator, place),
         }
-    except (NoOperator, NotStructural, ValueError) as problem:
-        print(f"pinnace: {problem}", file=sys.stderr)
+    except (NoOperator, NotStructural, ValueError) as error:
+        print(f"pinnace: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
     if out is None:
         print(as_documents([obj for objects in written.values() for obj in objects]), end="")

@@ -23,8 +23,8 @@ def migrate(
     """Rewrite all objects of a custom kind in its storage version, and strike the others from its storedVersions."""
     try:
         done = asyncio.run(_migrated(definition, kubeconfig, context))
-    except (KubeconfigError, CannotMigrate, errors.ApiError, OSError) as problem:
-        print(f"pinnace: {problem}", file=sys.stderr)
+    except (KubeconfigError, CannotMigrate, errors.ApiError, OSError) as error:
+        print(f"pinnace: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
     objects = "1 object is" if done.objects == 1 else f"{done.objects} objects are"
     print(f"{objects} stored as {done.version}.")

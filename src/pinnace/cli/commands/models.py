@@ -45,8 +45,8 @@ def models(
     names = [source for source in sources if source not in files]
     try:
         definitions = _in_files(files, recursive=recursive) if files else []
-    except CommandError as problem:
-        failing_with(1, f"error: {problem}")
+    except CommandError as error:
+        failing_with(1, f"error: {error}")
     if names:
 
         async def talk(client: Client) -> None:
@@ -58,8 +58,8 @@ def models(
         converse(talk, kubeconfig=kubeconfig, context=context)
     try:
         _write(definitions, sources, out)
-    except CommandError as problem:
-        failing_with(1, f"error: {problem}")
+    except CommandError as error:
+        failing_with(1, f"error: {error}")
 
 
 def _looks_like_file(source: str) -> bool:

@@ -20,7 +20,7 @@ from pinnace.sdk.kubectl.plugins import Plugin
 
 _RUNS = """#!{python}
 # Made by `pinnace plugin install`; it may be deleted at any time.
-from pinnace.cli.plugin import plugin_in
+from pinnace.cli.commands.plugin import plugin_in
 
 plugin_in({file!r}){method}()
 """
@@ -64,8 +64,8 @@ def plugin(
             _install(found, file, directory or _own_directory())
         else:
             _uninstall(found, directory or _own_directory())
-    except (NoOperator, ValueError, OSError) as problem:
-        _fail(str(problem))
+    except (NoOperator, ValueError, OSError) as error:
+        _fail(str(error))
 
 
 def plugin_in(target: str) -> Plugin:

@@ -56,8 +56,8 @@ def port_forward(
                     forward = await stack.enter_async_context(
                         client.port_forward(name, remote, namespace=pod["metadata"]["namespace"], local_port=local)
                     )
-                except OSError as problem:
-                    raise CommandError(f"unable to listen on port {local}: {problem.strerror or problem}") from None
+                except OSError as error:
+                    raise CommandError(f"unable to listen on port {local}: {error.strerror or error}") from None
                 print(f"Forwarding from 127.0.0.1:{forward.port} -> {remote}", flush=True)
             await asyncio.get_running_loop().create_future()
 

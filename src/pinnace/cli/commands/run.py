@@ -99,8 +99,8 @@ def run(
         NoCredentials,
         ConnectionLost,
         errors.ApiError,
-    ) as problem:
-        _fail(str(problem))
+    ) as error:
+        _fail(str(error))
 
 
 async def _run(
@@ -172,9 +172,9 @@ class _Working:
             await asyncio.get_running_loop().create_future()
 
 
-def _say_failure(name: str, problem: BaseException | None) -> None:
-    said = missing(problem) if isinstance(problem, errors.Forbidden) else None
-    print(f"pinnace: {name} could not start: {said or problem}", file=sys.stderr)
+def _say_failure(name: str, error: BaseException | None) -> None:
+    said = missing(error) if isinstance(error, errors.Forbidden) else None
+    print(f"pinnace: {name} could not start: {said or error}", file=sys.stderr)
     print("the cluster is still there; save the file to try again.", file=sys.stderr, flush=True)
 
 

@@ -180,8 +180,8 @@ def up(
                 ca_file=oidc_ca_file,
                 signing_algorithms=tuple(oidc_signing_algs.split(",")),
             )
-        except ValueError as problem:
-            _fail(str(problem))
+        except ValueError as error:
+            _fail(str(error))
         providers = (provider,)
     settings = Settings(
         data_dir=None if ephemeral else (data_dir or default_data_dir()),
@@ -222,8 +222,8 @@ def up(
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(settings, kubeconfig_path, merge=merge))
-    except (StoreError, *_UNUSABLE, KubeconfigError, NoDefinitions, OSError) as problem:
-        _fail(str(problem))
+    except (StoreError, *_UNUSABLE, KubeconfigError, NoDefinitions, OSError) as error:
+        _fail(str(error))
 
 
 async def _serve(settings: Settings, kubeconfig_path: Path | None, *, merge: bool) -> None:

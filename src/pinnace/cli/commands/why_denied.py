@@ -43,8 +43,8 @@ def why_denied(
     """Say which binding lets a user do something; or if none does, which would, and which rule to add."""
     try:
         code = asyncio.run(_answer(user, verb, resource, name, namespace, all_namespaces, group or [], kubeconfig))
-    except (KubeconfigError, errors.ApiError, OSError, ValueError) as problem:
-        print(f"pinnace: {problem}", file=sys.stderr)
+    except (KubeconfigError, errors.ApiError, OSError, ValueError) as error:
+        print(f"pinnace: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
     raise typer.Exit(code)
 

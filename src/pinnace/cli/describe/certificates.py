@@ -60,8 +60,8 @@ def signing_request(page: Description, obj: Object) -> None:
 def _parsed(encoded: str) -> x509.CertificateSigningRequest:
     try:
         return x509.load_pem_x509_csr(base64.b64decode(encoded))
-    except ValueError as problem:
-        raise Unsuitable(f"error: Error parsing CSR: {problem}") from None
+    except ValueError as error:
+        raise Unsuitable(f"error: Error parsing CSR: {error}") from None
 
 
 def _values(name: x509.Name, kind: x509.ObjectIdentifier) -> list[str]:

@@ -67,8 +67,8 @@ def _taint(one: Object) -> str:
 async def _lease(page: Description, client: Client, name: str) -> None:
     try:
         lease = await client.get("coordination.k8s.io/v1/Lease", name, namespace="kube-node-lease")
-    except errors.ApiError as problem:
-        page.pair("Lease", f"Failed to get lease: {problem.message}")
+    except errors.ApiError as error:
+        page.pair("Lease", f"Failed to get lease: {error.message}")
         return
     spec = lease.get("spec") or {}
     page.line("Lease:")

@@ -222,8 +222,8 @@ async def _backend(client: Client, namespace: str, backend: Object) -> str:
     told = f"{chosen['name']}:{number or name}"
     try:
         found = await client.get("v1/Service", chosen["name"], namespace=namespace)
-    except errors.ApiError as problem:
-        return f"{told} (<error: {problem.message}>)"
+    except errors.ApiError as error:
+        return f"{told} (<error: {error.message}>)"
     named = [
         one.get("name", "")
         for one in found["spec"].get("ports") or ()

@@ -112,8 +112,8 @@ class ClientSide(_Applying):
             except errors.Conflict:
                 if attempt == _ATTEMPTS:
                     raise
-            except errors.ApiError as problem:
-                raise _about_patch(problem, patch, served, namespace, name, document) from None
+            except errors.ApiError as error:
+                raise _about_patch(error, patch, served, namespace, name, document) from None
         raise AssertionError("the last attempt returns or raises")
 
     async def _current(self, served: ServedKind, namespace: str, name: str) -> Object | None:
@@ -133,8 +133,8 @@ class ClientSide(_Applying):
             return await self._client.send("POST", self._target(served, namespace), obj)
         except errors.Invalid:
             raise
-        except errors.ApiError as problem:
-            raise _retold(problem, f"error when creating {quoted(document.source)}: {problem.message}") from None
+        except errors.ApiError as error:
+            raise _retold(error, f"error when creating {quoted(document.source)}: {error.message}") from None
 
 
 def _remembering(obj: Object) -> Object:
@@ -181,26 +181,26 @@ def _warn_of_strangers(served: ServedKind, name: str) -> None:
 
 
 def _about_patch(
-    problem: errors.ApiError, patch: Object, served: ServedKind, namespace: str, name: str, document: Document
+    error: errors.ApiError, patch: Object, served: ServedKind, namespace: str, name: str, document: Document
 ) -> errors.ApiError:
-    if isinstance(problem, errors.Invalid):
-        return problem
+    if isinstance(error, errors.Invalid):
+        return error
     kind, source = served.kind, quoted(document.source)
     group_version = f"{kind.group}/{kind.version}"
     return _retold(
-        problem,
+        error,
         f"error when applying patch:\n{go_json(patch)}\nto:\n"
         f'Resource: "{group_version}, Resource={served.plural}", '
         f'GroupVersionKind: "{group_version}, Kind={kind.name}"\n'
         f"Name: {quoted(name)}, Namespace: {quoted(namespace)}\n"
-        f"for: {source}: error when patching {source}: {problem.message}",
+        f"for: {source}: error when patching {source}: {error.message}",
     )
 
 
-def _retold(problem: errors.ApiError, message: str) -> errors.ApiError:
-    problem.message = message
-    problem.args = (message,)
-    return problem
+def _retold(error: errors.ApiError, message: str) -> errors.ApiError:
+    error.message = message
+    error.args = (message,)
+    return error
 
 
 def _without_nulls(value: Any) -> Any:

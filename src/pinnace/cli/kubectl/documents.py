@@ -11,7 +11,7 @@ from pathlib import Path
 from pinnace.cli.session import CommandError
 from pinnace.model.objects import Object
 from pinnace.schema.golang.text import quoted
-from pinnace.server.request.yaml_body import YamlFault, read_yaml
+from pinnace.server.request.yaml_body import YamlError, read_yaml
 
 _ENDINGS = (".json", ".yaml", ".yml")
 _BETWEEN = re.compile(rb"^---[ \t]*(?:#.*)?\r?$", re.MULTILINE)
@@ -54,16 +54,16 @@ def _paths(name: str, *, recursive: bool) -> list[str]:
 def _read(path: str) -> Iterator[Document]:
     try:
         content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-    except OSError as problem:
-        raise CommandError(f"the path {quoted(path)} cannot be accessed: {problem.strerror}") from None
+    except OSError as error:
+        raise CommandError(f"the path {quoted(path)} cannot be accessed: {error.strerror}") from None
     source = "STDIN" if path == "-" else path
     for text in _BETWEEN.split(content):
         if not text.strip():
             continue
         try:
             value = read_yaml(text).value
-        except YamlFault as fault:
-            raise CommandError(f"error parsing {source}: error converting YAML to JSON: {fault}") from None
+        except YamlError as err:
+            raise CommandError(f"error parsing {source}: error converting YAML to JSON: {err}") from None
         if value is None:
             continue
         if not isinstance(value, dict):

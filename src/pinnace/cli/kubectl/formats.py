@@ -159,14 +159,14 @@ class Template:
         self._text = text
         try:
             self._nodes = list(_nodes(iter(_pieces(text)), ending=False))
-        except JsonPathError as problem:
-            raise CommandError(f"error parsing jsonpath {text}, {problem}") from None
+        except JsonPathError as error:
+            raise CommandError(f"error parsing jsonpath {text}, {error}") from None
 
     def text(self, obj: Any) -> str:
         try:
             return "".join(_filled(self._nodes, obj))
-        except JsonPathError as problem:
-            raise CommandError(f"error executing jsonpath {quoted(self._text)}: {problem}") from None
+        except JsonPathError as error:
+            raise CommandError(f"error executing jsonpath {quoted(self._text)}: {error}") from None
 
     def found(self, obj: Any) -> list[Any]:
         return [value for kind, value, _ in self._nodes if kind == "path" for value in value(obj)]
@@ -263,8 +263,8 @@ def relaxed_path(text: str) -> Find:
         )
     try:
         return compile_path(f".{found[1] or found[2]}")
-    except JsonPathError as problem:
-        raise CommandError(str(problem)) from None
+    except JsonPathError as error:
+        raise CommandError(str(error)) from None
 
 
 def _columns(argument: str) -> list[tuple[str, Find]]:
@@ -286,8 +286,8 @@ def _file(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()
-    except OSError as problem:
-        raise CommandError(f"error reading template {path}, {problem.strerror}") from None
+    except OSError as error:
+        raise CommandError(f"error reading template {path}, {error.strerror}") from None
 
 
 def _items(obj: Object) -> list[Object]:

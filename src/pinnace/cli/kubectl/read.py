@@ -147,13 +147,13 @@ async def pages(client: Client, request: Request) -> AsyncIterator[list[Object]]
 async def _read(client: Client, request: Request, token: str, accept: str) -> Object:
     try:
         answer: Object = orjson.loads(await client.read(request.target(token=token), accept=accept))
-    except errors.BadRequest as problem:
+    except errors.BadRequest as error:
         if not request.labels and not request.fields:
             raise
         kind = request.served.kind
         resource = quoted(f"{kind.group}/{kind.version}, Resource={request.served.plural}")
         raise errors.BadRequest(
             f"Unable to find {resource} that match label selector {quoted(request.labels)}, "
-            f"field selector {quoted(request.fields)}: {problem.message}"
+            f"field selector {quoted(request.fields)}: {error.message}"
         ) from None
     return answer

@@ -29,8 +29,8 @@ def sorted_by(items: list[Item], path: str, object_of: Callable[[Item], Object])
     find = relaxed_path(path)
     try:
         found = [(find(object_of(item)) or [None])[0] for item in items]
-    except JsonPathError as problem:
-        raise CommandError(str(problem)) from None
+    except JsonPathError as error:
+        raise CommandError(str(error)) from None
     with_it = [(value, item) for value, item in zip(found, items, strict=True) if value is not None]
     if items and not with_it:
         shown = path.strip("{}").removeprefix(".")

@@ -44,6 +44,6 @@ class RoleAggregation:
                     await self._store.put(self._resource.prefix + key, value, expected=entries[key].revision)
                 except stores.Conflict:
                     continue  # It has changed, which calls for another look by itself.
-                except stores.StoreError as problem:
-                    log.debug("the rules of cluster role %s could not be gathered: %s", key, problem)
+                except stores.StoreError as error:
+                    log.debug("the rules of cluster role %s could not be gathered: %s", key, error)
                     return

@@ -53,6 +53,6 @@ class StatusKeeper:
                 await self._store.put(self._resource.prefix + key, value, expected=entry.revision)
             except stores.Conflict:
                 self._stale.add(key)  # Somebody was faster: look again at what is there now.
-            except stores.StoreError as problem:
-                log.debug("the status of %s %s could not be written: %s", self._resource.kind.name, key, problem)
+            except stores.StoreError as error:
+                log.debug("the status of %s %s could not be written: %s", self._resource.kind.name, key, error)
                 return

@@ -43,8 +43,8 @@ class CertificateApproval:
             return None
         try:
             asked = asked_by(request)
-        except ValueError as problem:
-            raise Permanent(f"the request cannot be read: {problem}") from None
+        except ValueError as error:
+            raise Permanent(f"the request cannot be read: {error}") from None
         if refusal(KUBELET_CLIENT, asked, request["spec"].get("usages") or ()):
             return None
         for permission, message in _ways(request, asked):

@@ -50,8 +50,8 @@ class CertificateSigning:
         status = request.setdefault("status", {})
         try:
             status["certificate"] = b64encode(self._signed(request["spec"], request)).decode()
-        except ValueError as problem:
-            failed = {"type": "Failed", "status": "True", "reason": "SignerValidationFailure", "message": str(problem)}
+        except ValueError as error:
+            failed = {"type": "Failed", "status": "True", "reason": "SignerValidationFailure", "message": str(error)}
             failed["lastUpdateTime"] = to_rfc3339(self._client.clock.now())
             status.setdefault("conditions", []).append(failed)
         await self._client.update_status(request)

@@ -106,7 +106,7 @@ class Availability:
     async def _check(self, backend: HttpBackend) -> Finding:
         namespace, name, _ = backend.service
         service = self._services.service(namespace, name)
-        wrong = fault_of_service(backend.service, service, self._services.slices(namespace, name))
+        wrong = error_of_service(backend.service, service, self._services.slices(namespace, name))
         if wrong is not None:
             return wrong
         try:
@@ -140,7 +140,7 @@ class Availability:
         await self._client.patch(API_SERVICE, name, patch, subresource="status")
 
 
-def fault_of_service(place: tuple[str, str, int], service: Object | None, slices: Sequence[Object]) -> Finding | None:
+def error_of_service(place: tuple[str, str, int], service: Object | None, slices: Sequence[Object]) -> Finding | None:
     """What can be told without asking the server: that nobody can be behind the service."""
     namespace, name, port = place
     if service is None:

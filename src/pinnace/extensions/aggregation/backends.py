@@ -16,7 +16,7 @@ import orjson
 from multidict import CIMultiDict
 from yarl import URL
 
-from pinnace.extensions.connection_errors import connection_fault
+from pinnace.extensions.connection_errors import describe_connection_error
 from pinnace.model.byte_streams import Duplex
 from pinnace.model.objects import Object
 
@@ -99,8 +99,8 @@ class HttpAnswer:
         try:
             async with asyncio.timeout_at(self._until):
                 return await self._response.content.readany()
-        except aiohttp.ClientError as problem:
-            raise ConnectionError(str(problem) or "the connection was lost") from None
+        except aiohttp.ClientError as error:
+            raise ConnectionError(str(error) or "the connection was lost") from None
 
     def close(self) -> None:
         """Keep the connection for another request if all was read; end it otherwise."""
@@ -156,8 +156,8 @@ class HttpBackend:
         target = f"/apis/{self.group}/{self.version}"
         try:
             host, port = self._address()
-        except LookupError as problem:
-            raise CheckFailed(str(problem)) from None
+        except LookupError as error:
+            raise CheckFailed(str(error)) from None
         url = f"https://{_shown(host)}:{port}{target}"
         try:
             answer, body = await self._page(target)
@@ -165,8 +165,8 @@ class HttpBackend:
             raise CheckFailed(
                 f'failing or missing response from {url}: Get "{url}": no answer within {CHECK_SECONDS:g} seconds'
             ) from None
-        except (OSError, ValueError) as problem:
-            raise CheckFailed(f'failing or missing response from {url}: Get "{url}": {problem}') from None
+        except (OSError, ValueError) as error:
+            raise CheckFailed(f'failing or missing response from {url}: Get "{url}": {error}') from None
         if not 200 <= answer.status < 300:
             raise CheckFailed(f"failing or missing response from {url}: bad status from {url}: {answer.status}")
         return _rows(body)
@@ -217,8 +217,8 @@ class HttpBackend:
         known_as = f"{name}.{namespace}.svc"
         try:
             host, port = self._address()
-        except LookupError as problem:
-            raise ConnectionError(str(problem)) from None
+        except LookupError as error:
+            raise ConnectionError(str(error)) from None
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 streams = await asyncio.open_connection(host, port, ssl=self._context(), server_hostname=known_as)
@@ -255,8 +255,8 @@ class HttpBackend:
         namespace, name, _ = self.service
         try:
             host, port = self._address()
-        except LookupError as problem:
-            raise ConnectionError(str(problem)) from None
+        except LookupError as error:
+            raise ConnectionError(str(error)) from None
         known_as = f"{name}.{namespace}.svc"
         said = CIMultiDict([*headers, ("Host", known_as)])
         until = asyncio.get_running_loop().time() + seconds
@@ -275,8 +275,8 @@ class HttpBackend:
                 )
         except aiohttp.ConnectionTimeoutError:
             raise ConnectionError(f"{_shown(host)}:{port} took no connection in {CONNECT_SECONDS:g} seconds") from None
-        except (aiohttp.ClientError, ssl.SSLError) as problem:
-            raise ConnectionError(connection_fault(problem, f"{_shown(host)}:{port}")) from None
+        except (aiohttp.ClientError, ssl.SSLError) as error:
+            raise ConnectionError(describe_connection_error(error, f"{_shown(host)}:{port}")) from None
         return HttpAnswer(response, None if is_long else until)
 
     def _address(self) -> tuple[str, int]:
@@ -293,8 +293,8 @@ def tls_of(spec: Object, identity: ProxyIdentity | None) -> ssl.SSLContext:
     try:
         bundle = base64.b64decode(spec.get("caBundle") or "").decode("ascii", "replace").strip()
         context = ssl.create_default_context(cadata=bundle or None)
-    except (binascii.Error, ssl.SSLError) as problem:
-        raise ConnectionError(f"spec.caBundle cannot be used: {problem}") from None
+    except (binascii.Error, ssl.SSLError) as error:
+        raise ConnectionError(f"spec.caBundle cannot be used: {error}") from None
     # A bundle may hold the very certificate of the server, or one between it and a root, as Go's TLS takes it.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if spec.get("insecureSkipTLSVerify"):

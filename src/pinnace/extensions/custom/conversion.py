@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from pinnace.extensions.connection_errors import connection_fault
+from pinnace.extensions.connection_errors import describe_connection_error
 from pinnace.model import errors
-from pinnace.model.metadata import annotation_faults
+from pinnace.model.metadata import validate_annotation
 from pinnace.model.objects import Object, kind_of, new_uid
-from pinnace.model.selectors import label_faults
+from pinnace.model.selectors import validate_label
 
 if TYPE_CHECKING:
     import aiohttp
@@ -94,8 +94,8 @@ class WebhookCalls:
                 return orjson.loads(body)
         except TimeoutError:
             raise TimeoutError(f'Post "{url}": no answer within {self.seconds:g} seconds') from None
-        except (aiohttp.ClientError, ssl.SSLError) as problem:
-            raise OSError(f'Post "{url}": {connection_fault(problem, urlsplit(url).netloc)}') from None
+        except (aiohttp.ClientError, ssl.SSLError) as error:
+            raise OSError(f'Post "{url}": {describe_connection_error(error, urlsplit(url).netloc)}') from None
 
     async def close(self) -> None:
         if self._session is not None:
@@ -147,9 +147,9 @@ class ConversionWebhook:
         for index, (at, original, found) in enumerate(zip(places, originals, answered, strict=True)):
             try:
                 converted[at] = _checked(original, found, api_version)
-            except ValueError as fault:
+            except ValueError as err:
                 raise ConversionFailed(
-                    f"conversion webhook for {what} returned invalid converted object at index {index}: {fault}"
+                    f"conversion webhook for {what} returned invalid converted object at index {index}: {err}"
                 ) from None
         return converted
 
@@ -167,8 +167,8 @@ class ConversionWebhook:
                 self._endpoint = Endpoint.read(self._webhook.get("clientConfig") or {})
             answer = await self._calls.post(self._endpoint, review)
             return _response(answer, review, uid)
-        except (TimeoutError, OSError, LookupError, ValueError, TypeError) as problem:
-            raise ConversionFailed(f"conversion webhook for {what} failed: {problem}") from None
+        except (TimeoutError, OSError, LookupError, ValueError, TypeError) as error:
+            raise ConversionFailed(f"conversion webhook for {what} failed: {error}") from None
 
 
 def converter_of(definition: Object, calls: WebhookCalls) -> Converter | None:
@@ -241,12 +241,12 @@ def _text_map(field: str, said: Any, before: Any) -> dict[str, str]:
         if not isinstance(value, str):
             raise ValueError(f"metadata.{field}[{key}] must be a string, but is not in converted object")
     if said != before:
-        faults = (
-            label_faults(said, "metadata.labels")
+        errs = (
+            validate_label(said, "metadata.labels")
             if field == "labels"
-            else annotation_faults(said, "metadata.annotation")
+            else validate_annotation(said, "metadata.annotation")
         )
-        told = [str(fault) for fault in faults]
+        told = [str(err) for err in errs]
         if told:
             raise ValueError(told[0] if len(told) == 1 else f"[{', '.join(told)}]")
     return said

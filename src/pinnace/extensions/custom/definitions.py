@@ -177,9 +177,9 @@ def _resource(
         selectable=_selectable(said.get("selectableFields") or ()),
         strategy=Strategy(
             default=custom.default,
-            validate=custom.faults,
-            validate_status=custom.status_faults,
-            facet_faults={"scale": custom.faults},
+            validate=custom.errs,
+            validate_status=custom.validate_status_fields,
+            validate_subresource={"scale": custom.errs},
             qualified_finalizers=False,
             tracks_generation=True,
             may_update_unconditionally=False,

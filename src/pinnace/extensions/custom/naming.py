@@ -35,11 +35,11 @@ def name(asked: Names, accepted: Names, others: Iterable[Names]) -> Naming:
         kinds.update((other.kind, other.list_kind))
     reason, message = "", ""
 
-    def settled(wanted: str, had: str, taken: set[str], fault: str) -> str:
+    def settled(wanted: str, had: str, taken: set[str], err: str) -> str:
         nonlocal reason, message
         if wanted == had or wanted not in taken:
             return wanted
-        reason, message = fault, in_use(wanted)
+        reason, message = err, in_use(wanted)
         return had
 
     plural = settled(asked.plural, accepted.plural, words, "PluralConflict")

@@ -9,9 +9,9 @@ from typing import Any
 
 from pinnace.extensions.custom.conversion import Converter
 from pinnace.model import field_errors
-from pinnace.model.field_errors import Cause
+from pinnace.model.field_errors import FieldError
 from pinnace.model.jsonpath import JsonPathError, integer_at
-from pinnace.model.metadata import metadata_faults
+from pinnace.model.metadata import validate_metadata
 from pinnace.model.names import path_segment
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import ScalePaths
@@ -105,7 +105,7 @@ class CustomVersion:
 
     @cached_property
     def _validator(self) -> Validator:
-        return Validator(self.raw_schema, metadata_faults=_embedded_metadata_faults)
+        return Validator(self.raw_schema, validate_metadata=_validate_embedded_metadata)
 
     @cached_property
     def _rules(self) -> Rules | None:
@@ -116,7 +116,7 @@ class CustomVersion:
         status = (self.raw_schema.get("properties") or {}).get("status")
         if status is None:
             return None
-        return Validator(status, under="status", metadata_faults=_embedded_metadata_faults)
+        return Validator(status, under="status", validate_metadata=_validate_embedded_metadata)
 
     @property
     def is_converted_elsewhere(self) -> bool:
@@ -181,66 +181,65 @@ class CustomVersion:
             return []
         return [f"metadata.{path}" for path in self._metadata(metadata)]
 
-    # Faults.
+    # Errors.
 
-    def faults(self, new: Object, old: Object | None) -> Iterator[Cause]:
+    def errs(self, new: Object, old: Object | None) -> Iterator[FieldError]:
         """Raises TakesLong on an event loop if the rules cost much: they are to be asked in a thread."""
-        yield from self._type_faults(new)
+        yield from self._validate_type(new)
         validator = self._validator
         found = validator.validate(new) if old is None else validator.validate_update(new, old)
-        plain = [Cause(*fault) for fault in found]
+        plain = list(found)
         if self.scale is not None:
-            plain += self._scale_faults(new, self.scale.spec)
-            plain += self._scale_faults(new, self.scale.status)
+            plain += self._validate_scale(new, self.scale.spec)
+            plain += self._validate_scale(new, self.scale.status)
         yield from plain
-        yield from self._rule_faults(new, old, plain)
+        yield from self._validate_rule(new, old, plain)
 
-    def _rule_faults(self, new: Object, old: Object | None, plain: list[Cause]) -> Iterator[Cause]:
+    def _validate_rule(self, new: Object, old: Object | None, plain: list[FieldError]) -> Iterator[FieldError]:
         """What the CEL rules say. They are made for objects that fit the schema, and no others are shown to them."""
         rules = self._rules
         if rules is None:
             return
-        if not new["metadata"].get("name") or any(fault.reason in _BLOCKING for fault in plain):
+        if not new["metadata"].get("name") or any(err.reason in _BLOCKING for err in plain):
             yield field_errors.invalid("<nil>", None, _NOT_ALL_CHECKED)
             return
         told: list[str] = []
         patience = COST_AT_ONCE if _everybody_waits() else None
-        for fault in rules.faults(new, old, warnings=told, patience=patience):
-            yield Cause(*fault)
+        yield from rules.errs(new, old, warnings=told, patience=patience)
         self._let_pass = (new, told)
 
-    def status_faults(self, new: Object, old: Object | None) -> Iterator[Cause]:
-        yield from self._type_faults(new)
-        plain: list[Cause] = []
+    def validate_status_fields(self, new: Object, old: Object | None) -> Iterator[FieldError]:
+        yield from self._validate_type(new)
+        plain: list[FieldError] = []
         if "status" in new and (validator := self._status_validator) is not None:
             before = (old or {}).get("status")
-            plain += (Cause(*fault) for fault in validator.validate_update(new["status"], before))
+            plain += validator.validate_update(new["status"], before)
         if self.scale is not None:
-            plain += self._scale_faults(new, self.scale.status)
+            plain += self._validate_scale(new, self.scale.status)
         yield from plain
-        yield from self._rule_faults(new, old, plain)
+        yield from self._validate_rule(new, old, plain)
 
     def warnings(self, new: Object, old: Object | None) -> list[str]:
-        """What is said of an object that has no faults: rules that it broke before, and finalizers of nobody's.
+        """What is said of an object that has no errors: rules that it broke before, and finalizers of nobody's.
 
-        To be asked right after `faults`, which knows what it let pass.
+        To be asked right after `errors`, which knows what it let pass.
         """
         checked, told = self._let_pass
         self._let_pass = _NOTHING
         return [*(told if checked is new else ()), *_finalizer_warnings(new, old)]
 
-    def _type_faults(self, obj: Object) -> Iterator[Cause]:
+    def _validate_type(self, obj: Object) -> Iterator[FieldError]:
         if obj.get("kind") != self.kind.name:
             yield field_errors.invalid("kind", obj.get("kind"), f"must be {self.kind.name}")
         if obj.get("apiVersion") != self.kind.api_version:
             yield field_errors.invalid("apiVersion", obj.get("apiVersion"), f"must be {self.kind.api_version}")
 
-    def _scale_faults(self, obj: Object, path: tuple[str, ...]) -> Iterator[Cause]:
+    def _validate_scale(self, obj: Object, path: tuple[str, ...]) -> Iterator[FieldError]:
         where = "." + ".".join(path)
         try:
             value = integer_at(obj, path) or 0
-        except JsonPathError as fault:
-            yield field_errors.invalid(where, 0, str(fault))
+        except JsonPathError as err:
+            yield field_errors.invalid(where, 0, str(err))
             return
         if value < 0:
             yield field_errors.invalid(where, value, "should be a non-negative integer")
@@ -267,11 +266,11 @@ async def _only(objects: Awaitable[list[Object]]) -> Object:
     return (await objects)[0]
 
 
-def _embedded_metadata_faults(obj: dict[str, Any], path: str) -> Iterator[tuple[str, str, str]]:
+def _validate_embedded_metadata(obj: dict[str, Any], path: str) -> Iterator[FieldError]:
     """Objects inside objects need no name, but what they say of themselves must be right."""
     named: Object = {"metadata": {"name": "unnamed", **(obj.get("metadata") or {})}}
-    for fault in metadata_faults(named, namespaced="namespace" in named["metadata"], name_rule=path_segment):
-        yield fault.field.replace("metadata", path, 1), fault.reason, fault.message
+    for err in validate_metadata(named, namespaced="namespace" in named["metadata"], name_rule=path_segment):
+        yield err._replace(field=err.field.replace("metadata", path, 1))
 
 
 def _everybody_waits() -> bool:

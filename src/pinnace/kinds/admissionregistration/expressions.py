@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from pinnace.model.field_errors import Cause, invalid
+from pinnace.model.field_errors import FieldError, invalid
 from pinnace.schema.cel.errors import CompileError, InstantiationError
 from pinnace.schema.cel.policies import compiled, own_variable
 from pinnace.schema.cel.program import Variable
@@ -20,7 +20,7 @@ _NONE_OF_HOOKS = NO_PARAMS | _NO_VARIABLES | frozenset(("namespaceObject",))
 _TYPED_ELSEWHERE = frozenset(("request", "namespaceObject"))
 
 
-def hook_condition_faults(expression: str, path: str) -> list[Cause]:
+def validate_hook_condition(expression: str, path: str) -> list[FieldError]:
     """Of a condition under which a webhook is called."""
     return _checked(expression, path, ("bool",), {}, _NONE_OF_HOOKS)[1]
 
@@ -34,30 +34,30 @@ class PolicyExpressions:
         if not mutating and not spec.get("variables"):
             self._without |= _NO_VARIABLES
 
-    def condition_faults(self, expression: str, path: str) -> list[Cause]:
+    def validate_condition(self, expression: str, path: str) -> list[FieldError]:
         return _checked(expression, path, ("bool",), {}, self._without | _NO_VARIABLES)[1]
 
-    def variable_faults(self, name: str, expression: str, path: str) -> list[Cause]:
-        found, faults = _checked(expression, path, (), self._types, self._without)
+    def validate_variable(self, name: str, expression: str, path: str) -> list[FieldError]:
+        found, errs = _checked(expression, path, (), self._types, self._without)
         self._types[own_variable(name)] = found
-        return faults
+        return errs
 
-    def validation_faults(self, expression: str, path: str) -> list[Cause]:
-        return self._faults(expression, path, "bool")
+    def validate_validation(self, expression: str, path: str) -> list[FieldError]:
+        return self._errs(expression, path, "bool")
 
-    def message_faults(self, expression: str, path: str) -> list[Cause]:
+    def validate_message(self, expression: str, path: str) -> list[FieldError]:
         return _checked(expression, path, ("string",), self._types, self._without | _NO_AUTHORIZER)[1]
 
-    def annotation_faults(self, expression: str, path: str) -> list[Cause]:
+    def validate_annotation(self, expression: str, path: str) -> list[FieldError]:
         """Told as it is written, though it is compiled without the spaces around it."""
         wanted = ("string", "null_type")
         return _checked(expression.strip(), path, wanted, self._types, self._without, written=expression)[1]
 
-    def mutation_faults(self, expression: str, path: str, *, wanted: str) -> list[Cause]:
+    def validate_mutation(self, expression: str, path: str, *, wanted: str) -> list[FieldError]:
         """`wanted` is OBJECT or PATCHES."""
-        return self._faults(expression, path, wanted)
+        return self._errs(expression, path, wanted)
 
-    def _faults(self, expression: str, path: str, *wanted: str) -> list[Cause]:
+    def _errs(self, expression: str, path: str, *wanted: str) -> list[FieldError]:
         return _checked(expression, path, wanted, self._types, self._without)[1]
 
 
@@ -69,14 +69,14 @@ def _checked(
     without: Collection[str],
     *,
     written: str = "",
-) -> tuple[Type, list[Cause]]:
+) -> tuple[Type, list[FieldError]]:
     """The type of its value, and what is wrong with it."""
     try:
         program = compiled(expression, types, without=without)
-    except CompileError as fault:
-        return DYN, [invalid(path, written or expression, f"compilation failed: {fault}")]
-    except InstantiationError as fault:
-        return DYN, [invalid(path, written or expression, f"program instantiation failed: {fault}")]
+    except CompileError as err:
+        return DYN, [invalid(path, written or expression, f"compilation failed: {err}")]
+    except InstantiationError as err:
+        return DYN, [invalid(path, written or expression, f"program instantiation failed: {err}")]
     shown = str(program.result_type)
     if not wanted or shown in wanted or _is_written_out(shown, wanted):
         return program.result_type, []

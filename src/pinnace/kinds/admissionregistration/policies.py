@@ -14,15 +14,15 @@ from pinnace.kinds.admissionregistration.webhooks import (
     OPERATIONS,
     REINVOCATION_POLICIES,
     default_rules,
-    match_condition_faults,
-    rule_faults,
+    validate_match_condition,
+    validate_rule,
 )
-from pinnace.kinds.validation.fields import choice_faults, condition_faults, name_faults
+from pinnace.kinds.validation.fields import validate_choice, validate_condition, validate_name
 from pinnace.model import names
-from pinnace.model.field_errors import Cause, duplicate, forbidden, invalid, not_supported, required
+from pinnace.model.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
-from pinnace.model.selectors import label_selector_faults
+from pinnace.model.selectors import validate_label_selector
 
 MUTATING_OPERATIONS = tuple(operation for operation in OPERATIONS if operation != "DELETE")
 VALIDATION_ACTIONS = ("Audit", "Deny", "Warn")
@@ -90,55 +90,55 @@ def _default_binding(binding: Object) -> None:
         _default_match_resources(matched)
 
 
-def _matched_faults(matched: Mapping[str, Any], path: str) -> Iterator[Cause]:
-    yield from choice_faults(matched.get("matchPolicy"), MATCH_POLICIES, f"{path}.matchPolicy")
-    yield from label_selector_faults(matched.get("namespaceSelector"), f"{path}.namespaceSelector")
-    yield from label_selector_faults(matched.get("objectSelector"), f"{path}.objectSelector")
+def _validate_matched(matched: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    yield from validate_choice(matched.get("matchPolicy"), MATCH_POLICIES, f"{path}.matchPolicy")
+    yield from validate_label_selector(matched.get("namespaceSelector"), f"{path}.namespaceSelector")
+    yield from validate_label_selector(matched.get("objectSelector"), f"{path}.objectSelector")
     for field in ("resourceRules", "excludeResourceRules"):
         for i, rule in enumerate(matched.get(field) or []):
             place, resource_names = f"{path}.{field}[{i}]", rule.get("resourceNames") or []
             for j, name in enumerate(resource_names):
-                yield from name_faults(name, names.path_segment, f"{place}.resourceNames[{j}]")
+                yield from validate_name(name, names.path_segment, f"{place}.resourceNames[{j}]")
                 if name in resource_names[:j]:
                     yield duplicate(f"{place}.resourceNames[{j}]", name)
-            yield from rule_faults(rule, place)
+            yield from validate_rule(rule, place)
 
 
-def _mutating_operation_faults(matched: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _validate_mutating_operation(matched: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     for rule in matched.get("resourceRules") or []:
         for operation in rule.get("operations") or []:
-            yield from choice_faults(operation, MUTATING_OPERATIONS, f"{path}.resourceRules.operations")
+            yield from validate_choice(operation, MUTATING_OPERATIONS, f"{path}.resourceRules.operations")
 
 
-def _common_policy_faults(
+def _validate_common_policy(
     spec: Mapping[str, Any],
     before: Mapping[str, Any] | None,
     expressions: PolicyExpressions,
     *,
     mutating: bool,
-) -> Iterator[Cause]:
-    yield from choice_faults(spec.get("failurePolicy"), FAILURE_POLICIES, "spec.failurePolicy")
+) -> Iterator[FieldError]:
+    yield from validate_choice(spec.get("failurePolicy"), FAILURE_POLICIES, "spec.failurePolicy")
     if (param_kind := spec.get("paramKind")) is not None:
-        yield from _param_kind_faults(param_kind, "spec.paramKind")
+        yield from _validate_param_kind(param_kind, "spec.paramKind")
     if (matched := spec.get("matchConstraints")) is None:
         yield required("spec.matchConstraints")
     else:
-        yield from _matched_faults(matched, "spec.matchConstraints")
+        yield from _validate_matched(matched, "spec.matchConstraints")
         if not matched.get("resourceRules"):
             yield required("spec.matchConstraints.resourceRules")
         if mutating:
-            yield from _mutating_operation_faults(matched, "spec.matchConstraints")
+            yield from _validate_mutating_operation(matched, "spec.matchConstraints")
     unchanged = before is not None and all(
         (before.get(field) or None) == (spec.get(field) or None) for field in ("paramKind", "matchConditions")
     )
     if not unchanged:
         conditions = spec.get("matchConditions") or []
-        yield from match_condition_faults(conditions, "spec.matchConditions", expressions.condition_faults)
+        yield from validate_match_condition(conditions, "spec.matchConditions", expressions.validate_condition)
     for i, variable in enumerate(spec.get("variables") or []):
-        yield from _variable_faults(variable, f"spec.variables[{i}]", expressions)
+        yield from _validate_variable(variable, f"spec.variables[{i}]", expressions)
 
 
-def _param_kind_faults(kind: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _validate_param_kind(kind: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     api_version, name = kind.get("apiVersion", ""), kind.get("kind", "")
     if not api_version:
         yield required(f"{path}.apiVersion")
@@ -146,19 +146,19 @@ def _param_kind_faults(kind: Mapping[str, Any], path: str) -> Iterator[Cause]:
         yield invalid(f"{path}.apiVersion", api_version, f"unexpected GroupVersion string: {api_version}")
     else:
         group, _, version = api_version.rpartition("/")
-        if group and (faults := names.dns_subdomain(group)):
-            yield invalid(f"{path}.apiVersion", group, ",".join(faults))
+        if group and (errs := names.dns_subdomain(group)):
+            yield invalid(f"{path}.apiVersion", group, ",".join(errs))
         if not version:
             yield invalid(f"{path}.apiVersion", api_version, "version must be specified")
-        elif faults := names.dns1035_label(version):
-            yield invalid(f"{path}.apiVersion", version, ",".join(faults))
+        elif errs := names.dns1035_label(version):
+            yield invalid(f"{path}.apiVersion", version, ",".join(errs))
     if not name:
         yield required(f"{path}.kind")
-    elif faults := names.dns1035_label(name.lower()):
-        yield invalid(f"{path}.kind", name, "may have mixed case, but should otherwise match: " + ",".join(faults))
+    elif errs := names.dns1035_label(name.lower()):
+        yield invalid(f"{path}.kind", name, "may have mixed case, but should otherwise match: " + ",".join(errs))
 
 
-def _variable_faults(variable: Mapping[str, Any], path: str, expressions: PolicyExpressions) -> Iterator[Cause]:
+def _validate_variable(variable: Mapping[str, Any], path: str, expressions: PolicyExpressions) -> Iterator[FieldError]:
     name, expression = variable.get("name", ""), variable.get("expression", "")
     if not name.strip():
         yield required(f"{path}.name", "name is not specified")
@@ -167,48 +167,50 @@ def _variable_faults(variable: Mapping[str, Any], path: str, expressions: Policy
     if not expression.strip():
         yield required(f"{path}.expression", "expression is not specified")
     else:
-        yield from expressions.variable_faults(name, expression, f"{path}.expression")
+        yield from expressions.validate_variable(name, expression, f"{path}.expression")
 
 
 # --- validating policies
 
 
-def _validating_policy_faults(policy: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_validating_policy(policy: Object, old: Object | None) -> Iterator[FieldError]:
     spec, before = policy.get("spec", {}), None if old is None else old.get("spec", {})
     if spec == before:
         return
     expressions = PolicyExpressions(spec, mutating=False)
-    yield from _common_policy_faults(spec, before, expressions, mutating=False)
+    yield from _validate_common_policy(spec, before, expressions, mutating=False)
     validations, annotations = spec.get("validations") or [], spec.get("auditAnnotations") or []
     if not validations and not annotations:
         yield required("spec.validations", AT_LEAST_ONE)
         yield required("spec.auditAnnotations", AT_LEAST_ONE)
     for i, validation in enumerate(validations):
-        yield from _validation_faults(validation, f"spec.validations[{i}]", expressions)
-    yield from _audit_annotation_faults(annotations, policy["metadata"].get("name", ""), expressions)
+        yield from _validate_validation(validation, f"spec.validations[{i}]", expressions)
+    yield from _validate_audit_annotation(annotations, policy["metadata"].get("name", ""), expressions)
 
 
-def _validation_faults(validation: Mapping[str, Any], path: str, expressions: PolicyExpressions) -> Iterator[Cause]:
+def _validate_validation(
+    validation: Mapping[str, Any], path: str, expressions: PolicyExpressions
+) -> Iterator[FieldError]:
     message, composed = validation.get("message", ""), validation.get("messageExpression", "")
     expression = validation.get("expression", "")
     if not expression.strip():
         yield required(f"{path}.expression", "expression is not specified")
     else:
-        yield from expressions.validation_faults(expression, f"{path}.expression")
+        yield from expressions.validate_validation(expression, f"{path}.expression")
     if composed and not composed.strip():
         yield invalid(f"{path}.messageExpression", composed, "must be non-empty if specified")
     elif composed:
-        yield from expressions.message_faults(composed, f"{path}.messageExpression")
+        yield from expressions.validate_message(composed, f"{path}.messageExpression")
     if message and not message.strip():
         yield invalid(f"{path}.message", message, "must be non-empty if specified")
     elif re.search(r"[\n\r]", message.strip()):
         yield invalid(f"{path}.message", message, "must not contain line breaks")
-    yield from choice_faults(validation.get("reason"), VALIDATION_REASONS, f"{path}.reason")
+    yield from validate_choice(validation.get("reason"), VALIDATION_REASONS, f"{path}.reason")
 
 
-def _audit_annotation_faults(
+def _validate_audit_annotation(
     annotations: Sequence[Mapping[str, Any]], policy_name: str, expressions: PolicyExpressions
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     path = "spec.auditAnnotations"
     if len(annotations) > MAX_AUDIT_ANNOTATIONS:
         shown = [
@@ -220,7 +222,7 @@ def _audit_annotation_faults(
         key, written = annotation.get("key", ""), annotation.get("valueExpression", "")
         expression = written.strip()
         if policy_name:
-            yield from name_faults(f"{policy_name}/{key}", names.qualified_name, f"{path}[{i}].key")
+            yield from validate_name(f"{policy_name}/{key}", names.qualified_name, f"{path}[{i}].key")
         else:
             yield invalid(f"{path}[{i}].key", key, "requires metadata.name be non-empty")
         if not expression:
@@ -228,13 +230,13 @@ def _audit_annotation_faults(
         elif len(expression.encode()) > MAX_VALUE_EXPRESSION:
             yield required(f"{path}[{i}].valueExpression", f"must not exceed {MAX_VALUE_EXPRESSION} bytes in length")
         else:
-            yield from expressions.annotation_faults(written, f"{path}[{i}].valueExpression")
+            yield from expressions.validate_annotation(written, f"{path}[{i}].valueExpression")
         if key in seen:
             yield duplicate(f"{path}[{i}].key", key)
         seen.add(key)
 
 
-def _validating_status_faults(policy: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_validating_status(policy: Object, old: Object | None) -> Iterator[FieldError]:
     status = policy.get("status", {})
     for i, warning in enumerate((status.get("typeChecking") or {}).get("expressionWarnings") or []):
         path = f"status.typeChecking.expressionWarnings[{i}]"
@@ -242,33 +244,33 @@ def _validating_status_faults(policy: Object, old: Object | None) -> Iterator[Ca
             yield required(f"{path}.warning")
         if not warning.get("fieldRef", "").strip():
             yield required(f"{path}.fieldRef")
-    yield from condition_faults(status.get("conditions") or [], "status.conditions")
+    yield from validate_condition(status.get("conditions") or [], "status.conditions")
 
 
 # --- mutating policies
 
 
-def _mutating_policy_faults(policy: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_mutating_policy(policy: Object, old: Object | None) -> Iterator[FieldError]:
     spec, before = policy.get("spec", {}), None if old is None else old.get("spec", {})
     if spec == before:
         return
     expressions = PolicyExpressions(spec, mutating=True)
-    yield from _common_policy_faults(spec, before, expressions, mutating=True)
+    yield from _validate_common_policy(spec, before, expressions, mutating=True)
     mutations = spec.get("mutations") or []
     if not mutations:
         yield required("spec.mutations", "mutations must contain at least one item")
     for i, mutation in enumerate(mutations):
-        yield from _mutation_faults(mutation, f"spec.mutations[{i}]", expressions)
+        yield from _validate_mutation(mutation, f"spec.mutations[{i}]", expressions)
     if not spec.get("reinvocationPolicy"):
         yield required("spec.reinvocationPolicy")
     else:
-        yield from choice_faults(spec["reinvocationPolicy"], REINVOCATION_POLICIES, "spec.reinvocationPolicy")
+        yield from validate_choice(spec["reinvocationPolicy"], REINVOCATION_POLICIES, "spec.reinvocationPolicy")
 
 
 _PATCH_FIELD = {"JSONPatch": "jsonPatch", "ApplyConfiguration": "applyConfiguration"}
 
 
-def _mutation_faults(mutation: Mapping[str, Any], path: str, expressions: PolicyExpressions) -> Iterator[Cause]:
+def _validate_mutation(mutation: Mapping[str, Any], path: str, expressions: PolicyExpressions) -> Iterator[FieldError]:
     patch_type = mutation.get("patchType", "")
     if not patch_type:
         yield required(f"{path}.patchType")
@@ -284,7 +286,7 @@ def _mutation_faults(mutation: Mapping[str, Any], path: str, expressions: Policy
         yield required(f"{path}.{field}.expression")
     else:
         wanted = PATCHES if patch_type == "JSONPatch" else OBJECT
-        yield from expressions.mutation_faults(expression, f"{path}.{field}.expression", wanted=wanted)
+        yield from expressions.validate_mutation(expression, f"{path}.{field}.expression", wanted=wanted)
     if mutation.get(other) is not None:
         yield invalid(f"{path}.{other}", f"{{{other}}}", f"must not be specified when patchType is {patch_type}")
 
@@ -292,29 +294,29 @@ def _mutation_faults(mutation: Mapping[str, Any], path: str, expressions: Policy
 # --- bindings
 
 
-def _binding_faults(binding: Object, old: Object | None, *, mutating: bool) -> Iterator[Cause]:
+def _validate_binding(binding: Object, old: Object | None, *, mutating: bool) -> Iterator[FieldError]:
     spec = binding.get("spec", {})
     if not spec.get("policyName"):
         yield required("spec.policyName")
     else:
-        yield from name_faults(spec["policyName"], names.dns_subdomain, "spec.policyName")
+        yield from validate_name(spec["policyName"], names.dns_subdomain, "spec.policyName")
     if (reference := spec.get("paramRef")) is not None:
-        yield from _param_reference_faults(reference, "spec.paramRef")
+        yield from _validate_param_reference(reference, "spec.paramRef")
     if (matched := spec.get("matchResources")) is not None:
-        yield from _matched_faults(matched, "spec.matchResources")
+        yield from _validate_matched(matched, "spec.matchResources")
         if mutating:
-            yield from _mutating_operation_faults(matched, "spec.matchResources")
+            yield from _validate_mutating_operation(matched, "spec.matchResources")
     if not mutating:
-        yield from _action_faults(spec.get("validationActions") or [], "spec.validationActions")
+        yield from _validate_action(spec.get("validationActions") or [], "spec.validationActions")
 
 
-def _param_reference_faults(reference: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _validate_param_reference(reference: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     name, selector = reference.get("name", ""), reference.get("selector")
     if name:
-        yield from name_faults(name, names.path_segment, f"{path}.name")
+        yield from validate_name(name, names.path_segment, f"{path}.name")
     if name and selector is not None:
         yield forbidden(f"{path}.name", EXCLUSIVE)
-    yield from label_selector_faults(selector, f"{path}.selector")
+    yield from validate_label_selector(selector, f"{path}.selector")
     if name and selector is not None:
         yield forbidden(f"{path}.selector", EXCLUSIVE)
     if not name and selector is None:
@@ -323,12 +325,12 @@ def _param_reference_faults(reference: Mapping[str, Any], path: str) -> Iterator
         yield required(f"{path}.parameterNotFoundAction")
     else:
         action = reference["parameterNotFoundAction"]
-        yield from choice_faults(action, ("Deny", "Allow"), f"{path}.parameterNotFoundAction")
+        yield from validate_choice(action, ("Deny", "Allow"), f"{path}.parameterNotFoundAction")
 
 
-def _action_faults(actions: Sequence[str], path: str) -> Iterator[Cause]:
+def _validate_action(actions: Sequence[str], path: str) -> Iterator[FieldError]:
     for i, action in enumerate(actions):
-        yield from choice_faults(action, VALIDATION_ACTIONS, f"{path}[{i}]")
+        yield from validate_choice(action, VALIDATION_ACTIONS, f"{path}[{i}]")
         if action in actions[:i]:
             yield duplicate(f"{path}[{i}]", action)
     if "Deny" in actions and "Warn" in actions:
@@ -339,26 +341,26 @@ def _action_faults(actions: Sequence[str], path: str) -> Iterator[Cause]:
 
 VALIDATING_ADMISSION_POLICY = Strategy(
     default=_default_validating_policy,
-    validate=_validating_policy_faults,
-    validate_status=_validating_status_faults,
+    validate=_validate_validating_policy,
+    validate_status=_validate_validating_status,
     tracks_generation=True,
     may_update_unconditionally=False,
 )
 VALIDATING_ADMISSION_POLICY_BINDING = Strategy(
     default=_default_binding,
-    validate=partial(_binding_faults, mutating=False),
+    validate=partial(_validate_binding, mutating=False),
     tracks_generation=True,
     may_update_unconditionally=False,
 )
 MUTATING_ADMISSION_POLICY = Strategy(
     default=_default_policy,
-    validate=_mutating_policy_faults,
+    validate=_validate_mutating_policy,
     tracks_generation=True,
     may_update_unconditionally=False,
 )
 MUTATING_ADMISSION_POLICY_BINDING = Strategy(
     default=_default_binding,
-    validate=partial(_binding_faults, mutating=True),
+    validate=partial(_validate_binding, mutating=True),
     tracks_generation=True,
     may_update_unconditionally=False,
 )

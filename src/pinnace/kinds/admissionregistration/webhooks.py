@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from pinnace.kinds.admissionregistration.expressions import hook_condition_faults
-from pinnace.kinds.validation.fields import choice_faults, name_faults
+from pinnace.kinds.admissionregistration.expressions import validate_hook_condition
+from pinnace.kinds.validation.fields import validate_choice, validate_name
 from pinnace.model import names
-from pinnace.model.field_errors import Cause, duplicate, invalid, required, too_many
+from pinnace.model.field_errors import FieldError, duplicate, invalid, required, too_many
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
-from pinnace.model.selectors import label_selector_faults
+from pinnace.model.selectors import validate_label_selector
 
 FAILURE_POLICIES = ("Fail", "Ignore")
 MATCH_POLICIES = ("Equivalent", "Exact")
@@ -55,9 +55,9 @@ def _default_configuration(configuration: Object, *, mutating: bool) -> None:
             default_service(service)
 
 
-def _configuration_faults(
+def _validate_configuration(
     configuration: Object, old: Object | None, *, mutating: bool, is_v1beta1: bool = False
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     """v1beta1 let webhooks have any side effects, and several of them the same name."""
     hooks, before = configuration.get("webhooks") or [], (old or {}).get("webhooks") or []
     conditions = [hook.get("matchConditions") or [] for hook in hooks]
@@ -70,12 +70,12 @@ def _configuration_faults(
     seen: set[str] = set()
     for i, hook in enumerate(hooks):
         path, name = f"webhooks[{i}]", hook.get("name", "")
-        yield from _hook_faults(hook, path, side_effects=side_effects, mutating=mutating)
+        yield from _validate_hook(hook, path, side_effects=side_effects, mutating=mutating)
         if conditions_changed:
             place = f"{path}.matchConditions"
-            yield from match_condition_faults(hook.get("matchConditions") or [], place, hook_condition_faults)
+            yield from validate_match_condition(hook.get("matchConditions") or [], place, validate_hook_condition)
         versions = hook.get("admissionReviewVersions") or []
-        yield from _review_version_faults(versions, f"{path}.admissionReviewVersions", must_be_known=known_versions)
+        yield from _validate_review_version(versions, f"{path}.admissionReviewVersions", must_be_known=known_versions)
         if name and name in seen and len(set(names_before)) == len(names_before) and not is_v1beta1:
             yield duplicate(f"{path}.name", name)
         seen.add(name)
@@ -85,35 +85,37 @@ def _knows_review_version(hook: Mapping[str, Any]) -> bool:
     return any(version in REVIEW_VERSIONS for version in hook.get("admissionReviewVersions") or [])
 
 
-def _hook_faults(hook: Mapping[str, Any], path: str, *, side_effects: Sequence[str], mutating: bool) -> Iterator[Cause]:
-    yield from _qualified_hook_name_faults(hook.get("name", ""), f"{path}.name")
+def _validate_hook(
+    hook: Mapping[str, Any], path: str, *, side_effects: Sequence[str], mutating: bool
+) -> Iterator[FieldError]:
+    yield from _validate_qualified_hook_name(hook.get("name", ""), f"{path}.name")
     for i, rule in enumerate(hook.get("rules") or []):
-        yield from rule_faults(rule, f"{path}.rules[{i}]")
-    yield from choice_faults(hook.get("failurePolicy"), FAILURE_POLICIES, f"{path}.failurePolicy")
-    yield from choice_faults(hook.get("matchPolicy"), MATCH_POLICIES, f"{path}.matchPolicy")
+        yield from validate_rule(rule, f"{path}.rules[{i}]")
+    yield from validate_choice(hook.get("failurePolicy"), FAILURE_POLICIES, f"{path}.failurePolicy")
+    yield from validate_choice(hook.get("matchPolicy"), MATCH_POLICIES, f"{path}.matchPolicy")
     if hook.get("sideEffects") is None:
         yield required(f"{path}.sideEffects", f"must specify one of {', '.join(side_effects)}")
-    yield from choice_faults(hook.get("sideEffects"), side_effects, f"{path}.sideEffects")
+    yield from validate_choice(hook.get("sideEffects"), side_effects, f"{path}.sideEffects")
     timeout = hook.get("timeoutSeconds")
     if timeout is not None and not 1 <= timeout <= 30:
         yield invalid(f"{path}.timeoutSeconds", timeout, "the timeout value must be between 1 and 30 seconds")
-    yield from label_selector_faults(hook.get("namespaceSelector"), f"{path}.namespaceSelector")
-    yield from label_selector_faults(hook.get("objectSelector"), f"{path}.objectSelector")
+    yield from validate_label_selector(hook.get("namespaceSelector"), f"{path}.namespaceSelector")
+    yield from validate_label_selector(hook.get("objectSelector"), f"{path}.objectSelector")
     if mutating:
-        yield from choice_faults(hook.get("reinvocationPolicy"), REINVOCATION_POLICIES, f"{path}.reinvocationPolicy")
-    yield from endpoint_faults(hook.get("clientConfig", {}), f"{path}.clientConfig")
+        yield from validate_choice(hook.get("reinvocationPolicy"), REINVOCATION_POLICIES, f"{path}.reinvocationPolicy")
+    yield from validate_endpoint(hook.get("clientConfig", {}), f"{path}.clientConfig")
 
 
-def _qualified_hook_name_faults(name: str, path: str) -> Iterator[Cause]:
+def _validate_qualified_hook_name(name: str, path: str) -> Iterator[FieldError]:
     if not name:
         yield required(path)
-    elif faults := names.dns_subdomain(name):
-        yield invalid(path, name, ",".join(faults))
+    elif errs := names.dns_subdomain(name):
+        yield invalid(path, name, ",".join(errs))
     elif name.count(".") < 2:
         yield invalid(path, name, "should be a domain with at least three segments separated by dots")
 
 
-def _review_version_faults(versions: Sequence[str], path: str, *, must_be_known: bool) -> Iterator[Cause]:
+def _validate_review_version(versions: Sequence[str], path: str, *, must_be_known: bool) -> Iterator[FieldError]:
     if not versions:
         yield required(path, f"must specify one of {', '.join(REVIEW_VERSIONS)}")
         return
@@ -121,37 +123,37 @@ def _review_version_faults(versions: Sequence[str], path: str, *, must_be_known:
         if version in versions[:i]:
             yield invalid(f"{path}[{i}]", version, "duplicate version")
         else:
-            yield from name_faults(version, names.dns1035_label, f"{path}[{i}]")
+            yield from validate_name(version, names.dns1035_label, f"{path}[{i}]")
     if must_be_known and not any(version in REVIEW_VERSIONS for version in versions):
         yield invalid(path, list(versions), f"must include at least one of {', '.join(REVIEW_VERSIONS)}")
 
 
-def rule_faults(rule: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def validate_rule(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     """A rule says which operations on which resources of which groups and versions are meant."""
     operations = rule.get("operations") or []
     if not operations:
         yield required(f"{path}.operations")
-    yield from _lone_star_faults(operations, f"{path}.operations", "operations")
+    yield from _validate_lone_star(operations, f"{path}.operations", "operations")
     for i, operation in enumerate(operations):
-        yield from choice_faults(operation, OPERATIONS, f"{path}.operations[{i}]")
+        yield from validate_choice(operation, OPERATIONS, f"{path}.operations[{i}]")
     for field, plural in (("apiGroups", "API groups"), ("apiVersions", "API versions")):
         values = rule.get(field) or []
         if not values:
             yield required(f"{path}.{field}")
-        yield from _lone_star_faults(values, f"{path}.{field}", plural)
+        yield from _validate_lone_star(values, f"{path}.{field}", plural)
     for i, version in enumerate(rule.get("apiVersions") or []):
         if not version:
             yield required(f"{path}.apiVersions[{i}]")
-    yield from _resource_faults(rule.get("resources") or [], f"{path}.resources")
-    yield from choice_faults(rule.get("scope"), SCOPES, f"{path}.scope")
+    yield from _validate_resource(rule.get("resources") or [], f"{path}.resources")
+    yield from validate_choice(rule.get("scope"), SCOPES, f"{path}.scope")
 
 
-def _lone_star_faults(values: Sequence[str], path: str, plural: str) -> Iterator[Cause]:
+def _validate_lone_star(values: Sequence[str], path: str, plural: str) -> Iterator[FieldError]:
     if len(values) > 1 and "*" in values:
         yield invalid(path, list(values), f"if '*' is present, must not specify other {plural}")
 
 
-def _resource_faults(resources: Sequence[str], path: str) -> Iterator[Cause]:
+def _validate_resource(resources: Sequence[str], path: str) -> Iterator[FieldError]:
     if not resources:
         yield required(path)
     all_subresources_of: set[str] = set()
@@ -180,18 +182,18 @@ def _resource_faults(resources: Sequence[str], path: str) -> Iterator[Cause]:
         yield invalid(path, list(resources), detail)
 
 
-def endpoint_faults(client_config: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def validate_endpoint(client_config: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     """Where a webhook is called: by a URL or through a service."""
     url, service = client_config.get("url"), client_config.get("service")
     if (url is None) == (service is None):
         yield required(path, "exactly one of url or service is required")
     elif url is not None:
-        yield from _url_faults(url, f"{path}.url")
+        yield from _validate_url(url, f"{path}.url")
     elif service is not None:
-        yield from service_faults(service, f"{path}.service")
+        yield from validate_service(service, f"{path}.service")
 
 
-def _url_faults(url: str, path: str) -> Iterator[Cause]:
+def _validate_url(url: str, path: str) -> Iterator[FieldError]:
     if reason := _why_no_url(url):
         yield required(path, f'url must be a valid URL: parse "{url}": {reason}{URL_FORM}')
         return
@@ -228,19 +230,19 @@ def _why_no_url(url: str) -> str:
     return 'invalid character " " in host name' if " " in host else ""
 
 
-def service_faults(service: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def validate_service(service: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     """A service to call. Kubernetes mixes up which of the two names is missing; clients see it so."""
     if not service.get("namespace"):
         yield required(f"{path}.name")
     if not service.get("name"):
         yield required(f"{path}.namespace")
     port = service.get("port", 443)
-    if faults := names.port_number(port):
-        yield invalid(f"{path}.port", port, f"port is not valid: {', '.join(faults)}")
-    yield from _url_path_faults(service.get("path") or "/", f"{path}.path")
+    if errs := names.port_number(port):
+        yield invalid(f"{path}.port", port, f"port is not valid: {', '.join(errs)}")
+    yield from _validate_url_path(service.get("path") or "/", f"{path}.path")
 
 
-def _url_path_faults(url_path: str, path: str) -> Iterator[Cause]:
+def _validate_url_path(url_path: str, path: str) -> Iterator[FieldError]:
     if url_path == "/":
         return
     if url_path == "//":
@@ -252,13 +254,13 @@ def _url_path_faults(url_path: str, path: str) -> Iterator[Cause]:
         if not step:
             yield invalid(path, url_path, f"segment[{i}] may not be empty")
         else:
-            yield from (invalid(path, url_path, f"segment[{i}]: {fault}") for fault in names.dns_subdomain(step))
+            yield from (invalid(path, url_path, f"segment[{i}]: {err}") for err in names.dns_subdomain(step))
 
 
-def match_condition_faults(
-    conditions: Sequence[Mapping[str, Any]], path: str, faults_of: Callable[[str, str], Iterable[Cause]]
-) -> Iterator[Cause]:
-    """Of conditions in CEL. `faults_of` tells those of an expression at a path."""
+def validate_match_condition(
+    conditions: Sequence[Mapping[str, Any]], path: str, errors_of: Callable[[str, str], Iterable[FieldError]]
+) -> Iterator[FieldError]:
+    """Of conditions in CEL. `errors_of` tells those of an expression at a path."""
     if len(conditions) > MAX_MATCH_CONDITIONS:
         yield too_many(path, len(conditions), MAX_MATCH_CONDITIONS)
     seen: set[str] = set()
@@ -267,11 +269,11 @@ def match_condition_faults(
         if not expression:
             yield required(f"{path}[{i}].expression")
         else:
-            yield from faults_of(expression, f"{path}[{i}].expression")
+            yield from errors_of(expression, f"{path}[{i}].expression")
         if not name:
             yield required(f"{path}[{i}].name")
             continue
-        yield from name_faults(name, names.qualified_name, f"{path}[{i}].name")
+        yield from validate_name(name, names.qualified_name, f"{path}[{i}].name")
         if name in seen:
             yield duplicate(f"{path}[{i}].name", name)
         seen.add(name)
@@ -280,7 +282,7 @@ def match_condition_faults(
 def _strategy(*, mutating: bool, is_v1beta1: bool = False) -> Strategy:
     return Strategy(
         default=partial(_default_configuration, mutating=mutating),
-        validate=partial(_configuration_faults, mutating=mutating, is_v1beta1=is_v1beta1),
+        validate=partial(_validate_configuration, mutating=mutating, is_v1beta1=is_v1beta1),
         tracks_generation=True,
         may_update_unconditionally=False,
     )

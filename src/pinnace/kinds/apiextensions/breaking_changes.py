@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pinnace.model.field_errors import Cause, forbidden
+from pinnace.model.field_errors import FieldError, forbidden
 from pinnace.model.objects import Object
 from pinnace.schema.crd.compatibility import breaking_changes
 from pinnace.schema.shape import Raw
@@ -36,8 +36,8 @@ def breaks_between(old: Object, new: Object) -> Iterator[str]:
             yield f"{found}; annotate the definition with {GATE}: strict to have such changes refused"
 
 
-def refusals(new: Object, old: Object) -> Iterator[Cause]:
-    """The same as faults, where either edition asks: a file that forgets the annotation does not open the gate."""
+def refusals(new: Object, old: Object) -> Iterator[FieldError]:
+    """The same as errors, where either edition asks: a file that forgets the annotation does not open the gate."""
     if _is_strict(old) or _is_strict(new):
         for found in find_breaks(old, new):
             yield forbidden(f"spec.versions[{found.version}]", str(found))

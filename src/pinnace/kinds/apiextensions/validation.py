@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 
 from pinnace.kinds.admissionregistration import webhooks
 from pinnace.kinds.apiextensions.breaking_changes import breaks_between, refusals
-from pinnace.kinds.apiextensions.versions import Raw, had, is_old, says, schema_of, versions_faults
-from pinnace.kinds.validation.fields import choice_faults, immutable_faults
+from pinnace.kinds.apiextensions.versions import Raw, had, is_old, says, schema_of, validate_versions
+from pinnace.kinds.validation.fields import validate_choice, validate_immutable
 from pinnace.model import names
 from pinnace.model.clock import to_rfc3339
-from pinnace.model.field_errors import Cause, forbidden, invalid, required
+from pinnace.model.field_errors import FieldError, forbidden, invalid, required
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 from pinnace.schema.crd.definition import all_schemas, unknown_formats
@@ -72,30 +72,30 @@ def _storage_versions(spec: Raw) -> list[str]:
     return [version.get("name", "") for version in spec.get("versions") or [] if version.get("storage")]
 
 
-# --- faults
+# --- errors
 
 
-def definition_faults(definition: Object, old: Object | None) -> Iterator[Cause]:
-    """Every fault of a definition, and against what it was."""
+def validate_definition(definition: Object, old: Object | None) -> Iterator[FieldError]:
+    """Every error of a definition, and against what it was."""
     spec, name = definition.get("spec", {}), definition["metadata"].get("name", "")
     group, said = spec.get("group", ""), spec.get("names", {})
     before = old.get("spec", {}) if old is not None else None
     if old is None and name and name != f"{said.get('plural', '')}.{group}":
         yield invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
-    yield from _spec_faults(definition, before)
+    yield from _validate_spec(definition, before)
     if before is not None:
         if is_established(old):
-            yield from immutable_faults(spec.get("scope", ""), before.get("scope", ""), "spec.scope")
-            yield from immutable_faults(
+            yield from validate_immutable(spec.get("scope", ""), before.get("scope", ""), "spec.scope")
+            yield from validate_immutable(
                 said.get("kind", ""), before.get("names", {}).get("kind", ""), "spec.names.kind"
             )
-        yield from immutable_faults(group, before.get("group", ""), "spec.group")
+        yield from validate_immutable(group, before.get("group", ""), "spec.group")
         plural = before.get("names", {}).get("plural", "")
-        yield from immutable_faults(said.get("plural", ""), plural, "spec.names.plural")
+        yield from validate_immutable(said.get("plural", ""), plural, "spec.names.plural")
     status = definition.get("status", {})
-    yield from _resource_name_faults(status.get("acceptedNames") or {}, "status.acceptedNames")
-    yield from _stored_version_faults(status.get("storedVersions") or [], spec.get("versions") or [])
-    yield from _approval_faults(definition, old)
+    yield from _validate_resource_name(status.get("acceptedNames") or {}, "status.acceptedNames")
+    yield from _validate_stored_version(status.get("storedVersions") or [], spec.get("versions") or [])
+    yield from _validate_approval(definition, old)
     if spec.get("preserveUnknownFields") and not (before or {}).get("preserveUnknownFields") and not is_old(definition):
         detail = (
             "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
@@ -105,8 +105,8 @@ def definition_faults(definition: Object, old: Object | None) -> Iterator[Cause]
         yield from refusals(definition, old)
 
 
-def _status_faults(definition: Object, old: Object | None) -> Iterator[Cause]:
-    yield from _resource_name_faults(
+def _validate_status(definition: Object, old: Object | None) -> Iterator[FieldError]:
+    yield from _validate_resource_name(
         (definition.get("status") or {}).get("acceptedNames") or {}, "status.acceptedNames"
     )
 
@@ -116,41 +116,41 @@ def is_established(definition: Raw | None) -> bool:
     return any(item.get("type") == "Established" and item.get("status") == "True" for item in conditions)
 
 
-def _spec_faults(definition: Object, before: Raw | None) -> Iterator[Cause]:
+def _validate_spec(definition: Object, before: Raw | None) -> Iterator[FieldError]:
     spec = definition.get("spec", {})
     versions = spec.get("versions") or []
     keeps_unknown = bool(spec.get("preserveUnknownFields"))
-    yield from _group_faults(spec.get("group", ""))
+    yield from _validate_group(spec.get("group", ""))
     if not spec.get("scope"):
         yield required("spec.scope")
     else:
-        yield from choice_faults(spec["scope"], ("Cluster", "Namespaced"), "spec.scope")
-    yield from _missing_schema_faults(definition, versions, before)
+        yield from validate_choice(spec["scope"], ("Cluster", "Namespaced"), "spec.scope")
+    yield from _validate_missing_schema(definition, versions, before)
     schemas = [schema for version in versions if (schema := schema_of(version)) is not None]
     if keeps_unknown and any("default" in node for schema in schemas for node in all_schemas(schema)):
         yield invalid("spec.preserveUnknownFields", True, "must be false in order to use defaults in the schema")
-    yield from versions_faults(definition, versions, before)
+    yield from validate_versions(definition, versions, before)
     for field in ("plural", "singular", "kind", "listKind"):
         if not spec.get("names", {}).get(field):
             yield required(f"spec.names.{field}")
-    yield from _resource_name_faults(spec.get("names", {}), "spec.names")
+    yield from _validate_resource_name(spec.get("names", {}), "spec.names")
     conversion = spec.get("conversion") or {}
     if conversion.get("strategy", "None") != "None" and keeps_unknown:
         detail = "must be None if spec.preserveUnknownFields is true"
         yield invalid("spec.conversion.strategy", conversion["strategy"], detail)
-    yield from _conversion_faults(conversion, (before or {}).get("conversion") or {})
+    yield from _validate_conversion(conversion, (before or {}).get("conversion") or {})
 
 
-def _group_faults(group: str) -> Iterator[Cause]:
+def _validate_group(group: str) -> Iterator[FieldError]:
     if not group:
         yield required("spec.group")
-    elif faults := names.dns_subdomain(group):
-        yield invalid("spec.group", group, ",".join(faults))
+    elif errs := names.dns_subdomain(group):
+        yield invalid("spec.group", group, ",".join(errs))
     elif "." not in group:
         yield invalid("spec.group", group, "should be a domain with at least one dot")
 
 
-def _missing_schema_faults(definition: Raw, versions: Sequence[Raw], before: Raw | None) -> Iterator[Cause]:
+def _validate_missing_schema(definition: Raw, versions: Sequence[Raw], before: Raw | None) -> Iterator[FieldError]:
     if is_old(definition):
         return
     is_new_rule = before is not None and any(schema_of(one) is None for one in before.get("versions") or ())
@@ -165,13 +165,13 @@ def _missing_schema_faults(definition: Raw, versions: Sequence[Raw], before: Raw
             yield required(where, "because otherwise all fields are pruned")
 
 
-def _conversion_faults(conversion: Raw, before: Raw) -> Iterator[Cause]:
+def _validate_conversion(conversion: Raw, before: Raw) -> Iterator[FieldError]:
     path = "spec.conversion"
     strategy = conversion.get("strategy", "")
     if not strategy:
         yield required(f"{path}.strategy")
     else:
-        yield from choice_faults(strategy, ("None", "Webhook"), f"{path}.strategy")
+        yield from validate_choice(strategy, ("None", "Webhook"), f"{path}.strategy")
     webhook = conversion.get("webhook")
     if strategy != "Webhook":
         if (webhook or {}).get("clientConfig") is not None:
@@ -183,9 +183,9 @@ def _conversion_faults(conversion: Raw, before: Raw) -> Iterator[Cause]:
     if client is None:
         yield required(f"{path}.webhookClientConfig", "required when strategy is set to Webhook")
     else:
-        yield from webhooks.endpoint_faults(client, f"{path}.webhookClientConfig")
+        yield from webhooks.validate_endpoint(client, f"{path}.webhookClientConfig")
     known = (before.get("webhook") or {}).get("conversionReviewVersions")
-    yield from _review_version_faults(
+    yield from _validate_review_version(
         (webhook or {}).get("conversionReviewVersions") or [],
         f"{path}.conversionReviewVersions",
         must_be_known=not known or bool(_REVIEW_VERSIONS & set(known)),
@@ -195,7 +195,7 @@ def _conversion_faults(conversion: Raw, before: Raw) -> Iterator[Cause]:
 _REVIEW_VERSIONS = frozenset(("v1", "v1beta1"))
 
 
-def _review_version_faults(versions: Sequence[str], path: str, *, must_be_known: bool) -> Iterator[Cause]:
+def _validate_review_version(versions: Sequence[str], path: str, *, must_be_known: bool) -> Iterator[FieldError]:
     if not versions:
         yield required(path)
         return
@@ -203,29 +203,29 @@ def _review_version_faults(versions: Sequence[str], path: str, *, must_be_known:
         if version in versions[:i]:
             yield invalid(f"{path}[{i}]", version, "duplicate version")
         else:
-            for fault in names.dns1035_label(version):
-                yield invalid(f"{path}[{i}]", version, fault)
+            for err in names.dns1035_label(version):
+                yield invalid(f"{path}[{i}]", version, err)
     if must_be_known and not _REVIEW_VERSIONS & set(versions):
         yield invalid(path, list(versions), f"must include at least one of {', '.join(sorted(_REVIEW_VERSIONS))}")
 
 
-def _resource_name_faults(said: Raw, path: str) -> Iterator[Cause]:
+def _validate_resource_name(said: Raw, path: str) -> Iterator[FieldError]:
     for field in ("plural", "singular", "kind", "listKind"):
         name = said.get(field, "")
         mixed = field in ("kind", "listKind")
-        if name and (faults := names.dns1035_label(name.lower() if mixed else name)):
-            yield invalid(f"{path}.{field}", name, (MIXED_CASE if mixed else "") + ",".join(faults))
+        if name and (errs := names.dns1035_label(name.lower() if mixed else name)):
+            yield invalid(f"{path}.{field}", name, (MIXED_CASE if mixed else "") + ",".join(errs))
     for i, name in enumerate(said.get("shortNames") or []):
-        if faults := names.dns1035_label(name):
-            yield invalid(f"{path}.shortNames[{i}]", name, ",".join(faults))
+        if errs := names.dns1035_label(name):
+            yield invalid(f"{path}.shortNames[{i}]", name, ",".join(errs))
     if said.get("kind") and said.get("kind") == said.get("listKind"):
         yield invalid(f"{path}.listKind", said["listKind"], "kind and listKind may not be the same")
     for i, name in enumerate(said.get("categories") or []):
-        if faults := names.dns1035_label(name):
-            yield invalid(f"{path}.categories[{i}]", name, ",".join(faults))
+        if errs := names.dns1035_label(name):
+            yield invalid(f"{path}.categories[{i}]", name, ",".join(errs))
 
 
-def _stored_version_faults(stored: Sequence[str], versions: Sequence[Raw]) -> Iterator[Cause]:
+def _validate_stored_version(stored: Sequence[str], versions: Sequence[Raw]) -> Iterator[FieldError]:
     path = "status.storedVersions"
     if not stored:
         yield invalid(path, None, "must have at least one stored version")
@@ -263,7 +263,7 @@ def approval(definition: Raw) -> tuple[str, str]:
     return "InvalidAnnotation", f'protected groups must have approval annotation "{APPROVED}" {choice}, {see}'
 
 
-def _approval_faults(definition: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_approval(definition: Object, old: Object | None) -> Iterator[FieldError]:
     state, why = approval(definition)
     if not state or (old is not None and approval(old)[0] == state):
         return
@@ -290,8 +290,8 @@ def _warnings(definition: Object, old: Object | None) -> Iterator[str]:
 CUSTOM_RESOURCE_DEFINITION = Strategy(
     default=default_definition,
     prepare=_prepare,
-    validate=definition_faults,
-    validate_status=_status_faults,
+    validate=validate_definition,
+    validate_status=_validate_status,
     mark=_mark,
     qualified_finalizers=False,
     tracks_generation=True,

@@ -8,11 +8,11 @@ from typing import Any
 import orjson
 
 from pinnace.model import names
-from pinnace.model.field_errors import Cause, duplicate, invalid, required, too_many
+from pinnace.model.field_errors import FieldError, duplicate, invalid, required, too_many
 from pinnace.model.objects import Object
-from pinnace.schema.cel.rules.checks import rule_faults
+from pinnace.schema.cel.rules.checks import validate_rule
 from pinnace.schema.cel.rules.rules import rules_of
-from pinnace.schema.crd.definition import Strictness, all_schemas, schema_faults, strictness_after
+from pinnace.schema.crd.definition import Strictness, all_schemas, strictness_after, validate_schema
 from pinnace.schema.crd.field_paths import place_of
 from pinnace.schema.crd.internal_form import internal_form
 from pinnace.schema.crd.structural import unsupported
@@ -47,30 +47,30 @@ def schema_of(version: Raw) -> Raw | None:
     return found
 
 
-def versions_faults(definition: Object, versions: Sequence[Object], before: Raw | None) -> Iterator[Cause]:
+def validate_versions(definition: Object, versions: Sequence[Object], before: Raw | None) -> Iterator[FieldError]:
     shared = {
         field for field in _SHARED if versions and all(one.get(field) == versions[0].get(field) for one in versions)
     }
     strictness = _strictness(definition, before)
     for i, version in enumerate(versions):
         path = f"spec.versions[{i}]"
-        if faults := names.dns1035_label(version.get("name", "")):
-            yield invalid(f"{path}.name", version.get("name", ""), ",".join(faults))
-        yield from _deprecation_faults(version, path)
-        yield from _version_faults(version, path, set(_SHARED) - shared, strictness, before)
+        if errs := names.dns1035_label(version.get("name", "")):
+            yield invalid(f"{path}.name", version.get("name", ""), ",".join(errs))
+        yield from _validate_deprecation(version, path)
+        yield from _validate_version(version, path, set(_SHARED) - shared, strictness, before)
     version_names = [version.get("name", "") for version in versions]
     if len(set(version_names)) != len(version_names):
         yield _invalid_versions(versions, shared, "must contain unique version names")
     if sum(bool(version.get("storage")) for version in versions) != 1:
         yield _invalid_versions(versions, shared, "must have exactly one version marked as storage version")
-    if versions and versions[0].get("name") and (faults := names.dns1035_label(versions[0]["name"])):
-        yield invalid("spec.version", versions[0]["name"], ",".join(faults))
+    if versions and versions[0].get("name") and (errs := names.dns1035_label(versions[0]["name"])):
+        yield invalid("spec.version", versions[0]["name"], ",".join(errs))
     if versions:
         # What all versions have in common Kubernetes takes for said once, at the top.
-        yield from _version_faults(versions[0], "spec", shared, strictness, before, at_top=True)
+        yield from _validate_version(versions[0], "spec", shared, strictness, before, at_top=True)
 
 
-def _invalid_versions(versions: Sequence[Raw], shared: set[str], detail: str) -> Cause:
+def _invalid_versions(versions: Sequence[Raw], shared: set[str], detail: str) -> FieldError:
     """Kubernetes shows versions as it holds them: what they share is said elsewhere."""
     shown = []
     for version in versions:
@@ -113,27 +113,26 @@ def _fields(strictness: Strictness) -> dict[str, bool]:
     return {name: getattr(strictness, name) for name in Strictness.__dataclass_fields__}
 
 
-def _version_faults(
+def _validate_version(
     version: Object, path: str, said: set[str], strictness: Strictness, before: Raw | None, *, at_top: bool = False
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     subresources = version.get("subresources") or {}
     if "schema" in said and (schema := schema_of(version)) is not None and not had(before, version, schema):
         where = f"{path}.{'validation' if at_top else 'schema'}.openAPIV3Schema"
         has_status = subresources.get("status") is not None
-        found = schema_faults(
-            schema, where, has_status=has_status, strictness=strictness, rule_faults=_faults_of_default
+        found = validate_schema(
+            schema, where, has_status=has_status, strictness=strictness, validate_rule=_errors_of_default
         )
         if not found and strictness.wants_structure and says(schema, b'"x-kubernetes-validations"'):
-            found = rule_faults(Schema(schema), where)
-        for fault in found:
-            yield Cause(*fault)
+            found = validate_rule(Schema(schema), where)
+        yield from found
     if "subresources" in said:
-        yield from _scale_faults(subresources.get("scale"), f"{path}.subresources")
+        yield from _validate_scale(subresources.get("scale"), f"{path}.subresources")
     if "additionalPrinterColumns" in said:
         for i, column in enumerate(version.get("additionalPrinterColumns") or ()):
-            yield from _column_faults(column, f"{path}.additionalPrinterColumns[{i}]")
+            yield from _validate_column(column, f"{path}.additionalPrinterColumns[{i}]")
     if "selectableFields" in said and version.get("selectableFields"):
-        yield from _selectable_faults(version, path, schema_of(version) if "schema" in said else None, at_top=at_top)
+        yield from _validate_selectable(version, path, schema_of(version) if "schema" in said else None, at_top=at_top)
 
 
 def says(schema: Raw, word: bytes) -> bool:
@@ -141,10 +140,10 @@ def says(schema: Raw, word: bytes) -> bool:
     return word in orjson.dumps(schema)
 
 
-def _faults_of_default(schema: Raw, value: Any, path: str, is_object: bool) -> Iterator[tuple[str, str, str]]:
+def _errors_of_default(schema: Raw, value: Any, path: str, is_object: bool) -> Iterator[FieldError]:
     rules = rules_of(Schema(schema), is_root=is_object)
     if rules is not None:
-        yield from rules.faults(value, path=path)
+        yield from rules.errs(value, path=path)
 
 
 def had(before: Raw | None, version: Raw, schema: Raw) -> bool:
@@ -153,7 +152,7 @@ def had(before: Raw | None, version: Raw, schema: Raw) -> bool:
     return any(one.get("name") == version.get("name") and schema_of(one) == schema for one in known)
 
 
-def _deprecation_faults(version: Raw, path: str) -> Iterator[Cause]:
+def _validate_deprecation(version: Raw, path: str) -> Iterator[FieldError]:
     warning, where = version.get("deprecationWarning"), f"{path}.deprecationWarning"
     if warning is None:
         return
@@ -173,7 +172,7 @@ def _deprecation_faults(version: Raw, path: str) -> Iterator[Cause]:
         at += len(character.encode())
 
 
-def _scale_faults(scale: Raw | None, path: str) -> Iterator[Cause]:
+def _validate_scale(scale: Raw | None, path: str) -> Iterator[FieldError]:
     if scale is None:
         return
     for field, starts, told in (
@@ -191,7 +190,7 @@ def _scale_faults(scale: Raw | None, path: str) -> Iterator[Cause]:
             yield invalid(where, value, f"should be a json path under {told}")
 
 
-def _column_faults(column: Raw, path: str) -> Iterator[Cause]:
+def _validate_column(column: Raw, path: str) -> Iterator[FieldError]:
     if not column.get("name"):
         yield required(f"{path}.name")
     types = f"must be one of {','.join(_COLUMN_TYPES)}"
@@ -207,7 +206,7 @@ def _column_faults(column: Raw, path: str) -> Iterator[Cause]:
         yield invalid(f"{path}.JSONPath", column["jsonPath"], "must be a simple json path starting with .")
 
 
-def _selectable_faults(version: Raw, path: str, schema: Raw | None, *, at_top: bool) -> Iterator[Cause]:
+def _validate_selectable(version: Raw, path: str, schema: Raw | None, *, at_top: bool) -> Iterator[FieldError]:
     where = f"{path}.selectableFields"
     if schema is None:
         missing = "validations.schema is included" if at_top else "`version.schema.openAPIV3Schema` is not included"

@@ -14,15 +14,15 @@ from pinnace.kinds.certificates.parsing import decoded
 from pinnace.kinds.flowcontrol import validation as flow_control_rules
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.validation.fields import (
-    choice_faults,
-    condition_faults,
-    immutable_faults,
     in_wire_order,
-    name_faults,
+    validate_choice,
+    validate_condition,
+    validate_immutable,
+    validate_name,
 )
 from pinnace.model import names
 from pinnace.model.clock import SystemClock, to_rfc3339
-from pinnace.model.field_errors import IMMUTABLE, Cause, invalid, required
+from pinnace.model.field_errors import IMMUTABLE, FieldError, invalid, required
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 
@@ -57,7 +57,7 @@ def _prepare_api_service(service: Object, old: Object | None) -> None:
         service["status"] = {"conditions": [{**LOCAL_AVAILABLE, "lastTransitionTime": now}]}
 
 
-def _api_service_faults(service: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_api_service(service: Object, old: Object | None) -> Iterator[FieldError]:
     spec, name = service.get("spec", {}), service["metadata"].get("name", "")
     group, version = spec.get("group", ""), spec.get("version", "")
     if name and not names.path_segment(name) and name != f"{version}.{group}":
@@ -65,15 +65,15 @@ def _api_service_faults(service: Object, old: Object | None) -> Iterator[Cause]:
     if not group and version != "v1":
         yield required("spec.group", "only v1 may have an empty group and it better be legacy kube")
     if group:
-        yield from name_faults(group, names.dns_subdomain, "spec.group")
-    yield from name_faults(version, names.dns1035_label, "spec.version")
+        yield from validate_name(group, names.dns_subdomain, "spec.group")
+    yield from validate_name(version, names.dns1035_label, "spec.version")
     for field, most in (("groupPriorityMinimum", 20000), ("versionPriority", 1000)):
         if not 0 < spec.get(field, 0) <= most:
             yield invalid(f"spec.{field}", spec.get(field, 0), f"must be positive and less than {most}")
-    yield from _backend_faults(spec)
+    yield from _validate_backend(spec)
 
 
-def _backend_faults(spec: Mapping[str, Any]) -> Iterator[Cause]:
+def _validate_backend(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     bundle, trusting = decoded(spec.get("caBundle") or ""), bool(spec.get("insecureSkipTLSVerify"))
     if (service := spec.get("service")) is None:
         if bundle:
@@ -85,16 +85,16 @@ def _backend_faults(spec: Mapping[str, Any]) -> Iterator[Cause]:
         if not service.get(field):
             yield required(f"spec.service.{field}")
     port = service.get("port", 443)
-    if faults := names.port_number(port):
-        yield invalid("spec.service.port", port, f"port is not valid: {', '.join(faults)}")
+    if errs := names.port_number(port):
+        yield invalid("spec.service.port", port, f"port is not valid: {', '.join(errs)}")
     if trusting and bundle:
         yield invalid("spec.insecureSkipTLSVerify", True, "may not be true if caBundle is present")
 
 
-def _api_service_status_faults(service: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_api_service_status(service: Object, old: Object | None) -> Iterator[FieldError]:
     for i, condition in enumerate(service.get("status", {}).get("conditions") or []):
         statuses = ("True", "False", "Unknown")
-        yield from choice_faults(condition.get("status", ""), statuses, f"status.conditions[{i}].status")
+        yield from validate_choice(condition.get("status", ""), statuses, f"status.conditions[{i}].status")
 
 
 # --- migrations of stored versions
@@ -107,23 +107,23 @@ def _default_migration(migration: Object) -> None:
     migration.setdefault("status", {})
 
 
-def _migration_faults(migration: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_migration(migration: Object, old: Object | None) -> Iterator[FieldError]:
     spec = migration.get("spec", {})
     resource = spec.get("resource", {})
     if not resource.get("resource"):
         yield required("spec.resource.resource", "resource is required to be set")
-    elif faults := names.dns1035_label(resource["resource"]):
-        yield invalid("spec.resource.resource", resource["resource"], ",".join(faults))
-    if resource.get("group") and (faults := names.dns_subdomain(resource["group"])):
-        yield invalid("spec.resource.group", resource["group"], ",".join(faults))
+    elif errs := names.dns1035_label(resource["resource"]):
+        yield invalid("spec.resource.resource", resource["resource"], ",".join(errs))
+    if resource.get("group") and (errs := names.dns_subdomain(resource["group"])):
+        yield invalid("spec.resource.group", resource["group"], ",".join(errs))
     if old is not None:
-        yield from immutable_faults(spec, old.get("spec", {}), "spec", shown=_MIGRATION_SPEC.view)
+        yield from validate_immutable(spec, old.get("spec", {}), "spec", shown=_MIGRATION_SPEC.view)
 
 
-def _migration_status_faults(migration: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_migration_status(migration: Object, old: Object | None) -> Iterator[FieldError]:
     status, before = migration.get("status", {}), (old or {}).get("status", {})
     conditions = status.get("conditions") or []
-    yield from condition_faults(conditions, "status.conditions")
+    yield from validate_condition(conditions, "status.conditions")
     if before.get("resourceVersion") and before["resourceVersion"] != status.get("resourceVersion"):
         yield invalid("status.resourceVersion", status.get("resourceVersion", ""), IMMUTABLE)
     shown = [in_wire_order(condition) for condition in conditions]
@@ -151,15 +151,15 @@ PRIORITY_LEVEL_CONFIGURATION = flow_control_rules.PRIORITY_LEVEL_CONFIGURATION
 API_SERVICE = Strategy(
     default=_default_api_service,
     prepare=_prepare_api_service,
-    validate=_api_service_faults,
-    validate_status=_api_service_status_faults,
+    validate=_validate_api_service,
+    validate_status=_validate_api_service_status,
     name_rule=_any_name,
     may_update_unconditionally=False,
 )
 CUSTOM_RESOURCE_DEFINITION = definition_rules.CUSTOM_RESOURCE_DEFINITION
 STORAGE_VERSION_MIGRATION = Strategy(
     default=_default_migration,
-    validate=_migration_faults,
-    validate_status=_migration_status_faults,
+    validate=_validate_migration,
+    validate_status=_validate_migration_status,
     may_update_unconditionally=False,
 )

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pinnace.kinds.apps.rollouts import (
-    collision_faults,
-    count_faults,
-    matching_faults,
-    never_ending_faults,
-    replica_status_faults,
-    selector_faults,
     shown_selector,
+    validate_collision,
+    validate_count,
+    validate_matching,
+    validate_never_ending,
+    validate_replica_status,
+    validate_selector,
 )
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.pods.defaults import default_template, drop_disabled
-from pinnace.kinds.pods.validation import pod_annotation_faults, template_faults
+from pinnace.kinds.pods.validation import validate_pod_annotation, validate_template
 from pinnace.kinds.pods.warnings import template_warnings
 from pinnace.kinds.validation.equality import alike
-from pinnace.kinds.validation.field_lists import annotation_faults, dns_label_faults, label_faults
-from pinnace.kinds.volumes.claims import claim_spec_faults, claim_spec_warnings, default_claim_spec
+from pinnace.kinds.validation.field_lists import validate_annotation, validate_dns_label, validate_label
+from pinnace.kinds.volumes.claims import claim_spec_warnings, default_claim_spec, validate_claim_spec
 from pinnace.model import names
-from pinnace.model.field_errors import Cause, forbidden, invalid, not_supported
+from pinnace.model.field_errors import FieldError, forbidden, invalid, not_supported
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 
@@ -85,53 +85,53 @@ def _prepare(new: Object, old: Object | None) -> None:
         new["status"] = {"replicas": 0, "availableReplicas": 0}
 
 
-def _faults(new: Object, old: Object | None) -> list[Cause]:
-    faults: list[Cause] = []
+def _errs(new: Object, old: Object | None) -> list[FieldError]:
+    errs: list[FieldError] = []
     spec = new["spec"]
     policy = spec["podManagementPolicy"]
     if policy not in ("OrderedReady", "Parallel"):
-        faults.append(invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'"))
-    _strategy_faults(spec["updateStrategy"], faults)
+        errs.append(invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'"))
+    _validate_strategy(spec["updateStrategy"], errs)
     for moment, action in spec["persistentVolumeClaimRetentionPolicy"].items():
         if action not in ("Retain", "Delete"):
             where = f"spec.persistentVolumeClaimRetentionPolicy.{moment}"
-            faults.append(not_supported(where, action, ["Retain", "Delete"]))
+            errs.append(not_supported(where, action, ["Retain", "Delete"]))
     if old is None:
         for index, claim in enumerate(spec.get("volumeClaimTemplates", ())):
-            faults.extend(claim_spec_faults(claim["spec"], f"spec.volumeClaimTemplates[{index}].spec"))
-    count_faults(spec, ("replicas", "minReadySeconds"), "spec", faults)
+            errs.extend(validate_claim_spec(claim["spec"], f"spec.volumeClaimTemplates[{index}].spec"))
+    validate_count(spec, ("replicas", "minReadySeconds"), "spec", errs)
     start = spec.get("ordinals", {}).get("start", 0)
     if start < 0:
-        faults.append(invalid("spec.ordinals.start", start, "must be greater than or equal to 0"))
+        errs.append(invalid("spec.ordinals.start", start, "must be greater than or equal to 0"))
     if old is None and spec["serviceName"]:
-        dns_label_faults(spec["serviceName"], "spec.serviceName", faults)
-    if selector_faults(spec, "statefulset", faults):
-        matching_faults(spec, faults)
-        _template_faults(spec, faults)
+        validate_dns_label(spec["serviceName"], "spec.serviceName", errs)
+    if validate_selector(spec, "statefulset", errs):
+        validate_matching(spec, errs)
+        _validate_template(spec, errs)
     else:
         unreadable = invalid("spec.selector", shown_selector(spec["selector"]), "")
-        faults.append(unreadable._replace(message=unreadable.message.removesuffix(": ")))
-    never_ending_faults(spec["template"]["spec"], "StatefulSet", faults)
+        errs.append(unreadable._replace(message=unreadable.message.removesuffix(": ")))
+    validate_never_ending(spec["template"]["spec"], "StatefulSet", errs)
     if old is not None:
-        _change_faults(spec, old["spec"], faults)
-    return faults
+        _validate_change(spec, old["spec"], errs)
+    return errs
 
 
-def _strategy_faults(strategy: Object, faults: list[Cause]) -> None:
+def _validate_strategy(strategy: Object, errs: list[FieldError]) -> None:
     kind, rolling = strategy["type"], strategy.get("rollingUpdate")
     if kind == "RollingUpdate":
         if rolling is not None:
-            count_faults(rolling, ("partition",), "spec.updateStrategy.rollingUpdate", faults)
+            validate_count(rolling, ("partition",), "spec.updateStrategy.rollingUpdate", errs)
     elif kind == "OnDelete":
         if rolling is not None:
             detail = "only allowed for updateStrategy 'RollingUpdate'"
-            faults.append(invalid("spec.updateStrategy.rollingUpdate", _ROLLING_UPDATE.view(rolling), detail))
+            errs.append(invalid("spec.updateStrategy.rollingUpdate", _ROLLING_UPDATE.view(rolling), detail))
     else:
         detail = "must be 'RollingUpdate' or 'OnDelete'"
-        faults.append(invalid("spec.updateStrategy", _STRATEGY.view(strategy), detail))
+        errs.append(invalid("spec.updateStrategy", _STRATEGY.view(strategy), detail))
 
 
-def _template_faults(spec: Object, faults: list[Cause]) -> None:
+def _validate_template(spec: Object, errs: list[FieldError]) -> None:
     """The template as its pods will be: with a volume for each claim, and names that the set gives them."""
     template = spec["template"]
     annotations = template["metadata"].get("annotations")
@@ -143,30 +143,30 @@ def _template_faults(spec: Object, faults: list[Cause]) -> None:
             *({"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claimed),
             *(volume for volume in pod_spec.get("volumes", ()) if volume.get("name", "") not in claimed),
         ]
-    template_faults({**template, "spec": pod_spec}, "spec.template", faults)
-    # Kubernetes looks at these twice, and tells their faults twice.
-    label_faults(template["metadata"].get("labels"), "spec.template.labels", faults)
+    validate_template({**template, "spec": pod_spec}, "spec.template", errs)
+    # Kubernetes looks at these twice, and tells their errors twice.
+    validate_label(template["metadata"].get("labels"), "spec.template.labels", errs)
     if annotations:
-        annotation_faults(annotations, "spec.template.annotations", faults)
-        pod_annotation_faults(annotations, pod_spec, "spec.template.annotations", faults)
+        validate_annotation(annotations, "spec.template.annotations", errs)
+        validate_pod_annotation(annotations, pod_spec, "spec.template.annotations", errs)
 
 
-def _change_faults(spec: Object, before: Object, faults: list[Cause]) -> None:
+def _validate_change(spec: Object, before: Object, errs: list[FieldError]) -> None:
     kept = {key: value for key, value in spec.items() if key not in _MAY_CHANGE}
     if not alike(kept, {key: value for key, value in before.items() if key not in _MAY_CHANGE}):
         named = "', '".join(_MAY_CHANGE[:-1])
         detail = f"updates to statefulset spec for fields other than '{named}' and '{_MAY_CHANGE[-1]}' are forbidden"
-        faults.append(forbidden("spec", detail))
+        errs.append(forbidden("spec", detail))
 
 
-def _status_faults(new: Object, old: Object | None) -> list[Cause]:
-    faults: list[Cause] = []
+def _validate_status(new: Object, old: Object | None) -> list[FieldError]:
+    errs: list[FieldError] = []
     status = new.get("status") or {}
-    count_faults(status, (*_COUNTS, "observedGeneration", "collisionCount"), "status", faults)
-    replica_status_faults(status, _COUNTS[1:], faults, ready="status.readyReplicas")
+    validate_count(status, (*_COUNTS, "observedGeneration", "collisionCount"), "status", errs)
+    validate_replica_status(status, _COUNTS[1:], errs, ready="status.readyReplicas")
     if old is not None:
-        collision_faults(new, old, faults)
-    return faults
+        validate_collision(new, old, errs)
+    return errs
 
 
 def _warnings(new: Object, old: Object | None) -> Iterator[str]:
@@ -185,8 +185,8 @@ def _warnings(new: Object, old: Object | None) -> Iterator[str]:
 STATEFUL_SET = Strategy(
     default=_default,
     prepare=_prepare,
-    validate=_faults,
-    validate_status=_status_faults,
+    validate=_errs,
+    validate_status=_validate_status,
     name_rule=names.dns_label,
     tracks_generation=True,
     warnings=_warnings,

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 
 from pinnace.kinds.apps.rollouts import (
     MISMATCH,
-    amount_faults,
     amount_of,
-    collision_faults,
-    count_faults,
-    lasting_template_faults,
-    matching_faults,
-    over_all_faults,
-    replica_status_faults,
-    selector_change_faults,
-    selector_faults,
     shown_selector,
+    validate_amount,
+    validate_collision,
+    validate_count,
+    validate_lasting_template,
+    validate_matching,
+    validate_over_all,
+    validate_replica_status,
+    validate_selector,
+    validate_selector_change,
 )
 from pinnace.kinds.apps.stateful_sets import STATEFUL_SET
 from pinnace.kinds.golang.printing import GoStruct
@@ -25,10 +25,10 @@ from pinnace.kinds.pods.warnings import template_warnings
 from pinnace.kinds.validation.equality import alike
 from pinnace.kinds.validation.field_lists import dns_label
 from pinnace.kinds.validation.fields import in_key_order
-from pinnace.model.field_errors import IMMUTABLE, Cause, forbidden, invalid, not_supported, required
+from pinnace.model.field_errors import IMMUTABLE, FieldError, forbidden, invalid, not_supported, required
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
-from pinnace.model.selectors import from_labels, from_object, label_selector_faults
+from pinnace.model.selectors import from_labels, from_object, validate_label_selector
 from pinnace.schema.equality import same
 
 __all__ = [
@@ -108,54 +108,54 @@ def _keep_labels(new: Object, old: Object | None) -> None:
             new["metadata"]["labels"] = old["metadata"]["labels"]
 
 
-def _deployment_faults(new: Object, old: Object | None) -> list[Cause]:
-    faults: list[Cause] = []
+def _validate_deployment(new: Object, old: Object | None) -> list[FieldError]:
+    errs: list[FieldError] = []
     spec = new["spec"]
-    count_faults(spec, ("replicas",), "spec", faults)
-    _replicated_template_faults(spec, faults)
-    _strategy_faults(spec["strategy"], faults)
-    count_faults(spec, ("minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"), "spec", faults)
+    validate_count(spec, ("replicas",), "spec", errs)
+    _validate_replicated_template(spec, errs)
+    _validate_strategy(spec["strategy"], errs)
+    validate_count(spec, ("minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"), "spec", errs)
     deadline = spec["progressDeadlineSeconds"]
     if deadline <= spec.get("minReadySeconds", 0):
-        faults.append(invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds"))
+        errs.append(invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds"))
     if old is not None:
-        selector_change_faults(new, old, faults)
-    return faults
+        validate_selector_change(new, old, errs)
+    return errs
 
 
-def _replicated_template_faults(spec: Object, faults: list[Cause]) -> None:
-    if selector_faults(spec, "deployment", faults):
-        matching_faults(spec, faults)
-        lasting_template_faults(spec["template"], "ReplicaSet", faults)
+def _validate_replicated_template(spec: Object, errs: list[FieldError]) -> None:
+    if validate_selector(spec, "deployment", errs):
+        validate_matching(spec, errs)
+        validate_lasting_template(spec["template"], "ReplicaSet", errs)
     else:
-        faults.append(invalid("spec.selector", shown_selector(spec["selector"]), "invalid label selector"))
+        errs.append(invalid("spec.selector", shown_selector(spec["selector"]), "invalid label selector"))
 
 
-def _strategy_faults(strategy: Object, faults: list[Cause]) -> None:
+def _validate_strategy(strategy: Object, errs: list[FieldError]) -> None:
     rolling, where = strategy.get("rollingUpdate"), "spec.strategy.rollingUpdate"
     if strategy["type"] == "Recreate":
         if rolling is not None:
-            faults.append(forbidden(where, "may not be specified when strategy `type` is 'Recreate'"))
+            errs.append(forbidden(where, "may not be specified when strategy `type` is 'Recreate'"))
     elif strategy["type"] != "RollingUpdate":
-        faults.append(not_supported("spec.strategy", _STRATEGY.view(strategy), ["Recreate", "RollingUpdate"]))
+        errs.append(not_supported("spec.strategy", _STRATEGY.view(strategy), ["Recreate", "RollingUpdate"]))
     elif rolling is not None:
         unavailable, surge = rolling["maxUnavailable"], rolling["maxSurge"]
-        amount_faults(unavailable, f"{where}.maxUnavailable", faults)
-        amount_faults(surge, f"{where}.maxSurge", faults)
+        validate_amount(unavailable, f"{where}.maxUnavailable", errs)
+        validate_amount(surge, f"{where}.maxSurge", errs)
         if not amount_of(unavailable) and not amount_of(surge):
-            faults.append(invalid(f"{where}.maxUnavailable", unavailable, "may not be 0 when `maxSurge` is 0"))
-        over_all_faults(unavailable, f"{where}.maxUnavailable", faults)
+            errs.append(invalid(f"{where}.maxUnavailable", unavailable, "may not be 0 when `maxSurge` is 0"))
+        validate_over_all(unavailable, f"{where}.maxUnavailable", errs)
 
 
-def _deployment_status_faults(new: Object, old: Object | None) -> list[Cause]:
-    faults: list[Cause] = []
+def _validate_deployment_status(new: Object, old: Object | None) -> list[FieldError]:
+    errs: list[FieldError] = []
     status = new.get("status") or {}
     counts = ("observedGeneration", "replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
-    count_faults(status, (*counts, "unavailableReplicas", "terminatingReplicas", "collisionCount"), "status", faults)
-    replica_status_faults(status, ("updatedReplicas", "readyReplicas", "availableReplicas"), faults)
+    validate_count(status, (*counts, "unavailableReplicas", "terminatingReplicas", "collisionCount"), "status", errs)
+    validate_replica_status(status, ("updatedReplicas", "readyReplicas", "availableReplicas"), errs)
     if old is not None:
-        collision_faults(new, old, faults)
-    return faults
+        validate_collision(new, old, errs)
+    return errs
 
 
 # Replica sets and their ancestor
@@ -169,21 +169,21 @@ def _default_replica_set(replica_set: Object) -> None:
     _fill_status(replica_set, ("replicas",))
 
 
-def _replica_set_faults(new: Object, old: Object | None) -> list[Cause]:
-    faults: list[Cause] = []
-    count_faults(new["spec"], ("replicas", "minReadySeconds"), "spec", faults)
-    _replicated_template_faults(new["spec"], faults)
+def _validate_replica_set(new: Object, old: Object | None) -> list[FieldError]:
+    errs: list[FieldError] = []
+    validate_count(new["spec"], ("replicas", "minReadySeconds"), "spec", errs)
+    _validate_replicated_template(new["spec"], errs)
     if old is not None:
-        selector_change_faults(new, old, faults)
-    return faults
+        validate_selector_change(new, old, errs)
+    return errs
 
 
-def _replica_status_faults(new: Object, old: Object | None) -> list[Cause]:
-    faults: list[Cause] = []
+def _validate_replica_status(new: Object, old: Object | None) -> list[FieldError]:
+    errs: list[FieldError] = []
     status = new.get("status") or {}
-    count_faults(status, (*_REPLICA_COUNTS, "terminatingReplicas"), "status", faults)
-    replica_status_faults(status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"), faults)
-    return faults
+    validate_count(status, (*_REPLICA_COUNTS, "terminatingReplicas"), "status", errs)
+    validate_replica_status(status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"), errs)
+    return errs
 
 
 def _default_replication_controller(controller: Object) -> None:
@@ -209,21 +209,21 @@ def _prepare_replicas(new: Object, old: Object | None) -> None:
         new["status"] = {"replicas": 0}
 
 
-def _replication_controller_faults(new: Object, old: Object | None) -> list[Cause]:
-    faults: list[Cause] = []
+def _validate_replication_controller(new: Object, old: Object | None) -> list[FieldError]:
+    errs: list[FieldError] = []
     spec = new["spec"]
-    count_faults(spec, ("minReadySeconds", "replicas"), "spec", faults)
+    validate_count(spec, ("minReadySeconds", "replicas"), "spec", errs)
     selector, template = spec.get("selector"), spec.get("template")
     if not selector:
-        faults.append(required("spec.selector"))
+        errs.append(required("spec.selector"))
     if template is None:
-        faults.append(required("spec.template"))
-        return faults
+        errs.append(required("spec.template"))
+        return errs
     labels = template["metadata"].get("labels")
     if selector and not from_labels(selector).matches(labels or {}):
-        faults.append(invalid("spec.template.metadata.labels", in_key_order(labels), MISMATCH))
-    lasting_template_faults(template, "ReplicationController", faults)
-    return faults
+        errs.append(invalid("spec.template.metadata.labels", in_key_order(labels), MISMATCH))
+    validate_lasting_template(template, "ReplicationController", errs)
+    return errs
 
 
 # Daemon sets
@@ -265,53 +265,53 @@ def _template_generation(annotations: dict[str, str]) -> int:
     return int(said) if said.isascii() and said.lstrip("-").isdigit() else 0
 
 
-def _daemon_set_faults(new: Object, old: Object | None) -> list[Cause]:
-    faults: list[Cause] = []
+def _validate_daemon_set(new: Object, old: Object | None) -> list[FieldError]:
+    errs: list[FieldError] = []
     spec = new["spec"]
     selector = spec.get("selector")
     if old is not None:
-        selector_change_faults(new, old, faults)
-    unreadable = list(label_selector_faults(selector, "spec.selector"))
-    faults.extend(unreadable)
+        validate_selector_change(new, old, errs)
+    unreadable = list(validate_label_selector(selector, "spec.selector"))
+    errs.extend(unreadable)
     labels = spec["template"]["metadata"].get("labels")
     if not unreadable and not from_object(selector).matches(labels or {}):
-        faults.append(invalid("spec.template.metadata.labels", in_key_order(labels), MISMATCH))
+        errs.append(invalid("spec.template.metadata.labels", in_key_order(labels), MISMATCH))
     if selector is not None and not selector.get("matchLabels") and not selector.get("matchExpressions"):
-        faults.append(invalid("spec.selector", {}, "empty selector is invalid for daemonset"))
-    lasting_template_faults(spec["template"], "DaemonSet", faults)
-    count_faults(spec, ("minReadySeconds",), "spec", faults)
-    _daemon_strategy_faults(spec["updateStrategy"], faults)
-    count_faults(spec, ("revisionHistoryLimit",), "spec", faults)
-    return faults
+        errs.append(invalid("spec.selector", {}, "empty selector is invalid for daemonset"))
+    validate_lasting_template(spec["template"], "DaemonSet", errs)
+    validate_count(spec, ("minReadySeconds",), "spec", errs)
+    _validate_daemon_strategy(spec["updateStrategy"], errs)
+    validate_count(spec, ("revisionHistoryLimit",), "spec", errs)
+    return errs
 
 
-def _daemon_strategy_faults(strategy: Object, faults: list[Cause]) -> None:
+def _validate_daemon_strategy(strategy: Object, errs: list[FieldError]) -> None:
     if strategy["type"] == "OnDelete":
         return
     if strategy["type"] != "RollingUpdate":
         supported = ["RollingUpdate", "OnDelete"]
-        faults.append(not_supported("spec.updateStrategy", _STRATEGY.view(strategy), supported))
+        errs.append(not_supported("spec.updateStrategy", _STRATEGY.view(strategy), supported))
         return
     rolling, where = strategy["rollingUpdate"], "spec.updateStrategy.rollingUpdate"
     for field in ("maxUnavailable", "maxSurge"):
-        amount_faults(rolling[field], f"{where}.{field}", faults)
+        validate_amount(rolling[field], f"{where}.{field}", errs)
     for field in ("maxUnavailable", "maxSurge"):
-        over_all_faults(rolling[field], f"{where}.{field}", faults)
+        validate_over_all(rolling[field], f"{where}.{field}", errs)
     has_unavailable, has_surge = amount_of(rolling["maxUnavailable"]), amount_of(rolling["maxSurge"])
     if has_unavailable and has_surge:
         detail = "may not be set when maxUnavailable is non-zero"
-        faults.append(invalid(f"{where}.maxSurge", rolling["maxSurge"], detail))
+        errs.append(invalid(f"{where}.maxSurge", rolling["maxSurge"], detail))
     elif not has_unavailable and not has_surge:
-        faults.append(required(f"{where}.maxUnavailable", "cannot be 0 when maxSurge is 0"))
+        errs.append(required(f"{where}.maxUnavailable", "cannot be 0 when maxSurge is 0"))
 
 
-def _daemon_status_faults(new: Object, old: Object | None) -> list[Cause]:
-    faults: list[Cause] = []
+def _validate_daemon_status(new: Object, old: Object | None) -> list[FieldError]:
+    errs: list[FieldError] = []
     counts = ("observedGeneration", "updatedNumberScheduled", "numberAvailable", "numberUnavailable", "collisionCount")
-    count_faults(new.get("status") or {}, (*_DAEMON_COUNTS, *counts), "status", faults)
+    validate_count(new.get("status") or {}, (*_DAEMON_COUNTS, *counts), "status", errs)
     if old is not None:
-        collision_faults(new, old, faults)
-    return faults
+        validate_collision(new, old, errs)
+    return errs
 
 
 def _daemon_warnings(new: Object, old: Object | None) -> Iterator[str]:
@@ -326,26 +326,26 @@ def _default_revision(revision: Object) -> None:
     revision.setdefault("revision", 0)
 
 
-def _revision_faults(new: Object, old: Object | None) -> list[Cause]:
-    faults: list[Cause] = []
+def _validate_revision(new: Object, old: Object | None) -> list[FieldError]:
+    errs: list[FieldError] = []
     if new["revision"] < 0:
-        faults.append(invalid("revision", new["revision"], "must be greater than or equal to 0"))
+        errs.append(invalid("revision", new["revision"], "must be greater than or equal to 0"))
     data = new.get("data")
     if old is not None:
         if not same(data, old.get("data")):
-            faults.append(invalid("data", data, IMMUTABLE))
+            errs.append(invalid("data", data, IMMUTABLE))
     elif data is None:
-        faults.append(required("data", "data is mandatory"))
+        errs.append(required("data", "data is mandatory"))
     elif not isinstance(data, dict):
-        faults.append(required("data", "data must be a valid JSON object"))
-    return faults
+        errs.append(required("data", "data must be a valid JSON object"))
+    return errs
 
 
 REPLICATION_CONTROLLER = Strategy(
     default=_default_replication_controller,
     prepare=_prepare_replicas,
-    validate=_replication_controller_faults,
-    validate_status=_replica_status_faults,
+    validate=_validate_replication_controller,
+    validate_status=_validate_replica_status,
     dependents="orphan",
     tracks_generation=True,
     warnings=_named_template_warnings,
@@ -354,26 +354,26 @@ DEPLOYMENT = Strategy(
     default=_default_deployment,
     prepare=_prepare_deployment,
     prepare_status=_keep_labels,
-    validate=_deployment_faults,
-    validate_status=_deployment_status_faults,
+    validate=_validate_deployment,
+    validate_status=_validate_deployment_status,
     tracks_generation=True,
     warnings=_named_template_warnings,
 )
 REPLICA_SET = Strategy(
     default=_default_replica_set,
     prepare=_prepare_replicas,
-    validate=_replica_set_faults,
-    validate_status=_replica_status_faults,
+    validate=_validate_replica_set,
+    validate_status=_validate_replica_status,
     tracks_generation=True,
     warnings=_named_template_warnings,
 )
 DAEMON_SET = Strategy(
     default=_default_daemon_set,
     prepare=_prepare_daemon_set,
-    validate=_daemon_set_faults,
-    validate_status=_daemon_status_faults,
+    validate=_validate_daemon_set,
+    validate_status=_validate_daemon_status,
     tracks_generation=True,
     warnings=_daemon_warnings,
     version_annotations=(TEMPLATE_GENERATION,),
 )
-CONTROLLER_REVISION = Strategy(default=_default_revision, validate=_revision_faults)
+CONTROLLER_REVISION = Strategy(default=_default_revision, validate=_validate_revision)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import copy
 
-from pinnace.kinds.apps.rollouts import amount_faults, count_faults, over_all_faults, shown_selector
+from pinnace.kinds.apps.rollouts import shown_selector, validate_amount, validate_count, validate_over_all
 from pinnace.kinds.golang.printing import GoStruct
-from pinnace.kinds.pods.resource_amounts import container_resource_name_faults
-from pinnace.kinds.validation.field_lists import dns_label_faults
-from pinnace.kinds.validation.fields import condition_faults
+from pinnace.kinds.pods.resource_amounts import validate_container_resource_name
+from pinnace.kinds.validation.field_lists import validate_dns_label
+from pinnace.kinds.validation.fields import validate_condition
 from pinnace.model import names
-from pinnace.model.field_errors import Cause, forbidden, invalid, not_supported, required
+from pinnace.model.field_errors import FieldError, forbidden, invalid, not_supported, required
 from pinnace.model.objects import Object
 from pinnace.model.quantity import ZERO, parse
 from pinnace.model.resources import Strategy
-from pinnace.model.selectors import label_selector_faults
+from pinnace.model.selectors import validate_label_selector
 
 _LONGEST_WINDOW = 3600
 _LONGEST_PERIOD = 1800
@@ -74,168 +74,168 @@ def _prepare_autoscaler(new: Object, old: Object | None) -> None:
         _fill_autoscaler_status(new)
 
 
-def _autoscaler_faults(new: Object, old: Object | None) -> list[Cause]:
-    faults: list[Cause] = []
+def _validate_autoscaler(new: Object, old: Object | None) -> list[FieldError]:
+    errs: list[FieldError] = []
     spec = new["spec"]
     least, most = spec["minReplicas"], spec["maxReplicas"]
     lowest = 0 if old is not None and old["spec"].get("minReplicas") == 0 else 1
     if least < lowest:
-        faults.append(invalid("spec.minReplicas", least, f"must be greater than or equal to {lowest}"))
+        errs.append(invalid("spec.minReplicas", least, f"must be greater than or equal to {lowest}"))
     if most == 0:
-        faults.append(required("spec.maxReplicas", "must be set and greater than 0"))
+        errs.append(required("spec.maxReplicas", "must be set and greater than 0"))
     elif most < 0:
-        faults.append(invalid("spec.maxReplicas", most, "must be greater than or equal to 1"))
+        errs.append(invalid("spec.maxReplicas", most, "must be greater than or equal to 1"))
     if most < least:
-        faults.append(invalid("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`"))
+        errs.append(invalid("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`"))
     target, before = spec["scaleTargetRef"], old["spec"].get("scaleTargetRef", {}) if old is not None else None
     is_same_kind = before is not None and all(target.get(f) == before.get(f) for f in ("apiVersion", "kind"))
     needs_group = target.get("kind") != "ReplicationController"
-    _reference_faults(target, "spec.scaleTargetRef", faults, needs_group=needs_group, checks_version=not is_same_kind)
+    _validate_reference(target, "spec.scaleTargetRef", errs, needs_group=needs_group, checks_version=not is_same_kind)
     for index, metric in enumerate(spec["metrics"]):
-        _metric_faults(metric, f"spec.metrics[{index}]", faults)
+        _validate_metric(metric, f"spec.metrics[{index}]", errs)
     if least == 0 and not any(metric.get("type") in ("Object", "External") for metric in spec["metrics"]):
         detail = "must specify at least one Object or External metric to support scaling to zero replicas"
-        faults.append(forbidden("spec.metrics", detail))
+        errs.append(forbidden("spec.metrics", detail))
     for direction in ("scaleUp", "scaleDown"):
         rules = (spec.get("behavior") or {}).get(direction)
         if rules is not None:
-            _rules_faults(rules, f"spec.behavior.{direction}", faults)
-    return faults
+            _validate_rules(rules, f"spec.behavior.{direction}", errs)
+    return errs
 
 
-def _reference_faults(
-    reference: Object, path: str, faults: list[Cause], *, needs_group: bool, checks_version: bool = True
+def _validate_reference(
+    reference: Object, path: str, errs: list[FieldError], *, needs_group: bool, checks_version: bool = True
 ) -> None:
     for field in ("kind", "name"):
         value = reference.get(field, "")
         if not value:
-            faults.append(required(f"{path}.{field}"))
+            errs.append(required(f"{path}.{field}"))
         else:
-            faults.extend(invalid(f"{path}.{field}", value, fault) for fault in names.path_segment(value))
+            errs.extend(invalid(f"{path}.{field}", value, err) for err in names.path_segment(value))
     version = reference.get("apiVersion", "")
     if not checks_version:
         return
     if version.count("/") > 1:
         detail = f"unexpected GroupVersion string: {version}"
-        faults.append(invalid(f"{path}.apiVersion", version, detail))
+        errs.append(invalid(f"{path}.apiVersion", version, detail))
     elif needs_group and not version.rpartition("/")[0]:
-        faults.append(invalid(f"{path}.apiVersion", version, "apiVersion must specify API group"))
+        errs.append(invalid(f"{path}.apiVersion", version, "apiVersion must specify API group"))
 
 
-def _metric_faults(metric: Object, path: str, faults: list[Cause]) -> None:
+def _validate_metric(metric: Object, path: str, errs: list[FieldError]) -> None:
     kind = metric.get("type", "")
     supported = sorted(_SOURCES)
     if not kind:
-        faults.append(required(f"{path}.type", "must specify a metric source type"))
+        errs.append(required(f"{path}.type", "must specify a metric source type"))
     if kind not in _SOURCES:
-        faults.append(not_supported(f"{path}.type", kind, supported))
+        errs.append(not_supported(f"{path}.type", kind, supported))
     present = [field for field in _SOURCES.values() if field in metric]
     if present:
-        _source_faults(metric[present[0]], present[0], f"{path}.{present[0]}", faults)
+        _validate_source(metric[present[0]], present[0], f"{path}.{present[0]}", errs)
     expected = _SOURCES.get(kind)
     if expected is None:
-        faults.append(not_supported(f"{path}.type", kind, supported))
+        errs.append(not_supported(f"{path}.type", kind, supported))
     elif expected not in metric:
         detail = "must populate information for the given metric source"
-        faults.append(required(f"{path}.{expected}", detail))
+        errs.append(required(f"{path}.{expected}", detail))
     if len(present) != 1:
         for field in present:
             if field != expected:
-                faults.append(forbidden(f"{path}.{field}", "must populate the given metric source only"))
+                errs.append(forbidden(f"{path}.{field}", "must populate the given metric source only"))
 
 
-def _source_faults(source: Object, kind: str, path: str, faults: list[Cause]) -> None:
+def _validate_source(source: Object, kind: str, path: str, errs: list[FieldError]) -> None:
     target, where = source.get("target") or {}, f"{path}.target"
     if kind == "object":
         described = source.get("describedObject") or {}
-        _reference_faults(described, f"{path}.describedObject", faults, needs_group=False)
+        _validate_reference(described, f"{path}.describedObject", errs, needs_group=False)
     if kind in ("object", "external", "pods"):
         name = (source.get("metric") or {}).get("name", "")
         if not name:
-            faults.append(required(f"{path}.metric.name", "must specify a metric name"))
+            errs.append(required(f"{path}.metric.name", "must specify a metric name"))
         else:
-            faults.extend(invalid(f"{path}.metric.name", name, fault) for fault in names.path_segment(name))
+            errs.extend(invalid(f"{path}.metric.name", name, err) for err in names.path_segment(name))
     else:
-        _resource_source_faults(source, kind, path, faults)
-    _target_faults(target, where, faults)
+        _validate_resource_source(source, kind, path, errs)
+    _validate_target(target, where, errs)
     has_value, has_average = "value" in target, "averageValue" in target
     if kind == "object" and not has_value and not has_average:
-        faults.append(required(f"{where}.averageValue", "must set either a target value or averageValue"))
+        errs.append(required(f"{where}.averageValue", "must set either a target value or averageValue"))
     elif kind == "external" and has_value == has_average:
         if has_value:
             detail = "may not set both a target value for metric and a per-pod target"
-            faults.append(forbidden(f"{where}.value", detail))
+            errs.append(forbidden(f"{where}.value", detail))
         else:
             detail = "must set either a target value for metric or a per-pod target"
-            faults.append(required(f"{where}.averageValue", detail))
+            errs.append(required(f"{where}.averageValue", detail))
     elif kind == "pods" and not has_average:
-        faults.append(required(f"{where}.averageValue", "must specify a positive target averageValue"))
+        errs.append(required(f"{where}.averageValue", "must specify a positive target averageValue"))
     elif kind in ("resource", "containerResource") and has_average == ("averageUtilization" in target):
         if has_average:
             detail = "may not set both a target raw value and a target utilization"
-            faults.append(forbidden(f"{where}.averageValue", detail))
+            errs.append(forbidden(f"{where}.averageValue", detail))
         else:
             detail = "must set either a target raw value or a target utilization"
-            faults.append(required(f"{where}.averageUtilization", detail))
+            errs.append(required(f"{where}.averageUtilization", detail))
 
 
-def _resource_source_faults(source: Object, kind: str, path: str, faults: list[Cause]) -> None:
+def _validate_resource_source(source: Object, kind: str, path: str, errs: list[FieldError]) -> None:
     name, container = source.get("name", ""), source.get("container", "")
     if not name:
-        faults.append(required(f"{path}.name", "must specify a resource name"))
+        errs.append(required(f"{path}.name", "must specify a resource name"))
     elif kind == "containerResource":
-        container_resource_name_faults(name, f"{path}.name", faults)
+        validate_container_resource_name(name, f"{path}.name", errs)
     if kind == "containerResource":
         if not container:
-            faults.append(required(f"{path}.container", "must specify a container"))
+            errs.append(required(f"{path}.container", "must specify a container"))
         else:
-            dns_label_faults(container, f"{path}.container", faults)
+            validate_dns_label(container, f"{path}.container", errs)
 
 
-def _target_faults(target: Object, path: str, faults: list[Cause]) -> None:
+def _validate_target(target: Object, path: str, errs: list[FieldError]) -> None:
     kind = target.get("type", "")
     if not kind:
-        faults.append(required(f"{path}.type", "must specify a metric target type"))
+        errs.append(required(f"{path}.type", "must specify a metric target type"))
     if kind not in ("Utilization", "Value", "AverageValue"):
-        faults.append(invalid(f"{path}.type", kind, "must be either Utilization, Value, or AverageValue"))
+        errs.append(invalid(f"{path}.type", kind, "must be either Utilization, Value, or AverageValue"))
     for field in ("value", "averageValue"):
         if field in target and parse(target[field]) <= ZERO:
-            faults.append(invalid(f"{path}.{field}", str(parse(target[field])), "must be positive"))
+            errs.append(invalid(f"{path}.{field}", str(parse(target[field])), "must be positive"))
     utilization = target.get("averageUtilization")
     if utilization is not None and utilization < 1:
-        faults.append(invalid(f"{path}.averageUtilization", utilization, "must be greater than 0"))
+        errs.append(invalid(f"{path}.averageUtilization", utilization, "must be greater than 0"))
 
 
-def _rules_faults(rules: Object, path: str, faults: list[Cause]) -> None:
+def _validate_rules(rules: Object, path: str, errs: list[FieldError]) -> None:
     window, selection = rules.get("stabilizationWindowSeconds"), rules.get("selectPolicy")
     where = f"{path}.stabilizationWindowSeconds"
     if window is not None and window < 0:
-        faults.append(invalid(where, window, "must be greater than or equal to zero"))
+        errs.append(invalid(where, window, "must be greater than or equal to zero"))
     if window is not None and window > _LONGEST_WINDOW:
-        faults.append(invalid(where, window, f"must be less than or equal to {_LONGEST_WINDOW}"))
+        errs.append(invalid(where, window, f"must be less than or equal to {_LONGEST_WINDOW}"))
     if selection is not None and selection not in ("Max", "Min", "Disabled"):
-        faults.append(not_supported(f"{path}.selectPolicy", selection, ["Disabled", "Max", "Min"]))
+        errs.append(not_supported(f"{path}.selectPolicy", selection, ["Disabled", "Max", "Min"]))
     if not rules.get("policies"):
-        faults.append(required(f"{path}.policies", "must specify at least one Policy"))
+        errs.append(required(f"{path}.policies", "must specify at least one Policy"))
     for index, policy in enumerate(rules.get("policies") or ()):
         at = f"{path}.policies[{index}]"
         if policy.get("type", "") not in ("Pods", "Percent"):
-            faults.append(not_supported(f"{at}.type", policy.get("type", ""), ["Percent", "Pods"]))
+            errs.append(not_supported(f"{at}.type", policy.get("type", ""), ["Percent", "Pods"]))
         for field in ("value", "periodSeconds"):
             if policy.get(field, 0) <= 0:
-                faults.append(invalid(f"{at}.{field}", policy.get(field, 0), "must be greater than zero"))
+                errs.append(invalid(f"{at}.{field}", policy.get(field, 0), "must be greater than zero"))
         if policy.get("periodSeconds", 0) > _LONGEST_PERIOD:
             detail = f"must be less than or equal to {_LONGEST_PERIOD}"
-            faults.append(invalid(f"{at}.periodSeconds", policy["periodSeconds"], detail))
+            errs.append(invalid(f"{at}.periodSeconds", policy["periodSeconds"], detail))
     if "tolerance" in rules and parse(rules["tolerance"]) < ZERO:
         tolerance = str(parse(rules["tolerance"]))
-        faults.append(invalid(f"{path}.tolerance", tolerance, "must be greater than or equal to 0"))
+        errs.append(invalid(f"{path}.tolerance", tolerance, "must be greater than or equal to 0"))
 
 
-def _autoscaler_status_faults(new: Object, old: Object | None) -> list[Cause]:
-    faults: list[Cause] = []
-    count_faults(new.get("status") or {}, ("currentReplicas", "desiredReplicas"), "status", faults)
-    return faults
+def _validate_autoscaler_status(new: Object, old: Object | None) -> list[FieldError]:
+    errs: list[FieldError] = []
+    validate_count(new.get("status") or {}, ("currentReplicas", "desiredReplicas"), "status", errs)
+    return errs
 
 
 # Disruption budgets
@@ -253,43 +253,43 @@ def _prepare_budget(new: Object, old: Object | None) -> None:
         new["status"] = dict.fromkeys(_BUDGET_COUNTS, 0)
 
 
-def _budget_faults(new: Object, old: Object | None) -> list[Cause]:
-    faults: list[Cause] = []
+def _validate_budget(new: Object, old: Object | None) -> list[FieldError]:
+    errs: list[FieldError] = []
     spec = new["spec"]
     if "minAvailable" in spec and "maxUnavailable" in spec:
         detail = "minAvailable and maxUnavailable cannot be both set"
         shown = {**_BUDGET.view(spec), "Selector": shown_selector(spec.get("selector"))}
-        faults.append(invalid("spec", shown, detail))
+        errs.append(invalid("spec", shown, detail))
     for field in ("minAvailable", "maxUnavailable"):
         if field in spec:
-            amount_faults(spec[field], f"spec.{field}", faults)
-            over_all_faults(spec[field], f"spec.{field}", faults)
-    faults.extend(label_selector_faults(spec.get("selector"), "spec.selector"))
+            validate_amount(spec[field], f"spec.{field}", errs)
+            validate_over_all(spec[field], f"spec.{field}", errs)
+    errs.extend(validate_label_selector(spec.get("selector"), "spec.selector"))
     policy = spec.get("unhealthyPodEvictionPolicy")
     if policy is not None and policy not in ("AlwaysAllow", "IfHealthyBudget"):
         supported = ["AlwaysAllow", "IfHealthyBudget"]
-        faults.append(not_supported("spec.unhealthyPodEvictionPolicy", policy, supported))
-    return faults
+        errs.append(not_supported("spec.unhealthyPodEvictionPolicy", policy, supported))
+    return errs
 
 
-def _budget_status_faults(new: Object, old: Object | None) -> list[Cause]:
+def _validate_budget_status(new: Object, old: Object | None) -> list[FieldError]:
     status = new.get("status") or {}
-    faults = list(condition_faults(status.get("conditions") or [], "status.conditions"))
-    count_faults(status, _BUDGET_COUNTS, "status", faults)
-    return faults
+    errs = list(validate_condition(status.get("conditions") or [], "status.conditions"))
+    validate_count(status, _BUDGET_COUNTS, "status", errs)
+    return errs
 
 
 HORIZONTAL_POD_AUTOSCALER = Strategy(
     default=_default_autoscaler,
     prepare=_prepare_autoscaler,
-    validate=_autoscaler_faults,
-    validate_status=_autoscaler_status_faults,
+    validate=_validate_autoscaler,
+    validate_status=_validate_autoscaler_status,
 )
 POD_DISRUPTION_BUDGET = Strategy(
     default=_default_budget,
     prepare=_prepare_budget,
-    validate=_budget_faults,
-    validate_status=_budget_status_faults,
+    validate=_validate_budget,
+    validate_status=_validate_budget_status,
     name_rule=names.path_segment,  # Kubernetes forgets to ask for more.
     tracks_generation=True,
     may_update_unconditionally=False,

@@ -71,8 +71,8 @@ def parse_schedule(text: str) -> CronSchedule:
         if not space:
             raise InvalidSchedule("invalid schedule format: runtime error: slice bounds out of range [:-1]")
         zone = declaration.partition("=")[2]
-        if fault := time_zone_fault(zone):
-            raise InvalidSchedule(f"provided bad location {zone}: {fault}")
+        if err := check_time_zone(zone):
+            raise InvalidSchedule(f"provided bad location {zone}: {err}")
         text = rest.strip()
     every = 0.0
     if text.startswith("@"):
@@ -146,7 +146,7 @@ def _number(text: str, names: dict[str, int]) -> int:
 
 def _every(text: str) -> float:
     duration = text.removeprefix("@every ")
-    fault = f'failed to parse duration {text}: time: invalid duration "{duration}"'
+    err = f'failed to parse duration {text}: time: invalid duration "{duration}"'
     unsigned = duration.lstrip("+-") if duration[:1] in ("+", "-") else duration
     if unsigned == "0":
         return 1.0
@@ -154,7 +154,7 @@ def _every(text: str) -> float:
     while position < len(unsigned):
         part = _duration_part.match(unsigned, position)
         if part is None or not part[1].strip("."):
-            raise InvalidSchedule(fault)
+            raise InvalidSchedule(err)
         if not part[2]:
             raise InvalidSchedule(f'failed to parse duration {text}: time: missing unit in duration "{duration}"')
         if part[2] not in _UNITS:
@@ -163,12 +163,12 @@ def _every(text: str) -> float:
         seconds += float(part[1]) * _UNITS[part[2]]
         position = part.end()
     if not unsigned:
-        raise InvalidSchedule(fault)
+        raise InvalidSchedule(err)
     return max(float(int(seconds)), 1.0)
 
 
 @lru_cache(maxsize=1024)
-def time_zone_fault(name: str) -> str:
+def check_time_zone(name: str) -> str:
     """Why there is no such time zone; empty for one that exists."""
     if name in ("", "UTC", "Local"):
         return ""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pinnace.kinds.apps.rollouts import count_faults
+from pinnace.kinds.apps.rollouts import validate_count
 from pinnace.kinds.batch.jobs import count_of_indexes, index_interval, without_value
 from pinnace.kinds.validation.equality import alike
-from pinnace.model.field_errors import IMMUTABLE, Cause, duplicate, invalid, required
+from pinnace.model.field_errors import IMMUTABLE, FieldError, duplicate, invalid, required
 from pinnace.model.objects import Object
 
 _CONDITIONS = "status.conditions"
@@ -28,119 +28,119 @@ class _State:
         self.is_resumed = "Suspended" in false
 
 
-def job_status_faults(new: Object, old: Object) -> list[Cause]:
-    """Only what this change brings about is a fault: a bad status of old stays as it is."""
-    faults: list[Cause] = []
+def validate_job_status(new: Object, old: Object) -> list[FieldError]:
+    """Only what this change brings about is a error: a bad status of old stays as it is."""
+    errs: list[FieldError] = []
     now, before = _State(new), _State(old)
     status, status_before = now.status, before.status
-    count_faults(status, ("active", "succeeded", "failed", "ready", "terminating"), "status", faults)
-    _uncounted_faults(status.get("uncountedTerminatedPods") or {}, faults)
+    validate_count(status, ("active", "succeeded", "failed", "ready", "terminating"), "status", errs)
+    _validate_uncounted(status.get("uncountedTerminatedPods") or {}, errs)
     changed = {field for field in {*status, *status_before} if not alike(status.get(field), status_before.get(field))}
-    _end_faults(now, before, changed, faults)
-    _time_faults(new, now, before, changed, faults)
-    _index_faults(new["spec"], status, changed, faults)
+    _validate_end(now, before, changed, errs)
+    _validate_time(new, now, before, changed, errs)
+    _validate_index(new["spec"], status, changed, errs)
     if {"ready", "active"} & changed and status.get("ready", 0) > status.get("active", 0):
-        faults.append(invalid("status.ready", status["ready"], "cannot set more ready pods than active"))
-    _success_faults(new, now, faults)
-    _reversal_faults(new, now, before, faults)
-    return faults
+        errs.append(invalid("status.ready", status["ready"], "cannot set more ready pods than active"))
+    _validate_success(new, now, errs)
+    _validate_reversal(new, now, before, errs)
+    return errs
 
 
-def _uncounted_faults(uncounted: Object, faults: list[Cause]) -> None:
+def _validate_uncounted(uncounted: Object, errs: list[FieldError]) -> None:
     seen: set[str] = set()
     for field in ("succeeded", "failed"):
         for index, uid in enumerate(uncounted.get(field) or ()):
             where = f"status.uncountedTerminatedPods.{field}[{index}]"
             if not uid:
-                faults.append(invalid(where, uid, "must not be empty"))
+                errs.append(invalid(where, uid, "must not be empty"))
             elif uid in seen:
-                faults.append(duplicate(where, uid))
+                errs.append(duplicate(where, uid))
             seen.add(uid)
 
 
-def _end_faults(now: _State, before: _State, changed: set[str], faults: list[Cause]) -> None:
+def _validate_end(now: _State, before: _State, changed: set[str], errs: list[FieldError]) -> None:
     status = now.status
     completes, fails = now.is_complete != before.is_complete, now.is_failed != before.is_failed
     finishes = now.is_finished != before.is_finished
     if (completes or fails) and now.is_complete and now.is_failed:
-        faults.append(without_value(_CONDITIONS, "cannot set Complete=True and Failed=true conditions"))
+        errs.append(without_value(_CONDITIONS, "cannot set Complete=True and Failed=true conditions"))
     if (completes or now.will_fail != before.will_fail) and now.is_complete and now.will_fail:
-        faults.append(without_value(_CONDITIONS, "cannot set Complete=True and FailureTarget=true conditions"))
+        errs.append(without_value(_CONDITIONS, "cannot set Complete=True and FailureTarget=true conditions"))
     if (fails or "failedIndexes" in changed) and now.is_failed and not now.will_fail:
         detail = "cannot set Failed=True condition without the FailureTarget=true condition"
-        faults.append(without_value(_CONDITIONS, detail))
+        errs.append(without_value(_CONDITIONS, detail))
     succeeds = now.has_succeeded != before.has_succeeded
     if (completes or succeeds) and now.is_complete and not now.has_succeeded:
         detail = "cannot set Complete=True condition without the SuccessCriteriaMet=true condition"
-        faults.append(without_value(_CONDITIONS, detail))
+        errs.append(without_value(_CONDITIONS, detail))
     if not now.is_finished:
         return
     if (finishes or "active" in changed) and status.get("active", 0) > 0:
-        faults.append(invalid("status.active", status["active"], "active>0 is invalid for finished job"))
+        errs.append(invalid("status.active", status["active"], "active>0 is invalid for finished job"))
     if (finishes or "terminating" in changed) and status.get("terminating", 0) > 0:
         detail = "terminating>0 is invalid for finished job"
-        faults.append(invalid("status.terminating", status["terminating"], detail))
+        errs.append(invalid("status.terminating", status["terminating"], detail))
     uncounted = status.get("uncountedTerminatedPods") or {}
     if (finishes or "uncountedTerminatedPods" in changed) and any(uncounted.values()):
         shown = {"Succeeded": uncounted.get("succeeded"), "Failed": uncounted.get("failed")}
-        faults.append(invalid("status.uncountedTerminatedPods", shown, "must be empty for finished job"))
+        errs.append(invalid("status.uncountedTerminatedPods", shown, "must be empty for finished job"))
 
 
-def _time_faults(job: Object, now: _State, before: _State, changed: set[str], faults: list[Cause]) -> None:
+def _validate_time(job: Object, now: _State, before: _State, changed: set[str], errs: list[FieldError]) -> None:
     status, spec = now.status, job["spec"]
     start, end = status.get("startTime"), status.get("completionTime")
     if now.is_complete != before.is_complete or "completionTime" in changed:
         if end is not None and not now.is_complete:
             detail = "cannot set completionTime when there is no Complete=True condition"
-            faults.append(invalid("status.completionTime", end, detail))
+            errs.append(invalid("status.completionTime", end, detail))
         if end is None and now.is_complete:
-            faults.append(required("status.completionTime", "completionTime is required for Complete jobs"))
+            errs.append(required("status.completionTime", "completionTime is required for Complete jobs"))
     if {"startTime", "completionTime"} & changed and start and end and end < start:
-        faults.append(invalid("status.completionTime", end, "must be equal to or after `startTime`"))
+        errs.append(invalid("status.completionTime", end, "must be equal to or after `startTime`"))
     never_ran = spec.get("suspend") is True and spec.get("completions") == 0
     may_have_lost_start = now.is_finished != before.is_finished or "startTime" in changed
     if may_have_lost_start and now.is_finished and start is None and not never_ran:
-        faults.append(required("status.startTime", "startTime is required for finished job"))
+        errs.append(required("status.startTime", "startTime is required for finished job"))
     end_before, start_before = before.status.get("completionTime"), before.status.get("startTime")
     if end is not None and end_before is not None and end != end_before:
-        faults.append(invalid("status.completionTime", end, IMMUTABLE))
+        errs.append(invalid("status.completionTime", end, IMMUTABLE))
     resumes = before.is_suspended and now.is_resumed
     if start_before is not None and start != start_before and not resumes and not spec.get("suspend"):
         detail = "field is immutable for unsuspended job once set"
-        faults.append(invalid("status.startTime", start, detail))
+        errs.append(invalid("status.startTime", start, detail))
 
 
-def _index_faults(spec: Object, status: Object, changed: set[str], faults: list[Cause]) -> None:
+def _validate_index(spec: Object, status: Object, changed: set[str], errs: list[FieldError]) -> None:
     completions = spec.get("completions")
     completed, failed = status.get("completedIndexes", ""), status.get("failedIndexes")
     if "completedIndexes" in changed:
         if completions is not None:
-            _format_faults("completedIndexes", completed, completions, faults)
+            _validate_format("completedIndexes", completed, completions, errs)
         if completed and spec.get("completionMode") != "Indexed":
             detail = "cannot set non-empty completedIndexes when non-indexed completion mode"
-            faults.append(invalid("status.completedIndexes", completed, detail))
+            errs.append(invalid("status.completedIndexes", completed, detail))
     if "failedIndexes" in changed and failed is not None:
         if completions is not None and "backoffLimitPerIndex" in spec:
-            _format_faults("failedIndexes", failed, completions, faults)
+            _validate_format("failedIndexes", failed, completions, errs)
         if "backoffLimitPerIndex" not in spec:
             detail = "cannot set non-null failedIndexes when backoffLimitPerIndex is null"
-            faults.append(invalid("status.failedIndexes", failed, detail))
+            errs.append(invalid("status.failedIndexes", failed, detail))
     if {"completedIndexes", "failedIndexes"} & changed and completed and failed and completions is not None:
         both = _indexes(completed, completions) & _indexes(failed, completions)
         if both:
             detail = f"failedIndexes and completedIndexes overlap at index: {min(both)}"
-            faults.append(invalid("status.failedIndexes", failed, detail))
+            errs.append(invalid("status.failedIndexes", failed, detail))
 
 
-def _format_faults(field: str, text: str, completions: int, faults: list[Cause]) -> None:
+def _validate_format(field: str, text: str, completions: int, errs: list[FieldError]) -> None:
     try:
         count_of_indexes(text, completions)
-    except ValueError as fault:
-        faults.append(invalid(f"status.{field}", text, f"error parsing {field}: {fault}"))
+    except ValueError as err:
+        errs.append(invalid(f"status.{field}", text, f"error parsing {field}: {err}"))
 
 
 def _indexes(text: str, completions: int) -> set[int]:
-    """Those that can be read; the others are told as faults elsewhere."""
+    """Those that can be read; the others are told as errors elsewhere."""
     indexes: set[int] = set()
     for interval in text.split(","):
         try:
@@ -151,31 +151,31 @@ def _indexes(text: str, completions: int) -> set[int]:
     return indexes
 
 
-def _success_faults(job: Object, now: _State, faults: list[Cause]) -> None:
+def _validate_success(job: Object, now: _State, errs: list[FieldError]) -> None:
     if now.has_succeeded and now.is_failed:
         detail = "cannot set SuccessCriteriaMet=True and Failed=true conditions"
-        faults.append(without_value(_CONDITIONS, detail))
+        errs.append(without_value(_CONDITIONS, detail))
     if now.has_succeeded and now.will_fail:
         detail = "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions"
-        faults.append(without_value(_CONDITIONS, detail))
+        errs.append(without_value(_CONDITIONS, detail))
     if "successPolicy" in job["spec"] and not now.has_succeeded and now.is_complete:
         detail = "cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True"
-        faults.append(without_value(_CONDITIONS, detail))
+        errs.append(without_value(_CONDITIONS, detail))
 
 
-def _reversal_faults(job: Object, now: _State, before: _State, faults: list[Cause]) -> None:
+def _validate_reversal(job: Object, now: _State, before: _State, errs: list[FieldError]) -> None:
     for condition in ("Failed", "Complete", "FailureTarget"):
         if condition in before.true and condition not in now.true:
             detail = f"cannot disable the terminal {condition}=True condition"
-            faults.append(without_value(_CONDITIONS, detail))
+            errs.append(without_value(_CONDITIONS, detail))
     spec = job["spec"]
     is_elastic = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
     for field in ("failed", "succeeded"):
         if now.status.get(field, 0) < before.status.get(field, 0) and not (field == "succeeded" and is_elastic):
             detail = f"cannot decrease the {field} counter"
-            faults.append(invalid(f"status.{field}", now.status.get(field, 0), detail))
+            errs.append(invalid(f"status.{field}", now.status.get(field, 0), detail))
     if before.has_succeeded and not now.has_succeeded:
-        faults.append(without_value(_CONDITIONS, "cannot disable the SuccessCriteriaMet=True condition"))
+        errs.append(without_value(_CONDITIONS, "cannot disable the SuccessCriteriaMet=True condition"))
     if before.is_complete and not before.has_succeeded and now.has_succeeded:
         detail = "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions"
-        faults.append(without_value(_CONDITIONS, detail))
+        errs.append(without_value(_CONDITIONS, detail))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from pinnace.kinds.apps.rollouts import count_faults
+from pinnace.kinds.apps.rollouts import validate_count
 from pinnace.kinds.golang.printing import GoStruct
-from pinnace.kinds.pods.validation import template_faults
-from pinnace.kinds.validation.field_lists import qualified_name_faults
+from pinnace.kinds.pods.validation import validate_template
+from pinnace.kinds.validation.field_lists import validate_qualified_name
 from pinnace.model import names
-from pinnace.model.field_errors import Cause, duplicate, invalid, not_supported, required, too_long, too_many
+from pinnace.model.field_errors import FieldError, duplicate, invalid, not_supported, required, too_long, too_many
 from pinnace.model.objects import Object
 
 _COUNTS = (
@@ -39,188 +39,188 @@ FAILURE_POLICY = GoStruct(
 SUCCESS_POLICY = GoStruct("Rules", Rules=GoStruct("SucceededIndexes SucceededCount"))
 
 
-def without_value(path: str, detail: str) -> Cause:
-    """A fault of something too large to be shown."""
-    return Cause(path, "FieldValueInvalid", f"Invalid value: {detail}")
+def without_value(path: str, detail: str) -> FieldError:
+    """A error of something too large to be shown."""
+    return FieldError(path, "FieldValueInvalid", f"Invalid value: {detail}")
 
 
-def job_spec_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+def validate_job_spec(spec: Object, path: str, errs: list[FieldError]) -> None:
     """What a job and a cron job's template have in common; selectors are not looked at."""
-    count_faults(spec, _COUNTS, path, faults)
+    validate_count(spec, _COUNTS, path, errs)
     if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
-        faults.append(required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
+        errs.append(required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
     if "managedBy" in spec:
-        _manager_faults(spec["managedBy"], f"{path}.managedBy", faults)
+        _validate_manager(spec["managedBy"], f"{path}.managedBy", errs)
     mode = spec.get("completionMode", "NonIndexed")
     if mode not in ("NonIndexed", "Indexed"):
-        faults.append(not_supported(f"{path}.completionMode", mode, ["NonIndexed", "Indexed"]))
+        errs.append(not_supported(f"{path}.completionMode", mode, ["NonIndexed", "Indexed"]))
     elif mode == "Indexed":
-        _indexed_faults(spec, path, faults)
+        _validate_indexed(spec, path, errs)
     else:
         for field in ("backoffLimitPerIndex", "maxFailedIndexes"):
             if field in spec:
-                faults.append(invalid(f"{path}.{field}", spec[field], "requires indexed completion mode"))
+                errs.append(invalid(f"{path}.{field}", spec[field], "requires indexed completion mode"))
     if "podFailurePolicy" in spec:
-        _failure_policy_faults(spec, f"{path}.podFailurePolicy", faults)
+        _validate_failure_policy(spec, f"{path}.podFailurePolicy", errs)
     if "successPolicy" in spec:
         if mode != "Indexed":
             shown = SUCCESS_POLICY.view(spec["successPolicy"])
-            faults.append(invalid(f"{path}.successPolicy", shown, "requires indexed completion mode"))
+            errs.append(invalid(f"{path}.successPolicy", shown, "requires indexed completion mode"))
         else:
-            _success_policy_faults(spec, f"{path}.successPolicy", faults)
+            _validate_success_policy(spec, f"{path}.successPolicy", errs)
     replacement = spec.get("podReplacementPolicy")
     if replacement is not None:
         supported = ("Failed",) if "podFailurePolicy" in spec else ("Failed", "TerminatingOrFailed")
         if replacement not in supported:
-            faults.append(not_supported(f"{path}.podReplacementPolicy", replacement, supported))
-    template_faults(spec["template"], f"{path}.template", faults)
-    _restart_faults(spec, f"{path}.template.spec.restartPolicy", faults)
+            errs.append(not_supported(f"{path}.podReplacementPolicy", replacement, supported))
+    validate_template(spec["template"], f"{path}.template", errs)
+    _validate_restart(spec, f"{path}.template.spec.restartPolicy", errs)
 
 
-def _restart_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+def _validate_restart(spec: Object, path: str, errs: list[FieldError]) -> None:
     policy = spec["template"]["spec"].get("restartPolicy", "")
     if policy in ("", "Always"):
-        faults.append(required(path, 'valid values: "OnFailure", "Never"'))
+        errs.append(required(path, 'valid values: "OnFailure", "Never"'))
     elif policy not in ("OnFailure", "Never"):
-        faults.append(not_supported(path, policy, ["OnFailure", "Never"]))
+        errs.append(not_supported(path, policy, ["OnFailure", "Never"]))
     elif "podFailurePolicy" in spec and policy != "Never":
-        faults.append(invalid(path, policy, 'only "Never" is supported when podFailurePolicy is specified'))
+        errs.append(invalid(path, policy, 'only "Never" is supported when podFailurePolicy is specified'))
 
 
-def _manager_faults(manager: str, path: str, faults: list[Cause]) -> None:
+def _validate_manager(manager: str, path: str, errs: list[FieldError]) -> None:
     host, _, rest = manager.partition("/")
     if not manager:
-        faults.append(required(path))
+        errs.append(required(path))
     elif not host or not rest:
-        faults.append(invalid(path, manager, 'must be a domain-prefixed path (such as "acme.io/foo")'))
+        errs.append(invalid(path, manager, 'must be a domain-prefixed path (such as "acme.io/foo")'))
     else:
-        faults.extend(invalid(path, host, fault) for fault in names.dns_subdomain(host))
+        errs.extend(invalid(path, host, err) for err in names.dns_subdomain(host))
         if not _http_path(rest):
-            faults.append(invalid(path, rest, f"Invalid path (regex used for validation is '{_HTTP_PATH}')"))
+            errs.append(invalid(path, rest, f"Invalid path (regex used for validation is '{_HTTP_PATH}')"))
     if len(manager) > 63:
-        faults.append(too_long(path, 63))
+        errs.append(too_long(path, 63))
 
 
-def _indexed_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+def _validate_indexed(spec: Object, path: str, errs: list[FieldError]) -> None:
     completions, parallelism = spec.get("completions"), spec.get("parallelism", 0)
     failed = spec.get("maxFailedIndexes")
     if completions is None:
-        faults.append(required(f"{path}.completions", "when completion mode is Indexed"))
+        errs.append(required(f"{path}.completions", "when completion mode is Indexed"))
     if parallelism > _MOST_PARALLEL:
         detail = f"must be less than or equal to {_MOST_PARALLEL} when completion mode is Indexed"
-        faults.append(invalid(f"{path}.parallelism", parallelism, detail))
+        errs.append(invalid(f"{path}.parallelism", parallelism, detail))
     if completions is not None and failed is not None and failed > completions:
-        faults.append(invalid(f"{path}.maxFailedIndexes", failed, "must be less than or equal to completions"))
+        errs.append(invalid(f"{path}.maxFailedIndexes", failed, "must be less than or equal to completions"))
     if failed is not None and failed > _MOST_PARALLEL:
-        faults.append(invalid(f"{path}.maxFailedIndexes", failed, f"must be less than or equal to {_MOST_PARALLEL}"))
+        errs.append(invalid(f"{path}.maxFailedIndexes", failed, f"must be less than or equal to {_MOST_PARALLEL}"))
     if completions is not None and completions > _MANY_COMPLETIONS and "backoffLimitPerIndex" in spec:
         if failed is None:
             detail = f"must be specified when completions is above {_MANY_COMPLETIONS}"
-            faults.append(required(f"{path}.maxFailedIndexes", detail))
+            errs.append(required(f"{path}.maxFailedIndexes", detail))
         for field, value in (("parallelism", parallelism), ("maxFailedIndexes", failed or 0)):
             if value > _MOST_PARALLEL_WITH_MANY:
                 detail = (
                     f"must be less than or equal to {_MOST_PARALLEL_WITH_MANY} when completions are above "
                     f"{_MANY_COMPLETIONS} and used with backoff limit per index"
                 )
-                faults.append(invalid(f"{path}.{field}", value, detail))
+                errs.append(invalid(f"{path}.{field}", value, detail))
 
 
-def _failure_policy_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+def _validate_failure_policy(spec: Object, path: str, errs: list[FieldError]) -> None:
     rules, pod = spec["podFailurePolicy"].get("rules") or [], spec["template"]["spec"]
     if len(rules) > 20:
-        faults.append(too_many(f"{path}.rules", len(rules), 20))
+        errs.append(too_many(f"{path}.rules", len(rules), 20))
     containers = {c.get("name", "") for c in (*pod.get("containers", ()), *pod.get("initContainers", ()))}
     for index, rule in enumerate(rules):
         where, action = f"{path}.rules[{index}]", rule.get("action", "")
         if not action:
-            faults.append(required(f"{where}.action", 'valid values: ["Count" "FailIndex" "FailJob" "Ignore"]'))
+            errs.append(required(f"{where}.action", 'valid values: ["Count" "FailIndex" "FailJob" "Ignore"]'))
         elif action == "FailIndex":
             if "backoffLimitPerIndex" not in spec:
-                faults.append(invalid(f"{where}.action", action, "requires the backoffLimitPerIndex to be set"))
+                errs.append(invalid(f"{where}.action", action, "requires the backoffLimitPerIndex to be set"))
         elif action not in _ACTIONS:
-            faults.append(not_supported(f"{where}.action", action, _ACTIONS))
+            errs.append(not_supported(f"{where}.action", action, _ACTIONS))
         codes, conditions = rule.get("onExitCodes"), rule.get("onPodConditions") or []
         if codes is not None:
-            _exit_code_faults(codes, containers, f"{where}.onExitCodes", faults)
+            _validate_exit_code(codes, containers, f"{where}.onExitCodes", errs)
         if conditions:
-            _condition_faults(conditions, f"{where}.onPodConditions", faults)
+            _validate_condition(conditions, f"{where}.onPodConditions", errs)
         if codes is not None and conditions:
-            faults.append(without_value(where, "specifying both OnExitCodes and OnPodConditions is not supported"))
+            errs.append(without_value(where, "specifying both OnExitCodes and OnPodConditions is not supported"))
         if codes is None and not conditions:
-            faults.append(without_value(where, "specifying one of OnExitCodes and OnPodConditions is required"))
+            errs.append(without_value(where, "specifying one of OnExitCodes and OnPodConditions is required"))
 
 
-def _exit_code_faults(codes: Object, containers: set[str], path: str, faults: list[Cause]) -> None:
+def _validate_exit_code(codes: Object, containers: set[str], path: str, errs: list[FieldError]) -> None:
     operator, values = codes.get("operator", ""), codes.get("values") or []
     if not operator:
-        faults.append(required(f"{path}.operator", 'valid values: ["In" "NotIn"]'))
+        errs.append(required(f"{path}.operator", 'valid values: ["In" "NotIn"]'))
     elif operator not in ("In", "NotIn"):
-        faults.append(not_supported(f"{path}.operator", operator, ["In", "NotIn"]))
+        errs.append(not_supported(f"{path}.operator", operator, ["In", "NotIn"]))
     name = codes.get("containerName")
     if name is not None and name not in containers:
         detail = "must be one of the container or initContainer names in the pod template"
-        faults.append(invalid(f"{path}.containerName", name, detail))
+        errs.append(invalid(f"{path}.containerName", name, detail))
     if not values:
-        faults.append(invalid(f"{path}.values", codes.get("values"), "at least one value is required"))
+        errs.append(invalid(f"{path}.values", codes.get("values"), "at least one value is required"))
     elif len(values) > 255:
-        faults.append(too_many(f"{path}.values", len(values), 255))
+        errs.append(too_many(f"{path}.values", len(values), 255))
     seen: set[int] = set()
     for index, value in enumerate(values):
         if operator == "In" and value == 0:
-            faults.append(invalid(f"{path}.values[{index}]", value, "must not be 0 for the In operator"))
+            errs.append(invalid(f"{path}.values[{index}]", value, "must not be 0 for the In operator"))
         if value in seen:
-            faults.append(duplicate(f"{path}.values[{index}]", value))
+            errs.append(duplicate(f"{path}.values[{index}]", value))
         seen.add(value)
     if values != sorted(values):
-        faults.append(invalid(f"{path}.values", values, "must be ordered"))
+        errs.append(invalid(f"{path}.values", values, "must be ordered"))
 
 
-def _condition_faults(conditions: list[Object], path: str, faults: list[Cause]) -> None:
+def _validate_condition(conditions: list[Object], path: str, errs: list[FieldError]) -> None:
     if len(conditions) > 20:
-        faults.append(too_many(path, len(conditions), 20))
+        errs.append(too_many(path, len(conditions), 20))
     for index, pattern in enumerate(conditions):
-        qualified_name_faults(pattern.get("type", ""), f"{path}[{index}].type", faults)
+        validate_qualified_name(pattern.get("type", ""), f"{path}[{index}].type", errs)
         status = pattern.get("status", "")
         if not status:
-            faults.append(required(f"{path}[{index}].status", 'valid values: ["False" "True" "Unknown"]'))
+            errs.append(required(f"{path}[{index}].status", 'valid values: ["False" "True" "Unknown"]'))
         elif status not in ("False", "True", "Unknown"):
-            faults.append(not_supported(f"{path}[{index}].status", status, ["False", "True", "Unknown"]))
+            errs.append(not_supported(f"{path}[{index}].status", status, ["False", "True", "Unknown"]))
 
 
-def _success_policy_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+def _validate_success_policy(spec: Object, path: str, errs: list[FieldError]) -> None:
     rules, completions = spec["successPolicy"].get("rules") or [], spec.get("completions", 0)
     if not rules:
         detail = "at least one rules must be specified when the successPolicy is specified"
-        faults.append(required(f"{path}.rules", detail))
+        errs.append(required(f"{path}.rules", detail))
     if len(rules) > 20:
-        faults.append(too_many(f"{path}.rules", len(rules), 20))
+        errs.append(too_many(f"{path}.rules", len(rules), 20))
     for index, rule in enumerate(rules):
         where = f"{path}.rules[{index}]"
         count, indexes = rule.get("succeededCount"), rule.get("succeededIndexes")
         if count is None and indexes is None:
             detail = "at least one of succeededCount or succeededIndexes must be specified"
-            faults.append(required(where, detail))
+            errs.append(required(where, detail))
         total = 0
         if indexes is not None:
             if len(indexes) > 64 * 1024:
-                faults.append(too_long(f"{where}.succeededIndexes", 64 * 1024))
+                errs.append(too_long(f"{where}.succeededIndexes", 64 * 1024))
             try:
                 total = count_of_indexes(indexes, completions)
-            except ValueError as fault:
-                detail = f"error parsing succeededIndexes: {fault}"
-                faults.append(invalid(f"{where}.succeededIndexes", indexes, detail))
+            except ValueError as err:
+                detail = f"error parsing succeededIndexes: {err}"
+                errs.append(invalid(f"{where}.succeededIndexes", indexes, detail))
         if count is not None:
-            count_faults(rule, ("succeededCount",), where, faults)
+            validate_count(rule, ("succeededCount",), where, errs)
             if count > completions:
                 detail = f"must be less than or equal to {completions} (the number of specified completions)"
-                faults.append(invalid(f"{where}.succeededCount", count, detail))
+                errs.append(invalid(f"{where}.succeededCount", count, detail))
             if indexes is not None and count > total:
                 detail = (
                     f"must be less than or equal to {total} "
                     "(the number of indexes in the specified succeededIndexes field)"
                 )
-                faults.append(invalid(f"{where}.succeededCount", count, detail))
+                errs.append(invalid(f"{where}.succeededCount", count, detail))
 
 
 def count_of_indexes(text: str, completions: int) -> int:

@@ -6,20 +6,20 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from pinnace.kinds.apps.rollouts import MISMATCH, count_faults, shown_selector
-from pinnace.kinds.batch.cron_schedule import InvalidSchedule, parse_schedule, time_zone_fault
-from pinnace.kinds.batch.job_status import job_status_faults
-from pinnace.kinds.batch.jobs import FAILURE_POLICY, SUCCESS_POLICY, job_spec_faults
+from pinnace.kinds.apps.rollouts import MISMATCH, shown_selector, validate_count
+from pinnace.kinds.batch.cron_schedule import InvalidSchedule, check_time_zone, parse_schedule
+from pinnace.kinds.batch.job_status import validate_job_status
+from pinnace.kinds.batch.jobs import FAILURE_POLICY, SUCCESS_POLICY, validate_job_spec
 from pinnace.kinds.golang.structs import pod_spec_view, template_view
 from pinnace.kinds.pods.defaults import default_template, drop_disabled
 from pinnace.kinds.pods.warnings import template_warnings
 from pinnace.kinds.validation.equality import alike
 from pinnace.kinds.validation.field_lists import dns_label
 from pinnace.kinds.validation.fields import in_key_order
-from pinnace.model.field_errors import IMMUTABLE, Cause, invalid, not_supported, required
+from pinnace.model.field_errors import IMMUTABLE, FieldError, invalid, not_supported, required
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
-from pinnace.model.selectors import from_object, label_selector_faults
+from pinnace.model.selectors import from_object, validate_label_selector
 
 CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 JOB_NAME = "batch.kubernetes.io/job-name"
@@ -95,24 +95,24 @@ def _generate_selector(job: Object) -> None:
     spec.setdefault("selector", {}).setdefault("matchLabels", {}).setdefault(CONTROLLER_UID, metadata.get("uid", ""))
 
 
-def _job_faults(new: Object, old: Object | None) -> list[Cause]:
-    faults: list[Cause] = []
+def _validate_job(new: Object, old: Object | None) -> list[FieldError]:
+    errs: list[FieldError] = []
     spec = new["spec"]
-    _generated_selector_faults(new, old, faults)
-    _whole_spec_faults(spec, faults)
+    _validate_generated_selector(new, old, errs)
+    _validate_whole_spec(spec, errs)
     completions = spec.get("completions") or 0
     if spec["completionMode"] == "Indexed" and completions > 0:
         hostname = f"{new['metadata'].get('name', '')}-{completions - 1}"
         if dns_label(hostname):
             detail = f"will not able to create pod with invalid DNS label: {hostname}"
-            faults.append(invalid("metadata.name", new["metadata"].get("name", ""), detail))
+            errs.append(invalid("metadata.name", new["metadata"].get("name", ""), detail))
     if old is not None:
-        _whole_spec_faults(spec, faults)  # Kubernetes looks at a changed job twice, and tells its faults twice.
-        _job_change_faults(new, old, faults)
-    return faults
+        _validate_whole_spec(spec, errs)  # Kubernetes looks at a changed job twice, and tells its errors twice.
+        _validate_job_change(new, old, errs)
+    return errs
 
 
-def _generated_selector_faults(job: Object, old: Object | None, faults: list[Cause]) -> None:
+def _validate_generated_selector(job: Object, old: Object | None, errs: list[FieldError]) -> None:
     spec, metadata = job["spec"], job["metadata"]
     if spec["manualSelector"] or spec.get("selector") is None:
         return
@@ -124,50 +124,50 @@ def _generated_selector_faults(job: Object, old: Object | None, faults: list[Cau
     for key, value in expected.items():
         where = f"spec.template.metadata.labels[{key}]"
         if key not in labels:
-            faults.append(required(where, f"must be '{value}'"))
+            errs.append(required(where, f"must be '{value}'"))
         elif labels[key] != value:
-            faults.append(invalid(where, in_key_order(labels), f"must be '{value}'"))
-    readable = not any(label_selector_faults(spec["selector"], ""))
+            errs.append(invalid(where, in_key_order(labels), f"must be '{value}'"))
+    readable = not any(validate_label_selector(spec["selector"], ""))
     if readable and not from_object(spec["selector"]).matches(expected):
-        faults.append(invalid("spec.selector", shown_selector(spec["selector"]), "`selector` not auto-generated"))
+        errs.append(invalid("spec.selector", shown_selector(spec["selector"]), "`selector` not auto-generated"))
 
 
-def _whole_spec_faults(spec: Object, faults: list[Cause]) -> None:
-    job_spec_faults(spec, "spec", faults)
+def _validate_whole_spec(spec: Object, errs: list[FieldError]) -> None:
+    validate_job_spec(spec, "spec", errs)
     selector = spec.get("selector")
-    unreadable = list(label_selector_faults(selector, "spec.selector"))
-    faults.extend(unreadable)
+    unreadable = list(validate_label_selector(selector, "spec.selector"))
+    errs.extend(unreadable)
     if selector is None:
-        faults.append(required("spec.selector"))
+        errs.append(required("spec.selector"))
     labels = spec["template"]["metadata"].get("labels")
     if not unreadable and not from_object(selector).matches(labels or {}):
-        faults.append(invalid("spec.template.metadata.labels", in_key_order(labels), MISMATCH))
+        errs.append(invalid("spec.template.metadata.labels", in_key_order(labels), MISMATCH))
 
 
-def _job_change_faults(new: Object, old: Object, faults: list[Cause]) -> None:
+def _validate_job_change(new: Object, old: Object, errs: list[FieldError]) -> None:
     spec, before = new["spec"], old["spec"]
     completions = spec.get("completions")
     if spec["completionMode"] != "Indexed":
-        _unchanged(spec, before, "completions", faults)
+        _unchanged(spec, before, "completions", errs)
     elif completions not in (None, before.get("completions"), spec["parallelism"]):
         detail = "can only be modified in tandem with spec.parallelism"
-        faults.append(invalid("spec.completions", completions, detail))
-    _unchanged(spec, before, "selector", faults, shown=shown_selector)
-    _template_change_faults(new, old, faults)
-    _unchanged(spec, before, "completionMode", faults)
-    _unchanged(spec, before, "podFailurePolicy", faults, shown=FAILURE_POLICY.view_or_none)
-    _unchanged(spec, before, "backoffLimitPerIndex", faults)
-    _unchanged(spec, before, "managedBy", faults)
-    _unchanged(spec, before, "successPolicy", faults, shown=SUCCESS_POLICY.view_or_none)
+        errs.append(invalid("spec.completions", completions, detail))
+    _unchanged(spec, before, "selector", errs, shown=shown_selector)
+    _validate_template_change(new, old, errs)
+    _unchanged(spec, before, "completionMode", errs)
+    _unchanged(spec, before, "podFailurePolicy", errs, shown=FAILURE_POLICY.view_or_none)
+    _unchanged(spec, before, "backoffLimitPerIndex", errs)
+    _unchanged(spec, before, "managedBy", errs)
+    _unchanged(spec, before, "successPolicy", errs, shown=SUCCESS_POLICY.view_or_none)
 
 
-def _unchanged(spec: Object, before: Object, field: str, faults: list[Cause], *, shown: Any = None) -> None:
+def _unchanged(spec: Object, before: Object, field: str, errs: list[FieldError], *, shown: Any = None) -> None:
     if not alike(spec.get(field), before.get(field)):
         value = spec.get(field)
-        faults.append(invalid(f"spec.{field}", shown(value) if shown else value, IMMUTABLE))
+        errs.append(invalid(f"spec.{field}", shown(value) if shown else value, IMMUTABLE))
 
 
-def _template_change_faults(new: Object, old: Object, faults: list[Cause]) -> None:
+def _validate_template_change(new: Object, old: Object, errs: list[FieldError]) -> None:
     template, before = new["spec"]["template"], old["spec"]["template"]
     status = old.get("status") or {}
     suspended = any(c.get("type") == "Suspended" and c.get("status") == "True" for c in status.get("conditions", ()))
@@ -177,9 +177,9 @@ def _template_change_faults(new: Object, old: Object, faults: list[Cause]) -> No
     if is_waiting:
         allowed = _with_scheduling_of(template, before)
         if not alike(template["spec"], _with_resources_of(template["spec"], allowed["spec"])):
-            faults.append(invalid("spec.template.spec", pod_spec_view(template["spec"]), IMMUTABLE))
+            errs.append(invalid("spec.template.spec", pod_spec_view(template["spec"]), IMMUTABLE))
     elif not alike(template, before):
-        faults.append(invalid("spec.template", template_view(template), IMMUTABLE))
+        errs.append(invalid("spec.template", template_view(template), IMMUTABLE))
 
 
 def _with_scheduling_of(template: Object, before: Object) -> Object:
@@ -205,8 +205,8 @@ def _with_resources_of(spec: Object, before: Object) -> Object:
     return taken
 
 
-def _job_status_faults(new: Object, old: Object | None) -> list[Cause]:
-    return [] if old is None else job_status_faults(new, old)
+def _validate_job_status(new: Object, old: Object | None) -> list[FieldError]:
+    return [] if old is None else validate_job_status(new, old)
 
 
 def _name_warnings(new: Object, old: Object | None) -> Iterator[str]:
@@ -256,63 +256,63 @@ def _prepare_cron_job(new: Object, old: Object | None) -> None:
         new["status"] = {}
 
 
-def _cron_job_faults(new: Object, old: Object | None) -> list[Cause]:
-    faults: list[Cause] = []
+def _validate_cron_job(new: Object, old: Object | None) -> list[FieldError]:
+    errs: list[FieldError] = []
     spec = new["spec"]
-    _schedule_faults(spec, old, faults)
-    count_faults(spec, ("startingDeadlineSeconds",), "spec", faults)
+    _validate_schedule(spec, old, errs)
+    validate_count(spec, ("startingDeadlineSeconds",), "spec", errs)
     zone = spec.get("timeZone")
     if zone is not None and (old is None or old["spec"].get("timeZone") != zone):
-        _time_zone_faults(zone, faults)
+        _validate_time_zone(zone, errs)
     policy = spec["concurrencyPolicy"]
     if policy not in ("Allow", "Forbid", "Replace"):
-        faults.append(not_supported("spec.concurrencyPolicy", policy, ["Allow", "Forbid", "Replace"]))
+        errs.append(not_supported("spec.concurrencyPolicy", policy, ["Allow", "Forbid", "Replace"]))
     job_spec = spec["jobTemplate"]["spec"]
-    job_spec_faults(job_spec, "spec.jobTemplate.spec", faults)
+    validate_job_spec(job_spec, "spec.jobTemplate.spec", errs)
     if "selector" in job_spec:
         detail = "`selector` will be auto-generated"
-        faults.append(invalid("spec.jobTemplate.spec.selector", shown_selector(job_spec["selector"]), detail))
+        errs.append(invalid("spec.jobTemplate.spec.selector", shown_selector(job_spec["selector"]), detail))
     if job_spec.get("manualSelector"):
-        faults.append(not_supported("spec.jobTemplate.spec.manualSelector", True, ["nil", "false"]))
-    count_faults(spec, ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"), "spec", faults)
+        errs.append(not_supported("spec.jobTemplate.spec.manualSelector", True, ["nil", "false"]))
+    validate_count(spec, ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"), "spec", errs)
     name = new["metadata"].get("name", "")
     if old is None and len(name) > _LONGEST_CRON_NAME:
-        faults.append(invalid("metadata.name", name, f"must be no more than {_LONGEST_CRON_NAME} characters"))
-    return faults
+        errs.append(invalid("metadata.name", name, f"must be no more than {_LONGEST_CRON_NAME} characters"))
+    return errs
 
 
-def _schedule_faults(spec: Object, old: Object | None, faults: list[Cause]) -> None:
+def _validate_schedule(spec: Object, old: Object | None, errs: list[FieldError]) -> None:
     schedule = spec.get("schedule", "")
     if not schedule:
-        faults.append(required("spec.schedule"))
+        errs.append(required("spec.schedule"))
         return
     try:
         parse_schedule(schedule)
-    except InvalidSchedule as fault:
-        faults.append(invalid("spec.schedule", schedule, str(fault)))
+    except InvalidSchedule as err:
+        errs.append(invalid("spec.schedule", schedule, str(err)))
     if "TZ" not in schedule:
         return
     if old is None or "TZ" not in old["spec"].get("schedule", ""):
         detail = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
-        faults.append(invalid("spec.schedule", schedule, detail))
+        errs.append(invalid("spec.schedule", schedule, detail))
     elif "timeZone" in spec:
         detail = "cannot use both timeZone field and TZ or CRON_TZ in schedule"
-        faults.append(invalid("spec.schedule", schedule, detail))
+        errs.append(invalid("spec.schedule", schedule, detail))
 
 
-def _time_zone_faults(zone: str, faults: list[Cause]) -> None:
+def _validate_time_zone(zone: str, errs: list[FieldError]) -> None:
     if not zone:
-        faults.append(invalid("spec.timeZone", zone, "timeZone must be nil or non-empty string"))
+        errs.append(invalid("spec.timeZone", zone, "timeZone must be nil or non-empty string"))
         return
     for part in zone.split("/"):
         if part in (".", "..") or part.startswith("-") or not _zone_part(part):
-            faults.append(invalid("spec.timeZone", zone, f"unknown time zone {zone}"))
+            errs.append(invalid("spec.timeZone", zone, f"unknown time zone {zone}"))
             return
     if zone.lower() == "local":
         detail = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
-        faults.append(invalid("spec.timeZone", zone, detail))
-    if fault := time_zone_fault(zone):
-        faults.append(invalid("spec.timeZone", zone, fault))
+        errs.append(invalid("spec.timeZone", zone, detail))
+    if err := check_time_zone(zone):
+        errs.append(invalid("spec.timeZone", zone, err))
 
 
 def _cron_job_warnings(new: Object, old: Object | None) -> Iterator[str]:
@@ -330,8 +330,8 @@ def _cron_job_warnings(new: Object, old: Object | None) -> Iterator[str]:
 JOB = Strategy(
     default=_default_job,
     prepare=_prepare_job,
-    validate=_job_faults,
-    validate_status=_job_status_faults,
+    validate=_validate_job,
+    validate_status=_validate_job_status,
     tracks_generation=True,
     dependents="orphan",
     deletion_warning=(
@@ -343,7 +343,7 @@ JOB = Strategy(
 CRON_JOB = Strategy(
     default=_default_cron_job,
     prepare=_prepare_cron_job,
-    validate=_cron_job_faults,
+    validate=_validate_cron_job,
     tracks_generation=True,
     warnings=_cron_job_warnings,
 )

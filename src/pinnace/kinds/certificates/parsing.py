@@ -47,7 +47,7 @@ def pem_blocks(data: bytes) -> Iterator[PemBlock]:
         yield PemBlock(found[1].decode(errors="replace"), bool(found[2]), der)
 
 
-def request_fault(pem: bytes) -> str:
+def check_request(pem: bytes) -> str:
     """Why this is no certificate request signed by its own key; empty for a good one."""
     block = next(pem_blocks(pem), None)
     if block is None or block.type != "CERTIFICATE REQUEST":
@@ -73,7 +73,7 @@ def parse_certificate(der: bytes) -> x509.Certificate:
     return x509.load_der_x509_certificate(der)
 
 
-def certificate_fault(pem: bytes) -> str:
+def check_certificate(pem: bytes) -> str:
     """Why this is no chain of certificates; empty for a good one and for none at all."""
     if not pem:
         return ""
@@ -91,7 +91,7 @@ def certificate_fault(pem: bytes) -> str:
     return "" if found else "must contain at least one CERTIFICATE PEM block"
 
 
-def trust_anchor_fault(block: PemBlock) -> str:
+def check_trust_anchor(block: PemBlock) -> str:
     """Why a block of a trust bundle is no certificate authority; empty for a good one."""
     from cryptography import x509  # noqa: PLC0415
 
@@ -122,7 +122,7 @@ def _spki(key: Any) -> bytes:
     return bytes(key.public_bytes(serialization.Encoding.DER, form))
 
 
-def public_key_fault(key: Any) -> tuple[str, str]:
+def check_public_key(key: Any) -> tuple[str, str]:
     """What is shown of a key that pods may not have, and why they may not; two empty texts for a good one."""
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa  # noqa: PLC0415
 

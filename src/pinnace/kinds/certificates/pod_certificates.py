@@ -8,20 +8,20 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pinnace.kinds.certificates.parsing import (
-    certificate_fault,
+    check_certificate,
+    check_public_key,
     decoded,
     is_certificate_of,
     parse_certificate,
     parse_request,
     pem_blocks,
-    public_key_fault,
 )
-from pinnace.kinds.certificates.validation import signer_name_faults
+from pinnace.kinds.certificates.validation import validate_signer_name
 from pinnace.kinds.golang.printing import GoStruct
-from pinnace.kinds.validation.fields import choice_faults, condition_faults, immutable_faults, name_faults
+from pinnace.kinds.validation.fields import validate_choice, validate_condition, validate_immutable, validate_name
 from pinnace.model import names
 from pinnace.model.clock import SystemClock
-from pinnace.model.field_errors import Cause, invalid, not_supported, required, too_long
+from pinnace.model.field_errors import FieldError, invalid, not_supported, required, too_long
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 
@@ -49,17 +49,17 @@ def _default_pod_request(request: Object) -> None:
     request.setdefault("status", {})
 
 
-def _pod_request_faults(request: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_pod_request(request: Object, old: Object | None) -> Iterator[FieldError]:
     spec = request.get("spec", {})
     if old is not None:
         shown, shown_before = _POD_REQUEST_SPEC.view(spec), _POD_REQUEST_SPEC.view(old.get("spec", {}))
-        yield from immutable_faults(shown, shown_before, "spec")
+        yield from validate_immutable(shown, shown_before, "spec")
         return
-    yield from signer_name_faults(spec.get("signerName", ""), "spec.signerName")
+    yield from validate_signer_name(spec.get("signerName", ""), "spec.signerName")
     for key in spec.get("unverifiedUserAnnotations") or {}:
-        yield from domain_prefixed_key_faults(key.lower(), "spec.unverifiedUserAnnotations")
+        yield from validate_domain_prefixed_key(key.lower(), "spec.unverifiedUserAnnotations")
     for name, uid in (("podName", "podUID"), ("serviceAccountName", "serviceAccountUID"), ("nodeName", "nodeUID")):
-        yield from name_faults(spec.get(name, ""), names.dns_subdomain, f"spec.{name}")
+        yield from validate_name(spec.get(name, ""), names.dns_subdomain, f"spec.{name}")
         if not spec.get(uid):
             yield invalid(f"spec.{uid}", "", "must not be empty")
         elif len(spec[uid]) > 128:
@@ -69,21 +69,21 @@ def _pod_request_faults(request: Object, old: Object | None) -> Iterator[Cause]:
     seconds = spec.get("maxExpirationSeconds", 86400)
     if not 3600 <= seconds <= longest:
         yield invalid("spec.maxExpirationSeconds", seconds, f"must be in the range [3600, {longest}]")
-    yield from _stub_faults(spec)
+    yield from _validate_stub(spec)
 
 
-def domain_prefixed_key_faults(key: str, path: str) -> Iterator[Cause]:
+def validate_domain_prefixed_key(key: str, path: str) -> Iterator[FieldError]:
     """A key that belongs to a domain: example.com/key."""
     if not key:
         yield required(path)
         return
-    if faults := list(name_faults(key, names.qualified_name, path)):
-        yield from faults
+    if errs := list(validate_name(key, names.qualified_name, path)):
+        yield from errs
     elif "/" not in key:
         yield invalid(path, key, 'must be a domain-prefixed key (such as "acme.io/foo")')
 
 
-def _stub_faults(spec: Mapping[str, Any]) -> Iterator[Cause]:
+def _validate_stub(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     path, stub = "spec.stubPKCS10Request", decoded(spec.get("stubPKCS10Request", ""))
     if not stub and not (spec.get("pkixPublicKey") and spec.get("proofOfPossession")):
         detail = "exactly one of (stubPKCS10Request) or (pkixPublicKey, proofOfPossession) must be set"
@@ -99,23 +99,23 @@ def _stub_faults(spec: Mapping[str, Any]) -> Iterator[Cause]:
     except ValueError:
         yield _without_value(path, "must be a valid PKCS#10 CSR")
         return
-    shown, fault = public_key_fault(key)
-    if fault:
-        yield invalid(path, shown, fault) if shown else _without_value(path, fault)
+    shown, err = check_public_key(key)
+    if err:
+        yield invalid(path, shown, err) if shown else _without_value(path, err)
     elif not request.is_signature_valid:
         yield _without_value(path, "invalid signature")
 
 
-def _without_value(path: str, detail: str) -> Cause:
-    return Cause(path, "FieldValueInvalid", f"Invalid value: {detail}")
+def _without_value(path: str, detail: str) -> FieldError:
+    return FieldError(path, "FieldValueInvalid", f"Invalid value: {detail}")
 
 
-def _pod_request_status_faults(request: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_pod_request_status(request: Object, old: Object | None) -> Iterator[FieldError]:
     status, before = request.get("status", {}), (old or {}).get("status", {})
     conditions = status.get("conditions") or []
-    faults = [*_outcome_faults(conditions), *condition_faults(conditions, "status.conditions")]
-    if faults:
-        yield from faults
+    errs = [*_validate_outcome(conditions), *validate_condition(conditions, "status.conditions")]
+    if errs:
+        yield from errs
     elif _outcome_of(before):
         if status != before:
             detail = "immutable after PodCertificateRequest is issued, denied, or failed"
@@ -125,13 +125,13 @@ def _pod_request_status_faults(request: Object, old: Object | None) -> Iterator[
             detail = "non-condition status fields must be empty when denying or failing the PodCertificateRequest"
             yield _without_value("status", detail)
     elif _outcome_of(status) == "Issued":
-        yield from _issued_faults(status, (old or {}).get("spec", {}))
+        yield from _validate_issued(status, (old or {}).get("spec", {}))
     elif status != before:
         detail = 'status is immutable unless transitioning to "Issued", "Denied", or "Failed"'
         yield _without_value("status", detail)
 
 
-def _outcome_faults(conditions: Sequence[Mapping[str, Any]]) -> Iterator[Cause]:
+def _validate_outcome(conditions: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
     known = 0
     for i, condition in enumerate(conditions):
         path, type_ = f"status.conditions.[{i}]", condition.get("type", "")
@@ -141,7 +141,7 @@ def _outcome_faults(conditions: Sequence[Mapping[str, Any]]) -> Iterator[Cause]:
         known += 1
         if known > 1:
             yield invalid(f"{path}.type", type_, ONE_OUTCOME)
-        yield from choice_faults(condition.get("status", ""), ["True"], f"{path}.status")
+        yield from validate_choice(condition.get("status", ""), ["True"], f"{path}.status")
 
 
 def _outcome_of(status: Mapping[str, Any]) -> str:
@@ -149,7 +149,7 @@ def _outcome_of(status: Mapping[str, Any]) -> str:
     return next((outcome for outcome in OUTCOMES if outcome in settled), "")
 
 
-def _issued_faults(status: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[Cause]:
+def _validate_issued(status: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[FieldError]:
     """The first thing that is wrong with what was issued for `spec`."""
     chain = status.get("certificateChain", "")
     blocks = list(pem_blocks(chain.encode()))
@@ -160,18 +160,18 @@ def _issued_faults(status: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterat
         yield invalid(CHAIN, chain, "issued certificate chain must contain at least one certificate")
     elif blocks[0].type != "CERTIFICATE":
         yield invalid(CHAIN, chain, "issued certificate chain must consist entirely of CERTIFICATE PEM blocks")
-    elif certificate_fault(_armoured(blocks[0].der)):
+    elif check_certificate(_armoured(blocks[0].der)):
         yield invalid(CHAIN, chain, "leaf certificate does not parse as valid X.509")
     elif key and not is_certificate_of(blocks[0].der, key):
         yield invalid(CHAIN, chain, "leaf certificate was not issued to the requested public key")
-    elif missing := list(_missing_date_faults(status)):
+    elif missing := list(_validate_missing_date(status)):
         yield from missing
-    elif fault := next(_date_faults(status, blocks[0].der, spec.get("maxExpirationSeconds", 86400)), None):
-        yield fault
+    elif err := next(_validate_date(status, blocks[0].der, spec.get("maxExpirationSeconds", 86400)), None):
+        yield err
     elif any(block.type != "CERTIFICATE" for block in blocks[1:]):
         # Kubernetes' own spelling.
         yield invalid(CHAIN, chain, "issued certificate chain must consist entirely of CERTFICATE PEM blocks")
-    elif any(certificate_fault(_armoured(block.der)) for block in blocks[1:]):
+    elif any(check_certificate(_armoured(block.der)) for block in blocks[1:]):
         yield invalid(CHAIN, chain, "intermediate certificate does not parse as valid X.509")
 
 
@@ -179,7 +179,7 @@ def _armoured(der: bytes) -> bytes:
     return b"-----BEGIN CERTIFICATE-----\n" + b64encode(der) + b"\n-----END CERTIFICATE-----\n"
 
 
-def _missing_date_faults(status: Mapping[str, Any]) -> Iterator[Cause]:
+def _validate_missing_date(status: Mapping[str, Any]) -> Iterator[FieldError]:
     for field in ("notBefore", "notAfter"):
         if not status.get(field):
             yield required(f"status.{field}", "must be present and consistent with the issued certificate")
@@ -187,7 +187,7 @@ def _missing_date_faults(status: Mapping[str, Any]) -> Iterator[Cause]:
         yield required("status.beginRefreshAt", "must be present and in the range [notbefore+10min, notafter-10min]")
 
 
-def _date_faults(status: Mapping[str, Any], leaf: bytes, longest: int) -> Iterator[Cause]:
+def _validate_date(status: Mapping[str, Any], leaf: bytes, longest: int) -> Iterator[FieldError]:
     certificate = parse_certificate(leaf)
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     not_before, not_after, refresh = status["notBefore"], status["notAfter"], status["beginRefreshAt"]
@@ -214,7 +214,7 @@ def _date_faults(status: Mapping[str, Any], leaf: bytes, longest: int) -> Iterat
 
 POD_CERTIFICATE_REQUEST = Strategy(
     default=_default_pod_request,
-    validate=_pod_request_faults,
-    validate_status=_pod_request_status_faults,
+    validate=_validate_pod_request,
+    validate_status=_validate_pod_request_status,
     may_update_unconditionally=False,
 )

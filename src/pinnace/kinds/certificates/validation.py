@@ -7,12 +7,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pinnace.kinds.certificates.parsing import certificate_fault, decoded, pem_blocks, request_fault, trust_anchor_fault
+from pinnace.kinds.certificates.parsing import check_certificate, check_request, check_trust_anchor, decoded, pem_blocks
 from pinnace.kinds.golang.printing import GoStruct
-from pinnace.kinds.validation.fields import choice_faults, duplicate_faults, immutable_faults, name_faults, unified_diff
+from pinnace.kinds.validation.fields import (
+    unified_diff,
+    validate_choice,
+    validate_immutable,
+    validate_name,
+    validate_unique,
+)
 from pinnace.model import names
 from pinnace.model.clock import SystemClock, to_rfc3339
-from pinnace.model.field_errors import Cause, duplicate, forbidden, invalid, required, too_long
+from pinnace.model.field_errors import FieldError, duplicate, forbidden, invalid, required, too_long
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 
@@ -51,7 +57,7 @@ OMITTED = "<value omitted>"
 _CONDITION = GoStruct("Type='' Status='' Reason='' Message='' LastUpdateTime LastTransitionTime")
 
 
-def signer_name_faults(name: str, path: str) -> Iterator[Cause]:
+def validate_signer_name(name: str, path: str) -> Iterator[FieldError]:
     """A signer's name: a domain of at least two labels, a slash, and a path."""
     if not name:
         yield required(path)
@@ -64,19 +70,19 @@ def signer_name_faults(name: str, path: str) -> Iterator[Cause]:
     domain, rest = parts
     if len(domain) > 253:
         yield too_long(path, 253)
-    yield from _part_faults(domain, names.dns_label, path)
+    yield from _validate_part(domain, names.dns_label, path)
     if "." not in domain:
         yield invalid(path, domain, "should be a domain with at least two segments separated by dots")
-    yield from _part_faults(rest, names.dns_subdomain, path)
+    yield from _validate_part(rest, names.dns_subdomain, path)
     if len(name) > MAX_SIGNER_NAME:
         yield too_long(path, MAX_SIGNER_NAME)
 
 
-def _part_faults(part: str, rule: names.NameRule, path: str) -> Iterator[Cause]:
-    """The faults of the first bad label alone: those of the others would read the same."""
+def _validate_part(part: str, rule: names.NameRule, path: str) -> Iterator[FieldError]:
+    """The errors of the first bad label alone: those of the others would read the same."""
     for label in part.split("."):
-        if faults := rule(label):
-            yield from (invalid(path, part, f'validating label "{label}": {fault}') for fault in faults)
+        if errs := rule(label):
+            yield from (invalid(path, part, f'validating label "{label}": {err}') for err in errs)
             return
 
 
@@ -135,26 +141,26 @@ def _date_conditions(conditions: Sequence[Object], before: Sequence[Mapping[str,
             condition["lastTransitionTime"] = next(same, now)
 
 
-def _request_faults(
+def _validate_request(
     request: Object,
     old: Object | None,
     *,
     may_decide: bool = False,
     may_certify: bool = False,
     may_be_legacy: bool = False,
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     spec, status = request.get("spec", {}), request.get("status", {})
     before = (old or {}).get("status", {})
-    yield from _request_spec_faults(spec, (old or {}).get("spec"), may_be_legacy=may_be_legacy)
-    yield from _request_condition_faults(status.get("conditions") or [], before.get("conditions") or [])
+    yield from _validate_request_spec(spec, (old or {}).get("spec"), may_be_legacy=may_be_legacy)
+    yield from _validate_request_condition(status.get("conditions") or [], before.get("conditions") or [])
     certificate, certificate_before = status.get("certificate") or "", before.get("certificate") or ""
     is_new = old is None or certificate != certificate_before
-    fault = certificate_fault(decoded(certificate)) if is_new else ""
-    if fault and not certificate_fault(decoded(certificate_before)):
-        yield invalid("status.certificate", "<certificate data>", fault)
+    err = check_certificate(decoded(certificate)) if is_new else ""
+    if err and not check_certificate(decoded(certificate_before)):
+        yield invalid("status.certificate", "<certificate data>", err)
     if old is None:
         return
-    yield from _decision_faults(status.get("conditions") or [], before.get("conditions") or [], may_decide=may_decide)
+    yield from _validate_decision(status.get("conditions") or [], before.get("conditions") or [], may_decide=may_decide)
     if certificate != certificate_before:
         if not may_certify:
             yield forbidden("status.certificate", "updates may not set certificate content")
@@ -162,34 +168,34 @@ def _request_faults(
             yield forbidden("status.certificate", "updates may not modify existing certificate content")
 
 
-def _request_spec_faults(
+def _validate_request_spec(
     spec: Mapping[str, Any], before: Mapping[str, Any] | None, *, may_be_legacy: bool
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     """What `before` already held wrong stays tolerated."""
-    if fault := request_fault(decoded(spec.get("request") or "")):
-        yield invalid("spec.request", spec.get("request"), fault)
+    if err := check_request(decoded(spec.get("request") or "")):
+        yield invalid("spec.request", spec.get("request"), err)
     usages, usages_before = spec.get("usages") or [], (before or {}).get("usages") or []
     if not usages:
         yield required("spec.usages")
     if all(usage in USAGES for usage in usages_before):
         for i, usage in enumerate(usages):
-            yield from choice_faults(usage, USAGES, f"spec.usages[{i}]")
+            yield from validate_choice(usage, USAGES, f"spec.usages[{i}]")
     if len(set(usages_before)) == len(usages_before):
-        yield from duplicate_faults(usages, "spec.usages")
+        yield from validate_unique(usages, "spec.usages")
     signer = spec.get("signerName", "")
     if signer == LEGACY_SIGNER and not may_be_legacy and (before or {}).get("signerName") != LEGACY_SIGNER:
         yield invalid("spec.signerName", signer, "the legacy signerName is not allowed via this API version")
     else:
-        yield from signer_name_faults(signer, "spec.signerName")
+        yield from validate_signer_name(signer, "spec.signerName")
     seconds = spec.get("expirationSeconds")
     if seconds is not None and seconds < 600:
         detail = "may not specify a duration less than 600 seconds (10 minutes)"
         yield invalid("spec.expirationSeconds", seconds, detail)
 
 
-def _request_condition_faults(
+def _validate_request_condition(
     conditions: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]]
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     types_before = [condition.get("type", "") for condition in before]
     seen: set[str] = set()
     for i, condition in enumerate(conditions):
@@ -200,7 +206,7 @@ def _request_condition_faults(
         if not status:
             yield required(f"{path}.status")
         else:
-            yield from choice_faults(status, allowed, f"{path}.status")
+            yield from validate_choice(status, allowed, f"{path}.status")
         other = {"Approved": "Denied", "Denied": "Approved"}.get(type_)
         if other in seen and not set(DECISIONS) <= set(types_before):
             detail = "Approved and Denied conditions are mutually exclusive"
@@ -210,9 +216,9 @@ def _request_condition_faults(
         seen.add(type_)
 
 
-def _decision_faults(
+def _validate_decision(
     conditions: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]], *, may_decide: bool
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     def of_type(known: Sequence[Mapping[str, Any]], type_: str) -> list[Mapping[str, Any]]:
         return [condition for condition in known if condition.get("type") == type_]
 
@@ -234,41 +240,41 @@ def _decision_faults(
 # --- trust bundles
 
 
-def _trust_bundle_faults(bundle: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_trust_bundle(bundle: Object, old: Object | None) -> Iterator[FieldError]:
     spec, before = bundle.get("spec", {}), (old or {}).get("spec", {})
     signer = spec.get("signerName", "")
-    yield from _trust_bundle_name_faults(bundle["metadata"].get("name", ""), signer)
+    yield from _validate_trust_bundle_name(bundle["metadata"].get("name", ""), signer)
     if signer:
-        yield from signer_name_faults(signer, "spec.signerName")
+        yield from validate_signer_name(signer, "spec.signerName")
     if old is None or spec.get("trustBundle") != before.get("trustBundle"):
-        yield from _anchor_faults(spec.get("trustBundle", ""), "spec.trustBundle")
+        yield from _validate_anchor(spec.get("trustBundle", ""), "spec.trustBundle")
     if old is not None:
-        yield from immutable_faults(signer, before.get("signerName", ""), "spec.signerName")
+        yield from validate_immutable(signer, before.get("signerName", ""), "spec.signerName")
 
 
-def _trust_bundle_name_faults(name: str, signer: str) -> Iterator[Cause]:
+def _validate_trust_bundle_name(name: str, signer: str) -> Iterator[FieldError]:
     prefix = signer.replace("/", ":") + ":"
     if not signer and ":" in name:
         detail = 'ClusterTrustBundle without signer name must not have ":" in its name'
         yield invalid("metadata.name", name, detail)
     elif not signer:
-        yield from name_faults(name, names.dns_subdomain, "metadata.name")
+        yield from validate_name(name, names.dns_subdomain, "metadata.name")
     elif not name.startswith(prefix):
         detail = f"ClusterTrustBundle for signerName {signer} must be named with prefix {prefix}"
         yield invalid("metadata.name", name, detail)
     else:
         rest = name.removeprefix(prefix)
-        yield from (invalid("metadata.name", name, fault) for fault in names.dns_subdomain(rest))
+        yield from (invalid("metadata.name", name, err) for err in names.dns_subdomain(rest))
 
 
-def _anchor_faults(bundle: str, path: str) -> Iterator[Cause]:
+def _validate_anchor(bundle: str, path: str) -> Iterator[FieldError]:
     if len(bundle.encode()) > MAX_TRUST_BUNDLE:
         yield too_long(path, MAX_TRUST_BUNDLE)
         return
     blocks = list(pem_blocks(bundle.encode()))
-    faults = [(i, fault) for i, block in enumerate(blocks) if (fault := trust_anchor_fault(block))]
-    yield from (invalid(path, OMITTED, f"entry {i} {fault}") for i, fault in faults)
-    if faults:
+    errs = [(i, err) for i, block in enumerate(blocks) if (err := check_trust_anchor(block))]
+    yield from (invalid(path, OMITTED, f"entry {i} {err}") for i, err in errs)
+    if errs:
         return
     if not blocks:
         yield invalid(path, OMITTED, "at least one trust anchor must be provided")
@@ -290,15 +296,15 @@ CERTIFICATE_SIGNING_REQUEST = Strategy(
     default=_default_request,
     prepare=_prepare_request,
     prepare_status=_prepare_request_status,
-    validate=_request_faults,
-    validate_status=partial(_request_faults, may_certify=True),
-    facet_prepare={"approval": _prepare_approval},
-    facet_faults={"approval": partial(_request_faults, may_decide=True)},
+    validate=_validate_request,
+    validate_status=partial(_validate_request, may_certify=True),
+    prepare_subresource={"approval": _prepare_approval},
+    validate_subresource={"approval": partial(_validate_request, may_decide=True)},
     name_rule=_any_name,
 )
 """A CertificateSigningRequest's /approval: the conditions may change there, the certificate may not."""
 OLD_CERTIFICATE_SIGNING_REQUEST = replace(
-    CERTIFICATE_SIGNING_REQUEST, validate=partial(_request_faults, may_be_legacy=True)
+    CERTIFICATE_SIGNING_REQUEST, validate=partial(_validate_request, may_be_legacy=True)
 )
 """In v1beta1 the signer of all that is not about nodes was the legacy one."""
-CLUSTER_TRUST_BUNDLE = Strategy(validate=_trust_bundle_faults, name_rule=_any_name, may_update_unconditionally=False)
+CLUSTER_TRUST_BUNDLE = Strategy(validate=_validate_trust_bundle, name_rule=_any_name, may_update_unconditionally=False)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pinnace.kinds.validation.fields import immutable_faults, name_faults, negative_faults
+from pinnace.kinds.validation.fields import validate_immutable, validate_name, validate_not_negative
 from pinnace.model import names
-from pinnace.model.field_errors import Cause, invalid, not_supported, required
+from pinnace.model.field_errors import FieldError, invalid, not_supported, required
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 
@@ -36,17 +36,17 @@ def _prepare_lease(lease: Object, old: Object | None) -> None:
             (lease.get("spec") or {}).pop(field, None)
 
 
-def _lease_faults(lease: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_lease(lease: Object, old: Object | None) -> Iterator[FieldError]:
     spec: Object = lease.get("spec") or {}
     seconds = spec.get("leaseDurationSeconds")
     if seconds is not None and seconds <= 0:
         yield invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0")
-    yield from negative_faults(spec.get("leaseTransitions"), "spec.leaseTransitions")
+    yield from validate_not_negative(spec.get("leaseTransitions"), "spec.leaseTransitions")
     if spec.get("strategy") is not None:
-        yield from _strategy_faults(spec["strategy"])
+        yield from _validate_strategy(spec["strategy"])
 
 
-def _candidate_faults(candidate: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_candidate(candidate: Object, old: Object | None) -> Iterator[FieldError]:
     spec: Object = candidate.get("spec") or {}
     emulated, binary, strategy = (spec.get(name, "") for name in ("emulationVersion", "binaryVersion", "strategy"))
     if not spec.get("leaseName"):
@@ -65,16 +65,16 @@ def _candidate_faults(candidate: Object, old: Object | None) -> Iterator[Cause]:
     else:
         if strategy == "OldestEmulationVersion" and (emulation_version or _ZERO) == _ZERO:
             yield required("spec.emulationVersion", "must be specified when `strategy` is 'OldestEmulationVersion'")
-        yield from _strategy_faults(strategy)
+        yield from _validate_strategy(strategy)
     if old is not None:
         before = (old.get("spec") or {}).get("leaseName", "")
-        yield from immutable_faults(spec.get("leaseName", ""), before, "spec.leaseName")
+        yield from validate_immutable(spec.get("leaseName", ""), before, "spec.leaseName")
 
 
-def _strategy_faults(strategy: str) -> Iterator[Cause]:
+def _validate_strategy(strategy: str) -> Iterator[FieldError]:
     path = "spec.strategy.strategy"  # Doubled on the wire, too.
     if "/" in strategy:
-        yield from name_faults(strategy, names.qualified_name, path)
+        yield from validate_name(strategy, names.qualified_name, path)
     elif strategy not in STRATEGIES:
         yield not_supported(path, strategy, STRATEGIES)
 
@@ -92,12 +92,12 @@ def _version(text: str) -> _Version | None:
 LEASE = Strategy(
     default=_default_lease,
     prepare=_prepare_lease,
-    validate=_lease_faults,
+    validate=_validate_lease,
     may_create_on_update=True,
     may_update_unconditionally=False,
 )
 LEASE_CANDIDATE = Strategy(
-    validate=_candidate_faults,
+    validate=_validate_candidate,
     name_rule=names.config_key,
     may_create_on_update=True,
     may_update_unconditionally=False,

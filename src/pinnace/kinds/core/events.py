@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from pinnace.kinds.golang.printing import GoStruct
-from pinnace.kinds.validation.fields import immutable_faults, name_faults
+from pinnace.kinds.validation.fields import validate_immutable, validate_name
 from pinnace.model import names
-from pinnace.model.field_errors import Cause, invalid, required
+from pinnace.model.field_errors import FieldError, invalid, required
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 
@@ -62,18 +62,18 @@ class _Event:
         return value if isinstance(value, dict) else {}
 
 
-def _event_faults(new: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_event(new: Object, old: Object | None) -> Iterator[FieldError]:
     """`apiVersion` tells by which API the event came, and so how strictly it is judged."""
     event = _Event(new)
     version = new.get("apiVersion", "v1")
-    yield from _loose_faults(event, controller="reportingComponent" if version == "v1" else "reportingController")
+    yield from _validate_loose(event, controller="reportingComponent" if version == "v1" else "reportingController")
     if version == STRICT_VERSION:
         if old is None and (name := new["metadata"].get("name")):
-            yield from name_faults(name, names.dns_subdomain, "metadata.name")
-        yield from _strict_faults(event) if old is None else _strict_update_faults(event, _Event(old))
+            yield from validate_name(name, names.dns_subdomain, "metadata.name")
+        yield from _validate_strict(event) if old is None else _validate_strict_update(event, _Event(old))
 
 
-def _loose_faults(event: _Event, *, controller: str) -> Iterator[Cause]:
+def _validate_loose(event: _Event, *, controller: str) -> Iterator[FieldError]:
     about = event.structure("involvedObject").get("namespace", "")
     if not event.part("eventTime"):
         if (not about and event.namespace not in ("", "default")) or (about and about != event.namespace):
@@ -83,7 +83,7 @@ def _loose_faults(event: _Event, *, controller: str) -> Iterator[Cause]:
             yield invalid("involvedObject.namespace", about, MISPLACED)
         if not event.text("reportingComponent"):
             yield required(controller)
-        yield from name_faults(event.text("reportingComponent"), names.qualified_name, controller)
+        yield from validate_name(event.text("reportingComponent"), names.qualified_name, controller)
         for field in ("reportingInstance", "action", "reason"):
             if not event.text(field):
                 yield required(field)
@@ -91,11 +91,11 @@ def _loose_faults(event: _Event, *, controller: str) -> Iterator[Cause]:
                 yield invalid(field, "", f"can have at most {MOST_WORD_BYTES} characters")
         if len(event.text("message").encode()) > MOST_NOTE_BYTES:
             yield invalid("message", "", f"can have at most {MOST_NOTE_BYTES} characters")
-    yield from name_faults(event.namespace, names.dns_subdomain, "namespace")
+    yield from validate_name(event.namespace, names.dns_subdomain, "namespace")
 
 
-def _strict_faults(event: _Event) -> Iterator[Cause]:
-    yield from _series_faults(event)
+def _validate_strict(event: _Event) -> Iterator[FieldError]:
+    yield from _validate_series(event)
     if not event.part("eventTime"):
         yield required("eventTime")
     if event.text("type") not in ("Normal", "Warning"):
@@ -107,7 +107,7 @@ def _strict_faults(event: _Event) -> Iterator[Cause]:
         yield invalid("source", "", "needs to be unset")
 
 
-def _series_faults(event: _Event) -> Iterator[Cause]:
+def _validate_series(event: _Event) -> Iterator[FieldError]:
     if event.part("series") is not None:
         series = event.structure("series")
         if series.get("count", 0) < 2:
@@ -116,31 +116,33 @@ def _series_faults(event: _Event) -> Iterator[Cause]:
             yield required("series.lastObservedTime")
 
 
-def _strict_update_faults(event: _Event, old: _Event) -> Iterator[Cause]:
+def _validate_strict_update(event: _Event, old: _Event) -> Iterator[FieldError]:
     if event.part("series") != old.part("series"):
-        yield from _series_faults(event)
-    yield from immutable_faults(
+        yield from _validate_series(event)
+    yield from validate_immutable(
         event.structure("involvedObject"),
         old.structure("involvedObject"),
         "involvedObject",
         shown=_OBJECT_REFERENCE.view,
     )
     for field in ("reason", "message"):
-        yield from immutable_faults(event.text(field), old.text(field), field)
-    yield from immutable_faults(event.structure("source"), old.structure("source"), "source", shown=_SOURCE.view)
+        yield from validate_immutable(event.text(field), old.text(field), field)
+    yield from validate_immutable(event.structure("source"), old.structure("source"), "source", shown=_SOURCE.view)
     for field in ("firstTimestamp", "lastTimestamp"):
-        yield from immutable_faults(event.part(field) or None, old.part(field) or None, field)
-    yield from immutable_faults(event.part("count") or 0, old.part("count") or 0, "count")
+        yield from validate_immutable(event.part(field) or None, old.part(field) or None, field)
+    yield from validate_immutable(event.part("count") or 0, old.part("count") or 0, "count")
     for field in ("reason", "type"):
-        yield from immutable_faults(event.text(field), old.text(field), field)
+        yield from validate_immutable(event.text(field), old.text(field), field)
     if _moment(event.text("eventTime")) != _moment(old.text("eventTime")):
-        yield from immutable_faults(event.text("eventTime"), old.text("eventTime"), "eventTime")
-    yield from immutable_faults(event.text("action"), old.text("action"), "action")
-    yield from immutable_faults(
+        yield from validate_immutable(event.text("eventTime"), old.text("eventTime"), "eventTime")
+    yield from validate_immutable(event.text("action"), old.text("action"), "action")
+    yield from validate_immutable(
         event.part("related"), old.part("related"), "related", shown=lambda value: _OBJECT_REFERENCE.view_or_none(value)
     )
-    yield from immutable_faults(event.text("reportingComponent"), old.text("reportingComponent"), "reportingController")
-    yield from immutable_faults(event.text("reportingInstance"), old.text("reportingInstance"), "reportingInstance")
+    yield from validate_immutable(
+        event.text("reportingComponent"), old.text("reportingComponent"), "reportingController"
+    )
+    yield from validate_immutable(event.text("reportingInstance"), old.text("reportingInstance"), "reportingInstance")
 
 
 def _moment(text: str) -> datetime | None:
@@ -157,7 +159,7 @@ def _default_event(event: Object) -> None:
 
 EVENT = Strategy(
     default=_default_event,
-    validate=_event_faults,
+    validate=_validate_event,
     name_rule=names.path_segment,
     may_create_on_update=True,
     dependents="none",

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Sequence
 
 import orjson
 
-from pinnace.kinds.core.quotas import canonical_amounts, quantity_faults
+from pinnace.kinds.core.quotas import canonical_amounts, validate_quantity
 from pinnace.kinds.golang.printing import GoStruct
-from pinnace.kinds.pods.resource_amounts import overhead_faults
-from pinnace.kinds.pods.scheduling import toleration_faults
-from pinnace.kinds.validation.addresses import cidr_faults, cidr_warnings, sloppy_cidr
-from pinnace.kinds.validation.fields import immutable_faults, name_faults
+from pinnace.kinds.pods.resource_amounts import validate_overhead
+from pinnace.kinds.pods.scheduling import validate_toleration
+from pinnace.kinds.validation.addresses import cidr_warnings, sloppy_cidr, validate_cidr
+from pinnace.kinds.validation.fields import validate_immutable, validate_name
 from pinnace.kinds.validation.node_selectors import DEPRECATED_NODE_LABELS
 from pinnace.model import names
-from pinnace.model.field_errors import Cause, duplicate, forbidden, invalid, not_supported, required
+from pinnace.model.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
-from pinnace.model.selectors import label_faults
+from pinnace.model.selectors import validate_label
 
 _is_feature = re.compile("[A-Z][a-zA-Z0-9]*(/[a-zA-Z][a-zA-Z0-9]*)*").fullmatch
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -79,20 +79,20 @@ def _prepare_node_status(node: Object, old: Object | None) -> None:
         (node.get("status") or {}).pop("config", None)
 
 
-def _node_faults(node: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_node(node: Object, old: Object | None) -> Iterator[FieldError]:
     spec: Object = node.get("spec") or {}
-    yield from _taint_faults(spec.get("taints") or ())
-    yield from _status_faults(node)
+    yield from _validate_taint(spec.get("taints") or ())
+    yield from _validate_status(node)
     swap = ((node.get("status") or {}).get("nodeInfo") or {}).get("swap") or {}
     if swap.get("capacity") is not None and swap["capacity"] <= 0:
         yield invalid("metadata.nodeSwapStatus.capacity", swap["capacity"], "must be greater than zero")
-    yield from _pod_cidr_faults(spec.get("podCIDRs") or ())
+    yield from _validate_pod_cidr(spec.get("podCIDRs") or ())
     if old is not None:
-        yield from _node_update_faults(node, old)
-        yield from _taint_faults(spec.get("taints") or ())
+        yield from _validate_node_update(node, old)
+        yield from _validate_taint(spec.get("taints") or ())
 
 
-def _node_update_faults(node: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_node_update(node: Object, old: Object | None) -> Iterator[FieldError]:
     """What both a node's and its status' successor must keep."""
     before: Object = ((old or {}).get("spec")) or {}
     spec: Object = node.get("spec") or {}
@@ -113,20 +113,20 @@ def _node_update_faults(node: Object, old: Object | None) -> Iterator[Cause]:
         yield forbidden("spec.externalID", "may not be updated")
 
 
-def _node_status_faults(node: Object, old: Object | None) -> Iterator[Cause]:
-    yield from _status_faults(node)
-    yield from _node_update_faults(node, old)
+def _validate_node_status(node: Object, old: Object | None) -> Iterator[FieldError]:
+    yield from _validate_status(node)
+    yield from _validate_node_update(node, old)
 
 
-def _status_faults(node: Object) -> Iterator[Cause]:
+def _validate_status(node: Object) -> Iterator[FieldError]:
     status: Object = node.get("status") or {}
     for field in ("capacity", "allocatable"):
         for name, amount in (status.get(field) or {}).items():
-            yield from quantity_faults(name, amount, f"status.{field}.{name}")
+            yield from validate_quantity(name, amount, f"status.{field}.{name}")
     features: Sequence[str] = status.get("declaredFeatures") or ()
     for index, feature in enumerate(features):
         path = f"status.declaredFeatures[{index}]"
-        if wrong := _feature_fault(feature):
+        if wrong := _check_feature(feature):
             yield invalid(path, feature, f"invalid feature name {orjson.dumps(feature).decode()}: {wrong}")
         following = features[index + 1] if index + 1 < len(features) else None
         if following is not None and feature == following:
@@ -135,7 +135,7 @@ def _status_faults(node: Object) -> Iterator[Cause]:
             yield invalid(f"status.declaredFeatures[{index + 1}]", following, "list must be sorted alphabetically")
 
 
-def _feature_fault(feature: str) -> str:
+def _check_feature(feature: str) -> str:
     if len(feature.encode()) > 253:
         return "must be no more than 253 characters"
     if _is_feature(feature):
@@ -146,14 +146,14 @@ def _feature_fault(feature: str) -> str:
     )
 
 
-def _taint_faults(taints: Sequence[Object]) -> Iterator[Cause]:
+def _validate_taint(taints: Sequence[Object]) -> Iterator[FieldError]:
     seen = set()
     for index, taint in enumerate(taints):
         path = f"metadata.taints[{index}]"  # It is in spec, but this is what Kubernetes says.
         key, value, effect = taint.get("key", ""), taint.get("value", ""), taint.get("effect", "")
-        yield from name_faults(key, names.qualified_name, f"{path}.key")
-        if faults := names.label_value(value):
-            yield invalid(f"{path}.value", value, ";".join(faults))
+        yield from validate_name(key, names.qualified_name, f"{path}.key")
+        if errs := names.label_value(value):
+            yield invalid(f"{path}.value", value, ";".join(errs))
         if not effect:
             yield required(f"{path}.effect")
         elif effect not in TAINT_EFFECTS:
@@ -161,18 +161,18 @@ def _taint_faults(taints: Sequence[Object]) -> Iterator[Cause]:
         if (key, effect) in seen:
             shown = orjson.dumps(_TAINT.view(taint)).decode()
             detail = f"Duplicate value: {shown}: taints must be unique by key and effect pair"
-            yield Cause(path, "FieldValueDuplicate", detail)
+            yield FieldError(path, "FieldValueDuplicate", detail)
         seen.add((key, effect))
 
 
-def _pod_cidr_faults(cidrs: Sequence[str]) -> Iterator[Cause]:
+def _validate_pod_cidr(cidrs: Sequence[str]) -> Iterator[FieldError]:
     for index, cidr in enumerate(cidrs):
-        yield from cidr_faults(cidr, f"spec.podCIDRs[{index}]")
+        yield from validate_cidr(cidr, f"spec.podCIDRs[{index}]")
     if len(cidrs) > 1:
         if wrong := [index for index, cidr in enumerate(cidrs) if sloppy_cidr(cidr) is None]:
             why = f"invalid CIDR[{wrong[0]}]: <nil> (invalid CIDR address: {cidrs[wrong[0]]})"
             detail = f"Internal error: invalid PodCIDRs. failed to check with dual stack with error:{why}"
-            yield Cause("spec.podCIDRs", "InternalError", detail)
+            yield FieldError("spec.podCIDRs", "InternalError", detail)
         families = {parsed[1].version for cidr in cidrs if (parsed := sloppy_cidr(cidr))}
         if len(families) != 2 or len(cidrs) > 2:
             yield invalid("spec.podCIDRs", list(cidrs), "may specify no more than one CIDR for each IP family")
@@ -193,8 +193,8 @@ NODE = Strategy(
     default=_default_node,
     prepare=_prepare_node,
     prepare_status=_prepare_node_status,
-    validate=_node_faults,
-    validate_status=_node_status_faults,
+    validate=_validate_node,
+    validate_status=_validate_node_status,
     warnings=_node_warnings,
 )
 
@@ -205,28 +205,28 @@ def _default_runtime_class(runtime_class: Object) -> None:
     canonical_amounts((runtime_class.get("overhead") or {}).get("podFixed"))
 
 
-def _runtime_class_faults(runtime_class: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_runtime_class(runtime_class: Object, old: Object | None) -> Iterator[FieldError]:
     handler = runtime_class.get("handler", "")
     if not handler:
         yield required("handler")
     else:
-        yield from name_faults(handler, names.dns_label, "handler")
-    faults: list[Cause] = []
+        yield from validate_name(handler, names.dns_label, "handler")
+    errs: list[FieldError] = []
     if runtime_class.get("overhead") is not None:
-        overhead_faults(runtime_class["overhead"].get("podFixed") or {}, "overhead", faults)
-    yield from faults
+        validate_overhead(runtime_class["overhead"].get("podFixed") or {}, "overhead", errs)
+    yield from errs
     if runtime_class.get("scheduling") is not None:
-        yield from _scheduling_faults(runtime_class["scheduling"])
+        yield from _validate_scheduling(runtime_class["scheduling"])
     if old is not None:
-        yield from immutable_faults(handler, old.get("handler", ""), "handler")
+        yield from validate_immutable(handler, old.get("handler", ""), "handler")
 
 
-def _scheduling_faults(scheduling: Object) -> Iterator[Cause]:
-    yield from label_faults(scheduling.get("nodeSelector"), "scheduling.nodeSelector")
+def _validate_scheduling(scheduling: Object) -> Iterator[FieldError]:
+    yield from validate_label(scheduling.get("nodeSelector"), "scheduling.nodeSelector")
     tolerations: Sequence[Object] = scheduling.get("tolerations") or ()
-    faults: list[Cause] = []
-    toleration_faults(tolerations, "scheduling.tolerations", faults)
-    yield from faults
+    errs: list[FieldError] = []
+    validate_toleration(tolerations, "scheduling.tolerations", errs)
+    yield from errs
     seen = set()
     for index, toleration in enumerate(tolerations):
         key = tuple(toleration.get(field, "") for field in ("key", "operator", "value", "effect"))
@@ -243,7 +243,7 @@ def _runtime_class_warnings(runtime_class: Object, old: Object | None) -> Iterat
 
 RUNTIME_CLASS = Strategy(
     default=_default_runtime_class,
-    validate=_runtime_class_faults,
+    validate=_validate_runtime_class,
     warnings=_runtime_class_warnings,
     may_create_on_update=True,
     may_update_unconditionally=False,

@@ -7,7 +7,7 @@ from typing import Any
 
 from pinnace.kinds.pods.resource_amounts import COUNTED, is_extended, is_native, may_overcommit
 from pinnace.model import names, quantity
-from pinnace.model.field_errors import IMMUTABLE, Cause, duplicate, forbidden, invalid, required
+from pinnace.model.field_errors import IMMUTABLE, FieldError, duplicate, forbidden, invalid, required
 from pinnace.model.objects import Object
 from pinnace.model.quantity import Quantity
 from pinnace.model.resources import Strategy
@@ -52,15 +52,15 @@ def canonical_amounts(amounts: dict[str, Any] | None) -> None:
             amounts[name] = quantity.canonical_in_list(amount)
 
 
-def resource_name_faults(name: str, path: str) -> Iterator[Cause]:
-    faults = names.qualified_name(name)
-    for fault in faults:
-        yield invalid(path, name, fault)
-    if not faults and "/" not in name and name not in _STANDARD_RESOURCES and not _is_huge_page_quota(name):
+def validate_resource_name(name: str, path: str) -> Iterator[FieldError]:
+    errs = names.qualified_name(name)
+    for err in errs:
+        yield invalid(path, name, err)
+    if not errs and "/" not in name and name not in _STANDARD_RESOURCES and not _is_huge_page_quota(name):
         yield invalid(path, name, "must be a standard resource type or fully qualified")
 
 
-def quantity_faults(name: str, amount: Any, path: str) -> Iterator[Cause]:
+def validate_quantity(name: str, amount: Any, path: str) -> Iterator[FieldError]:
     """An amount of a resource: not negative, and whole where it counts things."""
     parsed = quantity.parse(amount)
     if parsed.amount < 0:
@@ -82,38 +82,38 @@ def _default_quota(quota: Object) -> None:
         canonical_amounts(quota.setdefault("status", {}).get(field))
 
 
-def _quota_faults(quota: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_quota(quota: Object, old: Object | None) -> Iterator[FieldError]:
     spec: Object = quota.get("spec") or {}
     hard: Object = spec.get("hard") or {}
-    yield from _quota_list_faults(hard, "spec.hard")
-    yield from _scope_faults(spec, hard)
+    yield from _validate_quota_list(hard, "spec.hard")
+    yield from _validate_scope(spec, hard)
     if spec.get("scopeSelector") is not None:
-        yield from _scope_selector_faults(spec, hard)
+        yield from _validate_scope_selector(spec, hard)
     if old is not None:
         before = (old.get("spec") or {}).get("scopes") or ()
         if set(before) != set(spec.get("scopes") or ()):
             yield invalid("spec.scopes", spec.get("scopes"), IMMUTABLE)
 
 
-def _quota_status_faults(quota: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_quota_status(quota: Object, old: Object | None) -> Iterator[FieldError]:
     status: Object = quota.get("status") or {}
     for field in ("hard", "used"):
-        yield from _quota_list_faults(status.get(field) or {}, f"status.{field}")
+        yield from _validate_quota_list(status.get(field) or {}, f"status.{field}")
 
 
-def _quota_list_faults(amounts: Object, path: str) -> Iterator[Cause]:
+def _validate_quota_list(amounts: Object, path: str) -> Iterator[FieldError]:
     for name, amount in amounts.items():
-        yield from resource_name_faults(name, f"{path}[{name}]")
+        yield from validate_resource_name(name, f"{path}[{name}]")
         if "/" not in name and not _is_quota_resource(name):
             yield invalid(f"{path}[{name}]", name, "must be a standard resource for quota")
-        yield from quantity_faults(name, amount, f"{path}[{name}]")
+        yield from validate_quantity(name, amount, f"{path}[{name}]")
 
 
 def _is_quota_resource(name: str) -> bool:
     return name in _QUOTA_RESOURCES or _is_huge_page_quota(name)
 
 
-def _scope_faults(spec: Object, hard: Object) -> Iterator[Cause]:
+def _validate_scope(spec: Object, hard: Object) -> Iterator[FieldError]:
     scopes: Sequence[str] = spec.get("scopes") or ()
     for scope in scopes:
         if scope not in _COVERED_BY_SCOPE:
@@ -130,7 +130,7 @@ def _not_covered(scope: str, hard: Object) -> list[str]:
     return [name for name in sorted(hard) if covered is not None and _is_quota_resource(name) and name not in covered]
 
 
-def _scope_selector_faults(spec: Object, hard: Object) -> Iterator[Cause]:
+def _validate_scope_selector(spec: Object, hard: Object) -> Iterator[FieldError]:
     path = "spec.scopeSelector.matchExpressions"
     expressions: Sequence[Object] = spec["scopeSelector"].get("matchExpressions") or ()
     for expression in expressions:
@@ -191,8 +191,8 @@ def _quota_warnings(quota: Object, old: Object | None) -> Iterator[str]:
 RESOURCE_QUOTA = Strategy(
     answers_with_deleted=True,
     default=_default_quota,
-    validate=_quota_faults,
-    validate_status=_quota_status_faults,
+    validate=_validate_quota,
+    validate_status=_validate_quota_status,
     warnings=_quota_warnings,
 )
 
@@ -216,27 +216,27 @@ def _default_limits(limit_range: Object) -> None:
                 limit["defaultRequest"] = request
 
 
-def _limit_range_faults(limit_range: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_limit_range(limit_range: Object, old: Object | None) -> Iterator[FieldError]:
     seen: set[str] = set()
     for index, limit in enumerate((limit_range.get("spec") or {}).get("limits") or ()):
         path = f"spec.limits[{index}]"
         kind = limit.get("type", "")
-        yield from _limit_type_faults(kind, f"{path}.type")
+        yield from _validate_limit_type(kind, f"{path}.type")
         if kind in seen:
             yield duplicate(f"{path}.type", kind)
         seen.add(kind)
-        yield from _limit_faults(limit, kind, path)
+        yield from _validate_limit(limit, kind, path)
 
 
-def _limit_type_faults(kind: str, path: str) -> Iterator[Cause]:
-    faults = names.qualified_name(kind)
-    for fault in faults:
-        yield invalid(path, kind, fault)
-    if not faults and "/" not in kind and kind not in ("Pod", "Container", "PersistentVolumeClaim"):
+def _validate_limit_type(kind: str, path: str) -> Iterator[FieldError]:
+    errs = names.qualified_name(kind)
+    for err in errs:
+        yield invalid(path, kind, err)
+    if not errs and "/" not in kind and kind not in ("Pod", "Container", "PersistentVolumeClaim"):
         yield invalid(path, kind, "must be a standard limit type or fully qualified")
 
 
-def _limit_faults(limit: Object, kind: str, path: str) -> Iterator[Cause]:
+def _validate_limit(limit: Object, kind: str, path: str) -> Iterator[FieldError]:
     amounts: dict[str, dict[str, Quantity]] = {}
     for field in _LIMIT_LISTS:
         said: Object = limit.get(field) or {}
@@ -246,21 +246,21 @@ def _limit_faults(limit: Object, kind: str, path: str) -> Iterator[Cause]:
                 yield forbidden(f"{path}.{field}", "may not be specified when `type` is 'Pod'")
             continue
         for name, amount in said.items():
-            yield from _limited_name_faults(kind, name, f"{path}.{field}[{name}]")
+            yield from _validate_limited_name(kind, name, f"{path}.{field}[{name}]")
             amounts[field][name] = quantity.parse(amount)
         if field == "defaultRequest" and kind == "PersistentVolumeClaim" and not _bounds_storage(amounts):
             detail = "either minimum or maximum storage value is required, but neither was provided"
             yield required(f"{path}.limits", detail)
     for name in dict.fromkeys(name for field in _LIMIT_LISTS for name in amounts[field]):
-        yield from _fit_faults(name, {field: amounts[field].get(name) for field in _LIMIT_LISTS}, path)
+        yield from _validate_fit(name, {field: amounts[field].get(name) for field in _LIMIT_LISTS}, path)
 
 
 def _bounds_storage(amounts: Mapping[str, Mapping[str, Quantity]]) -> bool:
     return "storage" in amounts["min"] or "storage" in amounts["max"]
 
 
-def _limited_name_faults(kind: str, name: str, path: str) -> Iterator[Cause]:
-    yield from resource_name_faults(name, path)
+def _validate_limited_name(kind: str, name: str, path: str) -> Iterator[FieldError]:
+    yield from validate_resource_name(name, path)
     if kind not in ("Pod", "Container"):
         return
     if "/" not in name:
@@ -270,38 +270,38 @@ def _limited_name_faults(kind: str, name: str, path: str) -> Iterator[Cause]:
         yield invalid(path, name, "doesn't follow extended resource name standard")
 
 
-def _fit_faults(name: str, amount: Mapping[str, Quantity | None], path: str) -> Iterator[Cause]:
+def _validate_fit(name: str, amount: Mapping[str, Quantity | None], path: str) -> Iterator[FieldError]:
     """Whether one resource's limits fit each other."""
     low, high, default, request = amount["min"], amount["max"], amount["default"], amount["defaultRequest"]
     ratio = amount["maxLimitRequestRatio"]
 
-    def fault(field: str, value: Quantity, detail: str) -> Cause:
+    def err(field: str, value: Quantity, detail: str) -> FieldError:
         return invalid(f"{path}.{field}[{name}]", str(value), detail)
 
     if low is not None and high is not None and low > high:
-        yield fault("min", low, f"min value {low} is greater than max value {high}")
+        yield err("min", low, f"min value {low} is greater than max value {high}")
     if request is not None and low is not None and low > request:
-        yield fault("defaultRequest", request, f"min value {low} is greater than default request value {request}")
+        yield err("defaultRequest", request, f"min value {low} is greater than default request value {request}")
     if request is not None and high is not None and request > high:
-        yield fault("defaultRequest", request, f"default request value {request} is greater than max value {high}")
+        yield err("defaultRequest", request, f"default request value {request} is greater than max value {high}")
     if request is not None and default is not None and request > default:
         detail = f"default request value {request} is greater than default limit value {default}"
-        yield fault("defaultRequest", request, detail)
+        yield err("defaultRequest", request, detail)
     if default is not None and low is not None and low > default:
-        yield fault("default", low, f"min value {low} is greater than default value {default}")
+        yield err("default", low, f"min value {low} is greater than default value {default}")
     if default is not None and high is not None and default > high:
-        yield fault("default", high, f"default value {default} is greater than max value {high}")
+        yield err("default", high, f"default value {default} is greater than max value {high}")
     if ratio is not None:
         if ratio.amount < 1:
-            yield fault("maxLimitRequestRatio", ratio, f"ratio {ratio} is less than 1")
+            yield err("maxLimitRequestRatio", ratio, f"ratio {ratio} is less than 1")
         if low is not None and high is not None:
             wanted, possible = _ratios(ratio, low, high)
             if wanted > possible:
                 detail = f"ratio {ratio} is greater than max/min = {possible:f}"
-                yield fault("maxLimitRequestRatio", ratio, detail)
+                yield err("maxLimitRequestRatio", ratio, detail)
     if default is not None and request is not None and default != request and not may_overcommit(name):
         detail = f"default value {default} must equal to defaultRequest value {request} in {name}"
-        yield fault("defaultRequest", request, detail)
+        yield err("defaultRequest", request, detail)
 
 
 def _ratios(ratio: Quantity, low: Quantity, high: Quantity) -> tuple[float, float]:
@@ -313,5 +313,5 @@ def _ratios(ratio: Quantity, low: Quantity, high: Quantity) -> tuple[float, floa
 
 
 LIMIT_RANGE = Strategy(
-    default=_default_limits, names_itself=True, validate=_limit_range_faults, may_create_on_update=True
+    default=_default_limits, names_itself=True, validate=_validate_limit_range, may_create_on_update=True
 )

@@ -10,10 +10,10 @@ from functools import lru_cache
 
 import orjson
 
-from pinnace.kinds.validation.fields import immutable_faults
+from pinnace.kinds.validation.fields import validate_immutable
 from pinnace.model import names
 from pinnace.model.confidential import REDACTED
-from pinnace.model.field_errors import Cause, forbidden, invalid, required, too_long
+from pinnace.model.field_errors import FieldError, forbidden, invalid, required, too_long
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 
@@ -24,7 +24,7 @@ FROZEN = "field is immutable when `immutable` is set"
 _DOCKER_KEYS = {"kubernetes.io/dockercfg": ".dockercfg", "kubernetes.io/dockerconfigjson": ".dockerconfigjson"}
 _pem_blocks = re.compile(rb"-----BEGIN ([^\n]*?)-----\r?\n.*?-----END \1-----", re.DOTALL).findall
 
-config_key_faults = lru_cache(maxsize=4096)(names.config_key)
+config_key_errors = lru_cache(maxsize=4096)(names.config_key)
 """The same keys come again and again: data, ca.crt, application.properties."""
 
 
@@ -33,7 +33,7 @@ def decoded_size(encoded: str) -> int:
     return len(encoded) * 3 // 4 - encoded.count("=", -2)
 
 
-def frozen_faults(new: Object, old: Object, *fields: str) -> Iterator[Cause]:
+def validate_frozen(new: Object, old: Object, *fields: str) -> Iterator[FieldError]:
     """What may not change once `immutable` was said."""
     if old.get("immutable"):
         if not new.get("immutable"):
@@ -52,22 +52,22 @@ def _default_secret(secret: Object) -> None:
         secret["type"] = "Opaque"
 
 
-def _secret_faults(secret: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_secret(secret: Object, old: Object | None) -> Iterator[FieldError]:
     if old is not None:
-        yield from immutable_faults(secret.get("type", ""), old.get("type", ""), "type")
-        yield from frozen_faults(secret, old, "data")
+        yield from validate_immutable(secret.get("type", ""), old.get("type", ""), "type")
+        yield from validate_frozen(secret, old, "data")
     data: Mapping[str, str] = secret.get("data") or {}
     size = 0
     for key, value in data.items():
-        for fault in config_key_faults(key):
-            yield invalid(f"data[{key}]", key, fault)
+        for err in config_key_errors(key):
+            yield invalid(f"data[{key}]", key, err)
         size += decoded_size(value)
     if size > MOST_BYTES:
         yield too_long("data", MOST_BYTES)
-    yield from _type_faults(secret, data)
+    yield from _validate_type(secret, data)
 
 
-def _type_faults(secret: Object, data: Mapping[str, str]) -> Iterator[Cause]:
+def _validate_type(secret: Object, data: Mapping[str, str]) -> Iterator[FieldError]:
     match secret.get("type", ""):
         case "kubernetes.io/service-account-token":
             if not (secret["metadata"].get("annotations") or {}).get(SERVICE_ACCOUNT_NAME):
@@ -76,8 +76,8 @@ def _type_faults(secret: Object, data: Mapping[str, str]) -> Iterator[Cause]:
             key = _DOCKER_KEYS[kind]
             if key not in data:
                 yield required(f"data[{key}]")
-            elif fault := _json_object_fault(_decoded(data[key])):
-                yield invalid(f"data[{key}]", REDACTED, fault)
+            elif err := _check_json_object(_decoded(data[key])):
+                yield invalid(f"data[{key}]", REDACTED, err)
         case "kubernetes.io/basic-auth":
             if "username" not in data and "password" not in data:
                 yield required("data[username]")
@@ -91,7 +91,7 @@ def _type_faults(secret: Object, data: Mapping[str, str]) -> Iterator[Cause]:
                     yield required(f"data[{key}]")
 
 
-def _json_object_fault(text: bytes) -> str:
+def _check_json_object(text: bytes) -> str:
     """What Go says of a text that is no JSON object; empty where it is one."""
     try:
         value = orjson.loads(text)
@@ -99,14 +99,14 @@ def _json_object_fault(text: bytes) -> str:
         started = text.lstrip()
         if not started or started[:1] in b'{["':
             return "unexpected end of JSON input"
-        return _literal_fault(started.decode(errors="replace"))
+        return _check_literal(started.decode(errors="replace"))
     if value is None or isinstance(value, dict):
         return ""
     kinds = {bool: "bool", int: "number", float: "number", str: "string", list: "array"}
     return f"json: cannot unmarshal {kinds[type(value)]} into Go value of type map[string]interface {{}}"
 
 
-def _literal_fault(text: str) -> str:
+def _check_literal(text: str) -> str:
     literal = next((word for word in ("null", "true", "false") if text[0] == word[0]), "")
     for found, expected in zip(text, literal, strict=False):
         if found != expected:
@@ -124,11 +124,11 @@ def _decoded(encoded: str) -> bytes:
 def _secret_warnings(secret: Object, old: Object | None) -> Iterator[str]:
     if secret.get("type") == "kubernetes.io/tls":
         data: Mapping[str, str] = secret.get("data") or {}
-        if fault := _key_pair_fault(_decoded(data.get("tls.crt", "")), _decoded(data.get("tls.key", ""))):
-            yield fault
+        if err := _check_key_pair(_decoded(data.get("tls.crt", "")), _decoded(data.get("tls.key", ""))):
+            yield err
 
 
-def _key_pair_fault(certificate: bytes, key: bytes) -> str:
+def _check_key_pair(certificate: bytes, key: bytes) -> str:
     """What Go's TLS says of a pair that it cannot load, as far as the PEM blocks tell."""
     found = [name.decode() for name in _pem_blocks(certificate)]
     if "CERTIFICATE" not in found:
@@ -163,4 +163,6 @@ def _prepare_secret(secret: Object, old: Object | None) -> None:
         secret["type"] = old.get("type", "Opaque")
 
 
-SECRET = Strategy(default=_default_secret, prepare=_prepare_secret, validate=_secret_faults, warnings=_secret_warnings)
+SECRET = Strategy(
+    default=_default_secret, prepare=_prepare_secret, validate=_validate_secret, warnings=_secret_warnings
+)

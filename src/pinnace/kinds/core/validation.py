@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 from pinnace.kinds.coordination import validation
 from pinnace.kinds.core import events, nodes, quotas, secrets
-from pinnace.kinds.core.secrets import MOST_BYTES, config_key_faults, decoded_size, frozen_faults
-from pinnace.kinds.validation.fields import choice_faults, immutable_faults, name_faults
+from pinnace.kinds.core.secrets import MOST_BYTES, config_key_errors, decoded_size, validate_frozen
+from pinnace.kinds.validation.fields import validate_choice, validate_immutable, validate_name
 from pinnace.model import names
-from pinnace.model.field_errors import Cause, forbidden, invalid, required, too_long
+from pinnace.model.field_errors import FieldError, forbidden, invalid, required, too_long
 from pinnace.model.metadata import STANDARD_FINALIZERS, UNQUALIFIED_FINALIZER
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
@@ -27,28 +27,28 @@ PREEMPTION_POLICIES = ("PreemptLowerPriority", "Never")
 # --- config maps
 
 
-def _config_map_faults(config_map: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_config_map(config_map: Object, old: Object | None) -> Iterator[FieldError]:
     if old is not None and old.get("immutable"):
-        yield from frozen_faults(config_map, old, "data", "binaryData")
+        yield from validate_frozen(config_map, old, "data", "binaryData")
     binary = config_map.get("binaryData")
     size = 0
     if data := config_map.get("data"):
         for key, value in data.items():
-            for fault in config_key_faults(key):
-                yield invalid(f"data[{key}]", key, fault)
+            for err in config_key_errors(key):
+                yield invalid(f"data[{key}]", key, err)
             if binary and key in binary:
                 yield invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
             size += len(value) if value.isascii() else len(value.encode())
     if binary:
         for key, value in binary.items():
-            for fault in config_key_faults(key):
-                yield invalid(f"binaryData[{key}]", key, fault)
+            for err in config_key_errors(key):
+                yield invalid(f"binaryData[{key}]", key, err)
             size += decoded_size(value)
     if size > MOST_BYTES:
         yield too_long("[]", MOST_BYTES)  # The path is this on the wire.
 
 
-CONFIG_MAP = Strategy(validate=_config_map_faults)
+CONFIG_MAP = Strategy(validate=_validate_config_map)
 SECRET = secrets.SECRET
 
 # --- namespaces
@@ -76,14 +76,14 @@ def _prepare_namespace(namespace: Object, old: Object | None) -> None:
         spec["finalizers"] = old["spec"]["finalizers"]
 
 
-def namespace_faults(namespace: Object, old: Object | None) -> Iterator[Cause]:
+def validate_namespace(namespace: Object, old: Object | None) -> Iterator[FieldError]:
     for finalizer in (namespace.get("spec") or {}).get("finalizers") or ():
-        yield from name_faults(finalizer, names.qualified_name, "spec.finalizers")
+        yield from validate_name(finalizer, names.qualified_name, "spec.finalizers")
         if "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
             yield invalid("spec.finalizers", finalizer, UNQUALIFIED_FINALIZER)
 
 
-def _namespace_status_faults(namespace: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_namespace_status(namespace: Object, old: Object | None) -> Iterator[FieldError]:
     phase = (namespace.get("status") or {}).get("phase", "")
     if not namespace["metadata"].get("deletionTimestamp"):
         if phase != "Active":
@@ -96,8 +96,8 @@ NAMESPACE = Strategy(
     answers_with_deleted=True,
     default=_default_namespace,
     prepare=_prepare_namespace,
-    validate=namespace_faults,
-    validate_status=_namespace_status_faults,
+    validate=validate_namespace,
+    validate_status=_validate_namespace_status,
     name_rule=names.dns_label,
 )
 
@@ -136,27 +136,27 @@ def _prepare_priority_class(priority_class: Object, old: Object | None) -> None:
         priority_class["metadata"]["generation"] = 1
 
 
-def _priority_class_faults(priority_class: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_priority_class(priority_class: Object, old: Object | None) -> Iterator[FieldError]:
     value, policy = priority_class.get("value", 0), priority_class.get("preemptionPolicy")
     if old is not None:
         if value != old.get("value", 0):
             yield forbidden("value", "may not be changed in an update.")
-        yield from immutable_faults(policy, old.get("preemptionPolicy"), "preemptionPolicy")
+        yield from validate_immutable(policy, old.get("preemptionPolicy"), "preemptionPolicy")
         return
     name = priority_class["metadata"].get("name", "")
     if name.startswith("system-"):
-        if fault := _system_priority_fault(name, value, bool(priority_class.get("globalDefault"))):
-            detail = f"priority class names with 'system-' prefix are reserved for system use only. error: {fault}"
+        if err := _check_system_priority(name, value, bool(priority_class.get("globalDefault"))):
+            detail = f"priority class names with 'system-' prefix are reserved for system use only. error: {err}"
             yield forbidden("metadata.name", detail)
     elif value > HIGHEST_USER_PRIORITY:
         yield forbidden("value", f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}")
     if policy == "":
         yield required("preemptionPolicy")
     else:
-        yield from choice_faults(policy, PREEMPTION_POLICIES, "preemptionPolicy")
+        yield from validate_choice(policy, PREEMPTION_POLICIES, "preemptionPolicy")
 
 
-def _system_priority_fault(name: str, value: int, is_global_default: bool) -> str:
+def _check_system_priority(name: str, value: int, is_global_default: bool) -> str:
     if name not in SYSTEM_PRIORITIES:
         return f"{name} is not a known system priority class"
     if value != SYSTEM_PRIORITIES[name]:
@@ -165,7 +165,7 @@ def _system_priority_fault(name: str, value: int, is_global_default: bool) -> st
 
 
 PRIORITY_CLASS = Strategy(
-    default=_default_priority_class, prepare=_prepare_priority_class, validate=_priority_class_faults
+    default=_default_priority_class, prepare=_prepare_priority_class, validate=_validate_priority_class
 )
 
 NODE = nodes.NODE

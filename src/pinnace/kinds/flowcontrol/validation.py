@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pinnace.kinds.golang.printing import GoStruct
-from pinnace.kinds.validation.fields import name_faults, range_faults
+from pinnace.kinds.validation.fields import validate_name, validate_range
 from pinnace.model import names
-from pinnace.model.field_errors import Cause, duplicate, forbidden, invalid, not_supported, required
+from pinnace.model.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 
@@ -91,28 +91,28 @@ def _default_flow_schema(schema: Object) -> None:
     schema.setdefault("status", {})
 
 
-def _flow_schema_faults(schema: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_flow_schema(schema: Object, old: Object | None) -> Iterator[FieldError]:
     spec, name = schema.get("spec", {}), schema["metadata"].get("name", "")
-    yield from _precedence_faults(spec.get("matchingPrecedence", 0), name, "spec.matchingPrecedence")
+    yield from _validate_precedence(spec.get("matchingPrecedence", 0), name, "spec.matchingPrecedence")
     method = spec.get("distinguisherMethod")
     if method is not None and method.get("type") not in ("ByNamespace", "ByUser"):
         shown = {"Type": method.get("type", "")}
         yield not_supported("spec.distinguisherMethod.type", shown, ["ByNamespace", "ByUser"])
     level = spec.get("priorityLevelConfiguration", {}).get("name", "")
     if level:
-        yield from name_faults(level, names.dns_subdomain, "spec.priorityLevelConfiguration.name")
+        yield from validate_name(level, names.dns_subdomain, "spec.priorityLevelConfiguration.name")
     else:
         yield required("spec.priorityLevelConfiguration.name", "must reference a priority level")
     for i, rule in enumerate(spec.get("rules") or []):
-        yield from _flow_rule_faults(rule, f"spec.rules[{i}]")
+        yield from _validate_flow_rule(rule, f"spec.rules[{i}]")
     if (fixed := MANDATORY_FLOW_SCHEMAS.get(name)) is not None:
         shown = _FLOW_SCHEMA_SPEC.view(spec)
         if shown != _FLOW_SCHEMA_SPEC.view(fixed):
             yield invalid("spec", shown, f"spec of '{name}' must equal the fixed value")
-    yield from _status_faults(schema, old)
+    yield from _validate_status(schema, old)
 
 
-def _precedence_faults(precedence: int, name: str, path: str) -> Iterator[Cause]:
+def _validate_precedence(precedence: int, name: str, path: str) -> Iterator[FieldError]:
     if precedence <= 0:
         yield invalid(path, precedence, "must be a positive value")
     if precedence > MAX_PRECEDENCE:
@@ -121,25 +121,25 @@ def _precedence_faults(precedence: int, name: str, path: str) -> Iterator[Cause]
         yield invalid(path, precedence, "only the schema named 'exempt' may have matchingPrecedence 1")
 
 
-def _flow_rule_faults(rule: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _validate_flow_rule(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     subjects = rule.get("subjects") or []
     if not subjects:
         yield required(f"{path}.subjects", "subjects must contain at least one value")
     for i, subject in enumerate(subjects):
-        yield from _subject_faults(subject, f"{path}.subjects[{i}]")
+        yield from _validate_subject(subject, f"{path}.subjects[{i}]")
     resource_rules, url_rules = rule.get("resourceRules") or [], rule.get("nonResourceRules") or []
     if not resource_rules and not url_rules:
         yield required(path, "at least one of resourceRules and nonResourceRules has to be non-empty")
     for i, resource_rule in enumerate(resource_rules):
-        yield from _resource_rule_faults(resource_rule, f"{path}.resourceRules[{i}]")
+        yield from _validate_resource_rule(resource_rule, f"{path}.resourceRules[{i}]")
     for i, url_rule in enumerate(url_rules):
-        yield from _url_rule_faults(url_rule, f"{path}.nonResourceRules[{i}]")
+        yield from _validate_url_rule(url_rule, f"{path}.nonResourceRules[{i}]")
 
 
 _SUBJECT_FIELDS = {"ServiceAccount": "serviceAccount", "User": "user", "Group": "group"}
 
 
-def _subject_faults(subject: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _validate_subject(subject: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     kind = subject.get("kind", "")
     if kind not in _SUBJECT_FIELDS:
         yield not_supported(f"{path}.kind", kind, ["Group", "ServiceAccount", "User"])
@@ -148,71 +148,71 @@ def _subject_faults(subject: Mapping[str, Any], path: str) -> Iterator[Cause]:
     if (who := subject.get(field)) is None:
         yield required(f"{path}.{field}", f"{field} is required when subject kind is '{kind}'")
     else:
-        yield from _named_subject_faults(who, f"{path}.{field}", is_account=kind == "ServiceAccount")
+        yield from _validate_named_subject(who, f"{path}.{field}", is_account=kind == "ServiceAccount")
     for other_kind, other in _SUBJECT_FIELDS.items():
         if other_kind != kind and subject.get(other) is not None:
             yield forbidden(f"{path}.{other}", f"{other} is forbidden when subject kind is not '{other_kind}'")
 
 
-def _named_subject_faults(who: Mapping[str, Any], path: str, *, is_account: bool) -> Iterator[Cause]:
+def _validate_named_subject(who: Mapping[str, Any], path: str, *, is_account: bool) -> Iterator[FieldError]:
     if not who.get("name"):
         yield required(f"{path}.name")
     elif is_account and who["name"] != "*":
-        yield from name_faults(who["name"], names.dns_subdomain, f"{path}.name")
+        yield from validate_name(who["name"], names.dns_subdomain, f"{path}.name")
     if is_account and who.get("namespace"):
-        yield from name_faults(who["namespace"], names.dns_label, f"{path}.namespace")
+        yield from validate_name(who["namespace"], names.dns_label, f"{path}.namespace")
     elif is_account:
         yield required(f"{path}.namespace", "must specify namespace for service account")
 
 
-def _verb_faults(verbs: Sequence[str], path: str) -> Iterator[Cause]:
+def _validate_verb(verbs: Sequence[str], path: str) -> Iterator[FieldError]:
     if not verbs:
         yield required(path, "verbs must contain at least one value")
     elif "*" in verbs:
-        yield from _lone_star_faults(verbs, path, "verbs")
+        yield from _validate_lone_star(verbs, path, "verbs")
     elif not set(verbs) <= set(VERBS):
         yield not_supported(path, list(verbs), VERBS)
 
 
-def _lone_star_faults(values: Sequence[str], path: str, plural: str) -> Iterator[Cause]:
+def _validate_lone_star(values: Sequence[str], path: str, plural: str) -> Iterator[FieldError]:
     if len(values) > 1 and "*" in values:
         yield invalid(path, list(values), f"if '*' is present, must not specify other {plural}")
 
 
-def _resource_rule_faults(rule: Mapping[str, Any], path: str) -> Iterator[Cause]:
-    yield from _verb_faults(rule.get("verbs") or [], f"{path}.verbs")
+def _validate_resource_rule(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    yield from _validate_verb(rule.get("verbs") or [], f"{path}.verbs")
     for field, one, many in (("apiGroups", "api group", "api groups"), ("resources", "resource", "resources")):
         values = rule.get(field) or []
         if not values:
             yield required(f"{path}.{field}", f"resource rules must supply at least one {one}")
-        yield from _lone_star_faults(values, f"{path}.{field}", many)
+        yield from _validate_lone_star(values, f"{path}.{field}", many)
     namespaces = rule.get("namespaces") or []
     if not namespaces and not rule.get("clusterScope"):
         detail = "resource rules that are not cluster scoped must supply at least one namespace"
         yield required(f"{path}.namespaces", detail)
     elif "*" in namespaces:
-        yield from _lone_star_faults(namespaces, f"{path}.namespaces", "namespaces")
+        yield from _validate_lone_star(namespaces, f"{path}.namespaces", "namespaces")
     else:
         for i, namespace in enumerate(namespaces):
-            for fault in names.dns_label(namespace):
-                detail = f"each member of this list must be '*' or a DNS-1123 label; {fault}"
+            for err in names.dns_label(namespace):
+                detail = f"each member of this list must be '*' or a DNS-1123 label; {err}"
                 yield invalid(f"{path}.namespaces[{i}]", namespace, detail)
 
 
-def _url_rule_faults(rule: Mapping[str, Any], path: str) -> Iterator[Cause]:
-    yield from _verb_faults(rule.get("verbs") or [], f"{path}.verbs")
+def _validate_url_rule(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    yield from _validate_verb(rule.get("verbs") or [], f"{path}.verbs")
     urls = rule.get("nonResourceURLs") or []
     if not urls:
         yield required(f"{path}.nonResourceURLs", "nonResourceURLs must contain at least one value")
     elif "*" in urls:
-        yield from _lone_star_faults(urls, f"{path}.nonResourceURLs", "non-resource URLs")
+        yield from _validate_lone_star(urls, f"{path}.nonResourceURLs", "non-resource URLs")
     else:
         for i, url in enumerate(urls):
-            if fault := _url_fault(url):
-                yield invalid(f"{path}.nonResourceURLs[{i}]", url, fault)
+            if err := _check_url(url):
+                yield invalid(f"{path}.nonResourceURLs[{i}]", url, err)
 
 
-def _url_fault(url: str) -> str:
+def _check_url(url: str) -> str:
     if not url:
         return "must not be empty"
     if url == "/":
@@ -227,7 +227,7 @@ def _url_fault(url: str) -> str:
     return "wildcard can only do suffix matching" if stars > 1 or (stars == 1 and not url.endswith("/*")) else ""
 
 
-def _status_faults(obj: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_status(obj: Object, old: Object | None) -> Iterator[FieldError]:
     seen: set[str] = set()
     for i, condition in enumerate(obj.get("status", {}).get("conditions") or []):
         type_ = condition.get("type", "")
@@ -257,7 +257,7 @@ def _default_priority_level(level: Object) -> None:
     level.setdefault("status", {})
 
 
-def _priority_level_faults(level: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_priority_level(level: Object, old: Object | None) -> Iterator[FieldError]:
     spec, name = level.get("spec", {}), level["metadata"].get("name", "")
     if KEEP_ZERO_SHARES in (level["metadata"].get("annotations") or {}):
         yield forbidden("metadata.annotations", f"annotation '{KEEP_ZERO_SHARES}' is forbidden")
@@ -267,48 +267,48 @@ def _priority_level_faults(level: Object, old: Object | None) -> Iterator[Cause]
     if type_ == "Exempt":
         if limited is not None:
             yield forbidden("spec.limited", "must be nil if the type is not Limited")
-        yield from _share_faults(exempt or {}, "spec.exempt")
+        yield from _validate_share(exempt or {}, "spec.exempt")
     elif type_ == "Limited":
         if exempt is not None:
             yield forbidden("spec.exempt", "must be nil if the type is Limited")
         if limited is None:
             yield required("spec.limited", "must not be empty when type is Limited")
         else:
-            yield from _limited_faults(limited, "spec.limited")
+            yield from _validate_limited(limited, "spec.limited")
     elif type_:
         yield not_supported("spec.type", type_, ["Exempt", "Limited"])
     else:
         yield required("spec.type")
-    yield from _mandatory_level_faults(spec, name)
-    yield from _status_faults(level, old)
+    yield from _validate_mandatory_level(spec, name)
+    yield from _validate_status(level, old)
 
 
-def _share_faults(config: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _validate_share(config: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     shares = config.get("nominalConcurrencyShares", 0)
     if shares < 0:
         yield invalid(f"{path}.nominalConcurrencyShares", shares, NOT_NEGATIVE)
-    yield from range_faults(config.get("lendablePercent"), 0, 100, f"{path}.lendablePercent")
+    yield from validate_range(config.get("lendablePercent"), 0, 100, f"{path}.lendablePercent")
 
 
-def _limited_faults(limited: Mapping[str, Any], path: str) -> Iterator[Cause]:
-    shares, *lendable = _split_faults(limited, path)
+def _validate_limited(limited: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    shares, *lendable = _validate_split(limited, path)
     yield from shares
-    yield from _limit_response_faults(limited.get("limitResponse", {}), f"{path}.limitResponse")
-    for faults in lendable:
-        yield from faults
+    yield from _validate_limit_response(limited.get("limitResponse", {}), f"{path}.limitResponse")
+    for errs in lendable:
+        yield from errs
     borrowing = limited.get("borrowingLimitPercent")
     if borrowing is not None and borrowing < 0:
         yield invalid(f"{path}.borrowingLimitPercent", borrowing, f"if specified, {NOT_NEGATIVE}")
 
 
-def _split_faults(limited: Mapping[str, Any], path: str) -> tuple[list[Cause], list[Cause]]:
-    """Kubernetes tells of the shares before, and of the percentage after, the faults of the response."""
-    faults = list(_share_faults(limited, path))
-    first = [fault for fault in faults if fault.field.endswith("Shares")]
-    return first, [fault for fault in faults if fault not in first]
+def _validate_split(limited: Mapping[str, Any], path: str) -> tuple[list[FieldError], list[FieldError]]:
+    """Kubernetes tells of the shares before, and of the percentage after, the errors of the response."""
+    errs = list(_validate_share(limited, path))
+    first = [err for err in errs if err.field.endswith("Shares")]
+    return first, [err for err in errs if err not in first]
 
 
-def _limit_response_faults(response: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _validate_limit_response(response: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     type_, queuing = response.get("type", ""), response.get("queuing")
     if type_ == "Reject":
         if queuing is not None:
@@ -317,14 +317,14 @@ def _limit_response_faults(response: Mapping[str, Any], path: str) -> Iterator[C
         if queuing is None:
             yield required(f"{path}.queuing", "must not be empty if limited.limitResponse.type is Limited")
         else:
-            yield from _queuing_faults(queuing, f"{path}.queuing")
+            yield from _validate_queuing(queuing, f"{path}.queuing")
     elif type_:
         yield not_supported(f"{path}.type", type_, ["Queue", "Reject"])
     else:
         yield required(f"{path}.type")
 
 
-def _queuing_faults(queuing: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _validate_queuing(queuing: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     queues, hand = queuing.get("queues", 0), queuing.get("handSize", 0)
     if queuing.get("queueLengthLimit", 0) <= 0:
         yield invalid(f"{path}.queueLengthLimit", queuing.get("queueLengthLimit", 0), "must be positive")
@@ -343,7 +343,7 @@ def _queuing_faults(queuing: Mapping[str, Any], path: str) -> Iterator[Cause]:
         yield invalid(f"{path}.handSize", hand, detail)
 
 
-def _mandatory_level_faults(spec: Mapping[str, Any], name: str) -> Iterator[Cause]:
+def _validate_mandatory_level(spec: Mapping[str, Any], name: str) -> Iterator[FieldError]:
     if (fixed := MANDATORY_PRIORITY_LEVELS.get(name)) is None:
         return
     shown = _PRIORITY_LEVEL_SPEC.view(spec)
@@ -358,13 +358,13 @@ def _mandatory_level_faults(spec: Mapping[str, Any], name: str) -> Iterator[Caus
 
 FLOW_SCHEMA = Strategy(
     default=_default_flow_schema,
-    validate=_flow_schema_faults,
-    validate_status=_status_faults,
+    validate=_validate_flow_schema,
+    validate_status=_validate_status,
     tracks_generation=True,
 )
 PRIORITY_LEVEL_CONFIGURATION = Strategy(
     default=_default_priority_level,
-    validate=_priority_level_faults,
-    validate_status=_status_faults,
+    validate=_validate_priority_level,
+    validate_status=_validate_status,
     tracks_generation=True,
 )

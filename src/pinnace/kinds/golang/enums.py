@@ -1,7 +1,7 @@
 """Which texts a field may have, for those who read the API's description: a table beside this file, read when one asks.
 
 A line is a type and its fields, separated by tabs, `apps.v1.DeploymentStrategy type=Recreate|RollingUpdate`; of a list
-or map, it is what its items may be. Schemas are without them, since faults are told by the kinds' own rules. It holds
+or map, it is what its items may be. Schemas are without them, since errors are told by the kinds' own rules. It holds
 for 1.36; types are called by package, version and name.
 """
 

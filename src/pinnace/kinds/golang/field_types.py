@@ -1,4 +1,4 @@
-"""What Go calls the types of fields, where a schema cannot tell: a table beside this file, read at the first fault.
+"""What Go calls the types of fields, where a schema cannot tell: a table beside this file, read at the first error.
 
 A line is a type and those of its fields for whose type Go has a name, `core.v1.Toleration effect=v1.TaintEffect`.
 Fields behind an @ are not the type's own but of a struct that it embeds, which Go names in their paths. It holds for

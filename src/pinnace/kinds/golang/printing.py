@@ -1,4 +1,4 @@
-"""How Kubernetes prints a whole struct in a fault: by its Go names, in Go's order, with zero values spelled out.
+"""How Kubernetes prints a whole struct in a error: by its Go names, in Go's order, with zero values spelled out.
 
 Clients show these texts to people, who compare them; a `GoStruct` is one Go type's list of fields.
 """

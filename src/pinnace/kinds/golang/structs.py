@@ -1,4 +1,4 @@
-"""How Kubernetes prints a whole pod: Go's structs in a table beside this file, read when the first fault shows one.
+"""How Kubernetes prints a whole pod: Go's structs in a table beside this file, read when the first error shows one.
 
 A line is a struct and its fields in Go's order, `Probe Exec>ExecAction HTTPGet:httpGet>HTTPGetAction PeriodSeconds=0`:
 a wire name where it is not the Go name with a small letter, what is printed where nothing was said, and the struct that

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from pinnace.kinds.services.strategy import load_balancer_host_faults
-from pinnace.kinds.validation.addresses import ip_faults, sloppy_ip
-from pinnace.kinds.validation.fields import choice_faults, immutable_faults, name_faults
+from pinnace.kinds.services.strategy import validate_load_balancer_host
+from pinnace.kinds.validation.addresses import sloppy_ip, validate_ip
+from pinnace.kinds.validation.fields import validate_choice, validate_immutable, validate_name
 from pinnace.model import names
-from pinnace.model.field_errors import Cause, forbidden, invalid, not_supported, required, too_long
+from pinnace.model.field_errors import FieldError, forbidden, invalid, not_supported, required, too_long
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 
@@ -28,20 +28,20 @@ _wildcard = re.compile(_WILDCARD).fullmatch
 
 def wildcard_domain(value: str) -> list[str]:
     """A name rule: *.example.com."""
-    faults = ["must be no more than 253 characters"] if len(value) > 253 else []
+    errs = ["must be no more than 253 characters"] if len(value) > 253 else []
     if not _wildcard(value):
-        faults.append(
+        errs.append(
             "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist "
             "of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character "
             f"(e.g. '*.example.com', regex used for validation is '{_WILDCARD}')"
         )
-    return faults
+    return errs
 
 
 # --- ingresses
 
 
-def _ingress_faults(ingress: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_ingress(ingress: Object, old: Object | None) -> Iterator[FieldError]:
     spec: Object = ingress.get("spec") or {}
     before: Object = (old or {}).get("spec") or {}
     rules: Sequence[Object] = spec.get("rules") or ()
@@ -49,15 +49,15 @@ def _ingress_faults(ingress: Object, old: Object | None) -> Iterator[Cause]:
     if not rules and backend is None:
         yield invalid("spec", spec.get("rules"), "either `defaultBackend` or `rules` must be specified")
     if backend is not None:
-        yield from _backend_faults(backend, "spec.defaultBackend")
+        yield from _validate_backend(backend, "spec.defaultBackend")
     tolerates_wildcards = any(
-        "*" in rule.get("host", "") and any(_http_faults(rule, "")) for rule in before.get("rules") or ()
+        "*" in rule.get("host", "") and any(_validate_http(rule, "")) for rule in before.get("rules") or ()
     )
     for index, rule in enumerate(rules):
         path = f"spec.rules[{index}]"
-        yield from _host_faults(rule.get("host", ""), f"{path}.host")
+        yield from _validate_host(rule.get("host", ""), f"{path}.host")
         if not (tolerates_wildcards and "*" in rule.get("host", "")):
-            yield from _http_faults(rule, path)
+            yield from _validate_http(rule, path)
     tolerates_secrets = any(
         names.dns_subdomain(tls["secretName"]) for tls in before.get("tls") or () if tls.get("secretName")
     )
@@ -65,27 +65,27 @@ def _ingress_faults(ingress: Object, old: Object | None) -> Iterator[Cause]:
         path = f"spec.tls[{index}]"
         for place, host in enumerate(tls.get("hosts") or ()):
             rule_of_host = wildcard_domain if "*" in host else names.dns_subdomain
-            yield from name_faults(host, rule_of_host, f"{path}.hosts[{place}]")
+            yield from validate_name(host, rule_of_host, f"{path}.hosts[{place}]")
         if tls.get("secretName") and not tolerates_secrets:
-            yield from name_faults(tls["secretName"], names.dns_subdomain, f"{path}.secretName")
+            yield from validate_name(tls["secretName"], names.dns_subdomain, f"{path}.secretName")
     name = spec.get("ingressClassName")
     if name is not None:
-        yield from name_faults(name, names.dns_subdomain, "spec.ingressClassName")
+        yield from validate_name(name, names.dns_subdomain, "spec.ingressClassName")
     annotation = (ingress["metadata"].get("annotations") or {}).get(CLASS_ANNOTATION)
     if old is None and annotation is not None and name is not None and annotation != name:
         detail = "must match `ingressClassName` when both are specified"
         yield invalid(f"annotations.{CLASS_ANNOTATION}", annotation, detail)
 
 
-def _host_faults(host: str, path: str) -> Iterator[Cause]:
+def _validate_host(host: str, path: str) -> Iterator[FieldError]:
     if not host:
         return
     if sloppy_ip(host) is not None:
         yield invalid(path, host, "must be a DNS name, not an IP address")
-    yield from name_faults(host, wildcard_domain if "*" in host else names.dns_subdomain, path)
+    yield from validate_name(host, wildcard_domain if "*" in host else names.dns_subdomain, path)
 
 
-def _http_faults(rule: Object, path: str) -> Iterator[Cause]:
+def _validate_http(rule: Object, path: str) -> Iterator[FieldError]:
     http = rule.get("http")
     if http is None:
         return
@@ -93,10 +93,10 @@ def _http_faults(rule: Object, path: str) -> Iterator[Cause]:
     if not paths:
         yield required(f"{path}.http.paths")
     for index, one in enumerate(paths):
-        yield from _path_faults(one, f"{path}.http.paths[{index}]")
+        yield from _validate_path(one, f"{path}.http.paths[{index}]")
 
 
-def _path_faults(one: Object, path: str) -> Iterator[Cause]:
+def _validate_path(one: Object, path: str) -> Iterator[FieldError]:
     kind, text = one.get("pathType"), one.get("path", "")
     if kind is None:
         yield required(f"{path}.pathType", "pathType must be specified")
@@ -115,24 +115,24 @@ def _path_faults(one: Object, path: str) -> Iterator[Cause]:
             yield invalid(f"{path}.path", text, "must be an absolute path")
     else:
         yield not_supported(f"{path}.pathType", kind, PATH_TYPES)
-    yield from _backend_faults(one.get("backend") or {}, f"{path}.backend")
+    yield from _validate_backend(one.get("backend") or {}, f"{path}.backend")
 
 
-def _backend_faults(backend: Object, path: str) -> Iterator[Cause]:
+def _validate_backend(backend: Object, path: str) -> Iterator[FieldError]:
     service, resource = backend.get("service"), backend.get("resource")
     if resource is not None and service is not None:
         yield invalid(path, "", "cannot set both resource and service backends")
     elif resource is not None:
-        yield from _reference_faults(resource, f"{path}.resource")
+        yield from _validate_reference(resource, f"{path}.resource")
     elif service is not None:
-        yield from _service_backend_faults(service, path)
+        yield from _validate_service_backend(service, path)
     else:
         yield invalid(path, "", "resource or service backend is required")
 
 
-def _service_backend_faults(service: Object, path: str) -> Iterator[Cause]:
+def _validate_service_backend(service: Object, path: str) -> Iterator[FieldError]:
     if service.get("name"):
-        yield from name_faults(service["name"], names.dns_label, f"{path}.service.name")
+        yield from validate_name(service["name"], names.dns_label, f"{path}.service.name")
     else:
         yield required(f"{path}.service.name")
     port: Object = service.get("port") or {}
@@ -140,32 +140,32 @@ def _service_backend_faults(service: Object, path: str) -> Iterator[Cause]:
     if name and number:
         yield invalid(path, "", "cannot set both port name & port number")
     elif name:
-        yield from name_faults(name, names.port_name, f"{path}.service.port.name")
+        yield from validate_name(name, names.port_name, f"{path}.service.port.name")
     elif number:
-        for fault in names.port_number(number):
-            yield invalid(f"{path}.service.port.number", number, fault)
+        for err in names.port_number(number):
+            yield invalid(f"{path}.service.port.number", number, err)
     else:
         yield required(path, "port name or number is required")
 
 
-def _reference_faults(reference: Object, path: str) -> Iterator[Cause]:
+def _validate_reference(reference: Object, path: str) -> Iterator[FieldError]:
     if reference.get("apiGroup") is not None:
-        yield from name_faults(reference["apiGroup"], names.dns_subdomain, f"{path}.apiGroup")
+        yield from validate_name(reference["apiGroup"], names.dns_subdomain, f"{path}.apiGroup")
     for field in ("kind", "name"):
         if reference.get(field):
-            yield from name_faults(reference[field], names.path_segment, f"{path}.{field}")
+            yield from validate_name(reference[field], names.path_segment, f"{path}.{field}")
         else:
             yield required(f"{path}.{field}")
 
 
-def _ingress_status_faults(ingress: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_ingress_status(ingress: Object, old: Object | None) -> Iterator[FieldError]:
     path = "status.loadBalancer.ingress"
     before = (((old or {}).get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
     known = [point["ip"] for point in before if point.get("ip")]
     for index, point in enumerate(((ingress.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()):
         if point.get("ip"):
-            yield from ip_faults(point["ip"], f"{path}[{index}].ip", known)
-        yield from load_balancer_host_faults(point.get("hostname", ""), f"{path}[{index}].hostname")
+            yield from validate_ip(point["ip"], f"{path}[{index}].ip", known)
+        yield from validate_load_balancer_host(point.get("hostname", ""), f"{path}[{index}].hostname")
 
 
 def _default_ingress(ingress: Object) -> None:
@@ -186,8 +186,8 @@ def _ingress_warnings(ingress: Object, old: Object | None) -> Iterator[str]:
 INGRESS = Strategy(
     default=_default_ingress,
     prepare=_prepare_ingress,
-    validate=_ingress_faults,
-    validate_status=_ingress_status_faults,
+    validate=_validate_ingress,
+    validate_status=_validate_ingress_status,
     warnings=_ingress_warnings,
     tracks_generation=True,
 )
@@ -201,20 +201,20 @@ def _default_class(ingress_class: Object) -> None:
         parameters["scope"] = "Cluster"
 
 
-def _class_faults(ingress_class: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_class(ingress_class: Object, old: Object | None) -> Iterator[FieldError]:
     spec: Object = ingress_class.get("spec") or {}
     controller = spec.get("controller", "")
     if old is not None:
         before = (old.get("spec") or {}).get("controller", "")
-        yield from immutable_faults(controller, before, "spec.controller")
+        yield from validate_immutable(controller, before, "spec.controller")
     if len(controller.encode()) > MOST_CONTROLLER_BYTES:
         yield too_long("spec.controller", MOST_CONTROLLER_BYTES)
-    yield from _controller_faults(controller)
+    yield from _validate_controller(controller)
     if spec.get("parameters") is not None:
-        yield from _parameter_faults(spec["parameters"], "spec.parameters")
+        yield from _validate_parameter(spec["parameters"], "spec.parameters")
 
 
-def _controller_faults(controller: str) -> Iterator[Cause]:
+def _validate_controller(controller: str) -> Iterator[FieldError]:
     path = "spec.controller"
     if not controller:
         yield required(path)
@@ -223,22 +223,22 @@ def _controller_faults(controller: str) -> Iterator[Cause]:
     if not host or not rest:
         yield invalid(path, controller, 'must be a domain-prefixed path (such as "acme.io/foo")')
         return
-    yield from name_faults(host, names.dns_subdomain, path)
+    yield from validate_name(host, names.dns_subdomain, path)
     if not _http_path(rest):
         yield invalid(path, rest, f"Invalid path (regex used for validation is '{_HTTP_PATH}')")
 
 
-def _parameter_faults(parameters: Object, path: str) -> Iterator[Cause]:
-    yield from _reference_faults(parameters, path)
+def _validate_parameter(parameters: Object, path: str) -> Iterator[FieldError]:
+    yield from _validate_reference(parameters, path)
     scope, namespace = parameters.get("scope"), parameters.get("namespace")
-    yield from choice_faults(scope, PARAMETER_SCOPES, f"{path}.scope")
+    yield from validate_choice(scope, PARAMETER_SCOPES, f"{path}.scope")
     if scope == "Namespace":
         if namespace is None:
             yield required(f"{path}.namespace", "`parameters.scope` is set to 'Namespace'")
         else:
-            yield from name_faults(namespace, names.dns_label, f"{path}.namespace")
+            yield from validate_name(namespace, names.dns_label, f"{path}.namespace")
     elif scope == "Cluster" and namespace is not None:
         yield forbidden(f"{path}.namespace", "`parameters.scope` is set to 'Cluster'")
 
 
-INGRESS_CLASS = Strategy(default=_default_class, validate=_class_faults, tracks_generation=True)
+INGRESS_CLASS = Strategy(default=_default_class, validate=_validate_class, tracks_generation=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pinnace.kinds.validation.field_lists import (
-    dns_label_faults,
-    dns_subdomain_faults,
     no_backsteps,
-    qualified_name_faults,
+    validate_dns_label,
+    validate_dns_subdomain,
+    validate_qualified_name,
 )
 from pinnace.model import names
-from pinnace.model.field_errors import Cause, invalid, not_supported, required
+from pinnace.model.field_errors import FieldError, invalid, not_supported, required
 from pinnace.model.objects import Object
 from pinnace.model.quantity import parse
 
@@ -45,16 +45,16 @@ _HUGE_PAGES = ("limits.hugepages-", "requests.hugepages-")
 _SIZES = ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei")
 
 
-def env_faults(variables: list[Object], path: str, faults: list[Cause]) -> None:
+def validate_env(variables: list[Object], path: str, errs: list[FieldError]) -> None:
     for index, variable in enumerate(variables):
         name = variable.get("name", "")
         if not name:
-            faults.append(required(f"{path}[{index}].name"))
+            errs.append(required(f"{path}[{index}].name"))
         elif not _is_printable(name):
-            faults.append(invalid(f"{path}[{index}].name", name, _UNPRINTABLE))
+            errs.append(invalid(f"{path}[{index}].name", name, _UNPRINTABLE))
         source = variable.get("valueFrom")
         if source is not None:
-            _source_faults(source, variable.get("value", ""), f"{path}[{index}].valueFrom", faults)
+            _validate_source(source, variable.get("value", ""), f"{path}[{index}].valueFrom", errs)
 
 
 _UNPRINTABLE = "a valid environment variable name must consist only of printable ASCII characters other than '='"
@@ -64,37 +64,37 @@ def _is_printable(name: str) -> bool:
     return name.isascii() and name.isprintable() and "=" not in name
 
 
-def _source_faults(source: Object, value: str, path: str, faults: list[Cause]) -> None:
+def _validate_source(source: Object, value: str, path: str, errs: list[FieldError]) -> None:
     if "fieldRef" in source:
-        field_ref_faults(source["fieldRef"], ENV_FIELDS, f"{path}.fieldRef", faults)
+        validate_field_ref(source["fieldRef"], ENV_FIELDS, f"{path}.fieldRef", errs)
     if "resourceFieldRef" in source:
-        resource_field_ref_faults(source["resourceFieldRef"], f"{path}.resourceFieldRef", faults, needs_container=False)
+        validate_resource_field_ref(source["resourceFieldRef"], f"{path}.resourceFieldRef", errs, needs_container=False)
     for name in ("configMapKeyRef", "secretKeyRef"):
         if name in source:
-            _key_ref_faults(source[name], f"{path}.{name}", faults)
+            _validate_key_ref(source[name], f"{path}.{name}", errs)
     if "fileKeyRef" in source:
-        _file_key_ref_faults(source["fileKeyRef"], f"{path}.fileKeyRef", faults)
+        _validate_file_key_ref(source["fileKeyRef"], f"{path}.fileKeyRef", errs)
     if not source:
         detail = (
             "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
         )
-        faults.append(invalid(path, "", detail))
+        errs.append(invalid(path, "", detail))
     elif value:
-        faults.append(invalid(path, "", "may not be specified when `value` is not empty"))
+        errs.append(invalid(path, "", "may not be specified when `value` is not empty"))
     elif len(source) > 1:
-        faults.append(invalid(path, "", "may not have more than one field specified at a time"))
+        errs.append(invalid(path, "", "may not have more than one field specified at a time"))
 
 
-def field_ref_faults(reference: Object, supported: Sequence[str], path: str, faults: list[Cause]) -> None:
+def validate_field_ref(reference: Object, supported: Sequence[str], path: str, errs: list[FieldError]) -> None:
     """A field of the pod itself: one of those supported, or one label or annotation."""
     version, field = reference.get("apiVersion", ""), reference.get("fieldPath", "")
     if not version:
-        faults.append(required(f"{path}.apiVersion"))
+        errs.append(required(f"{path}.apiVersion"))
         return
     if field in supported and version == "v1":
         return
     if not field:
-        faults.append(required(f"{path}.fieldPath"))
+        errs.append(required(f"{path}.fieldPath"))
         return
     container, key = _subscripted(field)
     wrong = ""
@@ -105,14 +105,14 @@ def field_ref_faults(reference: Object, supported: Sequence[str], path: str, fau
     elif key is None and field not in _DOWNWARD_FIELDS and field != "spec.host":
         wrong = f"field label not supported: {field}"
     if wrong:
-        faults.append(invalid(f"{path}.fieldPath", field, f"error converting fieldPath: {wrong}"))
+        errs.append(invalid(f"{path}.fieldPath", field, f"error converting fieldPath: {wrong}"))
     elif key is not None:
-        qualified_name_faults(key.lower() if container == "metadata.annotations" else key, path, faults)
+        validate_qualified_name(key.lower() if container == "metadata.annotations" else key, path, errs)
     elif field == "spec.host":
         if "spec.nodeName" not in supported:
-            faults.append(not_supported(f"{path}.fieldPath", "spec.nodeName", supported))
+            errs.append(not_supported(f"{path}.fieldPath", "spec.nodeName", supported))
     else:
-        faults.append(not_supported(f"{path}.fieldPath", field, supported))
+        errs.append(not_supported(f"{path}.fieldPath", field, supported))
 
 
 def _subscripted(field: str) -> tuple[str, str | None]:
@@ -123,80 +123,80 @@ def _subscripted(field: str) -> tuple[str, str | None]:
     return field, None
 
 
-def resource_field_ref_faults(reference: Object, path: str, faults: list[Cause], *, needs_container: bool) -> None:
+def validate_resource_field_ref(reference: Object, path: str, errs: list[FieldError], *, needs_container: bool) -> None:
     """A container's own limit or request, and in which unit."""
     resource = reference.get("resource", "")
     if needs_container and not reference.get("containerName"):
-        faults.append(required(f"{path}.containerName"))
+        errs.append(required(f"{path}.containerName"))
     elif not resource:
-        faults.append(required(f"{path}.resource"))
+        errs.append(required(f"{path}.resource"))
     elif resource not in _RESOURCES and not resource.startswith(_HUGE_PAGES):
-        faults.append(not_supported(f"{path}.resource", resource, _RESOURCES))
+        errs.append(not_supported(f"{path}.resource", resource, _RESOURCES))
     divisor = reference.get("divisor", "0")
     if divisor != "0" and parse(divisor):
-        _divisor_faults(resource, str(parse(divisor)), f"{path}.divisor", faults)
+        _validate_divisor(resource, str(parse(divisor)), f"{path}.divisor", errs)
 
 
-def _divisor_faults(resource: str, divisor: str, path: str, faults: list[Cause]) -> None:
+def _validate_divisor(resource: str, divisor: str, path: str, errs: list[FieldError]) -> None:
     name = resource.partition(".")[2]
     if name == "cpu":
         if divisor not in ("1m", "1"):
             detail = "only divisor's values 1m and 1 are supported with the cpu resource"
-            faults.append(invalid(path, resource, detail))
+            errs.append(invalid(path, resource, detail))
         return
     called = {"memory": "memory", "ephemeral-storage": "local ephemeral storage"}.get(name)
     if resource.startswith(_HUGE_PAGES):
         called = "hugepages"
     if called and divisor not in _SIZES:
         detail = f"only divisor's values {', '.join(_SIZES)} are supported with the {called} resource"
-        faults.append(invalid(path, resource, detail))
+        errs.append(invalid(path, resource, detail))
 
 
-def _key_ref_faults(reference: Object, path: str, faults: list[Cause]) -> None:
-    dns_subdomain_faults(reference.get("name", ""), f"{path}.name", faults)
+def _validate_key_ref(reference: Object, path: str, errs: list[FieldError]) -> None:
+    validate_dns_subdomain(reference.get("name", ""), f"{path}.name", errs)
     key = reference.get("key", "")
     if not key:
-        faults.append(required(f"{path}.key"))
+        errs.append(required(f"{path}.key"))
     else:
-        for fault in names.config_key(key):
-            faults.append(invalid(f"{path}.key", key, fault))
+        for err in names.config_key(key):
+            errs.append(invalid(f"{path}.key", key, err))
 
 
-def _file_key_ref_faults(reference: Object, path: str, faults: list[Cause]) -> None:
+def _validate_file_key_ref(reference: Object, path: str, errs: list[FieldError]) -> None:
     key, volume, file = (reference.get(name, "") for name in ("key", "volumeName", "path"))
     if not key:
-        faults.append(required(f"{path}.key"))
+        errs.append(required(f"{path}.key"))
     elif not _is_printable(key):
-        faults.append(invalid(f"{path}.key", key, _UNPRINTABLE))
+        errs.append(invalid(f"{path}.key", key, _UNPRINTABLE))
     if not volume:
-        faults.append(required(f"{path}.volumeName"))
+        errs.append(required(f"{path}.volumeName"))
     else:
-        dns_label_faults(volume, f"{path}.volumeName", faults)
+        validate_dns_label(volume, f"{path}.volumeName", errs)
     if not file:
-        faults.append(required(f"{path}.path"))
+        errs.append(required(f"{path}.path"))
     else:
-        no_backsteps(file, f"{path}.path", faults)
+        no_backsteps(file, f"{path}.path", errs)
 
 
-def env_from_faults(sources: list[Object], path: str, faults: list[Cause]) -> None:
+def validate_env_from(sources: list[Object], path: str, errs: list[FieldError]) -> None:
     for index, source in enumerate(sources):
         where = f"{path}[{index}]"
         prefix = source.get("prefix", "")
         if prefix and not _is_printable(prefix):
-            faults.append(invalid(f"{where}.prefix", prefix, _UNPRINTABLE))
+            errs.append(invalid(f"{where}.prefix", prefix, _UNPRINTABLE))
         found = 0
         for name in ("configMapRef", "secretRef"):
             if name in source:
                 found += 1
                 referred = source[name].get("name", "")
                 if not referred:
-                    faults.append(required(f"{where}.{name}.name"))
+                    errs.append(required(f"{where}.{name}.name"))
                 else:
                     # A name with a dash at its end may still be completed, so it passes here.
                     shown = referred[:-1] + "a" if len(referred) > 1 and referred.endswith("-") else referred
-                    for fault in names.dns_subdomain(shown):
-                        faults.append(invalid(f"{where}.{name}.name", referred, fault))
+                    for err in names.dns_subdomain(shown):
+                        errs.append(invalid(f"{where}.{name}.name", referred, err))
         if not found:
-            faults.append(invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"))
+            errs.append(invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"))
         elif found > 1:
-            faults.append(invalid(path, "", "may not have more than one field specified at a time"))
+            errs.append(invalid(path, "", "may not have more than one field specified at a time"))

@@ -1,4 +1,4 @@
-"""What pods and containers ask for: sums, the quality of service that follows, and faults."""
+"""What pods and containers ask for: sums, the quality of service that follows, and errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from pinnace.model import names
-from pinnace.model.field_errors import Cause, duplicate, forbidden, invalid, not_supported, required
+from pinnace.model.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from pinnace.model.objects import Object
 from pinnace.model.quantity import ZERO, InvalidQuantity, Quantity, parse
 
@@ -170,43 +170,43 @@ def _qos_sum(asked: list[Object], what: str) -> dict[str, Decimal]:
     return total
 
 
-def container_resource_faults(
-    resources: Object, path: str, faults: list[Cause], claims: Collection[str] = _NO_CLAIMS
+def validate_container_resource(
+    resources: Object, path: str, errs: list[FieldError], claims: Collection[str] = _NO_CLAIMS
 ) -> None:
-    _requirement_faults(resources, path, faults, claims, is_pod_level=False)
+    _validate_requirement(resources, path, errs, claims, is_pod_level=False)
 
 
-def overhead_faults(overhead: Object, path: str, faults: list[Cause]) -> None:
-    _requirement_faults({"limits": overhead}, path, faults, _NO_CLAIMS, is_pod_level=False)
+def validate_overhead(overhead: Object, path: str, errs: list[FieldError]) -> None:
+    _validate_requirement({"limits": overhead}, path, errs, _NO_CLAIMS, is_pod_level=False)
 
 
-def pod_level_faults(spec: Object, path: str, faults: list[Cause], claims: Collection[str]) -> None:
+def validate_pod_level(spec: Object, path: str, errs: list[FieldError], claims: Collection[str]) -> None:
     resources = spec["resources"]
     if spec.get("os", {}).get("name") == "windows":
-        faults.append(forbidden(path, "may not be set for a windows pod"))
+        errs.append(forbidden(path, "may not be set for a windows pod"))
         return
     if "claims" in resources:
-        faults.append(forbidden(f"{path}.claims", "claims may not be set for Resources at pod-level"))
-    _requirement_faults(resources, path, faults, claims, is_pod_level=True)
+        errs.append(forbidden(f"{path}.claims", "claims may not be set for Resources at pod-level"))
+    _validate_requirement(resources, path, errs, claims, is_pod_level=True)
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
     for name, total in sum_of(spec, "requests").items():
         if name in requests and total > parse(requests[name]):
             detail = f"must be greater than or equal to aggregate container requests of {total}"
-            faults.append(invalid(f"{path}.requests[{name}]", str(parse(requests[name])), detail))
+            errs.append(invalid(f"{path}.requests[{name}]", str(parse(requests[name])), detail))
     for name, total in sum_of(spec, "limits").items():
         if name.startswith(HUGE_PAGES) and name in limits and total > parse(limits[name]):
             detail = f"must be greater than or equal to aggregate container limits of {total}"
-            faults.append(invalid(f"{path}.limits[{name}]", str(parse(limits[name])), detail))
+            errs.append(invalid(f"{path}.limits[{name}]", str(parse(limits[name])), detail))
     for index, container in enumerate(spec.get("containers", ())):
         for name, limit in (container.get("resources", {}).get("limits") or {}).items():
             if name in limits and parse(limit) > parse(limits[name]):
                 where = f"{path}.containers[{index}][{name}].limits"
                 detail = f"must be less than or equal to pod limits of {parse(limits[name])}"
-                faults.append(invalid(where, str(parse(limit)), detail))
+                errs.append(invalid(where, str(parse(limit)), detail))
 
 
-def _requirement_faults(
-    resources: Object, path: str, faults: list[Cause], claims: Collection[str], *, is_pod_level: bool
+def _validate_requirement(
+    resources: Object, path: str, errs: list[FieldError], claims: Collection[str], *, is_pod_level: bool
 ) -> None:
     limits, requests = resources.get("limits"), resources.get("requests")
     has_compute = has_huge_pages = False
@@ -218,7 +218,7 @@ def _requirement_faults(
             else:
                 has_huge_pages = has_huge_pages or name.startswith(HUGE_PAGES)
             if is_pod_level or name not in _CONTAINER_RESOURCES or str(amount)[0] == "-":
-                _amount_faults(name, amount, where, faults, is_pod_level=is_pod_level)
+                _validate_amount(name, amount, where, errs, is_pod_level=is_pod_level)
     if requests:
         where = f"{path}.requests"
         for name, amount in requests.items():
@@ -227,17 +227,17 @@ def _requirement_faults(
             else:
                 has_huge_pages = has_huge_pages or name.startswith(HUGE_PAGES)
             if is_pod_level or name not in _CONTAINER_RESOURCES or str(amount)[0] == "-":
-                _amount_faults(name, amount, where, faults, is_pod_level=is_pod_level)
+                _validate_amount(name, amount, where, errs, is_pod_level=is_pod_level)
             if limits and name in limits:
                 limit = limits[name]
                 if amount != limit and not (may_overcommit(name) and _is_within(amount, limit)):
-                    _compare(name, parse(amount), parse(limit), where, faults)
+                    _compare(name, parse(amount), parse(limit), where, errs)
             elif not may_overcommit(name):
-                faults.append(required(f"{path}.limits", "Limit must be set for non overcommitable resources"))
+                errs.append(required(f"{path}.limits", "Limit must be set for non overcommitable resources"))
     if has_huge_pages and not has_compute:
-        faults.append(forbidden(path, "HugePages require cpu or memory"))
+        errs.append(forbidden(path, "HugePages require cpu or memory"))
     if "claims" in resources:
-        _claim_faults(resources["claims"], f"{path}.claims", faults, claims)
+        _validate_claim(resources["claims"], f"{path}.claims", errs, claims)
 
 
 @lru_cache(maxsize=4096)
@@ -246,26 +246,26 @@ def _is_within(request: Any, limit: Any) -> bool:
     return parse(request) <= parse(limit)
 
 
-def _compare(name: str, request: Quantity, limit: Quantity, path: str, faults: list[Cause]) -> None:
+def _compare(name: str, request: Quantity, limit: Quantity, path: str, errs: list[FieldError]) -> None:
     if request != limit and not may_overcommit(name):
-        faults.append(invalid(path, str(request), f"must be equal to {name} limit of {limit}"))
+        errs.append(invalid(path, str(request), f"must be equal to {name} limit of {limit}"))
     elif request > limit:
-        faults.append(invalid(path, str(request), f"must be less than or equal to {name} limit of {limit}"))
+        errs.append(invalid(path, str(request), f"must be less than or equal to {name} limit of {limit}"))
 
 
-def _amount_faults(name: str, amount: Any, path: str, faults: list[Cause], *, is_pod_level: bool) -> None:
+def _validate_amount(name: str, amount: Any, path: str, errs: list[FieldError], *, is_pod_level: bool) -> None:
     if name not in _CONTAINER_RESOURCES or is_pod_level:
-        _name_faults(name, f"{path}[{name}]", faults, is_pod_level=is_pod_level)
+        _validate_name(name, f"{path}[{name}]", errs, is_pod_level=is_pod_level)
     asked = parse(amount)
     if asked < ZERO:
-        faults.append(invalid(f"{path}[{name}]", str(asked), "must be greater than or equal to 0"))
+        errs.append(invalid(f"{path}[{name}]", str(asked), "must be greater than or equal to 0"))
     if name in _CONTAINER_RESOURCES:
         return
     if (name in COUNTED or is_extended(name)) and asked.milli_value % 1000:
-        faults.append(invalid(f"{path}[{name}]", str(asked), "must be an integer"))
+        errs.append(invalid(f"{path}[{name}]", str(asked), "must be an integer"))
     if name.startswith(HUGE_PAGES) and not _is_whole_pages(name, asked):
         detail = f"{asked} is not positive integer multiple of {name}"
-        faults.append(invalid(f"{path}[{name}]", str(asked), detail))
+        errs.append(invalid(f"{path}[{name}]", str(asked), detail))
 
 
 def _is_whole_pages(name: str, asked: Quantity) -> bool:
@@ -276,52 +276,52 @@ def _is_whole_pages(name: str, asked: Quantity) -> bool:
     return page > ZERO and page.milli_value % 1000 == 0 and asked.value % page.value == 0
 
 
-def container_resource_name_faults(name: str, path: str, faults: list[Cause]) -> None:
+def validate_container_resource_name(name: str, path: str, errs: list[FieldError]) -> None:
     """What is wrong with the name of something that a container may ask for."""
     if name not in _CONTAINER_RESOURCES:
-        _name_faults(name, path, faults, is_pod_level=False)
+        _validate_name(name, path, errs, is_pod_level=False)
 
 
-def _name_faults(name: str, path: str, faults: list[Cause], *, is_pod_level: bool) -> None:
+def _validate_name(name: str, path: str, errs: list[FieldError], *, is_pod_level: bool) -> None:
     malformed = names.qualified_name(name)
-    faults.extend(invalid(path, name, fault) for fault in malformed)
+    errs.extend(invalid(path, name, err) for err in malformed)
     if not malformed and "/" not in name and name not in _STANDARD and not _is_any_huge_page(name):
-        faults.append(invalid(path, name, "must be a standard resource type or fully qualified"))
+        errs.append(invalid(path, name, "must be a standard resource type or fully qualified"))
         malformed = [name]
     if is_pod_level:
         if not malformed and name not in _POD_LEVEL_RESOURCES and not name.startswith(HUGE_PAGES):
-            faults.append(not_supported(path, name, ["cpu", HUGE_PAGES, "memory"]))
+            errs.append(not_supported(path, name, ["cpu", HUGE_PAGES, "memory"]))
     elif "/" not in name:
         if name not in _CONTAINER_RESOURCES and not name.startswith(HUGE_PAGES):
-            faults.append(invalid(path, name, "must be a standard resource for containers"))
+            errs.append(invalid(path, name, "must be a standard resource for containers"))
     elif not is_native(name) and not is_extended(name):
-        faults.append(invalid(path, name, "doesn't follow extended resource name standard"))
+        errs.append(invalid(path, name, "doesn't follow extended resource name standard"))
 
 
 def _is_any_huge_page(name: str) -> bool:
     return name.startswith((HUGE_PAGES, f"requests.{HUGE_PAGES}"))
 
 
-def _claim_faults(claims: list[Object], path: str, faults: list[Cause], known: Collection[str]) -> None:
+def _validate_claim(claims: list[Object], path: str, errs: list[FieldError], known: Collection[str]) -> None:
     seen: set[str] = set()
     for index, claim in enumerate(claims):
         where = f"{path}[{index}]"
         name, request = claim.get("name", ""), claim.get("request", "")
         if not name:
-            faults.append(required(where))
+            errs.append(required(where))
             continue
         if name in seen:
-            faults.append(duplicate(where, name))
+            errs.append(duplicate(where, name))
         else:
             if request:
-                faults.extend(invalid(f"{where}.request", request, fault) for fault in names.dns_label(request))
+                errs.extend(invalid(f"{where}.request", request, err) for err in names.dns_label(request))
             key = f"{name}/{request}" if request else name
             if key in seen:
-                faults.append(duplicate(where, key))
+                errs.append(duplicate(where, key))
             elif not request:
-                faults.extend(duplicate(where, name) for other in seen if other.startswith(f"{name}/"))
+                errs.extend(duplicate(where, name) for other in seen if other.startswith(f"{name}/"))
             seen.add(key)
         if name not in known:
             listed = f": {', '.join(sorted(known))}" if known else " which is empty"
             message = f'Not found: "{name}": must be one of the names in pod.spec.resourceClaims{listed}'
-            faults.append(Cause(where, "FieldValueNotFound", message))
+            errs.append(FieldError(where, "FieldValueNotFound", message))

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from pinnace.kinds.golang.printing import GoStruct
-from pinnace.kinds.validation.field_lists import dns_subdomain_faults, id_faults, relative_path_faults
-from pinnace.model.field_errors import Cause, duplicate, forbidden, invalid, not_supported, required, too_long
+from pinnace.kinds.validation.field_lists import validate_dns_subdomain, validate_id, validate_relative_path
+from pinnace.model.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long
 from pinnace.model.objects import Object
 
 SYSCTL_PATTERN = r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"
@@ -35,133 +35,135 @@ _SECURITY_CONTEXT = GoStruct(
 )  # fmt: skip
 
 
-def container_security_faults(context: Object, path: str, faults: list[Cause], *, has_host_users: bool) -> None:
-    id_faults(context, "runAsUser", path, faults)
-    id_faults(context, "runAsGroup", path, faults)
+def validate_container_security(context: Object, path: str, errs: list[FieldError], *, has_host_users: bool) -> None:
+    validate_id(context, "runAsUser", path, errs)
+    validate_id(context, "runAsGroup", path, errs)
     proc_mount = context.get("procMount")
     if proc_mount is not None:
         if proc_mount not in ("Default", "Unmasked"):
-            faults.append(not_supported(f"{path}.procMount", proc_mount, ["Default", "Unmasked"]))
+            errs.append(not_supported(f"{path}.procMount", proc_mount, ["Default", "Unmasked"]))
         if has_host_users and proc_mount == "Unmasked":
-            faults.append(invalid(f"{path}.procMount", proc_mount, "`hostUsers` must be false to use `Unmasked`"))
+            errs.append(invalid(f"{path}.procMount", proc_mount, "`hostUsers` must be false to use `Unmasked`"))
     if "seccompProfile" in context:
-        _seccomp_faults(context["seccompProfile"], f"{path}.seccompProfile", faults)
+        _validate_seccomp(context["seccompProfile"], f"{path}.seccompProfile", errs)
     if context.get("allowPrivilegeEscalation") is False:
         if context.get("privileged"):
             detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
-            faults.append(invalid(path, _SECURITY_CONTEXT.view(context), detail))
+            errs.append(invalid(path, _SECURITY_CONTEXT.view(context), detail))
         if "CAP_SYS_ADMIN" in (context.get("capabilities", {}).get("add") or ()):
             detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
-            faults.append(invalid(path, _SECURITY_CONTEXT.view(context), detail))
+            errs.append(invalid(path, _SECURITY_CONTEXT.view(context), detail))
     if "windowsOptions" in context:
-        _windows_option_faults(context["windowsOptions"], f"{path}.windowsOptions", faults)
+        _validate_windows_option(context["windowsOptions"], f"{path}.windowsOptions", errs)
     if "appArmorProfile" in context:
-        app_armor_faults(context["appArmorProfile"], f"{path}.appArmorProfile", faults)
+        validate_app_armor(context["appArmorProfile"], f"{path}.appArmorProfile", errs)
 
 
-def pod_security_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+def validate_pod_security(spec: Object, path: str, errs: list[FieldError]) -> None:
     """`path` is the spec's: some of what Kubernetes counts as the context stands beside it on the wire."""
     context = spec.get("securityContext") or {}
     where = f"{path}.securityContext"
     for field in ("fsGroup", "runAsUser", "runAsGroup"):
-        id_faults(context, field, where, faults)
+        validate_id(context, field, where, errs)
     for index, group in enumerate(context.get("supplementalGroups", ())):
         if not 0 <= group < 2**31:
             detail = "must be between 0 and 2147483647, inclusive"
-            faults.append(invalid(f"{where}.supplementalGroups[{index}]", group, detail))
+            errs.append(invalid(f"{where}.supplementalGroups[{index}]", group, detail))
     if spec.get("hostPID") and spec.get("shareProcessNamespace"):
         detail = "ShareProcessNamespace and HostPID cannot both be enabled"
-        faults.append(invalid(f"{where}.shareProcessNamespace", True, detail))
+        errs.append(invalid(f"{where}.shareProcessNamespace", True, detail))
     if context.get("sysctls"):
-        _sysctl_faults(spec, f"{where}.sysctls", faults)
-    _choice_faults(context, "fsGroupChangePolicy", ("Always", "OnRootMismatch"), where, faults)
+        _validate_sysctl(spec, f"{where}.sysctls", errs)
+    _validate_choice(context, "fsGroupChangePolicy", ("Always", "OnRootMismatch"), where, errs)
     if "seccompProfile" in context:
-        _seccomp_faults(context["seccompProfile"], f"{where}.seccompProfile", faults)
+        _validate_seccomp(context["seccompProfile"], f"{where}.seccompProfile", errs)
     if "windowsOptions" in context:
-        _windows_option_faults(context["windowsOptions"], f"{where}.windowsOptions", faults)
+        _validate_windows_option(context["windowsOptions"], f"{where}.windowsOptions", errs)
     if "appArmorProfile" in context:
-        app_armor_faults(context["appArmorProfile"], f"{where}.appArmorProfile", faults)
-    _choice_faults(context, "supplementalGroupsPolicy", ("Merge", "Strict"), where, faults)
-    _choice_faults(context, "seLinuxChangePolicy", ("Recursive",), where, faults)
+        validate_app_armor(context["appArmorProfile"], f"{where}.appArmorProfile", errs)
+    _validate_choice(context, "supplementalGroupsPolicy", ("Merge", "Strict"), where, errs)
+    _validate_choice(context, "seLinuxChangePolicy", ("Recursive",), where, errs)
 
 
-def _choice_faults(context: Object, field: str, supported: tuple[str, ...], path: str, faults: list[Cause]) -> None:
+def _validate_choice(
+    context: Object, field: str, supported: tuple[str, ...], path: str, errs: list[FieldError]
+) -> None:
     if field in context and context[field] not in supported:
-        faults.append(not_supported(f"{path}.{field}", context[field], supported))
+        errs.append(not_supported(f"{path}.{field}", context[field], supported))
 
 
-def _sysctl_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+def _validate_sysctl(spec: Object, path: str, errs: list[FieldError]) -> None:
     seen: set[str] = set()
     for index, sysctl in enumerate(spec["securityContext"]["sysctls"]):
         name, where = sysctl.get("name", ""), f"{path}[{index}].name"
         if not name:
-            faults.append(required(where))
+            errs.append(required(where))
         elif len(name) > 253 or not _sysctl_name(name):
             detail = f"must have at most 253 characters and match regex {SYSCTL_PATTERN}"
-            faults.append(invalid(where, name, detail))
+            errs.append(invalid(where, name, detail))
         elif name in seen:
-            faults.append(duplicate(where, name))
+            errs.append(duplicate(where, name))
         seen.add(name)
         dotted = name.replace("/", ".") if "." not in name.partition("/")[0] else name
         if spec.get("hostNetwork") and dotted.startswith("net."):
-            faults.append(invalid(where, name, "may not be specified when 'hostNetwork' is true"))
+            errs.append(invalid(where, name, "may not be specified when 'hostNetwork' is true"))
         elif spec.get("hostIPC") and (dotted == "kernel.sem" or dotted.startswith(_HOST_IPC_SYSCTLS)):
-            faults.append(invalid(where, name, "may not be specified when 'hostIPC' is true"))
+            errs.append(invalid(where, name, "may not be specified when 'hostIPC' is true"))
 
 
-def _seccomp_faults(profile: Object, path: str, faults: list[Cause]) -> None:
+def _validate_seccomp(profile: Object, path: str, errs: list[FieldError]) -> None:
     kind = profile.get("type", "")
     if not kind:
-        faults.append(required(f"{path}.type", "type is required when seccompProfile is set"))
+        errs.append(required(f"{path}.type", "type is required when seccompProfile is set"))
     elif kind not in _PROFILES:
-        faults.append(not_supported(f"{path}.type", kind, _PROFILES))
+        errs.append(not_supported(f"{path}.type", kind, _PROFILES))
     file = profile.get("localhostProfile")
     if kind == "Localhost":
         if file is None:
-            faults.append(required(f"{path}.localhostProfile", "must be set when seccomp type is Localhost"))
+            errs.append(required(f"{path}.localhostProfile", "must be set when seccomp type is Localhost"))
         else:
-            relative_path_faults(file, f"{path}.localhostProfile", faults)
+            validate_relative_path(file, f"{path}.localhostProfile", errs)
     elif file is not None:
         detail = "can only be set when seccomp type is Localhost"
-        faults.append(invalid(f"{path}.localhostProfile", _SECCOMP.view(profile), detail))
+        errs.append(invalid(f"{path}.localhostProfile", _SECCOMP.view(profile), detail))
 
 
-def app_armor_faults(profile: Object, path: str, faults: list[Cause]) -> None:
+def validate_app_armor(profile: Object, path: str, errs: list[FieldError]) -> None:
     kind, name = profile.get("type", ""), profile.get("localhostProfile")
     if kind == "Localhost":
         if not name:
-            faults.append(required(f"{path}.localhostProfile", "must be set when AppArmor type is Localhost"))
+            errs.append(required(f"{path}.localhostProfile", "must be set when AppArmor type is Localhost"))
         elif name != name.strip():
-            faults.append(invalid(f"{path}.localhostProfile", name, "must not be padded with whitespace"))
+            errs.append(invalid(f"{path}.localhostProfile", name, "must not be padded with whitespace"))
         if name and len(name) > 4095:
-            faults.append(too_long(f"{path}.localhostProfile", 4095))
+            errs.append(too_long(f"{path}.localhostProfile", 4095))
     elif kind in _PROFILES:
         if name is not None:
             detail = "can only be set when AppArmor type is Localhost"
-            faults.append(invalid(f"{path}.localhostProfile", name, detail))
+            errs.append(invalid(f"{path}.localhostProfile", name, detail))
     elif not kind:
-        faults.append(required(f"{path}.type", "type is required when appArmorProfile is set"))
+        errs.append(required(f"{path}.type", "type is required when appArmorProfile is set"))
     else:
-        faults.append(not_supported(f"{path}.type", kind, _PROFILES))
+        errs.append(not_supported(f"{path}.type", kind, _PROFILES))
 
 
-def _windows_option_faults(options: Object, path: str, faults: list[Cause]) -> None:
+def _validate_windows_option(options: Object, path: str, errs: list[FieldError]) -> None:
     if "gmsaCredentialSpecName" in options:
-        dns_subdomain_faults(options["gmsaCredentialSpecName"], f"{path}.gmsaCredentialSpecName", faults)
+        validate_dns_subdomain(options["gmsaCredentialSpecName"], f"{path}.gmsaCredentialSpecName", errs)
     credentials = options.get("gmsaCredentialSpec")
     if credentials is not None:
         if not credentials:
             detail = "gmsaCredentialSpec cannot be an empty string"
-            faults.append(invalid(f"{path}.gmsaCredentialSpec", credentials, detail))
+            errs.append(invalid(f"{path}.gmsaCredentialSpec", credentials, detail))
         elif len(credentials) > 64 * 1024:
             detail = "gmsaCredentialSpec size must be under 64 KiB"
-            faults.append(invalid(f"{path}.gmsaCredentialSpec", credentials, detail))
+            errs.append(invalid(f"{path}.gmsaCredentialSpec", credentials, detail))
     name = options.get("runAsUserName")
     if name is not None:
-        faults.extend(invalid(f"{path}.runAsUserName", name, detail) for detail in _windows_user_faults(name))
+        errs.extend(invalid(f"{path}.runAsUserName", name, detail) for detail in _validate_windows_user(name))
 
 
-def _windows_user_faults(name: str) -> Iterator[str]:
+def _validate_windows_user(name: str) -> Iterator[str]:
     parts = name.split("\\")
     if not name:
         yield "runAsUserName cannot be an empty string"
@@ -192,23 +194,23 @@ def containers_with_paths(spec: Object, path: str) -> Iterator[tuple[Object, str
             yield container, f"{path}.{field}[{index}]"
 
 
-def os_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+def validate_os(spec: Object, path: str, errs: list[FieldError]) -> None:
     """What the operating system that was asked for rules out."""
     os = spec["os"].get("name", "")
     if not os:
-        faults.append(required(f"{path}.os.name"))
+        errs.append(required(f"{path}.os.name"))
     elif os == "linux":
         if "windowsOptions" in (spec.get("securityContext") or ()):
             detail = "windows options cannot be set for a linux pod"
-            faults.append(forbidden(f"{path}.securityContext.windowsOptions", detail))
+            errs.append(forbidden(f"{path}.securityContext.windowsOptions", detail))
         for container, where in containers_with_paths(spec, path):
             if "windowsOptions" in (container.get("securityContext") or ()):
                 detail = "windows options cannot be set for a linux pod"
-                faults.append(forbidden(f"{where}.securityContext.windowsOptions", detail))
+                errs.append(forbidden(f"{where}.securityContext.windowsOptions", detail))
     elif os == "windows":
-        _windows_faults(spec, path, faults)
+        _validate_windows(spec, path, errs)
     else:
-        faults.append(not_supported(f"{path}.os", os, ["linux", "windows"]))
+        errs.append(not_supported(f"{path}.os", os, ["linux", "windows"]))
 
 
 _NOT_ON_WINDOWS_PODS = (
@@ -242,20 +244,20 @@ _NOT_ON_WINDOWS_CONTAINERS = (
 )
 
 
-def _windows_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+def _validate_windows(spec: Object, path: str, errs: list[FieldError]) -> None:
     context = spec.get("securityContext") or {}
     for dotted in _NOT_ON_WINDOWS_PODS:
         inside, _, field = dotted.rpartition(".")
         holder = context if inside else spec
         if field in holder and holder[field] not in ([], False if field in ("hostPID", "hostIPC") else None):
-            faults.append(forbidden(f"{path}.{dotted}", "cannot be set for a windows pod"))
+            errs.append(forbidden(f"{path}.{dotted}", "cannot be set for a windows pod"))
     for container, where in containers_with_paths(spec, path):
         for field in _NOT_ON_WINDOWS_CONTAINERS:
             if field in (container.get("securityContext") or ()):
-                faults.append(forbidden(f"{where}.securityContext.{field}", "cannot be set for a windows pod"))
+                errs.append(forbidden(f"{where}.securityContext.{field}", "cannot be set for a windows pod"))
 
 
-def host_process_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+def validate_host_process(spec: Object, path: str, errs: list[FieldError]) -> None:
     """Windows host processes: all containers of a pod or none, and on the host's network."""
     of_pod = (spec.get("securityContext") or {}).get("windowsOptions", {}).get("hostProcess")
     total = on_host = 0
@@ -264,13 +266,13 @@ def host_process_faults(spec: Object, path: str, faults: list[Cause]) -> None:
         own = (container.get("securityContext") or {}).get("windowsOptions", {}).get("hostProcess")
         if of_pod is not None and own is not None and of_pod != own:
             detail = f"pod hostProcess value must be identical if both are specified, was {str(of_pod).lower()}"
-            faults.append(invalid(f"{where}.securityContext.windowsOptions.hostProcess", own, detail))
+            errs.append(invalid(f"{where}.securityContext.windowsOptions.hostProcess", own, detail))
         on_host += bool(of_pod if own is None else own)
     if not on_host:
         return
     if on_host != total:
         detail = "If pod contains any hostProcess containers then all containers must be HostProcess containers"
-        faults.append(invalid(path, "", detail))
+        errs.append(invalid(path, "", detail))
     if not spec.get("hostNetwork"):
         detail = "hostNetwork must be true if pod contains any hostProcess containers"
-        faults.append(invalid(f"{path}.hostNetwork", False, detail))
+        errs.append(invalid(f"{path}.hostNetwork", False, detail))

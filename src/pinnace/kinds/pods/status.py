@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pinnace.kinds.pods.updates import annotation_change_faults
+from pinnace.kinds.pods.updates import validate_annotation_change
 from pinnace.kinds.validation.field_lists import (
-    dns_label_faults,
-    dns_subdomain_faults,
-    ip_faults,
     parsed_ip,
-    qualified_name_faults,
+    validate_dns_label,
+    validate_dns_subdomain,
+    validate_ip,
+    validate_qualified_name,
 )
 from pinnace.model.field_errors import (
     IMMUTABLE,
-    Cause,
+    FieldError,
     duplicate,
     forbidden,
     invalid,
@@ -36,50 +36,50 @@ _HEALTH = ("Healthy", "Unhealthy", "Unknown")
 _MOST_MESSAGE = 1024
 
 
-def pod_status_faults(new: Object, old: Object) -> list[Cause]:
-    """Every fault of a change through pods/status."""
-    faults: list[Cause] = []
-    annotation_change_faults(new, old, faults)
+def validate_pod_status(new: Object, old: Object) -> list[FieldError]:
+    """Every error of a change through pods/status."""
+    errs: list[FieldError] = []
+    validate_annotation_change(new, old, errs)
     status, before = new.get("status") or {}, old.get("status") or {}
     for index, condition in enumerate(status.get("conditions", ())):
         if condition.get("observedGeneration", 0) < 0:
             where = f"status.conditions[{index}].observedGeneration"
-            faults.append(invalid(where, condition["observedGeneration"], "must be a non-negative integer"))
+            errs.append(invalid(where, condition["observedGeneration"], "must be a non-negative integer"))
         if condition.get("type") not in ("PodScheduled", "Ready", "Initialized"):
-            qualified_name_faults(condition.get("type", ""), f"status.conditions[{index}].Type", faults)
+            validate_qualified_name(condition.get("type", ""), f"status.conditions[{index}].Type", errs)
     node, node_before = old["spec"].get("nodeName", ""), before.get("nominatedNodeName", "")
     nominated = status.get("nominatedNodeName", "")
     if new["spec"].get("nodeName", "") != node:
-        faults.append(forbidden("status.nodeName", "may not be changed directly"))
+        errs.append(forbidden("status.nodeName", "may not be changed directly"))
     if nominated and nominated != node_before:
-        dns_subdomain_faults(nominated, "status.nominatedNodeName", faults)
+        validate_dns_subdomain(nominated, "status.nominatedNodeName", errs)
         if node:
             detail = "may not be set on pods that are already bound to a node"
-            faults.append(forbidden("status.nominatedNodeName", detail))
+            errs.append(forbidden("status.nominatedNodeName", detail))
     if status.get("observedGeneration", 0) < 0:
         detail = "must be a non-negative integer"
-        faults.append(invalid("status.observedGeneration", status["observedGeneration"], detail))
+        errs.append(invalid("status.observedGeneration", status["observedGeneration"], detail))
     if status.get("qosClass", "") != before.get("qosClass", ""):
-        faults.append(invalid("status.qosClass", status.get("qosClass", ""), IMMUTABLE))
+        errs.append(invalid("status.qosClass", status.get("qosClass", ""), IMMUTABLE))
     for field in _STATUS_LISTS:
-        _transition_faults(status.get(field, ()), before.get(field, ()), field, old["spec"], faults)
-    _claim_status_faults(status, new["spec"], faults)
+        _validate_transition(status.get(field, ()), before.get(field, ()), field, old["spec"], errs)
+    _validate_claim_status(status, new["spec"], errs)
     if (claimed := status.get("extendedResourceClaimStatus")) is not None:
-        _extended_claim_faults(claimed, new["spec"], faults)
+        _validate_extended_claim(claimed, new["spec"], errs)
     for field in ("podIPs", "hostIPs"):
-        _address_faults(status, before, field, faults)
+        _validate_address(status, before, field, errs)
     for field in _STATUS_LISTS:
-        _user_faults(status.get(field, ()), f"status.{field}", new["spec"], faults)
+        _validate_user(status.get(field, ()), f"status.{field}", new["spec"], errs)
     for field, listed in (("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")):
-        _device_faults(status.get(field, ()), f"status.{field}", new["spec"].get(listed) or (), faults)
+        _validate_device(status.get(field, ()), f"status.{field}", new["spec"].get(listed) or (), errs)
     for index, one in enumerate(status.get("ephemeralContainerStatuses", ())):
         if one.get("allocatedResourcesStatus"):
             where = f"status.ephemeralContainerStatuses[{index}].allocatedResourcesStatus"
-            faults.append(forbidden(where, "must not be specified in container status"))
-    return faults
+            errs.append(forbidden(where, "must not be specified in container status"))
+    return errs
 
 
-def _transition_faults(now: Any, before: Any, field: str, spec: Object, faults: list[Cause]) -> None:
+def _validate_transition(now: Any, before: Any, field: str, spec: Object, errs: list[FieldError]) -> None:
     """What has ended stays so, unless its restart policy says otherwise."""
     for index, old in enumerate(before):
         ended = old.get("state", {}).get("terminated")
@@ -89,7 +89,7 @@ def _transition_faults(now: Any, before: Any, field: str, spec: Object, faults: 
         if status is None or "terminated" in status.get("state", ()):
             continue
         if field == "ephemeralContainerStatuses" or not _may_restart(old.get("name"), ended, field, spec):
-            faults.append(forbidden(f"status.{field}[{index}].state", _BACK_TO_LIFE))
+            errs.append(forbidden(f"status.{field}[{index}].state", _BACK_TO_LIFE))
 
 
 def _may_restart(name: str | None, ended: Object, field: str, spec: Object) -> bool:
@@ -114,22 +114,22 @@ def _may_restart(name: str | None, ended: Object, field: str, spec: Object) -> b
     return bool(policy == "Always" or (policy == "OnFailure" and code))
 
 
-def _claim_status_faults(status: Object, spec: Object, faults: list[Cause]) -> None:
+def _validate_claim_status(status: Object, spec: Object, errs: list[FieldError]) -> None:
     known = {claim.get("name", "") for claim in spec.get("resourceClaims", ())}
     seen: set[str] = set()
     for index, claim in enumerate(status.get("resourceClaimStatuses", ())):
         where, name = f"status.resourceClaimStatuses[{index}]", claim.get("name", "")
         if name not in known:
             detail = "must match the name of an entry in `spec.resourceClaims`"
-            faults.append(invalid(f"{where}.name", name, detail))
+            errs.append(invalid(f"{where}.name", name, detail))
         if name in seen:
-            faults.append(duplicate(f"{where}.name", name))
+            errs.append(duplicate(f"{where}.name", name))
         seen.add(name)
         if "resourceClaimName" in claim:
-            dns_subdomain_faults(claim["resourceClaimName"], f"{where}.resourceClaimName", faults)
+            validate_dns_subdomain(claim["resourceClaimName"], f"{where}.resourceClaimName", errs)
 
 
-def _extended_claim_faults(claimed: Object, spec: Object, faults: list[Cause]) -> None:
+def _validate_extended_claim(claimed: Object, spec: Object, errs: list[FieldError]) -> None:
     """Of the claim that was made for a pod's extended resources: which request stands for which of them."""
     path = "status.extendedResourceClaimStatus"
     requests = {
@@ -139,75 +139,75 @@ def _extended_claim_faults(claimed: Object, spec: Object, faults: list[Cause]) -
     }
     mappings = claimed.get("requestMappings") or ()
     if not mappings:
-        faults.append(required(f"{path}.requestMappings", "at least one request mapping is required"))
+        errs.append(required(f"{path}.requestMappings", "at least one request mapping is required"))
     seen: set[tuple[str, ...]] = set()
     for index, mapping in enumerate(mappings):
         where = f"{path}.requestMappings[{index}]"
         said = {name: mapping.get(name, "") for name in ("containerName", "resourceName", "requestName")}
         if said["containerName"] not in requests:
             detail = "must match the name of an entry in spec.initContainers.name or spec.containers.name"
-            faults.append(invalid(f"{where}.containerName", said["containerName"], detail))
+            errs.append(invalid(f"{where}.containerName", said["containerName"], detail))
         elif said["resourceName"] not in requests[said["containerName"]]:
-            faults.append(invalid(f"{where}.resourceName", said["resourceName"], _UNREQUESTED))
-        dns_label_faults(said["requestName"], f"{path}.requestName", faults)
+            errs.append(invalid(f"{where}.resourceName", said["resourceName"], _UNREQUESTED))
+        validate_dns_label(said["requestName"], f"{path}.requestName", errs)
         if (one := tuple(said.values())) in seen:
-            faults.extend(duplicate(f"{where}.{name}", value) for name, value in said.items())
+            errs.extend(duplicate(f"{where}.{name}", value) for name, value in said.items())
         seen.add(one)
     if not claimed.get("resourceClaimName"):
-        faults.append(required(f"{path}.resourceClaimName"))
+        errs.append(required(f"{path}.resourceClaimName"))
     else:
-        dns_subdomain_faults(claimed["resourceClaimName"], f"{path}.resourceClaimName", faults)
+        validate_dns_subdomain(claimed["resourceClaimName"], f"{path}.resourceClaimName", errs)
 
 
-def _address_faults(status: Object, before: Object, field: str, faults: list[Cause]) -> None:
+def _validate_address(status: Object, before: Object, field: str, errs: list[FieldError]) -> None:
     listed = [entry.get("ip", "") for entry in status.get(field) or ()]
     old = [entry.get("ip", "") for entry in before.get(field) or ()]
     if field == "hostIPs" and listed and listed[0] != status.get("hostIP", ""):
-        faults.append(invalid("status.hostIPs[0].ip", listed[0], "must be equal to `hostIP`"))
+        errs.append(invalid("status.hostIPs[0].ip", listed[0], "must be equal to `hostIP`"))
     for index, address in enumerate(listed):
         if address not in old:
-            ip_faults(address, f"status.{field}[{index}]", faults)
+            validate_ip(address, f"status.{field}[{index}]", errs)
     if len(listed) < 2:
         return
     parsed = list(map(parsed_ip, listed))
     if None in parsed:
         wrong = parsed.index(None)
         detail = f"failed to check for dual stack with error:invalid IP[{wrong}]: {listed[wrong]}"
-        faults.append(Cause(f"status.{field}", "InternalError", f"Internal error: {detail}"))
+        errs.append(FieldError(f"status.{field}", "InternalError", f"Internal error: {detail}"))
     if len(listed) > 2 or len({one.version for one in parsed if one is not None}) != 2:
         detail = "may specify no more than one IP for each IP family"
-        faults.append(invalid(f"status.{field}", [{"IP": address} for address in listed], detail))
+        errs.append(invalid(f"status.{field}", [{"IP": address} for address in listed], detail))
 
 
-def _user_faults(statuses: Sequence[Object], path: str, spec: Object, faults: list[Cause]) -> None:
+def _validate_user(statuses: Sequence[Object], path: str, spec: Object, errs: list[FieldError]) -> None:
     system = (spec.get("os") or {}).get("name") or "linux"
     for index, status in enumerate(statuses):
         user, where = (status.get("user") or {}).get("linux"), f"{path}[{index}].user.linux"
         if user is None:
             continue
         if system == "windows":
-            faults.append(forbidden(where, "cannot be set for a windows pod"))
+            errs.append(forbidden(where, "cannot be set for a windows pod"))
             continue
         numbers = [(f"{where}.{field}", user.get(field, 0)) for field in ("uid", "gid")]
         groups = user.get("supplementalGroups") or ()
         numbers += [(f"{where}.supplementalGroups[{at}]", group) for at, group in enumerate(groups)]
-        faults += [
+        errs += [
             invalid(at, number, f"must be between 0 and {_MOST_ID}, inclusive")
             for at, number in numbers
             if not 0 <= number <= _MOST_ID
         ]
 
 
-def _device_faults(statuses: Sequence[Object], path: str, containers: Sequence[Any], faults: list[Cause]) -> None:
+def _validate_device(statuses: Sequence[Object], path: str, containers: Sequence[Any], errs: list[FieldError]) -> None:
     """What is said of the health of a container's devices is about devices that it asked for."""
     by_name = {container.get("name"): container for container in reversed(containers)}
     for index, status in enumerate(statuses):
         container = by_name.get(status.get("name"))
         for at, device in enumerate(status.get("allocatedResourcesStatus") or ()):
             where, name = f"{path}[{index}].allocatedResourcesStatus[{at}]", device.get("name", "")
-            if container is not None and (fault := _unasked(name, container.get("resources") or {})):
-                faults.append(invalid(f"{where}.name", name, fault))
-            _health_faults(device.get("resources") or (), f"{where}.resources", faults)
+            if container is not None and (err := _unasked(name, container.get("resources") or {})):
+                errs.append(invalid(f"{where}.name", name, err))
+            _validate_health(device.get("resources") or (), f"{where}.resources", errs)
 
 
 def _unasked(name: str, resources: Object) -> str:
@@ -226,16 +226,16 @@ def _unasked(name: str, resources: Object) -> str:
     )
 
 
-def _health_faults(devices: Sequence[Object], path: str, faults: list[Cause]) -> None:
+def _validate_health(devices: Sequence[Object], path: str, errs: list[FieldError]) -> None:
     seen: set[str] = set()
     for index, device in enumerate(devices):
         where, identity, message = f"{path}[{index}]", device.get("resourceID", ""), device.get("message")
         if device.get("health", "") not in _HEALTH:
-            faults.append(not_supported(f"{where}.health", device.get("health", ""), _HEALTH))
+            errs.append(not_supported(f"{where}.health", device.get("health", ""), _HEALTH))
         if message == "":
-            faults.append(required(f"{where}.message", "must be non-empty if specified"))
+            errs.append(required(f"{where}.message", "must be non-empty if specified"))
         elif message is not None and len(message.encode()) > _MOST_MESSAGE:
-            faults.append(too_long(f"{where}.message", _MOST_MESSAGE))
+            errs.append(too_long(f"{where}.message", _MOST_MESSAGE))
         if identity in seen:
-            faults.append(duplicate(f"{where}.resourceID", identity))
+            errs.append(duplicate(f"{where}.resourceID", identity))
         seen.add(identity)

@@ -1,4 +1,4 @@
-"""What is special about pods and pod templates: defaults, faults and what may change."""
+"""What is special about pods and pod templates: defaults, errors and what may change."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from typing import Any
 
 from pinnace.kinds.pods.defaults import default_pod, default_template, drop_disabled
 from pinnace.kinds.pods.resource_amounts import qos_class
-from pinnace.kinds.pods.security import app_armor_faults, containers_with_paths
-from pinnace.kinds.pods.status import pod_status_faults
+from pinnace.kinds.pods.security import containers_with_paths, validate_app_armor
+from pinnace.kinds.pods.status import validate_pod_status
 from pinnace.kinds.pods.updates import (
-    ephemeral_container_update_faults,
     keep_observed_generations,
-    pod_update_faults,
-    resize_faults,
     take_ephemeral_containers,
     take_resize,
+    validate_ephemeral_container_update,
+    validate_pod_update,
+    validate_resize,
 )
-from pinnace.kinds.pods.validation import APP_ARMOR_PREFIX, pod_creation_faults, template_faults
+from pinnace.kinds.pods.validation import APP_ARMOR_PREFIX, validate_pod_creation, validate_template
 from pinnace.kinds.pods.warnings import ip_warnings, template_warnings
 from pinnace.kinds.validation.field_lists import dns_label
 from pinnace.model.clock import SystemClock, to_rfc3339
-from pinnace.model.field_errors import Cause
+from pinnace.model.field_errors import FieldError
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 
 __all__ = [
     "POD",
     "POD_TEMPLATE",
-    "ephemeral_container_update_faults",
     "grace_period",
     "pod_status_warnings",
-    "resize_faults",
     "take_ephemeral_containers",
     "take_resize",
+    "validate_ephemeral_container_update",
+    "validate_resize",
 ]
 
 
@@ -99,9 +99,9 @@ def _turn_app_armor_annotations_into_fields(pod: Object) -> None:
         if annotation is None or "appArmorProfile" in context:
             continue
         profile = _app_armor_profile(annotation)
-        wrong: list[Cause] = []
+        wrong: list[FieldError] = []
         if profile is not None:
-            app_armor_faults(profile, "", wrong)
+            validate_app_armor(profile, "", wrong)
         if profile is not None and not wrong and profile != of_pod:
             container["securityContext"] = {**context, "appArmorProfile": profile}
 
@@ -124,12 +124,12 @@ def _prepare_pod_status(new: Object, old: Object | None) -> None:
     keep_observed_generations(new, old)
 
 
-def _pod_faults(new: Object, old: Object | None) -> list[Cause]:
-    return pod_creation_faults(new) if old is None else pod_update_faults(new, old)
+def _validate_pod(new: Object, old: Object | None) -> list[FieldError]:
+    return validate_pod_creation(new) if old is None else validate_pod_update(new, old)
 
 
-def _pod_status_faults(new: Object, old: Object | None) -> list[Cause]:
-    return [] if old is None else pod_status_faults(new, old)
+def _validate_pod_status(new: Object, old: Object | None) -> list[FieldError]:
+    return [] if old is None else validate_pod_status(new, old)
 
 
 def _pod_warnings(new: Object, old: Object | None) -> Iterator[str]:
@@ -167,10 +167,10 @@ def _prepare_pod_template(new: Object, old: Object | None) -> None:
     drop_disabled(new["template"]["spec"])
 
 
-def _pod_template_faults(new: Object, old: Object | None) -> list[Cause]:
-    faults: list[Cause] = []
-    template_faults(new["template"], "template", faults)
-    return faults
+def _validate_pod_template(new: Object, old: Object | None) -> list[FieldError]:
+    errs: list[FieldError] = []
+    validate_template(new["template"], "template", errs)
+    return errs
 
 
 def _pod_template_warnings(new: Object, old: Object | None) -> Iterable[str]:
@@ -181,11 +181,11 @@ POD = Strategy(
     default=default_pod,
     prepare=_prepare_pod,
     prepare_status=_prepare_pod_status,
-    validate=_pod_faults,
-    validate_status=_pod_status_faults,
+    validate=_validate_pod,
+    validate_status=_validate_pod_status,
     tracks_generation=True,
-    facet_prepare={"ephemeralcontainers": take_ephemeral_containers, "resize": take_resize},
-    facet_faults={"ephemeralcontainers": ephemeral_container_update_faults, "resize": resize_faults},
+    prepare_subresource={"ephemeralcontainers": take_ephemeral_containers, "resize": take_resize},
+    validate_subresource={"ephemeralcontainers": validate_ephemeral_container_update, "resize": validate_resize},
     grace=grace_period,
     answers_with_deleted=True,
     warnings=_pod_warnings,
@@ -194,7 +194,7 @@ POD_TEMPLATE = Strategy(
     answers_with_deleted=True,
     default=_default_pod_template,
     prepare=_prepare_pod_template,
-    validate=_pod_template_faults,
+    validate=_validate_pod_template,
     tracks_generation=True,
     warnings=_pod_template_warnings,
 )

@@ -7,13 +7,13 @@ from typing import Any
 
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.golang.structs import pod_spec_view, struct
-from pinnace.kinds.pods.containers import image_space_faults
+from pinnace.kinds.pods.containers import validate_image_space
 from pinnace.kinds.pods.resource_amounts import qos_class
-from pinnace.kinds.pods.scheduling import toleration_faults
-from pinnace.kinds.pods.validation import APP_ARMOR_PREFIX, MIRROR, pod_annotation_faults, pod_faults
+from pinnace.kinds.pods.scheduling import validate_toleration
+from pinnace.kinds.pods.validation import APP_ARMOR_PREFIX, MIRROR, validate_pod, validate_pod_annotation
 from pinnace.kinds.validation.equality import alike
 from pinnace.kinds.validation.fields import unified_diff
-from pinnace.model.field_errors import Cause, forbidden, invalid, required
+from pinnace.model.field_errors import FieldError, forbidden, invalid, required
 from pinnace.model.objects import Object
 
 _REQUIRED_AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -28,33 +28,33 @@ _LONGEST_DEADLINE = 2**31 - 1
 _ONLY_RESOURCES = "only cpu and memory resources are mutable"
 
 
-def pod_update_faults(new: Object, old: Object) -> list[Cause]:
-    """Every fault of a change through the pod's main URL."""
-    faults = pod_faults(new)
+def validate_pod_update(new: Object, old: Object) -> list[FieldError]:
+    """Every error of a change through the pod's main URL."""
+    errs = validate_pod(new)
     spec, before = new["spec"], old["spec"]
-    annotation_change_faults(new, old, faults)
+    validate_annotation_change(new, old, errs)
     for field in ("containers", "initContainers"):
         containers = spec.get(field) or []
         if len(containers) != len(before.get(field) or ()):
-            faults.append(forbidden(f"spec.{field}", "pod updates may not add or remove containers"))
-            return faults
+            errs.append(forbidden(f"spec.{field}", "pod updates may not add or remove containers"))
+            return errs
         for index, container in enumerate(containers):
             if not container.get("image"):
-                faults.append(required(f"spec.{field}[{index}].image"))
-            image_space_faults(container, f"spec.{field}[{index}]", faults)
-    if not _deadline_faults(spec, before, faults):
-        return faults
-    _toleration_change_faults(spec.get("tolerations") or [], before.get("tolerations") or [], faults)
-    _gate_change_faults(spec, before, faults)
+                errs.append(required(f"spec.{field}[{index}].image"))
+            validate_image_space(container, f"spec.{field}[{index}]", errs)
+    if not _validate_deadline(spec, before, errs):
+        return errs
+    _validate_toleration_change(spec.get("tolerations") or [], before.get("tolerations") or [], errs)
+    _validate_gate_change(spec, before, errs)
     if not alike(spec, before):
-        remaining = _without_allowed_changes(spec, before, faults)
+        remaining = _without_allowed_changes(spec, before, errs)
         if not alike(remaining, before):
             change = unified_diff(pod_spec_view(before), pod_spec_view(remaining))
-            faults.append(forbidden("spec", f"{_MAY_CHANGE}\n{change}"))
-    return faults
+            errs.append(forbidden("spec", f"{_MAY_CHANGE}\n{change}"))
+    return errs
 
 
-def annotation_change_faults(new: Object, old: Object, faults: list[Cause]) -> None:
+def validate_annotation_change(new: Object, old: Object, errs: list[FieldError]) -> None:
     now, before = new["metadata"].get("annotations") or {}, old["metadata"].get("annotations") or {}
     if not now and not before:
         return
@@ -62,60 +62,60 @@ def annotation_change_faults(new: Object, old: Object, faults: list[Cause]) -> N
         if now.get(key) != value:
             if key.startswith(APP_ARMOR_PREFIX):
                 detail = "may not remove or update AppArmor annotations"
-                faults.append(forbidden(f"metadata.annotations[{key}]", detail))
+                errs.append(forbidden(f"metadata.annotations[{key}]", detail))
             elif key == MIRROR:
                 detail = "may not remove or update mirror pod annotation"
-                faults.append(forbidden(f"metadata.annotations[{key}]", detail))
+                errs.append(forbidden(f"metadata.annotations[{key}]", detail))
     for key in now.keys() - before.keys():
         if key.startswith(APP_ARMOR_PREFIX):
-            faults.append(forbidden(f"metadata.annotations[{key}]", "may not add AppArmor annotations"))
+            errs.append(forbidden(f"metadata.annotations[{key}]", "may not add AppArmor annotations"))
         elif key == MIRROR:
-            faults.append(forbidden(f"metadata.annotations[{key}]", "may not add mirror pod annotation"))
-    pod_annotation_faults(now, new["spec"], "metadata.annotations", faults)
+            errs.append(forbidden(f"metadata.annotations[{key}]", "may not add mirror pod annotation"))
+    validate_pod_annotation(now, new["spec"], "metadata.annotations", errs)
 
 
-def _deadline_faults(spec: Object, before: Object, faults: list[Cause]) -> bool:
+def _validate_deadline(spec: Object, before: Object, errs: list[FieldError]) -> bool:
     """Whether the other changes are worth a look."""
     now, then = spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds")
     where = "spec.activeDeadlineSeconds"
     if now is None:
         if then is not None:
-            faults.append(invalid(where, None, "must not update from a positive integer to nil value"))
+            errs.append(invalid(where, None, "must not update from a positive integer to nil value"))
         return True
     if not 0 <= now <= _LONGEST_DEADLINE:
-        faults.append(invalid(where, now, f"must be between 0 and {_LONGEST_DEADLINE}, inclusive"))
+        errs.append(invalid(where, now, f"must be between 0 and {_LONGEST_DEADLINE}, inclusive"))
         return False
     if then is not None and then < now:
-        faults.append(invalid(where, now, "must be less than or equal to previous value"))
+        errs.append(invalid(where, now, "must be less than or equal to previous value"))
         return False
     return True
 
 
-def _toleration_change_faults(now: list[Object], before: list[Object], faults: list[Cause]) -> None:
+def _validate_toleration_change(now: list[Object], before: list[Object], errs: list[FieldError]) -> None:
     if now == before:
         return
     kept = [_without_seconds(toleration) for toleration in now]
     if any(_without_seconds(toleration) not in kept for toleration in before):
         detail = "existing toleration can not be modified except its tolerationSeconds"
-        faults.append(forbidden("spec.tolerations", detail))
+        errs.append(forbidden("spec.tolerations", detail))
         return
-    toleration_faults(now, "spec.tolerations", faults)
+    validate_toleration(now, "spec.tolerations", errs)
 
 
 def _without_seconds(toleration: Object) -> Object:
     return {key: value for key, value in toleration.items() if value != "" and key != "tolerationSeconds"}
 
 
-def _gate_change_faults(spec: Object, before: Object, faults: list[Cause]) -> None:
+def _validate_gate_change(spec: Object, before: Object, errs: list[FieldError]) -> None:
     known = {gate.get("name", "") for gate in before.get("schedulingGates", ())}
     for index, gate in enumerate(spec.get("schedulingGates", ())):
         name = gate.get("name", "")
         if name not in known:
             detail = f"only deletion is allowed, but found new scheduling gate '{name}'"
-            faults.append(forbidden(f"spec.schedulingGates[{index}].name", detail))
+            errs.append(forbidden(f"spec.schedulingGates[{index}].name", detail))
 
 
-def _without_allowed_changes(spec: Object, before: Object, faults: list[Cause]) -> Object:
+def _without_allowed_changes(spec: Object, before: Object, errs: list[FieldError]) -> Object:
     """The new spec with all that may change set back, so that what is left is what may not."""
     remaining = dict(spec)
     for field in ("containers", "initContainers"):
@@ -129,7 +129,7 @@ def _without_allowed_changes(spec: Object, before: Object, faults: list[Cause]) 
     if before.get("terminationGracePeriodSeconds", 0) < 0 and remaining.get("terminationGracePeriodSeconds") == 1:
         remaining["terminationGracePeriodSeconds"] = before["terminationGracePeriodSeconds"]
     if before.get("schedulingGates"):
-        _narrow_gated_placement(remaining, before, faults)
+        _narrow_gated_placement(remaining, before, errs)
     return remaining
 
 
@@ -141,35 +141,35 @@ def _with(holder: Object, field: str, value: Any) -> Object:
     return copy
 
 
-def _narrow_gated_placement(remaining: Object, before: Object, faults: list[Cause]) -> None:
+def _narrow_gated_placement(remaining: Object, before: Object, errs: list[FieldError]) -> None:
     """While a pod is held back from scheduling, where it may go can be narrowed, not widened."""
     selector, selector_before = remaining.get("nodeSelector"), before.get("nodeSelector")
     if not alike(selector, selector_before):
         if any((selector or {}).get(key) != value for key, value in (selector_before or {}).items()):
             detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
-            faults.append(invalid("spec.nodeSelector", selector, detail))
+            errs.append(invalid("spec.nodeSelector", selector, detail))
         remaining.pop("nodeSelector", None)
         if selector_before is not None:
             remaining["nodeSelector"] = selector_before
     affinity, affinity_before = remaining.get("affinity") or {}, before.get("affinity") or {}
     nodes, nodes_before = affinity.get("nodeAffinity"), affinity_before.get("nodeAffinity")
     if not alike(nodes, nodes_before):
-        _node_affinity_change_faults(nodes, nodes_before, faults)
+        _validate_node_affinity_change(nodes, nodes_before, errs)
         remaining["affinity"] = _with(affinity, "nodeAffinity", nodes_before)
 
 
-def _node_affinity_change_faults(now: Object | None, before: Object | None, faults: list[Cause]) -> None:
+def _validate_node_affinity_change(now: Object | None, before: Object | None, errs: list[FieldError]) -> None:
     terms_before = ((before or {}).get(_REQUIRED_AFFINITY) or {}).get("nodeSelectorTerms") or []
     terms = ((now or {}).get(_REQUIRED_AFFINITY) or {}).get("nodeSelectorTerms") or []
     where = f"spec.affinity.nodeAffinity.{_REQUIRED_AFFINITY}.nodeSelectorTerms"
     if terms_before and len(terms) != len(terms_before):
         detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
-        faults.append(invalid(where, [_TERM.view(term) for term in terms] or None, detail))
+        errs.append(invalid(where, [_TERM.view(term) for term in terms] or None, detail))
         return
     for index, (term, old) in enumerate(zip(terms, terms_before, strict=False)):
         if not _only_adds(term, old):
             detail = "only additions are allowed (no mutations or deletions)"
-            faults.append(invalid(f"{where}[{index}]", _TERM.view(term), detail))
+            errs.append(invalid(f"{where}[{index}]", _TERM.view(term), detail))
 
 
 def _only_adds(term: Object, before: Object) -> bool:
@@ -194,23 +194,23 @@ def keep_observed_generations(new: Object, old: Object) -> None:
             condition["observedGeneration"] = known[condition["type"]]
 
 
-def ephemeral_container_update_faults(new: Object, old: Object) -> list[Cause]:
-    """Every fault of a change through pods/ephemeralcontainers: containers come, but never change or go."""
+def validate_ephemeral_container_update(new: Object, old: Object) -> list[FieldError]:
+    """Every error of a change through pods/ephemeralcontainers: containers come, but never change or go."""
     if MIRROR in (old["metadata"].get("annotations") or ()):
         return [forbidden("", "static pods do not support ephemeral containers")]
-    faults = pod_faults(new)
-    annotation_change_faults(new, old, faults)
+    errs = validate_pod(new)
+    validate_annotation_change(new, old, errs)
     by_name = {container.get("name", ""): container for container in new["spec"].get("ephemeralContainers", ())}
     for container in old["spec"].get("ephemeralContainers", ()):
         name = container.get("name", "")
         if name not in by_name:
             detail = f'existing ephemeral containers "{name}" may not be removed\n'
-            faults.append(forbidden("spec.ephemeralContainers", detail))
+            errs.append(forbidden("spec.ephemeralContainers", detail))
         elif not alike(by_name[name], container):
             change = unified_diff(*map(struct("EphemeralContainer").view, (container, by_name[name])))
             detail = f'existing ephemeral containers "{name}" may not be changed\n{change}'
-            faults.append(forbidden("spec.ephemeralContainers", detail))
-    return faults
+            errs.append(forbidden("spec.ephemeralContainers", detail))
+    return errs
 
 
 def take_ephemeral_containers(new: Object, old: Object) -> None:
@@ -243,50 +243,50 @@ def _with_resources_of(containers: list[Object], before: list[Object]) -> list[O
     ]
 
 
-def resize_faults(new: Object, old: Object) -> list[Cause]:
-    """Every fault of a change through pods/resize."""
+def validate_resize(new: Object, old: Object) -> list[FieldError]:
+    """Every error of a change through pods/resize."""
     if MIRROR in (old["metadata"].get("annotations") or ()):
         return [forbidden("", "static pods cannot be resized")]
     spec, before = new["spec"], old["spec"]
     if before.get("os", {}).get("name") == "windows":
         return [forbidden("", "windows pods cannot be resized")]
-    faults = pod_faults(new)
+    errs = validate_pod(new)
     status = old.get("status") or {}
     if (status.get("qosClass") or qos_class(before)) != qos_class(spec):
         detail = "Pod QOS Class may not change as a result of resizing"
-        faults.append(invalid("spec", new.get("status", {}).get("qosClass", ""), detail))
+        errs.append(invalid("spec", new.get("status", {}).get("qosClass", ""), detail))
     running = next((s for s in status.get("containerStatuses", ()) if "running" in s.get("state", ())), None)
     if running is not None and "resources" not in running:
-        faults.append(forbidden("spec", "Pod running on node without support for resize"))
+        errs.append(forbidden("spec", "Pod running on node without support for resize"))
     remaining = dict(spec)
     if before.get("resources") or spec.get("resources"):
-        _pod_level_resize_faults(remaining, before, faults)
+        _validate_pod_level_resize(remaining, before, errs)
     if status.get("nodeAllocatableResourceClaimStatuses"):
-        faults.append(forbidden("spec", "pods with node allocatable resource claims cannot be resized"))
-    out_of_order = list(_order_faults(spec, before))
+        errs.append(forbidden("spec", "pods with node allocatable resource claims cannot be resized"))
+    out_of_order = list(_validate_order(spec, before))
     if out_of_order:
-        return faults + out_of_order
+        return errs + out_of_order
     for field in ("initContainers", "containers"):
         for index, (container, old_one) in enumerate(zip(spec.get(field, ()), before.get(field, ()), strict=True)):
             for what in ("requests", "limits"):
                 if _removes(container.get("resources") or {}, old_one.get("resources") or {}, what):
                     where = f"spec.{field}[{index}].resources.{what}"
-                    faults.append(forbidden(where, f"resource {what} cannot be removed"))
+                    errs.append(forbidden(where, f"resource {what} cannot be removed"))
     remaining["containers"] = [
         _without_resize(new_one, old_one)
         for new_one, old_one in zip(spec["containers"], before["containers"], strict=True)
     ]
     for new_one, old_one in zip(remaining["containers"], before["containers"], strict=True):
         if not alike(new_one, old_one):
-            faults.append(forbidden("spec", _ONLY_RESOURCES))
+            errs.append(forbidden("spec", _ONLY_RESOURCES))
     if "initContainers" in spec:
-        remaining["initContainers"] = _init_resize_faults(spec["initContainers"], before["initContainers"], faults)
-    if not faults and not alike(remaining, before):
-        faults.append(forbidden("spec", _ONLY_RESOURCES))
-    return faults
+        remaining["initContainers"] = _validate_init_resize(spec["initContainers"], before["initContainers"], errs)
+    if not errs and not alike(remaining, before):
+        errs.append(forbidden("spec", _ONLY_RESOURCES))
+    return errs
 
 
-def _order_faults(spec: Object, before: Object) -> Iterator[Cause]:
+def _validate_order(spec: Object, before: Object) -> Iterator[FieldError]:
     for field in ("containers", "initContainers"):
         now, then = spec.get(field) or [], before.get(field) or []
         if len(now) != len(then):
@@ -297,33 +297,33 @@ def _order_faults(spec: Object, before: Object) -> Iterator[Cause]:
                 yield forbidden(f"spec.{field}[{index}].name", f"{field} may not be renamed or reordered on resize")
 
 
-def _init_resize_faults(containers: list[Object], before: list[Object], faults: list[Cause]) -> list[Object]:
+def _validate_init_resize(containers: list[Object], before: list[Object], errs: list[FieldError]) -> list[Object]:
     remaining = [_without_resize(new, old) for new, old in zip(containers, before, strict=True)]
     for index, (new, left, old) in enumerate(zip(containers, remaining, before, strict=True)):
         where = f"spec.initContainers[{index}]"
         if not alike(left, old):
             detail = "only cpu and memory resources for init or sidecar containers are mutable"
-            faults.append(forbidden(where, detail))
+            errs.append(forbidden(where, detail))
         if new.get("restartPolicy") != "Always" and not alike(new, old):
             for policy in new.get("resizePolicy", ()):
                 if policy.get("restartPolicy") == "RestartContainer":
                     detail = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized"
-                    faults.append(forbidden(where, detail))
+                    errs.append(forbidden(where, detail))
     return remaining
 
 
-def _pod_level_resize_faults(remaining: Object, before: Object, faults: list[Cause]) -> None:
+def _validate_pod_level_resize(remaining: Object, before: Object, errs: list[FieldError]) -> None:
     now, then = remaining.get("resources"), before.get("resources")
     if then is not None and now is None:
-        faults.append(forbidden("spec.resources", "pod-level resources cannot be removed"))
+        errs.append(forbidden("spec.resources", "pod-level resources cannot be removed"))
         return
     for what in ("requests", "limits"):
         if then is not None and _removes(now or {}, then, what):
             detail = f"pod-level resource {what} cannot be removed"
-            faults.append(forbidden(f"spec.resources.{what}", detail))
+            errs.append(forbidden(f"spec.resources.{what}", detail))
     left = _without_resize({"resources": now or {}}, {"resources": then or {}})["resources"]
     if not alike(left, then):
-        faults.append(forbidden("spec", "only cpu and memory resources are mutable at pod-level"))
+        errs.append(forbidden("spec", "only cpu and memory resources are mutable at pod-level"))
     remaining["resources"] = left if then is not None or left else {}
 
 

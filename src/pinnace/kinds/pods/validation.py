@@ -7,27 +7,27 @@ import re
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.pods.containers import (
     Surroundings,
-    containers_faults,
-    ephemeral_containers_faults,
-    image_space_faults,
-    init_containers_faults,
+    validate_containers,
+    validate_ephemeral_containers,
+    validate_image_space,
+    validate_init_containers,
 )
-from pinnace.kinds.pods.resource_amounts import overhead_faults, pod_level_faults
-from pinnace.kinds.pods.scheduling import affinity_faults, spread_faults, toleration_faults
-from pinnace.kinds.pods.security import containers_with_paths, host_process_faults, os_faults, pod_security_faults
-from pinnace.kinds.pods.volumes import volume_faults
+from pinnace.kinds.pods.resource_amounts import validate_overhead, validate_pod_level
+from pinnace.kinds.pods.scheduling import validate_affinity, validate_spread, validate_toleration
+from pinnace.kinds.pods.security import containers_with_paths, validate_host_process, validate_os, validate_pod_security
+from pinnace.kinds.pods.volumes import validate_volume
 from pinnace.kinds.validation.field_lists import (
-    annotation_faults,
-    dns_label_faults,
     dns_subdomain,
-    dns_subdomain_faults,
-    ip_faults,
-    label_faults,
-    qualified_name_faults,
-    relative_path_faults,
+    validate_annotation,
+    validate_dns_label,
+    validate_dns_subdomain,
+    validate_ip,
+    validate_label,
+    validate_qualified_name,
+    validate_relative_path,
 )
 from pinnace.model.field_errors import (
-    Cause,
+    FieldError,
     duplicate,
     forbidden,
     invalid,
@@ -73,64 +73,64 @@ _NO_CLAIMS: frozenset[str] = frozenset()
 _CLAIM = GoStruct("Name='' ResourceClaimName ResourceClaimTemplateName")
 
 
-def pod_faults(pod: Object) -> list[Cause]:
-    """Every fault of the pod itself, as it is checked on create and on every change."""
-    faults: list[Cause] = []
+def validate_pod(pod: Object) -> list[FieldError]:
+    """Every error of the pod itself, as it is checked on create and on every change."""
+    errs: list[FieldError] = []
     spec, metadata = pod["spec"], pod["metadata"]
     annotations = metadata.get("annotations")
     if annotations:
-        pod_annotation_faults(annotations, spec, "metadata.annotations", faults)
-    pod_spec_faults(spec, "spec", faults, metadata=metadata)
+        validate_pod_annotation(annotations, spec, "metadata.annotations", errs)
+    validate_pod_spec(spec, "spec", errs, metadata=metadata)
     if not spec.get("serviceAccountName"):
-        _token_without_account_faults(spec, faults)
+        _validate_token_without_account(spec, errs)
     for field in ("containers", "initContainers"):
         for index, container in enumerate(spec.get(field, ())):
-            image_space_faults(container, f"spec.{field}[{index}]", faults)
-    return faults
+            validate_image_space(container, f"spec.{field}[{index}]", errs)
+    return errs
 
 
-def pod_creation_faults(pod: Object) -> list[Cause]:
-    """Every fault of a pod that is about to be created."""
-    faults = pod_faults(pod)
+def validate_pod_creation(pod: Object) -> list[FieldError]:
+    """Every error of a pod that is about to be created."""
+    errs = validate_pod(pod)
     spec = pod["spec"]
     if spec.get("ephemeralContainers"):
-        faults.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
+        errs.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
     if spec.get("nodeName") and spec.get("schedulingGates"):
-        faults.append(forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
+        errs.append(forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
     annotations = pod["metadata"].get("annotations")
     if annotations:
-        _profile_mismatch_faults(annotations, spec, "spec", faults)
-    return faults
+        _validate_profile_mismatch(annotations, spec, "spec", errs)
+    return errs
 
 
-def template_faults(template: Object, path: str, faults: list[Cause]) -> None:
-    """Every fault of a pod template; what may become of it is for the kind that holds it to say."""
+def validate_template(template: Object, path: str, errs: list[FieldError]) -> None:
+    """Every error of a pod template; what may become of it is for the kind that holds it to say."""
     metadata, spec = template.get("metadata", {}), template.get("spec", {})
-    label_faults(metadata.get("labels"), f"{path}.labels", faults)
+    validate_label(metadata.get("labels"), f"{path}.labels", errs)
     annotations = metadata.get("annotations")
     if annotations:
-        annotation_faults(annotations, f"{path}.annotations", faults)
-        pod_annotation_faults(annotations, spec, f"{path}.annotations", faults)
-    pod_spec_faults(spec, f"{path}.spec", faults, metadata=None)
+        validate_annotation(annotations, f"{path}.annotations", errs)
+        validate_pod_annotation(annotations, spec, f"{path}.annotations", errs)
+    validate_pod_spec(spec, f"{path}.spec", errs, metadata=None)
     if annotations:
-        _profile_mismatch_faults(annotations, spec, f"{path}.spec", faults)
+        _validate_profile_mismatch(annotations, spec, f"{path}.spec", errs)
     if spec.get("ephemeralContainers"):
         detail = "ephemeral containers not allowed in pod template"
-        faults.append(forbidden(f"{path}.spec.ephemeralContainers", detail))
+        errs.append(forbidden(f"{path}.spec.ephemeralContainers", detail))
 
 
-def pod_spec_faults(spec: Object, path: str, faults: list[Cause], *, metadata: Object | None) -> None:
+def validate_pod_spec(spec: Object, path: str, errs: list[FieldError], *, metadata: Object | None) -> None:
     """`metadata` is a pod's own, and None for a template."""
     is_pod = metadata is not None
     volumes = spec.get("volumes")
     sound: dict[str, Object] = {}
     if volumes:
-        sound = volume_faults(volumes, f"{path}.volumes", faults, metadata.get("name", "") if metadata else "")
+        sound = validate_volume(volumes, f"{path}.volumes", errs, metadata.get("name", "") if metadata else "")
         if is_pod:
-            _image_reference_faults(volumes, f"{path}.volumes", faults)
+            _validate_image_reference(volumes, f"{path}.volumes", errs)
     claims = spec.get("resourceClaims") or ()
     if claims:
-        _claims_faults(claims, metadata, f"{path}.resourceClaims", faults)
+        _validate_claims(claims, metadata, f"{path}.resourceClaims", errs)
     restart_policy = spec.get("restartPolicy", "")
     around = Surroundings(
         volumes=sound,
@@ -140,227 +140,227 @@ def pod_spec_faults(spec: Object, path: str, faults: list[Cause], *, metadata: O
         host_users=spec.get("hostUsers") is not False,
     )
     containers = spec.get("containers") or []
-    containers_faults(containers, around, f"{path}.containers", faults)
+    validate_containers(containers, around, f"{path}.containers", errs)
     if before := spec.get("initContainers"):
-        init_containers_faults(before, containers, around, f"{path}.initContainers", faults)
+        validate_init_containers(before, containers, around, f"{path}.initContainers", errs)
     if beside := spec.get("ephemeralContainers"):
         others = containers + spec.get("initContainers", [])
-        ephemeral_containers_faults(beside, others, around, f"{path}.ephemeralContainers", faults)
+        validate_ephemeral_containers(beside, others, around, f"{path}.ephemeralContainers", errs)
     if "resources" in spec:
-        pod_level_faults(spec, f"{path}.resources", faults, around.claims)
+        validate_pod_level(spec, f"{path}.resources", errs, around.claims)
     if spec.get("hostNetwork"):
-        _host_network_faults(containers, f"{path}.containers", faults, is_pod=is_pod)
+        _validate_host_network(containers, f"{path}.containers", errs, is_pod=is_pod)
     if restart_policy not in _RESTART_POLICIES:
-        faults.append(not_supported(f"{path}.restartPolicy", restart_policy, _RESTART_POLICIES))
+        errs.append(not_supported(f"{path}.restartPolicy", restart_policy, _RESTART_POLICIES))
     if spec.get("dnsPolicy", "") not in _DNS_POLICIES:
-        faults.append(not_supported(f"{path}.dnsPolicy", spec.get("dnsPolicy", ""), _DNS_POLICIES))
+        errs.append(not_supported(f"{path}.dnsPolicy", spec.get("dnsPolicy", ""), _DNS_POLICIES))
     if "nodeSelector" in spec:
-        label_faults(spec["nodeSelector"], f"{path}.nodeSelector", faults)
+        validate_label(spec["nodeSelector"], f"{path}.nodeSelector", errs)
     if spec.get("securityContext") or spec.get("hostPID"):
-        pod_security_faults(spec, path, faults)
+        validate_pod_security(spec, path, errs)
     if not _PLACEMENT_FIELDS.isdisjoint(spec) or spec.get("dnsPolicy") == "None":
-        _placement_faults(spec, path, faults)
-    _windows_faults(spec, path, faults)
+        _validate_placement(spec, path, errs)
+    _validate_windows(spec, path, errs)
     # In the order of Kubernetes, though few pods have any of the rare fields that stand between the others.
     is_rare = not _RARE_FIELDS.isdisjoint(spec)
     if is_rare:
-        _host_faults(spec, path, faults)
-    _name_faults(spec, "serviceAccountName", path, faults)
-    _name_faults(spec, "nodeName", path, faults)
+        _validate_host(spec, path, errs)
+    _validate_name(spec, "serviceAccountName", path, errs)
+    _validate_name(spec, "nodeName", path, errs)
     if is_rare:
-        _deadline_and_hostname_faults(spec, path, faults)
+        _validate_deadline_and_hostname(spec, path, errs)
     if tolerations := spec.get("tolerations"):
-        toleration_faults(tolerations, f"{path}.tolerations", faults)
+        validate_toleration(tolerations, f"{path}.tolerations", errs)
     if is_rare:
-        _host_alias_faults(spec, path, faults)
-    _name_faults(spec, "priorityClassName", path, faults)
+        _validate_host_alias(spec, path, errs)
+    _validate_name(spec, "priorityClassName", path, errs)
     if is_rare:
-        _class_faults(spec, path, faults)
-    _file_key_volume_faults(spec, path, faults)
+        _validate_class(spec, path, errs)
+    _validate_file_key_volume(spec, path, errs)
 
 
-def _placement_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+def _validate_placement(spec: Object, path: str, errs: list[FieldError]) -> None:
     if affinity := spec.get("affinity"):
-        affinity_faults(affinity, f"{path}.affinity", faults)
+        validate_affinity(affinity, f"{path}.affinity", errs)
     if spec.get("dnsPolicy") == "None" or "dnsConfig" in spec:
-        _dns_faults(spec, f"{path}.dnsConfig", faults)
+        _validate_dns(spec, f"{path}.dnsConfig", errs)
     for index, gate in enumerate(spec.get("readinessGates", ())):
         where = f"{path}.readinessGates[{index}].conditionType"
-        qualified_name_faults(gate.get("conditionType", ""), where, faults)
+        validate_qualified_name(gate.get("conditionType", ""), where, errs)
     if gates := spec.get("schedulingGates"):
-        _gate_faults(gates, f"{path}.schedulingGates", faults)
+        _validate_gate(gates, f"{path}.schedulingGates", errs)
     if constraints := spec.get("topologySpreadConstraints"):
-        spread_faults(constraints, f"{path}.topologySpreadConstraints", faults)
+        validate_spread(constraints, f"{path}.topologySpreadConstraints", errs)
 
 
-def _windows_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+def _validate_windows(spec: Object, path: str, errs: list[FieldError]) -> None:
     for holder in (spec, *spec.get("containers", ()), *spec.get("initContainers", ())):
         context = holder.get("securityContext")
         if context and "windowsOptions" in context:
-            host_process_faults(spec, path, faults)
+            validate_host_process(spec, path, errs)
             return
 
 
-def _host_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+def _validate_host(spec: Object, path: str, errs: list[FieldError]) -> None:
     if spec.get("hostUsers") is False:
         for field, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
             if spec.get(field):
-                faults.append(forbidden(f"{path}.{shown}", "when `hostUsers` is false"))
+                errs.append(forbidden(f"{path}.{shown}", "when `hostUsers` is false"))
         for container, where in containers_with_paths(spec, path):
             if container.get("volumeDevices"):
-                faults.append(forbidden(f"{where}.volumeDevices", "when `hostUsers` is false"))
+                errs.append(forbidden(f"{where}.volumeDevices", "when `hostUsers` is false"))
     override = spec.get("hostnameOverride")
     if override is not None:
         where = f"{path}.hostnameOverride"
         if spec.get("setHostnameAsFQDN"):
-            faults.append(forbidden(where, "may not be specified when setHostnameAsFQDN is true"))
+            errs.append(forbidden(where, "may not be specified when setHostnameAsFQDN is true"))
         if spec.get("hostNetwork"):
-            faults.append(forbidden(where, "may not be specified when hostNetwork is true"))
+            errs.append(forbidden(where, "may not be specified when hostNetwork is true"))
         if len(override) > 64:
-            faults.append(too_long(where, 64))
-        dns_subdomain_faults(override, where, faults)
+            errs.append(too_long(where, 64))
+        validate_dns_subdomain(override, where, errs)
 
 
-def _deadline_and_hostname_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+def _validate_deadline_and_hostname(spec: Object, path: str, errs: list[FieldError]) -> None:
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= _LONGEST_DEADLINE:
         detail = f"must be between 1 and {_LONGEST_DEADLINE}, inclusive"
-        faults.append(invalid(f"{path}.activeDeadlineSeconds", deadline, detail))
+        errs.append(invalid(f"{path}.activeDeadlineSeconds", deadline, detail))
     for field in ("hostname", "subdomain"):
         if name := spec.get(field):
-            dns_label_faults(name, f"{path}.{field}", faults)
+            validate_dns_label(name, f"{path}.{field}", errs)
 
 
-def _host_alias_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+def _validate_host_alias(spec: Object, path: str, errs: list[FieldError]) -> None:
     for index, alias in enumerate(spec.get("hostAliases", ())):
         where = f"{path}.hostAliases[{index}]"
-        ip_faults(alias.get("ip", ""), f"{where}.ip", faults)
+        validate_ip(alias.get("ip", ""), f"{where}.ip", errs)
         for position, hostname in enumerate(alias.get("hostnames", ())):
-            dns_subdomain_faults(hostname, f"{where}.hostnames[{position}]", faults)
+            validate_dns_subdomain(hostname, f"{where}.hostnames[{position}]", errs)
 
 
-def _class_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+def _validate_class(spec: Object, path: str, errs: list[FieldError]) -> None:
     if "runtimeClassName" in spec:
-        dns_subdomain_faults(spec["runtimeClassName"], f"{path}.runtimeClassName", faults)
+        validate_dns_subdomain(spec["runtimeClassName"], f"{path}.runtimeClassName", errs)
     policy = spec.get("preemptionPolicy")
     if policy is not None and policy not in ("PreemptLowerPriority", "Never"):
         supported = ["PreemptLowerPriority", "Never"]
         where = f"{path}.preemptionPolicy"
-        faults.append(not_supported(where, policy, supported) if policy else required(where))
+        errs.append(not_supported(where, policy, supported) if policy else required(where))
     if "overhead" in spec:
-        overhead_faults(spec["overhead"], f"{path}.overhead", faults)
+        validate_overhead(spec["overhead"], f"{path}.overhead", errs)
     if "os" in spec:
-        os_faults(spec, path, faults)
+        validate_os(spec, path, errs)
 
 
-def _name_faults(spec: Object, field: str, path: str, faults: list[Cause]) -> None:
+def _validate_name(spec: Object, field: str, path: str, errs: list[FieldError]) -> None:
     name = spec.get(field)
     if name and (wrong := dns_subdomain(name)):
-        faults.extend(invalid(f"{path}.{field}", name, fault) for fault in wrong)
+        errs.extend(invalid(f"{path}.{field}", name, err) for err in wrong)
 
 
-def _image_reference_faults(volumes: list[Object], path: str, faults: list[Cause]) -> None:
+def _validate_image_reference(volumes: list[Object], path: str, errs: list[FieldError]) -> None:
     for index, volume in enumerate(volumes):
         if volume.keys() - {"name"} == {"image"} and not volume["image"].get("reference"):
-            faults.append(required(f"{path}[{index}].image.reference"))
+            errs.append(required(f"{path}[{index}].image.reference"))
 
 
-def _token_without_account_faults(spec: Object, faults: list[Cause]) -> None:
+def _validate_token_without_account(spec: Object, errs: list[FieldError]) -> None:
     for index, volume in enumerate(spec.get("volumes", ())):
         if "projected" in volume:
             for position, source in enumerate(volume["projected"].get("sources") or ()):
                 if "serviceAccountToken" in source:
                     where = f"spec.volumes[{index}].projected.sources[{position}].serviceAccountToken"
-                    faults.append(forbidden(where, "must not be specified when serviceAccountName is not set"))
+                    errs.append(forbidden(where, "must not be specified when serviceAccountName is not set"))
 
 
-def _claims_faults(claims: list[Object], metadata: Object | None, path: str, faults: list[Cause]) -> None:
+def _validate_claims(claims: list[Object], metadata: Object | None, path: str, errs: list[FieldError]) -> None:
     if MIRROR in ((metadata or {}).get("annotations") or ()):
-        faults.append(forbidden("", "static pods do not support resource claims"))
+        errs.append(forbidden("", "static pods do not support resource claims"))
         return
     seen: set[str] = set()
     for index, claim in enumerate(claims):
         where = f"{path}[{index}]"
         name = claim.get("name", "")
         if not name:
-            faults.append(required(f"{where}.name"))
+            errs.append(required(f"{where}.name"))
         elif name in seen:
-            faults.append(duplicate(f"{where}.name", name))
+            errs.append(duplicate(f"{where}.name", name))
         else:
-            dns_label_faults(name, f"{where}.name", faults)
+            validate_dns_label(name, f"{where}.name", errs)
             seen.add(name)
         sources = [field for field in ("resourceClaimName", "resourceClaimTemplateName") if field in claim]
         if len(sources) > 1:
             detail = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
-            faults.append(invalid(where, _CLAIM.view(claim), detail))
+            errs.append(invalid(where, _CLAIM.view(claim), detail))
         if not sources:
             detail = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
-            faults.append(invalid(where, _CLAIM.view(claim), detail))
+            errs.append(invalid(where, _CLAIM.view(claim), detail))
         for field in sources:
-            dns_subdomain_faults(claim[field], f"{where}.{field}", faults)
+            validate_dns_subdomain(claim[field], f"{where}.{field}", errs)
 
 
-def _host_network_faults(containers: list[Object], path: str, faults: list[Cause], *, is_pod: bool) -> None:
+def _validate_host_network(containers: list[Object], path: str, errs: list[FieldError], *, is_pod: bool) -> None:
     for index, container in enumerate(containers):
         for position, port in enumerate(container.get("ports", ())):
             on_host, inside = port.get("hostPort", 0), port.get("containerPort", 0)
             if (is_pod or on_host) and on_host != inside:
                 detail = "must match `containerPort` when `hostNetwork` is true"
-                faults.append(invalid(f"{path}[{index}].ports[{position}].hostPort", on_host, detail))
+                errs.append(invalid(f"{path}[{index}].ports[{position}].hostPort", on_host, detail))
 
 
-def _dns_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+def _validate_dns(spec: Object, path: str, errs: list[FieldError]) -> None:
     config = spec.get("dnsConfig")
     if spec.get("dnsPolicy") == "None":
         if config is None:
-            faults.append(required(path, "must provide `dnsConfig` when `dnsPolicy` is None"))
+            errs.append(required(path, "must provide `dnsConfig` when `dnsPolicy` is None"))
             return
         if not config.get("nameservers"):
             detail = "must provide at least one DNS nameserver when `dnsPolicy` is None"
-            faults.append(required(f"{path}.nameservers", detail))
+            errs.append(required(f"{path}.nameservers", detail))
             return
     config = config or {}
     servers, searches = config.get("nameservers") or [], config.get("searches") or []
     if len(servers) > 3:
-        faults.append(invalid(f"{path}.nameservers", servers, "must not have more than 3 nameservers"))
+        errs.append(invalid(f"{path}.nameservers", servers, "must not have more than 3 nameservers"))
     for index, server in enumerate(servers):
-        ip_faults(server, f"{path}.nameservers[{index}]", faults)
+        validate_ip(server, f"{path}.nameservers[{index}]", errs)
     if len(searches) > 32:
-        faults.append(invalid(f"{path}.searches", searches, "must not have more than 32 search paths"))
+        errs.append(invalid(f"{path}.searches", searches, "must not have more than 32 search paths"))
     if len(" ".join(searches)) > 2048:
         detail = "must not have more than 2048 characters (including spaces) in the search list"
-        faults.append(invalid(f"{path}.searches", searches, detail))
+        errs.append(invalid(f"{path}.searches", searches, detail))
     for index, search in enumerate(searches):
         if search != ".":
-            _search_faults(search.removesuffix("."), f"{path}.searches[{index}]", faults)
+            _validate_search(search.removesuffix("."), f"{path}.searches[{index}]", errs)
     for index, option in enumerate(config.get("options") or ()):
         if not option.get("name"):
-            faults.append(required(f"{path}.options[{index}]", "must not be empty"))
+            errs.append(required(f"{path}.options[{index}]", "must not be empty"))
 
 
-def _search_faults(search: str, path: str, faults: list[Cause]) -> None:
+def _validate_search(search: str, path: str, errs: list[FieldError]) -> None:
     if len(search) > 253:
-        faults.append(invalid(path, search, "must be no more than 253 characters"))
+        errs.append(invalid(path, search, "must be no more than 253 characters"))
     if not _search_domain(search):
         detail = (
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', "
             "and must start and end with an alphanumeric character "
             f"(e.g. 'example.com', regex used for validation is '{_search_pattern}')"
         )
-        faults.append(invalid(path, search, detail))
+        errs.append(invalid(path, search, detail))
 
 
-def _gate_faults(gates: list[Object], path: str, faults: list[Cause]) -> None:
+def _validate_gate(gates: list[Object], path: str, errs: list[FieldError]) -> None:
     seen: set[str] = set()
     for index, gate in enumerate(gates):
         name = gate.get("name", "")
-        qualified_name_faults(name, f"{path}[{index}]", faults)
+        validate_qualified_name(name, f"{path}[{index}]", errs)
         if name in seen:
-            faults.append(duplicate(f"{path}[{index}]", name))
+            errs.append(duplicate(f"{path}[{index}]", name))
         seen.add(name)
 
 
-def _file_key_volume_faults(spec: Object, path: str, faults: list[Cause]) -> None:
+def _validate_file_key_volume(spec: Object, path: str, errs: list[FieldError]) -> None:
     for field in ("initContainers", "containers", "ephemeralContainers"):
         for index, container in enumerate(spec[field]) if field in spec else ():
             for position, variable in enumerate(container["env"]) if "env" in container else ():
@@ -369,63 +369,63 @@ def _file_key_volume_faults(spec: Object, path: str, faults: list[Cause]) -> Non
                     where = f"{path}.{field}[{index}].env[{position}].valueFrom.fileKeyRef.volumeName"
                     volume = next((v for v in spec.get("volumes", ()) if v.get("name", "") == name), None)
                     if volume is None:
-                        faults.append(not_found(where, name))
+                        errs.append(not_found(where, name))
                     elif "emptyDir" not in volume:
-                        faults.append(invalid(where, name, "referenced volume must be of type emptyDir"))
+                        errs.append(invalid(where, name, "referenced volume must be of type emptyDir"))
 
 
-def pod_annotation_faults(annotations: dict[str, str], spec: Object, path: str, faults: list[Cause]) -> None:
+def validate_pod_annotation(annotations: dict[str, str], spec: Object, path: str, errs: list[FieldError]) -> None:
     """Annotations that mean something to Kubernetes itself."""
     if MIRROR in annotations and not spec.get("nodeName"):
         detail = "must set spec.nodeName if mirror pod annotation is set"
-        faults.append(invalid(f"{path}[{MIRROR}]", annotations[MIRROR], detail))
+        errs.append(invalid(f"{path}[{MIRROR}]", annotations[MIRROR], detail))
     cost = annotations.get(_DELETION_COST)
     if cost is not None and not (_deletion_cost(cost) and -(2**31) <= int(cost) < 2**31):
-        faults.append(invalid(f"{path}[{_DELETION_COST}]", cost, "must be a 32bit integer"))
+        errs.append(invalid(f"{path}[{_DELETION_COST}]", cost, "must be a 32bit integer"))
     for key, value in annotations.items():
         if not key.startswith(_PROFILE_PREFIXES):
             continue
         if key == SECCOMP_POD or key.startswith(SECCOMP_PREFIX):
             if value.startswith("localhost/"):
-                relative_path_faults(value.removeprefix("localhost/"), f"{path}.{key}", faults)
+                validate_relative_path(value.removeprefix("localhost/"), f"{path}.{key}", errs)
             elif value not in ("runtime/default", "docker/default", "unconfined"):
-                faults.append(invalid(f"{path}.{key}", value, "must be a valid seccomp profile"))
+                errs.append(invalid(f"{path}.{key}", value, "must be a valid seccomp profile"))
         elif key.startswith(APP_ARMOR_PREFIX):
             name = key.removeprefix(APP_ARMOR_PREFIX)
             if not any(container.get("name", "") == name for container, _ in containers_with_paths(spec, "")):
-                faults.append(invalid(f"{path}[{key}]", name, "container not found"))
+                errs.append(invalid(f"{path}[{key}]", name, "container not found"))
             if value not in ("", "runtime/default", "unconfined") and not value.startswith("localhost/"):
-                faults.append(invalid(f"{path}[{key}]", value, f'invalid AppArmor profile name: "{value}"'))
+                errs.append(invalid(f"{path}[{key}]", value, f'invalid AppArmor profile name: "{value}"'))
 
 
-def _profile_mismatch_faults(annotations: dict[str, str], spec: Object, path: str, faults: list[Cause]) -> None:
+def _validate_profile_mismatch(annotations: dict[str, str], spec: Object, path: str, errs: list[FieldError]) -> None:
     """Profiles were annotations once; where both are given they must agree."""
     if not any(key.startswith(_PROFILE_PREFIXES) for key in annotations):
         return
     context = spec.get("securityContext") or {}
     if SECCOMP_POD in annotations and "seccompProfile" in context:
         where = f"{path}.securityContext.seccompProfile"
-        _mismatch(annotations[SECCOMP_POD], context["seccompProfile"], "seccomp", where, faults)
+        _mismatch(annotations[SECCOMP_POD], context["seccompProfile"], "seccomp", where, errs)
     for container, where in containers_with_paths(spec, path):
         own = (container.get("securityContext") or {}).get("seccompProfile")
         said = annotations.get(SECCOMP_PREFIX + container.get("name", ""))
         if own is not None and said is not None:
-            _mismatch(said, own, "seccomp", f"{where}.securityContext.seccompProfile", faults)
+            _mismatch(said, own, "seccomp", f"{where}.securityContext.seccompProfile", errs)
     if spec.get("os", {}).get("name") == "windows":
         return
     for container, where in containers_with_paths(spec, path):
         own = (container.get("securityContext") or {}).get("appArmorProfile") or context.get("appArmorProfile")
         said = annotations.get(APP_ARMOR_PREFIX + container.get("name", ""))
         if own is not None and said is not None:
-            _mismatch(said, own, "apparmor", f"{where}.securityContext.appArmorProfile", faults)
+            _mismatch(said, own, "apparmor", f"{where}.securityContext.appArmorProfile", errs)
 
 
-def _mismatch(annotation: str, profile: Object, technology: str, path: str, faults: list[Cause]) -> None:
+def _mismatch(annotation: str, profile: Object, technology: str, path: str, errs: list[FieldError]) -> None:
     kind = profile.get("type")
     agreeing = {"Unconfined": ("unconfined",), "RuntimeDefault": ("runtime/default", "docker/default")}
     if kind == "Localhost" and annotation.startswith("localhost/"):
         if annotation.removeprefix("localhost/") != profile.get("localhostProfile"):
             detail = f"{technology} profile in annotation and field must match"
-            faults.append(forbidden(f"{path}.localhostProfile", detail))
+            errs.append(forbidden(f"{path}.localhostProfile", detail))
     elif kind == "Localhost" or annotation not in agreeing.get(kind or "", (annotation,)):
-        faults.append(forbidden(f"{path}.type", f"{technology} type in annotation and field must match"))
+        errs.append(forbidden(f"{path}.type", f"{technology} type in annotation and field must match"))

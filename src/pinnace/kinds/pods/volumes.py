@@ -5,25 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from pinnace.kinds.pods.projections import downward_file_faults, item_faults, projected_faults
+from pinnace.kinds.pods.projections import validate_downward_file, validate_item, validate_projected
 from pinnace.kinds.validation.field_lists import (
-    annotation_faults,
     dns_label,
-    dns_label_faults,
-    label_faults,
-    mode_faults,
     needed,
     no_backsteps,
-    relative_path_faults,
+    validate_annotation,
+    validate_dns_label,
+    validate_label,
+    validate_mode,
+    validate_relative_path,
 )
-from pinnace.kinds.volumes.claims import claim_spec_faults
-from pinnace.kinds.volumes.sources import csi_driver_name_faults
+from pinnace.kinds.volumes.claims import validate_claim_spec
+from pinnace.kinds.volumes.sources import validate_csi_driver_name
 from pinnace.model import names
-from pinnace.model.field_errors import Cause, duplicate, forbidden, invalid, not_supported, required
+from pinnace.model.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from pinnace.model.objects import Object
 from pinnace.model.quantity import ZERO, parse
 
-SourceRule = Callable[[Object, str, list[Cause]], None]
+SourceRule = Callable[[Object, str, list[FieldError]], None]
 
 _HOST_PATH_TYPES = (
     "",
@@ -42,48 +42,48 @@ _initiators = {
 }
 
 
-def volume_faults(volumes: list[Object], path: str, faults: list[Cause], pod_name: str) -> dict[str, Object]:
-    """Adds the faults; returns the sound volumes by name, which are what containers may mount."""
+def validate_volume(volumes: list[Object], path: str, errs: list[FieldError], pod_name: str) -> dict[str, Object]:
+    """Adds the errors; returns the sound volumes by name, which are what containers may mount."""
     sound: dict[str, Object] = {}
     for index, volume in enumerate(volumes):
         where = f"{path}[{index}]"
-        before = len(faults)
+        before = len(errs)
         name = volume.get("name", "")
-        _source_faults(volume, where, faults, name, pod_name)
+        _validate_source(volume, where, errs, name, pod_name)
         if not name:
-            faults.append(required(f"{where}.name"))
+            errs.append(required(f"{where}.name"))
         elif wrong := dns_label(name):
-            faults.extend(invalid(f"{where}.name", name, fault) for fault in wrong)
+            errs.extend(invalid(f"{where}.name", name, err) for err in wrong)
         if name in sound:
-            faults.append(duplicate(f"{where}.name", name))
-        if len(faults) == before:
+            errs.append(duplicate(f"{where}.name", name))
+        if len(errs) == before:
             sound[name] = volume
         if pod_name and "persistentVolumeClaim" in volume:
-            _claim_of_ephemeral_volume_faults(volume, volumes, where, faults, pod_name)
+            _validate_claim_of_ephemeral_volume(volume, volumes, where, errs, pod_name)
     return sound
 
 
-def _claim_of_ephemeral_volume_faults(
-    volume: Object, volumes: list[Object], path: str, faults: list[Cause], pod_name: str
+def _validate_claim_of_ephemeral_volume(
+    volume: Object, volumes: list[Object], path: str, errs: list[FieldError], pod_name: str
 ) -> None:
     claim = volume["persistentVolumeClaim"].get("claimName", "")
     if any("ephemeral" in other and claim == f"{pod_name}-{other.get('name', '')}" for other in volumes):
         detail = "must not reference a PVC that gets created for an ephemeral volume"
-        faults.append(invalid(f"{path}.persistentVolumeClaim.claimName", claim, detail))
+        errs.append(invalid(f"{path}.persistentVolumeClaim.claimName", claim, detail))
 
 
-def _source_faults(volume: Object, path: str, faults: list[Cause], name: str, pod_name: str) -> None:
+def _validate_source(volume: Object, path: str, errs: list[FieldError], name: str, pod_name: str) -> None:
     sources = [source for source in volume if source in _SOURCES]
     if not sources:
-        faults.append(required(path, "must specify a volume type"))
+        errs.append(required(path, "must specify a volume type"))
         return
     if len(sources) > 1:
         sources.sort(key=_ORDER.__getitem__)
     chosen = sources[0]
-    _SOURCES[chosen](volume[chosen], f"{path}.{_NAMES_WHEN_WRONG.get(chosen, chosen)}", faults)
+    _SOURCES[chosen](volume[chosen], f"{path}.{_NAMES_WHEN_WRONG.get(chosen, chosen)}", errs)
     for extra in sources[1:]:
         shown = _NAMES_WHEN_MANY.get(extra, extra)
-        faults.append(forbidden(f"{path}.{shown}", "may not specify more than 1 volume type"))
+        errs.append(forbidden(f"{path}.{shown}", "may not specify more than 1 volume type"))
     if "iscsi" in volume:
         portal = volume["iscsi"].get("targetPortal", "")
         if "initiatorName" in volume["iscsi"] and len(f"{name}:{portal}") > 64:
@@ -91,206 +91,206 @@ def _source_faults(volume: Object, path: str, faults: list[Cause], name: str, po
                 "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if "
                 "iscsi.initiatorName is specified."
             )
-            faults.append(invalid(f"{path}.name", name, detail))
+            errs.append(invalid(f"{path}.name", name, detail))
     if chosen == "ephemeral" and pod_name and name:
         claim = f"{pod_name}-{name}"
-        for fault in names.dns_subdomain(claim):
-            faults.append(invalid(f"{path}.name", name, f'PVC name "{claim}": {fault}'))
+        for err in names.dns_subdomain(claim):
+            errs.append(invalid(f"{path}.name", name, f'PVC name "{claim}": {err}'))
 
 
-def _empty_dir(source: Object, path: str, faults: list[Cause]) -> None:
+def _empty_dir(source: Object, path: str, errs: list[FieldError]) -> None:
     if "sizeLimit" in source and parse(source["sizeLimit"]) < ZERO:
-        faults.append(forbidden(f"{path}.sizeLimit", "SizeLimit field must be a valid resource quantity"))
+        errs.append(forbidden(f"{path}.sizeLimit", "SizeLimit field must be a valid resource quantity"))
 
 
-def _host_path(source: Object, path: str, faults: list[Cause]) -> None:
+def _host_path(source: Object, path: str, errs: list[FieldError]) -> None:
     if not source.get("path"):
-        faults.append(required(f"{path}.path"))
+        errs.append(required(f"{path}.path"))
         return
-    no_backsteps(source["path"], f"{path}.path", faults)
+    no_backsteps(source["path"], f"{path}.path", errs)
     if source.get("type", "") not in _HOST_PATH_TYPES:
-        faults.append(not_supported(f"{path}.type", source["type"], _HOST_PATH_TYPES))
+        errs.append(not_supported(f"{path}.type", source["type"], _HOST_PATH_TYPES))
 
 
-def _git_repo(source: Object, path: str, faults: list[Cause]) -> None:
-    needed(source, path, faults, "repository")
-    relative_path_faults(source.get("directory", ""), f"{path}.directory", faults)
+def _git_repo(source: Object, path: str, errs: list[FieldError]) -> None:
+    needed(source, path, errs, "repository")
+    validate_relative_path(source.get("directory", ""), f"{path}.directory", errs)
 
 
-def _partition(source: Object, path: str, faults: list[Cause]) -> None:
+def _partition(source: Object, path: str, errs: list[FieldError]) -> None:
     if not 0 <= source.get("partition", 0) <= 255:
-        faults.append(invalid(f"{path}.partition", source["partition"], "must be between 1 and 255, inclusive"))
+        errs.append(invalid(f"{path}.partition", source["partition"], "must be between 1 and 255, inclusive"))
 
 
-def _gce_disk(source: Object, path: str, faults: list[Cause]) -> None:
-    needed(source, path, faults, "pdName")
-    _partition(source, path, faults)
+def _gce_disk(source: Object, path: str, errs: list[FieldError]) -> None:
+    needed(source, path, errs, "pdName")
+    _partition(source, path, errs)
 
 
-def _aws_disk(source: Object, path: str, faults: list[Cause]) -> None:
-    needed(source, path, faults, "volumeID")
-    _partition(source, path, faults)
+def _aws_disk(source: Object, path: str, errs: list[FieldError]) -> None:
+    needed(source, path, errs, "volumeID")
+    _partition(source, path, errs)
 
 
-def _secret(source: Object, path: str, faults: list[Cause]) -> None:
+def _secret(source: Object, path: str, errs: list[FieldError]) -> None:
     if not source.get("secretName"):
-        faults.append(required(f"{path}.secretName"))
-    mode_faults(source, "defaultMode", path, faults)
-    item_faults(source, path, faults)
+        errs.append(required(f"{path}.secretName"))
+    validate_mode(source, "defaultMode", path, errs)
+    validate_item(source, path, errs)
 
 
-def _config_map(source: Object, path: str, faults: list[Cause]) -> None:
+def _config_map(source: Object, path: str, errs: list[FieldError]) -> None:
     if not source.get("name"):
-        faults.append(required(f"{path}.name"))
-    mode_faults(source, "defaultMode", path, faults)
-    item_faults(source, path, faults)
+        errs.append(required(f"{path}.name"))
+    validate_mode(source, "defaultMode", path, errs)
+    validate_item(source, path, errs)
 
 
-def _nfs(source: Object, path: str, faults: list[Cause]) -> None:
-    needed(source, path, faults, "server", "path")
+def _nfs(source: Object, path: str, errs: list[FieldError]) -> None:
+    needed(source, path, errs, "server", "path")
     if not source.get("path", "").startswith("/"):
-        faults.append(invalid(f"{path}.path", source.get("path", ""), "must be an absolute path"))
+        errs.append(invalid(f"{path}.path", source.get("path", ""), "must be an absolute path"))
 
 
-def _iscsi(source: Object, path: str, faults: list[Cause]) -> None:
-    needed(source, path, faults, "targetPortal", "iqn")
+def _iscsi(source: Object, path: str, errs: list[FieldError]) -> None:
+    needed(source, path, errs, "targetPortal", "iqn")
     if source.get("iqn"):
-        _initiator_faults(source["iqn"], f"{path}.iqn", faults)
+        _validate_initiator(source["iqn"], f"{path}.iqn", errs)
     if not 0 <= source.get("lun", 0) <= 255:
-        faults.append(invalid(f"{path}.lun", source["lun"], "must be between 0 and 255, inclusive"))
+        errs.append(invalid(f"{path}.lun", source["lun"], "must be between 0 and 255, inclusive"))
     if (source.get("chapAuthDiscovery") or source.get("chapAuthSession")) and "secretRef" not in source:
-        faults.append(required(f"{path}.secretRef"))
+        errs.append(required(f"{path}.secretRef"))
     if "initiatorName" in source:
-        _initiator_faults(source["initiatorName"], f"{path}.initiatorname", faults)
+        _validate_initiator(source["initiatorName"], f"{path}.initiatorname", errs)
 
 
-def _initiator_faults(value: str, path: str, faults: list[Cause]) -> None:
+def _validate_initiator(value: str, path: str, errs: list[FieldError]) -> None:
     matches = _initiators.get(value[:3])
     if matches is None:
-        faults.append(invalid(path, value, "must be valid format starting with iqn, eui, or naa"))
+        errs.append(invalid(path, value, "must be valid format starting with iqn, eui, or naa"))
     elif not matches(value):
-        faults.append(invalid(path, value, "must be valid format"))
+        errs.append(invalid(path, value, "must be valid format"))
 
 
-def _flocker(source: Object, path: str, faults: list[Cause]) -> None:
+def _flocker(source: Object, path: str, errs: list[FieldError]) -> None:
     name, uuid = source.get("datasetName", ""), source.get("datasetUUID", "")
     if not name and not uuid:
-        faults.append(required(path, "one of datasetName and datasetUUID is required"))
+        errs.append(required(path, "one of datasetName and datasetUUID is required"))
     if name and uuid:
-        faults.append(invalid(path, "resource", "datasetName and datasetUUID can not be specified simultaneously"))
+        errs.append(invalid(path, "resource", "datasetName and datasetUUID can not be specified simultaneously"))
     if "/" in name:
-        faults.append(invalid(f"{path}.datasetName", name, "must not contain '/'"))
+        errs.append(invalid(f"{path}.datasetName", name, "must not contain '/'"))
 
 
-def _cinder(source: Object, path: str, faults: list[Cause]) -> None:
-    needed(source, path, faults, "volumeID")
+def _cinder(source: Object, path: str, errs: list[FieldError]) -> None:
+    needed(source, path, errs, "volumeID")
     if source.get("secretRef") is not None:
-        needed(source["secretRef"], f"{path}.secretRef", faults, "name")
+        needed(source["secretRef"], f"{path}.secretRef", errs, "name")
 
 
-def _quobyte(source: Object, path: str, faults: list[Cause]) -> None:
+def _quobyte(source: Object, path: str, errs: list[FieldError]) -> None:
     detail = "must be a host:port pair or multiple pairs separated by commas"
     registry = source.get("registry", "")
     if not registry:
-        faults.append(required(f"{path}.registry", detail))
+        errs.append(required(f"{path}.registry", detail))
     elif len(source.get("tenant", "")) >= 65:
-        faults.append(required(f"{path}.tenant", "must be a UUID and may not exceed a length of 64 characters"))
+        errs.append(required(f"{path}.tenant", "must be a UUID and may not exceed a length of 64 characters"))
     else:
         for pair in registry.split(","):
             if pair.count(":") != 1 and not re.fullmatch(r"\[[^\]]*\]:[^:]*", pair):
-                faults.append(invalid(f"{path}.registry", registry, detail))
-    needed(source, path, faults, "volume")
+                errs.append(invalid(f"{path}.registry", registry, detail))
+    needed(source, path, errs, "volume")
 
 
-def _fibre_channel(source: Object, path: str, faults: list[Cause]) -> None:
+def _fibre_channel(source: Object, path: str, errs: list[FieldError]) -> None:
     targets, wide_ids = source.get("targetWWNs"), source.get("wwids")
     if not targets and not wide_ids:
-        faults.append(required(f"{path}.targetWWNs", "must specify either targetWWNs or wwids, but not both"))
+        errs.append(required(f"{path}.targetWWNs", "must specify either targetWWNs or wwids, but not both"))
     if targets and wide_ids:
         detail = "targetWWNs and wwids can not be specified simultaneously"
-        faults.append(invalid(f"{path}.targetWWNs", targets, detail))
+        errs.append(invalid(f"{path}.targetWWNs", targets, detail))
     if targets:
         if "lun" not in source:
-            faults.append(required(f"{path}.lun", "lun is required if targetWWNs is specified"))
+            errs.append(required(f"{path}.lun", "lun is required if targetWWNs is specified"))
         elif not 0 <= source["lun"] <= 255:
-            faults.append(invalid(f"{path}.lun", source["lun"], "must be between 0 and 255, inclusive"))
+            errs.append(invalid(f"{path}.lun", source["lun"], "must be between 0 and 255, inclusive"))
 
 
-def _flex(source: Object, path: str, faults: list[Cause]) -> None:
-    needed(source, path, faults, "driver")
+def _flex(source: Object, path: str, errs: list[FieldError]) -> None:
+    needed(source, path, errs, "driver")
     for key in source.get("options", ()):
         domain = "." + key.split("/", 1)[0].lower()
         if domain.endswith((".kubernetes.io", ".k8s.io")):
             detail = "kubernetes.io and k8s.io namespaces are reserved"
-            faults.append(invalid(f"{path}.options[{key}]", key, detail))
+            errs.append(invalid(f"{path}.options[{key}]", key, detail))
 
 
-def _azure_disk(source: Object, path: str, faults: list[Cause]) -> None:
-    needed(source, path, faults, "diskName", "diskURI")
+def _azure_disk(source: Object, path: str, errs: list[FieldError]) -> None:
+    needed(source, path, errs, "diskName", "diskURI")
     for name, supported in (
         ("cachingMode", ("None", "ReadOnly", "ReadWrite")),
         ("kind", ("Dedicated", "Managed", "Shared")),
     ):
         if name in source and source[name] not in supported:
-            faults.append(not_supported(f"{path}.{name}", source[name], supported))
+            errs.append(not_supported(f"{path}.{name}", source[name], supported))
     kind, uri = source.get("kind"), source.get("diskURI", "")
     managed = "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
     blob = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
     if kind == "Managed" and not uri.startswith("/subscriptions/"):
-        faults.append(not_supported(f"{path}.diskURI", uri, [managed]))
+        errs.append(not_supported(f"{path}.diskURI", uri, [managed]))
     if kind is not None and kind != "Managed" and not uri.startswith("https://"):
-        faults.append(not_supported(f"{path}.diskURI", uri, [blob]))
+        errs.append(not_supported(f"{path}.diskURI", uri, [blob]))
 
 
-def _storage_os(source: Object, path: str, faults: list[Cause]) -> None:
-    needed(source, path, faults, "volumeName")
+def _storage_os(source: Object, path: str, errs: list[FieldError]) -> None:
+    needed(source, path, errs, "volumeName")
     for name in ("volumeName", "volumeNamespace"):
         if source.get(name):
-            dns_label_faults(source[name], f"{path}.{name}", faults)
+            validate_dns_label(source[name], f"{path}.{name}", errs)
     if source.get("secretRef") is not None:
-        needed(source["secretRef"], f"{path}.secretRef", faults, "name")
+        needed(source["secretRef"], f"{path}.secretRef", errs, "name")
 
 
-def _downward_api(source: Object, path: str, faults: list[Cause]) -> None:
-    mode_faults(source, "defaultMode", path, faults)
+def _downward_api(source: Object, path: str, errs: list[FieldError]) -> None:
+    validate_mode(source, "defaultMode", path, errs)
     for file in source.get("items", ()):
-        downward_file_faults(file, path, faults)
+        validate_downward_file(file, path, errs)
 
 
-def _csi(source: Object, path: str, faults: list[Cause]) -> None:
-    faults.extend(csi_driver_name_faults(source.get("driver", ""), f"{path}.driver"))
+def _csi(source: Object, path: str, errs: list[FieldError]) -> None:
+    errs.extend(validate_csi_driver_name(source.get("driver", ""), f"{path}.driver"))
     if "nodePublishSecretRef" in source:
         secret = source["nodePublishSecretRef"].get("name", "")
         if not secret:
-            faults.append(required(f"{path}.nodePublishSecretRef.name"))
+            errs.append(required(f"{path}.nodePublishSecretRef.name"))
         else:
-            faults.extend(invalid(f"{path}.name", secret, fault) for fault in names.dns_subdomain(secret))
+            errs.extend(invalid(f"{path}.name", secret, err) for err in names.dns_subdomain(secret))
 
 
-def _ephemeral(source: Object, path: str, faults: list[Cause]) -> None:
+def _ephemeral(source: Object, path: str, errs: list[FieldError]) -> None:
     template = source.get("volumeClaimTemplate")
     where = f"{path}.volumeClaimTemplate"
     if template is None:
-        faults.append(required(where))
+        errs.append(required(where))
         return
     metadata = template.get("metadata", {})
-    annotation_faults(metadata.get("annotations"), f"{where}.metadata.annotations", faults)
-    label_faults(metadata.get("labels"), f"{where}.metadata.labels", faults)
+    validate_annotation(metadata.get("annotations"), f"{where}.metadata.annotations", errs)
+    validate_label(metadata.get("labels"), f"{where}.metadata.labels", errs)
     for name, value in metadata.items():
         if value and name not in ("annotations", "labels"):
-            faults.append(forbidden(f"{where}.metadata.{name}", "cannot be set"))
-    faults.extend(claim_spec_faults(template.get("spec", {}), f"{where}.spec"))
+            errs.append(forbidden(f"{where}.metadata.{name}", "cannot be set"))
+    errs.extend(validate_claim_spec(template.get("spec", {}), f"{where}.spec"))
 
 
-def _image(source: Object, path: str, faults: list[Cause]) -> None:
+def _image(source: Object, path: str, errs: list[FieldError]) -> None:
     if source.get("pullPolicy") not in ("Always", "IfNotPresent", "Never"):
         policy = source.get("pullPolicy", "")
-        faults.append(not_supported(f"{path}.pullPolicy", policy, ["Always", "IfNotPresent", "Never"]))
+        errs.append(not_supported(f"{path}.pullPolicy", policy, ["Always", "IfNotPresent", "Never"]))
 
 
 def _needing(*fields: str) -> SourceRule:
-    def rule(source: Object, path: str, faults: list[Cause]) -> None:
-        needed(source, path, faults, *fields)
+    def rule(source: Object, path: str, errs: list[FieldError]) -> None:
+        needed(source, path, errs, *fields)
 
     return rule
 
@@ -322,7 +322,7 @@ _SOURCES: dict[str, SourceRule] = {
     "portworxVolume": _needing("volumeID"),
     "azureDisk": _azure_disk,
     "storageos": _storage_os,
-    "projected": projected_faults,
+    "projected": validate_projected,
     "scaleIO": _needing("gateway", "system", "volumeName"),
     "csi": _csi,
     "ephemeral": _ephemeral,

@@ -8,12 +8,12 @@ from typing import Any
 
 from pinnace.kinds.certificates import pod_certificates, validation
 from pinnace.kinds.golang.printing import GoStruct
-from pinnace.kinds.validation.fields import choice_faults, name_faults
+from pinnace.kinds.validation.fields import validate_choice, validate_name
 from pinnace.model import names
-from pinnace.model.field_errors import Cause, invalid, not_supported, required
+from pinnace.model.field_errors import FieldError, invalid, not_supported, required
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
-from pinnace.model.selectors import label_selector_faults
+from pinnace.model.selectors import validate_label_selector
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
 _ROLE_REF = GoStruct("APIGroup:apiGroup='' Kind='' Name=''")
@@ -25,7 +25,7 @@ def _default_role(role: Object) -> None:
         rule["verbs"] = rule.get("verbs") or None
 
 
-def _rule_faults(rule: Mapping[str, Any], path: str, *, namespaced: bool) -> Iterator[Cause]:
+def _validate_rule(rule: Mapping[str, Any], path: str, *, namespaced: bool) -> Iterator[FieldError]:
     if not rule.get("verbs"):
         yield required(f"{path}.verbs", "verbs must contain at least one value")
     if urls := rule.get("nonResourceURLs"):
@@ -41,9 +41,9 @@ def _rule_faults(rule: Mapping[str, Any], path: str, *, namespaced: bool) -> Ite
         yield required(f"{path}.resources", "resource rules must supply at least one resource")
 
 
-def _role_faults(role: Object, old: Object | None, *, namespaced: bool) -> Iterator[Cause]:
+def _validate_role(role: Object, old: Object | None, *, namespaced: bool) -> Iterator[FieldError]:
     for i, rule in enumerate(role.get("rules") or []):
-        yield from _rule_faults(rule, f"rules[{i}]", namespaced=namespaced)
+        yield from _validate_rule(rule, f"rules[{i}]", namespaced=namespaced)
     if namespaced or (aggregation := role.get("aggregationRule")) is None:
         return
     selectors = aggregation.get("clusterRoleSelectors") or []
@@ -52,8 +52,8 @@ def _role_faults(role: Object, old: Object | None, *, namespaced: bool) -> Itera
         yield required("aggregationRule.clusterRoleSelectors", detail)
     for i, selector in enumerate(selectors):
         path = f"aggregationRule.clusterRoleSelectors[{i}]"
-        if faults := list(label_selector_faults(selector, path)):
-            yield from faults
+        if errs := list(validate_label_selector(selector, path)):
+            yield from errs
             yield invalid(path, None, "invalid label selector.")
 
 
@@ -66,42 +66,42 @@ def _default_binding(binding: Object) -> None:
             subject["apiGroup"] = RBAC_GROUP
 
 
-def _binding_faults(binding: Object, old: Object | None, *, namespaced: bool) -> Iterator[Cause]:
+def _validate_binding(binding: Object, old: Object | None, *, namespaced: bool) -> Iterator[FieldError]:
     role = binding.get("roleRef", {})
-    yield from choice_faults(role.get("apiGroup", ""), [RBAC_GROUP], "roleRef.apiGroup")
+    yield from validate_choice(role.get("apiGroup", ""), [RBAC_GROUP], "roleRef.apiGroup")
     kinds = ("Role", "ClusterRole") if namespaced else ("ClusterRole",)
-    yield from choice_faults(role.get("kind", ""), kinds, "roleRef.kind")
+    yield from validate_choice(role.get("kind", ""), kinds, "roleRef.kind")
     if not role.get("name"):
         yield required("roleRef.name")
     else:
-        yield from name_faults(role["name"], names.path_segment, "roleRef.name")
+        yield from validate_name(role["name"], names.path_segment, "roleRef.name")
     for i, subject in enumerate(binding.get("subjects") or []):
-        yield from _subject_faults(subject, f"subjects[{i}]", namespaced=namespaced)
+        yield from _validate_subject(subject, f"subjects[{i}]", namespaced=namespaced)
     if old is not None and _ROLE_REF.view(role) != _ROLE_REF.view(old.get("roleRef", {})):
         yield invalid("roleRef", _ROLE_REF.view(role), "cannot change roleRef")
 
 
-def _subject_faults(subject: Mapping[str, Any], path: str, *, namespaced: bool) -> Iterator[Cause]:
+def _validate_subject(subject: Mapping[str, Any], path: str, *, namespaced: bool) -> Iterator[FieldError]:
     name, group, kind = subject.get("name", ""), subject.get("apiGroup", ""), subject.get("kind", "")
     if not name:
         yield required(f"{path}.name")
     if kind == "ServiceAccount":
         if name:
-            yield from name_faults(name, names.dns_subdomain, f"{path}.name")
-        yield from choice_faults(group, [""], f"{path}.apiGroup")
+            yield from validate_name(name, names.dns_subdomain, f"{path}.name")
+        yield from validate_choice(group, [""], f"{path}.apiGroup")
         if not namespaced and not subject.get("namespace"):
             yield required(f"{path}.namespace")
     elif kind in ("User", "Group"):
-        yield from choice_faults(group, [RBAC_GROUP], f"{path}.apiGroup")
+        yield from validate_choice(group, [RBAC_GROUP], f"{path}.apiGroup")
     else:
         yield not_supported(f"{path}.kind", kind, ["ServiceAccount", "User", "Group"])
 
 
 _access = partial(Strategy, name_rule=names.path_segment, may_create_on_update=True)
-ROLE = _access(default=_default_role, validate=partial(_role_faults, namespaced=True))
-CLUSTER_ROLE = _access(default=_default_role, validate=partial(_role_faults, namespaced=False))
-ROLE_BINDING = _access(default=_default_binding, validate=partial(_binding_faults, namespaced=True))
-CLUSTER_ROLE_BINDING = _access(default=_default_binding, validate=partial(_binding_faults, namespaced=False))
+ROLE = _access(default=_default_role, validate=partial(_validate_role, namespaced=True))
+CLUSTER_ROLE = _access(default=_default_role, validate=partial(_validate_role, namespaced=False))
+ROLE_BINDING = _access(default=_default_binding, validate=partial(_validate_binding, namespaced=True))
+CLUSTER_ROLE_BINDING = _access(default=_default_binding, validate=partial(_validate_binding, namespaced=False))
 CERTIFICATE_SIGNING_REQUEST = validation.CERTIFICATE_SIGNING_REQUEST
 CLUSTER_TRUST_BUNDLE = validation.CLUSTER_TRUST_BUNDLE
 POD_CERTIFICATE_REQUEST = pod_certificates.POD_CERTIFICATE_REQUEST

@@ -8,11 +8,11 @@ from typing import Any
 
 import orjson
 
-from pinnace.kinds.validation.fields import name_faults
-from pinnace.kinds.volumes.sources import csi_driver_name_faults
+from pinnace.kinds.validation.fields import validate_name
+from pinnace.kinds.volumes.sources import validate_csi_driver_name
 from pinnace.model import names
 from pinnace.model.clock import SystemClock, to_rfc3339
-from pinnace.model.field_errors import Cause, duplicate, invalid, not_supported, required, too_long, too_many
+from pinnace.model.field_errors import FieldError, duplicate, invalid, not_supported, required, too_long, too_many
 from pinnace.model.objects import Object
 
 MAX_REQUESTS = 32
@@ -26,9 +26,9 @@ MAX_BINDING_CONDITIONS = 4
 TAINT_EFFECTS = ("NoExecute", "NoSchedule", "None")
 OMITTED = "<value omitted>"
 
-ItemFaults = Callable[[Any, str], Iterator[Cause]]
+ItemErrors = Callable[[Any, str], Iterator[FieldError]]
 
-driver_name_faults = csi_driver_name_faults
+driver_name_errors = validate_csi_driver_name
 
 _hexadecimal_form = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}").fullmatch
 
@@ -37,27 +37,27 @@ def now() -> str:
     return to_rfc3339(SystemClock().now())
 
 
-def list_faults(items: Sequence[Any] | None, most: int, path: str, item_faults: ItemFaults) -> Iterator[Cause]:
-    """Too many items are told alone; else each item's own faults."""
+def validate_list(items: Sequence[Any] | None, most: int, path: str, validate_item: ItemErrors) -> Iterator[FieldError]:
+    """Too many items are told alone; else each item's own errors."""
     items = items or []
     if len(items) > most:
         yield too_many(path, len(items), most)
         return
     for i, item in enumerate(items):
-        yield from item_faults(item, f"{path}[{i}]")
+        yield from validate_item(item, f"{path}[{i}]")
 
 
-def set_faults(
+def validate_set(
     items: Sequence[Any] | None,
     most: int,
     path: str,
-    item_faults: ItemFaults,
+    validate_item: ItemErrors,
     *,
     key: Callable[[Any], Any] = lambda item: item,
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     """As for a list; then each item that has the key of an earlier one."""
     items = items or []
-    yield from list_faults(items, most, path, item_faults)
+    yield from validate_list(items, most, path, validate_item)
     if len(items) > most:
         return
     seen: set[Hashable] = set()
@@ -69,21 +69,21 @@ def set_faults(
         seen.add(hashable)
 
 
-def pool_name_faults(name: str, path: str) -> Iterator[Cause]:
+def validate_pool_name(name: str, path: str) -> Iterator[FieldError]:
     if not name:
         yield required(path)
         return
     if len(name) > MAX_POOL_NAME:
         yield too_long(path, MAX_POOL_NAME)
     for part in name.split("/"):
-        yield from name_faults(part, names.dns_subdomain, path)
+        yield from validate_name(part, names.dns_subdomain, path)
 
 
-def device_name_faults(name: str, path: str) -> Iterator[Cause]:
-    return name_faults(name, names.dns_label, path)
+def validate_device_name(name: str, path: str) -> Iterator[FieldError]:
+    return validate_name(name, names.dns_label, path)
 
 
-def share_id_faults(uid: str, path: str) -> Iterator[Cause]:
+def validate_share_id(uid: str, path: str) -> Iterator[FieldError]:
     if not _hexadecimal_form(uid):
         reason = "invalid UUID format" if len(uid) == 36 else f"invalid UUID length: {len(uid)}"
         yield invalid(path, uid, f"error validating uid: {reason}")
@@ -95,56 +95,56 @@ def share_id_faults(uid: str, path: str) -> Iterator[Cause]:
         yield invalid(path, uid, detail)
 
 
-def attribute_name_faults(name: str, path: str) -> Iterator[Cause]:
+def validate_attribute_name(name: str, path: str) -> Iterator[FieldError]:
     """The name of an attribute or capacity: an identifier, perhaps with the domain that it belongs to."""
     parts = name.split("/")
     if len(parts) == 1:
-        yield from _identifier_faults(name, path)
+        yield from _validate_identifier(name, path)
     elif len(parts) == 2:
         domain, identifier = parts
         if not domain:
             yield invalid(path, "", "the domain must not be empty")
         else:
-            yield from driver_name_faults(domain, path)
+            yield from driver_name_errors(domain, path)
         if not identifier:
             yield invalid(path, "", "the name must not be empty")
         else:
-            yield from _identifier_faults(identifier, path)
+            yield from _validate_identifier(identifier, path)
 
 
-def _identifier_faults(identifier: str, path: str) -> Iterator[Cause]:
+def _validate_identifier(identifier: str, path: str) -> Iterator[FieldError]:
     if len(identifier) > MAX_IDENTIFIER:
         yield too_long(path, MAX_IDENTIFIER)
-    yield from name_faults(identifier, names.c_identifier, path)
+    yield from validate_name(identifier, names.c_identifier, path)
 
 
-def qualified_attribute_faults(name: str, path: str) -> Iterator[Cause]:
-    yield from attribute_name_faults(name, path)
+def validate_qualified_attribute(name: str, path: str) -> Iterator[FieldError]:
+    yield from validate_attribute_name(name, path)
     if "/" not in name:
         yield invalid(path, name, "a fully qualified name must be a domain and a name separated by a slash")
 
 
-def selector_faults(selector: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def validate_selector(selector: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     if (cel := selector.get("cel")) is None:
         yield required(f"{path}.cel")
     elif len((expression := cel.get("expression", "")).encode()) > MAX_EXPRESSION:
         yield too_long(f"{path}.cel.expression", MAX_EXPRESSION)
     else:
         # CEL is imported with the first selector: no cluster should wait for it when it starts.
-        from pinnace.kinds.resource.expressions import expression_faults  # noqa: PLC0415
+        from pinnace.kinds.resource.expressions import validate_expression  # noqa: PLC0415
 
-        yield from expression_faults(expression, f"{path}.cel.expression")
+        yield from validate_expression(expression, f"{path}.cel.expression")
 
 
-def configuration_faults(config: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def validate_configuration(config: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     if (opaque := config.get("opaque")) is None:
         yield required(f"{path}.opaque")
         return
-    yield from driver_name_faults(opaque.get("driver", ""), f"{path}.opaque.driver")
-    yield from raw_object_faults(opaque.get("parameters"), f"{path}.opaque.parameters")
+    yield from driver_name_errors(opaque.get("driver", ""), f"{path}.opaque.driver")
+    yield from validate_raw_object(opaque.get("parameters"), f"{path}.opaque.parameters")
 
 
-def raw_object_faults(value: Any, path: str) -> Iterator[Cause]:
+def validate_raw_object(value: Any, path: str) -> Iterator[FieldError]:
     """Any JSON object, if it is not too large."""
     if value is None:
         yield required(path)
@@ -158,10 +158,10 @@ def default_taint(taint: Object) -> None:
     taint.setdefault("timeAdded", now())
 
 
-def taint_faults(taint: Mapping[str, Any], path: str, *, effect_before: str | None = None) -> Iterator[Cause]:
-    yield from name_faults(taint.get("key", ""), names.qualified_name, f"{path}.key")
+def validate_taint(taint: Mapping[str, Any], path: str, *, effect_before: str | None = None) -> Iterator[FieldError]:
+    yield from validate_name(taint.get("key", ""), names.qualified_name, f"{path}.key")
     if taint.get("value"):
-        yield from name_faults(taint["value"], names.label_value, f"{path}.value")
+        yield from validate_name(taint["value"], names.label_value, f"{path}.value")
     effect = taint.get("effect", "")
     if effect == effect_before:
         return
@@ -171,12 +171,12 @@ def taint_faults(taint: Mapping[str, Any], path: str, *, effect_before: str | No
         yield not_supported(f"{path}.effect", effect, TAINT_EFFECTS)
 
 
-def binding_condition_faults(holder: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def validate_binding_condition(holder: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     """What a device waits for before pods are bound, and what makes it give up: both or neither."""
     awaited, failures = holder.get("bindingConditions") or [], holder.get("bindingFailureConditions") or []
     awaited_path, failures_path = f"{path}.bindingConditions", f"{path}.bindingFailureConditions"
     for conditions, place in ((awaited, awaited_path), (failures, failures_path)):
-        yield from list_faults(conditions, MAX_BINDING_CONDITIONS, place, _label_key_faults)
+        yield from validate_list(conditions, MAX_BINDING_CONDITIONS, place, _validate_label_key)
     for i, condition in enumerate(awaited):
         if condition in awaited[:i]:
             yield duplicate(f"{awaited_path}[{i}]", condition)
@@ -194,5 +194,5 @@ def binding_condition_faults(holder: Mapping[str, Any], path: str) -> Iterator[C
         yield invalid(failures_path, holder.get("bindingFailureConditions"), detail)
 
 
-def _label_key_faults(key: str, path: str) -> Iterator[Cause]:
-    return name_faults(key, names.qualified_name, path)
+def _validate_label_key(key: str, path: str) -> Iterator[FieldError]:
+    return validate_name(key, names.qualified_name, path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache, lru_cache
 
-from pinnace.model.field_errors import Cause, forbidden, invalid
+from pinnace.model.field_errors import FieldError, forbidden, invalid
 from pinnace.schema.cel.declarations import Declaration
 from pinnace.schema.cel.environment import Environment
 from pinnace.schema.cel.errors import CompileError, InstantiationError
@@ -23,7 +23,7 @@ _ENVIRONMENT = Environment(allow_bind=True)
 _ANYTHING = Schema({})
 
 
-def expression_faults(expression: str, path: str) -> Iterator[Cause]:
+def validate_expression(expression: str, path: str) -> Iterator[FieldError]:
     """`path` is that of the expression, which is no longer than it may be."""
     if (found := _found(expression)) is None:
         return
@@ -37,10 +37,10 @@ _TOO_DEAR = "too complex, exceeds cost limit"
 def _found(expression: str) -> str | None:
     try:
         program = compile_cel(expression, {"device": _device()}, environment=_ENVIRONMENT)
-    except CompileError as fault:
-        return f"compilation failed: {fault}"
-    except InstantiationError as fault:
-        return f"program instantiation failed: {fault}"
+    except CompileError as err:
+        return f"compilation failed: {err}"
+    except InstantiationError as err:
+        return f"program instantiation failed: {err}"
     if program.result_type not in (BOOL, DYN):
         return f"must evaluate to bool or the unknown type, not {program.result_type}"
     return _TOO_DEAR if program.estimated_cost().most > MOST_COST else None

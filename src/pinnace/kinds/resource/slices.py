@@ -9,20 +9,20 @@ from typing import Any
 
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.resource.checks import (
-    attribute_name_faults,
-    binding_condition_faults,
     default_taint,
-    device_name_faults,
-    driver_name_faults,
-    list_faults,
-    pool_name_faults,
-    set_faults,
-    taint_faults,
+    driver_name_errors,
+    validate_attribute_name,
+    validate_binding_condition,
+    validate_device_name,
+    validate_list,
+    validate_pool_name,
+    validate_set,
+    validate_taint,
 )
-from pinnace.kinds.validation.fields import NOT_POSITIVE, immutable_faults, name_faults
-from pinnace.kinds.validation.node_selectors import node_selector_faults
+from pinnace.kinds.validation.fields import NOT_POSITIVE, validate_immutable, validate_name
+from pinnace.kinds.validation.node_selectors import validate_node_selector
 from pinnace.model import names, quantity
-from pinnace.model.field_errors import Cause, forbidden, invalid, required, too_long, too_many
+from pinnace.model.field_errors import FieldError, forbidden, invalid, required, too_long, too_many
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 
@@ -82,59 +82,59 @@ def _prepare_slice(resource_slice: Object, old: Object | None) -> None:
                 attribute.pop(field, None)
 
 
-def _slice_faults(resource_slice: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_slice(resource_slice: Object, old: Object | None) -> Iterator[FieldError]:
     spec, before = resource_slice.get("spec", {}), None if old is None else old.get("spec", {})
-    yield from driver_name_faults(spec.get("driver", ""), "spec.driver")
-    yield from _pool_faults(spec.get("pool", {}), "spec.pool")
+    yield from driver_name_errors(spec.get("driver", ""), "spec.driver")
+    yield from _validate_pool(spec.get("pool", {}), "spec.pool")
     if before is not None:
         pool_name, pool_before = spec.get("pool", {}).get("name", ""), before.get("pool", {}).get("name", "")
-        yield from immutable_faults(pool_name, pool_before, "spec.pool.name")
-        yield from immutable_faults(spec.get("driver", ""), before.get("driver", ""), "spec.driver")
-        yield from immutable_faults(spec.get("nodeName"), before.get("nodeName"), "spec.nodeName")
-    yield from _node_faults(spec, "spec")
+        yield from validate_immutable(pool_name, pool_before, "spec.pool.name")
+        yield from validate_immutable(spec.get("driver", ""), before.get("driver", ""), "spec.driver")
+        yield from validate_immutable(spec.get("nodeName"), before.get("nodeName"), "spec.nodeName")
+    yield from _validate_node(spec, "spec")
     devices, counters = spec.get("devices"), spec.get("sharedCounters")
     if devices is not None and counters is not None:
         yield invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed")
-    yield from _devices_faults(spec, before or {})
-    yield from set_faults(
-        counters, MAX_COUNTER_SETS, "spec.sharedCounters", _counter_set_faults, key=lambda item: item.get("name", "")
+    yield from _validate_devices(spec, before or {})
+    yield from validate_set(
+        counters, MAX_COUNTER_SETS, "spec.sharedCounters", _validate_counter_set, key=lambda item: item.get("name", "")
     )
 
 
-def _devices_faults(spec: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[Cause]:
+def _validate_devices(spec: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[FieldError]:
     devices = spec.get("devices") or []
     devices_before = {device.get("name"): device for device in before.get("devices") or []}
 
-    def device_faults(device: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    def validate_device(device: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         taints_before = devices_before.get(device.get("name"), {}).get("taints")
         per_device = bool(spec.get("perDeviceNodeSelection"))
-        return _device_faults(device, path, taints_before=taints_before, per_device=per_device)
+        return _validate_device(device, path, taints_before=taints_before, per_device=per_device)
 
     is_advanced = any(device.get("taints") or device.get("consumesCounters") for device in devices)
     most = MAX_ADVANCED_DEVICES if is_advanced else MAX_DEVICES
-    yield from set_faults(devices, most, "spec.devices", device_faults, key=lambda device: device.get("name", ""))
+    yield from validate_set(devices, most, "spec.devices", validate_device, key=lambda device: device.get("name", ""))
 
 
-def _pool_faults(pool: Mapping[str, Any], path: str) -> Iterator[Cause]:
-    yield from pool_name_faults(pool.get("name", ""), f"{path}.name")
+def _validate_pool(pool: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    yield from validate_pool_name(pool.get("name", ""), f"{path}.name")
     if pool.get("resourceSliceCount", 0) <= 0:
         yield invalid(f"{path}.resourceSliceCount", pool.get("resourceSliceCount", 0), NOT_POSITIVE)
     if pool.get("generation", 0) < 0:
         yield invalid(f"{path}.generation", pool["generation"], "must be greater than or equal to zero")
 
 
-def _node_faults(spec: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _validate_node(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     said = []
     if (node := spec.get("nodeName")) is not None:
         if node:
             said.append("`nodeName`")
-            yield from name_faults(node, names.dns_subdomain, f"{path}.nodeName")
+            yield from validate_name(node, names.dns_subdomain, f"{path}.nodeName")
         else:
             yield invalid(f"{path}.nodeName", node, "must be either unset or set to a non-empty string")
     if (selector := spec.get("nodeSelector")) is not None:
         said.append("`nodeSelector`")
         terms = selector.get("nodeSelectorTerms") or []
-        yield from node_selector_faults(selector, f"{path}.nodeSelector")
+        yield from validate_node_selector(selector, f"{path}.nodeSelector")
         if len(terms) != 1:
             shown = [_TERM.view(term) for term in terms] or None
             detail = "must have exactly one node selector term"
@@ -150,41 +150,41 @@ def _node_faults(spec: Mapping[str, Any], path: str) -> Iterator[Cause]:
         yield invalid(path, f"{{{', '.join(said)}}}", f"{ONE_OF_NODES}, but multiple fields are set")
 
 
-def _device_faults(
+def _validate_device(
     device: Mapping[str, Any], path: str, *, taints_before: Sequence[Any] | None, per_device: bool
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     attributes, capacity = device.get("attributes") or {}, device.get("capacity") or {}
-    yield from device_name_faults(device.get("name", ""), f"{path}.name")
+    yield from validate_device_name(device.get("name", ""), f"{path}.name")
     total = len(attributes) + len(capacity)
     if total > MAX_ATTRIBUTES:
         detail = f"the total number of attributes and capacities must not exceed {MAX_ATTRIBUTES}"
         yield invalid(path, total, detail)
     for name, attribute in attributes.items():
-        yield from attribute_name_faults(name, f"{path}.attributes")
-        yield from _attribute_faults(attribute, f"{path}.attributes[{name}]")
+        yield from validate_attribute_name(name, f"{path}.attributes")
+        yield from _validate_attribute(attribute, f"{path}.attributes[{name}]")
     for name, amount in capacity.items():
-        yield from attribute_name_faults(name, f"{path}.capacity")
+        yield from validate_attribute_name(name, f"{path}.capacity")
         if (policy := amount.get("requestPolicy")) is None:
             continue
         place = f"{path}.capacity[{name}].requestPolicy"
         if device.get("allowMultipleAllocations"):
-            yield from _request_policy_faults(policy, amount.get("value", "0"), place)
+            yield from _validate_request_policy(policy, amount.get("value", "0"), place)
         else:
             yield forbidden(place, "allowMultipleAllocations must be true")
     if device.get("taints") != taints_before:
-        yield from list_faults(device.get("taints"), MAX_TAINTS, f"{path}.taints", taint_faults)
-    yield from set_faults(
+        yield from validate_list(device.get("taints"), MAX_TAINTS, f"{path}.taints", validate_taint)
+    yield from validate_set(
         device.get("consumesCounters"),
         MAX_CONSUMPTIONS,
         f"{path}.consumesCounters",
-        _consumption_faults,
+        _validate_consumption,
         key=lambda item: item.get("counterSet", ""),
     )
-    yield from _device_node_faults(device, path, per_device=per_device)
-    yield from binding_condition_faults(device, path)
+    yield from _validate_device_node(device, path, per_device=per_device)
+    yield from validate_binding_condition(device, path)
 
 
-def _device_node_faults(device: Mapping[str, Any], path: str, *, per_device: bool) -> Iterator[Cause]:
+def _validate_device_node(device: Mapping[str, Any], path: str, *, per_device: bool) -> Iterator[FieldError]:
     if not per_device:
         if any(device.get(field) is not None for field in ("nodeName", "nodeSelector", "allNodes")):
             yield invalid(path, None, NO_DEVICE_NODES)
@@ -193,12 +193,12 @@ def _device_node_faults(device: Mapping[str, Any], path: str, *, per_device: boo
     if (node := device.get("nodeName")) is not None:
         if node:
             said.append("`nodeName`")
-            yield from name_faults(node, names.dns_subdomain, f"{path}.nodeName")
+            yield from validate_name(node, names.dns_subdomain, f"{path}.nodeName")
         else:
             yield invalid(f"{path}.nodeName", node, "must not be empty")
     if (selector := device.get("nodeSelector")) is not None:
         said.append("`nodeSelector`")
-        yield from node_selector_faults(selector, f"{path}.nodeSelector")
+        yield from validate_node_selector(selector, f"{path}.nodeSelector")
     if device.get("allNodes"):
         said.append("`allNodes`")
     elif device.get("allNodes") is not None:
@@ -209,7 +209,7 @@ def _device_node_faults(device: Mapping[str, Any], path: str, *, per_device: boo
         yield invalid(path, f"{{{', '.join(said)}}}", ONE_OF_DEVICE_NODES)
 
 
-def _attribute_faults(attribute: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _validate_attribute(attribute: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     text, version = attribute.get("string"), attribute.get("version")
     if text is not None and len(text.encode()) > MAX_VALUE_LENGTH:
         yield too_long(f"{path}.string", MAX_VALUE_LENGTH)
@@ -222,37 +222,37 @@ def _attribute_faults(attribute: Mapping[str, Any], path: str) -> Iterator[Cause
         yield invalid(path, _ATTRIBUTE.view(attribute) if said else "", "exactly one value must be specified")
 
 
-def _counter_set_faults(counter_set: Mapping[str, Any], path: str) -> Iterator[Cause]:
-    yield from _counter_name_faults(counter_set.get("name", ""), f"{path}.name")
-    yield from _counter_faults(counter_set.get("counters") or {}, f"{path}.counters")
+def _validate_counter_set(counter_set: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    yield from _validate_counter_name(counter_set.get("name", ""), f"{path}.name")
+    yield from _validate_counter(counter_set.get("counters") or {}, f"{path}.counters")
 
 
-def _consumption_faults(consumption: Mapping[str, Any], path: str) -> Iterator[Cause]:
-    yield from _counter_name_faults(consumption.get("counterSet", ""), f"{path}.counterSet")
-    yield from _counter_faults(consumption.get("counters") or {}, f"{path}.counters")
+def _validate_consumption(consumption: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    yield from _validate_counter_name(consumption.get("counterSet", ""), f"{path}.counterSet")
+    yield from _validate_counter(consumption.get("counters") or {}, f"{path}.counters")
 
 
-def _counter_name_faults(name: str, path: str) -> Iterator[Cause]:
+def _validate_counter_name(name: str, path: str) -> Iterator[FieldError]:
     if not name:
         yield required(path)
     else:
-        yield from name_faults(name, names.dns_label, path)
+        yield from validate_name(name, names.dns_label, path)
 
 
-def _counter_faults(counters: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _validate_counter(counters: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     if not counters:
         yield required(path)
     elif len(counters) > MAX_COUNTERS:
         yield too_many(path, len(counters), MAX_COUNTERS)
     else:
         for name in counters:
-            yield from name_faults(name, names.dns_label, path)
+            yield from validate_name(name, names.dns_label, path)
 
 
 # --- what may be asked of a capacity
 
 
-def _request_policy_faults(policy: Mapping[str, Any], capacity: str, path: str) -> Iterator[Cause]:
+def _validate_request_policy(policy: Mapping[str, Any], capacity: str, path: str) -> Iterator[FieldError]:
     values, bounds, default = policy.get("validValues"), policy.get("validRange"), policy.get("default")
     if values and bounds is not None:
         detail = 'exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time'
@@ -261,30 +261,30 @@ def _request_policy_faults(policy: Mapping[str, Any], capacity: str, path: str) 
         if default is None:
             yield required(f"{path}.default", "required when validValues is defined")
         else:
-            yield from _valid_value_faults(values, default, capacity, f"{path}.validValues")
+            yield from _validate_valid_value(values, default, capacity, f"{path}.validValues")
     elif bounds is not None:
         if default is None:
             yield required(f"{path}.default", "required when validRange is defined")
         else:
-            yield from _valid_range_faults(bounds, default, capacity, f"{path}.validRange")
+            yield from _validate_valid_range(bounds, default, capacity, f"{path}.validRange")
 
 
-def _valid_value_faults(values: Sequence[str], default: str, capacity: str, path: str) -> Iterator[Cause]:
-    def option_faults(option: str, place: str) -> Iterator[Cause]:
+def _validate_valid_value(values: Sequence[str], default: str, capacity: str, path: str) -> Iterator[FieldError]:
+    def validate_option(option: str, place: str) -> Iterator[FieldError]:
         if quantity.parse(option) > quantity.parse(capacity):
             yield invalid(place, option, f"option is larger than capacity value: {capacity}")
 
     for i, value in enumerate(values[1:], start=1):
         if quantity.parse(values[i - 1]) > quantity.parse(value):
             yield invalid(f"{path}[{i}]", value, "values must be sorted in ascending order")
-    yield from set_faults(
-        values, MAX_VALID_VALUES, path, option_faults, key=lambda value: str(quantity.parse(value).value)
+    yield from validate_set(
+        values, MAX_VALID_VALUES, path, validate_option, key=lambda value: str(quantity.parse(value).value)
     )
     if all(quantity.parse(value) != quantity.parse(default) for value in values):
         yield invalid(path, default, "default value is not valid according to the requestPolicy")
 
 
-def _valid_range_faults(bounds: Mapping[str, str], default: str, capacity: str, path: str) -> Iterator[Cause]:
+def _validate_valid_range(bounds: Mapping[str, str], default: str, capacity: str, path: str) -> Iterator[FieldError]:
     least, most, step = bounds.get("min"), bounds.get("max"), bounds.get("step")
     if least is None:
         yield required(f"{path}.min", "required when validRange is defined")
@@ -328,7 +328,7 @@ RESOURCE_SLICE = Strategy(
     answers_with_deleted=True,
     default=_default_slice,
     prepare=_prepare_slice,
-    validate=_slice_faults,
+    validate=_validate_slice,
     warnings=_slice_warnings,
     tracks_generation=True,
 )

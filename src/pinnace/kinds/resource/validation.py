@@ -14,28 +14,34 @@ from pinnace.kinds.resource.checks import (
     MAX_REQUESTS,
     MAX_SELECTORS,
     TAINT_EFFECTS,
-    binding_condition_faults,
-    configuration_faults,
     default_taint,
-    device_name_faults,
-    driver_name_faults,
-    list_faults,
+    driver_name_errors,
     now,
-    pool_name_faults,
-    qualified_attribute_faults,
-    raw_object_faults,
-    selector_faults,
-    set_faults,
-    share_id_faults,
-    taint_faults,
+    validate_binding_condition,
+    validate_configuration,
+    validate_device_name,
+    validate_list,
+    validate_pool_name,
+    validate_qualified_attribute,
+    validate_raw_object,
+    validate_selector,
+    validate_set,
+    validate_share_id,
+    validate_taint,
 )
-from pinnace.kinds.validation.fields import NOT_POSITIVE, choice_faults, condition_faults, immutable_faults, name_faults
-from pinnace.kinds.validation.node_selectors import node_selector_faults
+from pinnace.kinds.validation.fields import (
+    NOT_POSITIVE,
+    validate_choice,
+    validate_condition,
+    validate_immutable,
+    validate_name,
+)
+from pinnace.kinds.validation.node_selectors import validate_node_selector
 from pinnace.model import names
-from pinnace.model.field_errors import Cause, forbidden, invalid, not_supported, required, too_long, too_many
+from pinnace.model.field_errors import FieldError, forbidden, invalid, not_supported, required, too_long, too_many
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
-from pinnace.model.selectors import label_faults
+from pinnace.model.selectors import validate_label
 
 MAX_SUB_REQUESTS = 8
 MAX_CONSTRAINTS = 32
@@ -115,22 +121,22 @@ def _default_tolerations(holder: Object) -> None:
             toleration["operator"] = "Equal"
 
 
-def claim_spec_faults(spec: Mapping[str, Any], path: str) -> Iterator[Cause]:
-    """Every fault of a ResourceClaimSpec, alone or in a template."""
+def validate_claim_spec(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Every error of a ResourceClaimSpec, alone or in a template."""
     devices, path = spec.get("devices", {}), f"{path}.devices"
     known = _request_names(devices)
-    yield from set_faults(
+    yield from validate_set(
         devices.get("requests"),
         MAX_REQUESTS,
         f"{path}.requests",
-        _request_faults,
+        _validate_request,
         key=lambda item: item.get("name", ""),
     )
-    yield from list_faults(
-        devices.get("constraints"), MAX_CONSTRAINTS, f"{path}.constraints", partial(_constraint_faults, known=known)
+    yield from validate_list(
+        devices.get("constraints"), MAX_CONSTRAINTS, f"{path}.constraints", partial(_validate_constraint, known=known)
     )
-    yield from list_faults(
-        devices.get("config"), MAX_CONFIGS, f"{path}.config", partial(_claim_configuration_faults, known=known)
+    yield from validate_list(
+        devices.get("config"), MAX_CONFIGS, f"{path}.config", partial(_validate_claim_configuration, known=known)
     )
 
 
@@ -144,36 +150,36 @@ def _request_names(devices: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _request_faults(request: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _validate_request(request: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     exactly, alternatives = request.get("exactly"), request.get("firstAvailable") or []
-    yield from name_faults(request.get("name", ""), names.dns_label, f"{path}.name")
+    yield from validate_name(request.get("name", ""), names.dns_label, f"{path}.name")
     if exactly is None and not alternatives:
         yield required(path, ONE_OF_REQUESTS)
     elif exactly is not None and alternatives:
         yield invalid(path, None, f"{ONE_OF_REQUESTS}, but multiple fields are set")
     elif exactly is not None:
-        yield from _wanted_device_faults(exactly, f"{path}.exactly")
+        yield from _validate_wanted_device(exactly, f"{path}.exactly")
     else:
-        yield from set_faults(
+        yield from validate_set(
             alternatives,
             MAX_SUB_REQUESTS,
             f"{path}.firstAvailable",
-            _sub_request_faults,
+            _validate_sub_request,
             key=lambda item: item.get("name", ""),
         )
 
 
-def _sub_request_faults(request: Mapping[str, Any], path: str) -> Iterator[Cause]:
-    yield from name_faults(request.get("name", ""), names.dns_label, f"{path}.name")
-    yield from _wanted_device_faults(request, path)
+def _validate_sub_request(request: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    yield from validate_name(request.get("name", ""), names.dns_label, f"{path}.name")
+    yield from _validate_wanted_device(request, path)
 
 
-def _wanted_device_faults(wanted: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _validate_wanted_device(wanted: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     if not wanted.get("deviceClassName"):
         yield required(f"{path}.deviceClassName")
     else:
-        yield from name_faults(wanted["deviceClassName"], names.dns_subdomain, f"{path}.deviceClassName")
-    yield from list_faults(wanted.get("selectors"), MAX_SELECTORS, f"{path}.selectors", selector_faults)
+        yield from validate_name(wanted["deviceClassName"], names.dns_subdomain, f"{path}.deviceClassName")
+    yield from validate_list(wanted.get("selectors"), MAX_SELECTORS, f"{path}.selectors", validate_selector)
     mode, count = wanted.get("allocationMode", ""), wanted.get("count", 0)
     if mode == "All" and count:
         yield invalid(f"{path}.count", count, "must not be specified when allocationMode is 'All'")
@@ -182,49 +188,51 @@ def _wanted_device_faults(wanted: Mapping[str, Any], path: str) -> Iterator[Caus
     elif mode not in ("All", "ExactCount"):
         yield not_supported(f"{path}.allocationMode", mode, ["All", "ExactCount"])
     for i, toleration in enumerate(wanted.get("tolerations") or []):
-        yield from _toleration_faults(toleration, f"{path}.tolerations[{i}]")
+        yield from _validate_toleration(toleration, f"{path}.tolerations[{i}]")
 
 
-def _toleration_faults(toleration: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _validate_toleration(toleration: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     operator, value = toleration.get("operator", ""), toleration.get("value", "")
     if toleration.get("key"):
-        yield from name_faults(toleration["key"], names.qualified_name, f"{path}.key")
+        yield from validate_name(toleration["key"], names.qualified_name, f"{path}.key")
     if operator == "Exists":
         if value:
             yield invalid(f"{path}.value", value, "must be empty for operator `Exists`")
     elif operator == "Equal":
-        yield from name_faults(value, names.label_value, f"{path}.value")
+        yield from validate_name(value, names.label_value, f"{path}.value")
     elif not operator:
         yield required(f"{path}.operator")
     else:
         yield not_supported(f"{path}.operator", operator, ["Equal", "Exists"])
-    yield from choice_faults(toleration.get("effect") or None, TAINT_EFFECTS, f"{path}.effect")
+    yield from validate_choice(toleration.get("effect") or None, TAINT_EFFECTS, f"{path}.effect")
 
 
-def _request_reference_faults(name: str, path: str, *, known: frozenset[str]) -> Iterator[Cause]:
+def _validate_request_reference(name: str, path: str, *, known: frozenset[str]) -> Iterator[FieldError]:
     segments = name.split("/")
     if len(segments) <= 2:
         for segment in segments:
-            yield from name_faults(segment, names.dns_label, path)
+            yield from validate_name(segment, names.dns_label, path)
     if name not in known:
         yield invalid(path, name, NOT_A_REQUEST)
 
 
-def _constraint_faults(constraint: Mapping[str, Any], path: str, *, known: frozenset[str]) -> Iterator[Cause]:
-    reference_faults = partial(_request_reference_faults, known=known)
-    yield from set_faults(constraint.get("requests"), MAX_REQUESTS, f"{path}.requests", reference_faults)
+def _validate_constraint(constraint: Mapping[str, Any], path: str, *, known: frozenset[str]) -> Iterator[FieldError]:
+    reference_errors = partial(_validate_request_reference, known=known)
+    yield from validate_set(constraint.get("requests"), MAX_REQUESTS, f"{path}.requests", reference_errors)
     for field in ("matchAttribute", "distinctAttribute"):
         if constraint.get(field) is not None:
-            yield from qualified_attribute_faults(constraint[field], f"{path}.{field}")
+            yield from validate_qualified_attribute(constraint[field], f"{path}.{field}")
             return
     detail = 'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
     yield required(path, detail)  # The sentence is wrong, but it is Kubernetes' own.
 
 
-def _claim_configuration_faults(config: Mapping[str, Any], path: str, *, known: frozenset[str]) -> Iterator[Cause]:
-    reference_faults = partial(_request_reference_faults, known=known)
-    yield from set_faults(config.get("requests"), MAX_REQUESTS, f"{path}.requests", reference_faults)
-    yield from configuration_faults(config, path)
+def _validate_claim_configuration(
+    config: Mapping[str, Any], path: str, *, known: frozenset[str]
+) -> Iterator[FieldError]:
+    reference_errors = partial(_validate_request_reference, known=known)
+    yield from validate_set(config.get("requests"), MAX_REQUESTS, f"{path}.requests", reference_errors)
+    yield from validate_configuration(config, path)
 
 
 def _default_claim(claim: Object) -> None:
@@ -236,12 +244,12 @@ def _default_claim(claim: Object) -> None:
         device["conditions"] = device.get("conditions") or None
 
 
-def _claim_faults(claim: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_claim(claim: Object, old: Object | None) -> Iterator[FieldError]:
     spec = claim.get("spec", {})
     if old is None:
-        yield from claim_spec_faults(spec, "spec")
+        yield from validate_claim_spec(spec, "spec")
     else:
-        yield from immutable_faults(_CLAIM_SPEC.view(spec), _CLAIM_SPEC.view(old.get("spec", {})), "spec")
+        yield from validate_immutable(_CLAIM_SPEC.view(spec), _CLAIM_SPEC.view(old.get("spec", {})), "spec")
 
 
 # --- what a claim was given
@@ -268,21 +276,21 @@ def _prepare_claim_status(claim: Object, old: Object | None) -> None:
         status.pop("devices", None)
 
 
-def _claim_status_faults(claim: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_claim_status(claim: Object, old: Object | None) -> Iterator[FieldError]:
     status, before = claim.get("status", {}), (old or {}).get("status", {})
     reservations, allocation = status.get("reservedFor") or [], status.get("allocation")
-    yield from set_faults(
+    yield from validate_set(
         reservations,
         MAX_RESERVATIONS,
         "status.reservedFor",
-        _reservation_faults,
+        _validate_reservation,
         key=lambda item: item.get("uid", ""),
     )
-    yield from set_faults(
+    yield from validate_set(
         status.get("devices"),
         ANY_NUMBER,
         "status.devices",
-        partial(_device_status_faults, allocated=_allocated(status)),
+        partial(_validate_device_status, allocated=_allocated(status)),
         key=_device_id,
     )
     if reservations and allocation is None:
@@ -293,71 +301,73 @@ def _claim_status_faults(claim: Object, old: Object | None) -> Iterator[Cause]:
         yield forbidden("status.reservedFor", detail)
     if allocation is not None and before.get("allocation") is not None:
         shown, shown_before = _ALLOCATION.view(allocation), _ALLOCATION.view(before["allocation"])
-        yield from immutable_faults(shown, shown_before, "status.allocation")
+        yield from validate_immutable(shown, shown_before, "status.allocation")
     elif allocation is not None:
         known = _request_names(claim.get("spec", {}).get("devices", {}))
-        yield from _allocation_faults(allocation, "status.allocation", known=known)
+        yield from _validate_allocation(allocation, "status.allocation", known=known)
 
 
-def _reservation_faults(consumer: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _validate_reservation(consumer: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     for field in ("resource", "name", "uid"):
         if not consumer.get(field):
             yield required(f"{path}.{field}")
 
 
-def _allocation_faults(allocation: Mapping[str, Any], path: str, *, known: frozenset[str]) -> Iterator[Cause]:
+def _validate_allocation(allocation: Mapping[str, Any], path: str, *, known: frozenset[str]) -> Iterator[FieldError]:
     devices = allocation.get("devices") or {}
-    result_faults, config_faults = partial(_result_faults, known=known), partial(_source_faults, known=known)
-    yield from list_faults(devices.get("results"), MAX_REQUESTS, f"{path}.devices.results", result_faults)
-    yield from list_faults(devices.get("config"), 2 * MAX_CONFIGS, f"{path}.devices.config", config_faults)
+    result_errors, config_errors = partial(_validate_result, known=known), partial(_validate_source, known=known)
+    yield from validate_list(devices.get("results"), MAX_REQUESTS, f"{path}.devices.results", result_errors)
+    yield from validate_list(devices.get("config"), 2 * MAX_CONFIGS, f"{path}.devices.config", config_errors)
     if (selector := allocation.get("nodeSelector")) is not None:
-        yield from node_selector_faults(selector, f"{path}.nodeSelector")
+        yield from validate_node_selector(selector, f"{path}.nodeSelector")
 
 
-def _result_faults(result: Mapping[str, Any], path: str, *, known: frozenset[str]) -> Iterator[Cause]:
-    yield from _request_reference_faults(result.get("request", ""), f"{path}.request", known=known)
-    yield from driver_name_faults(result.get("driver", ""), f"{path}.driver")
-    yield from pool_name_faults(result.get("pool", ""), f"{path}.pool")
-    yield from device_name_faults(result.get("device", ""), f"{path}.device")
-    yield from binding_condition_faults(result, path)
+def _validate_result(result: Mapping[str, Any], path: str, *, known: frozenset[str]) -> Iterator[FieldError]:
+    yield from _validate_request_reference(result.get("request", ""), f"{path}.request", known=known)
+    yield from driver_name_errors(result.get("driver", ""), f"{path}.driver")
+    yield from validate_pool_name(result.get("pool", ""), f"{path}.pool")
+    yield from validate_device_name(result.get("device", ""), f"{path}.device")
+    yield from validate_binding_condition(result, path)
     if result.get("shareID") is not None:
-        yield from share_id_faults(result["shareID"], f"{path}.shareID")
+        yield from validate_share_id(result["shareID"], f"{path}.shareID")
 
 
-def _source_faults(config: Mapping[str, Any], path: str, *, known: frozenset[str]) -> Iterator[Cause]:
+def _validate_source(config: Mapping[str, Any], path: str, *, known: frozenset[str]) -> Iterator[FieldError]:
     source = config.get("source", "")
     if not source:
         yield required(f"{path}.source")
     else:
-        yield from choice_faults(source, ("FromClaim", "FromClass"), f"{path}.source")
-    yield from _claim_configuration_faults(config, path, known=known)
+        yield from validate_choice(source, ("FromClaim", "FromClass"), f"{path}.source")
+    yield from _validate_claim_configuration(config, path, known=known)
 
 
-def _device_status_faults(device: Mapping[str, Any], path: str, *, allocated: list[dict[str, str]]) -> Iterator[Cause]:
-    yield from driver_name_faults(device.get("driver", ""), f"{path}.driver")
-    yield from pool_name_faults(device.get("pool", ""), f"{path}.pool")
-    yield from device_name_faults(device.get("device", ""), f"{path}.device")
+def _validate_device_status(
+    device: Mapping[str, Any], path: str, *, allocated: list[dict[str, str]]
+) -> Iterator[FieldError]:
+    yield from driver_name_errors(device.get("driver", ""), f"{path}.driver")
+    yield from validate_pool_name(device.get("pool", ""), f"{path}.pool")
+    yield from validate_device_name(device.get("device", ""), f"{path}.device")
     if device.get("shareID") is not None:
-        yield from share_id_faults(device["shareID"], f"{path}.shareID")
+        yield from validate_share_id(device["shareID"], f"{path}.shareID")
     if _device_id(device) not in allocated:
         yield invalid(path, _device_id(device), "must be an allocated device in the claim")
     conditions = device.get("conditions") or []
     if len(conditions) > MAX_CONDITIONS:
         yield too_many(f"{path}.conditions", len(conditions), MAX_CONDITIONS)
-    yield from condition_faults(conditions, f"{path}.conditions")
+    yield from validate_condition(conditions, f"{path}.conditions")
     if device.get("data") is not None:
-        yield from raw_object_faults(device["data"], f"{path}.data")
-    yield from _network_faults(device.get("networkData") or {}, f"{path}.networkData")
+        yield from validate_raw_object(device["data"], f"{path}.data")
+    yield from _validate_network(device.get("networkData") or {}, f"{path}.networkData")
 
 
-def _network_faults(network: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _validate_network(network: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     for field, most in (("interfaceName", 256), ("hardwareAddress", 128)):
         if len(network.get(field, "")) > most:
             yield too_long(f"{path}.{field}", most)
-    yield from set_faults(network.get("ips"), MAX_ADDRESSES, f"{path}.ips", _address_faults)
+    yield from validate_set(network.get("ips"), MAX_ADDRESSES, f"{path}.ips", _validate_address)
 
 
-def _address_faults(address: str, path: str) -> Iterator[Cause]:
+def _validate_address(address: str, path: str) -> Iterator[FieldError]:
     try:
         interface = ipaddress.ip_interface(address if "/" in address else "")
     except ValueError:
@@ -376,18 +386,18 @@ def _default_template(template: Object) -> None:
     default_claim_spec(spec.setdefault("spec", {}))
 
 
-def _template_faults(template: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_template(template: Object, old: Object | None) -> Iterator[FieldError]:
     spec = template.get("spec", {})
     metadata = spec.get("metadata") or {}
     for key in metadata.get("annotations") or {}:
-        yield from name_faults(key.lower(), names.qualified_name, "spec.metadata.annotations")
-    yield from label_faults(metadata.get("labels"), "spec.metadata.labels")
+        yield from validate_name(key.lower(), names.qualified_name, "spec.metadata.annotations")
+    yield from validate_label(metadata.get("labels"), "spec.metadata.labels")
     for field in metadata:
         if field not in ("labels", "annotations"):
             yield forbidden(f"spec.metadata.{field}", "cannot be set")
-    yield from claim_spec_faults(spec.get("spec", {}), "spec.spec")
+    yield from validate_claim_spec(spec.get("spec", {}), "spec.spec")
     if old is not None:
-        yield from immutable_faults(_template_view(spec), _template_view(old.get("spec", {})), "spec")
+        yield from validate_immutable(_template_view(spec), _template_view(old.get("spec", {})), "spec")
 
 
 def _template_view(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -398,10 +408,10 @@ def _default_class(device_class: Object) -> None:
     device_class.setdefault("spec", {})
 
 
-def _class_faults(device_class: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_class(device_class: Object, old: Object | None) -> Iterator[FieldError]:
     spec = device_class.get("spec", {})
-    yield from list_faults(spec.get("selectors"), MAX_SELECTORS, "spec.selectors", selector_faults)
-    yield from list_faults(spec.get("config"), MAX_CONFIGS, "spec.config", configuration_faults)
+    yield from validate_list(spec.get("selectors"), MAX_SELECTORS, "spec.selectors", validate_selector)
+    yield from validate_list(spec.get("config"), MAX_CONFIGS, "spec.config", validate_configuration)
     resource = spec.get("extendedResourceName")
     if resource is not None and not _is_extended_resource(resource):
         yield invalid("spec.extendedResourceName", resource, "must be a valid extended resource name")
@@ -424,20 +434,20 @@ def _prepare_taint_rule(rule: Object, old: Object | None) -> None:
         taint["timeAdded"] = now()
 
 
-def _taint_rule_faults(rule: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_taint_rule(rule: Object, old: Object | None) -> Iterator[FieldError]:
     spec = rule.get("spec", {})
     selector = spec.get("deviceSelector") or {}
-    checks = {"driver": driver_name_faults, "pool": pool_name_faults, "device": device_name_faults}
-    for field, faults in checks.items():
+    checks = {"driver": driver_name_errors, "pool": validate_pool_name, "device": validate_device_name}
+    for field, errs in checks.items():
         if selector.get(field) is not None:
-            yield from faults(selector[field], f"spec.deviceSelector.{field}")
+            yield from errs(selector[field], f"spec.deviceSelector.{field}")
     effect_before = None if old is None else old.get("spec", {}).get("taint", {}).get("effect", "")
-    yield from taint_faults(spec.get("taint", {}), "spec.taint", effect_before=effect_before)
+    yield from validate_taint(spec.get("taint", {}), "spec.taint", effect_before=effect_before)
 
 
-def _taint_rule_status_faults(rule: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_taint_rule_status(rule: Object, old: Object | None) -> Iterator[FieldError]:
     conditions = rule.get("status", {}).get("conditions") or []
-    yield from condition_faults(conditions, "status.conditions")
+    yield from validate_condition(conditions, "status.conditions")
     if len(conditions) > MAX_CONDITIONS:
         yield too_many("status.conditions", len(conditions), MAX_CONDITIONS)
 
@@ -446,19 +456,19 @@ RESOURCE_CLAIM = Strategy(
     answers_with_deleted=True,
     default=_default_claim,
     prepare_status=_prepare_claim_status,
-    validate=_claim_faults,
-    validate_status=_claim_status_faults,
+    validate=_validate_claim,
+    validate_status=_validate_claim_status,
 )
-RESOURCE_CLAIM_TEMPLATE = Strategy(answers_with_deleted=True, default=_default_template, validate=_template_faults)
+RESOURCE_CLAIM_TEMPLATE = Strategy(answers_with_deleted=True, default=_default_template, validate=_validate_template)
 RESOURCE_SLICE = slices.RESOURCE_SLICE
 DEVICE_CLASS = Strategy(
-    answers_with_deleted=True, default=_default_class, validate=_class_faults, tracks_generation=True
+    answers_with_deleted=True, default=_default_class, validate=_validate_class, tracks_generation=True
 )
 DEVICE_TAINT_RULE = Strategy(
     answers_with_deleted=True,
     default=_default_taint_rule,
     prepare=_prepare_taint_rule,
-    validate=_taint_rule_faults,
-    validate_status=_taint_rule_status_faults,
+    validate=_validate_taint_rule,
+    validate_status=_validate_taint_rule_status,
     tracks_generation=True,
 )

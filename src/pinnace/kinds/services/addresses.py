@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pinnace.kinds.services.types import FAMILIES, FAMILY_POLICIES, NONE, family_of, has_addresses, is_headless, spec_of
-from pinnace.kinds.validation.addresses import ip_faults, is_ipv6
-from pinnace.kinds.validation.fields import choice_faults
-from pinnace.model.field_errors import Cause, duplicate, invalid, not_supported, required
+from pinnace.kinds.validation.addresses import is_ipv6, validate_ip
+from pinnace.kinds.validation.fields import validate_choice
+from pinnace.model.field_errors import FieldError, duplicate, invalid, not_supported, required
 from pinnace.model.objects import Object
 
 
-def address_faults(service: Object, old: Object | None) -> Iterator[Cause]:
+def validate_address(service: Object, old: Object | None) -> Iterator[FieldError]:
     spec = spec_of(service)
     if not has_addresses(spec):
         return
@@ -28,12 +28,12 @@ def address_faults(service: Object, old: Object | None) -> Iterator[Cause]:
             yield not_supported(f"spec.ipFamilies[{index}]", family, ("IPv4", "IPv6"))
         if family in families[:index]:
             yield duplicate(f"spec.ipFamilies[{index}]", family)
-    yield from choice_faults(spec.get("ipFamilyPolicy"), FAMILY_POLICIES, "spec.ipFamilyPolicy")
-    faults = list(_address_format_faults(addresses, spec_of(old).get("clusterIPs") or ()))
-    yield from faults
+    yield from validate_choice(spec.get("ipFamilyPolicy"), FAMILY_POLICIES, "spec.ipFamilyPolicy")
+    errs = list(_validate_address_format(addresses, spec_of(old).get("clusterIPs") or ()))
+    yield from errs
     if len(addresses) > 2:
         yield invalid("spec.clusterIPs", addresses, "may only hold up to 2 values")
-    if faults:
+    if errs:
         return
     if len(addresses) > 1 and len({is_ipv6(text) for text in addresses}) != 2:
         yield invalid("spec.clusterIPs", addresses, "may specify no more than one IP for each IP family")
@@ -44,53 +44,53 @@ def address_faults(service: Object, old: Object | None) -> Iterator[Cause]:
                 yield invalid(f"spec.clusterIPs[{index}]", text, detail)
 
 
-def _address_format_faults(addresses: Sequence[str], known: Sequence[str]) -> Iterator[Cause]:
+def _validate_address_format(addresses: Sequence[str], known: Sequence[str]) -> Iterator[FieldError]:
     for index, text in enumerate(addresses):
         if index == 0 and text == NONE:
             if len(addresses) > 1:
                 yield invalid("spec.clusterIPs", addresses, "'None' must be the first and only value")
         else:
-            yield from ip_faults(text, f"spec.clusterIPs[{index}]", known)
+            yield from validate_ip(text, f"spec.clusterIPs[{index}]", known)
 
 
-def configuration_faults(spec: Object) -> Iterator[Cause]:
+def validate_configuration(spec: Object) -> Iterator[FieldError]:
     """What this cluster's families do not allow."""
     if not has_addresses(spec):
         return
     policy, addresses, families = spec.get("ipFamilyPolicy"), spec.get("clusterIPs") or [], spec.get("ipFamilies") or []
-    faults = []
+    errs = []
     if policy == "SingleStack":
         detail = "must be 'RequireDualStack' or 'PreferDualStack' when multiple {} are specified"
         if len(addresses) == 2:
-            faults.append(invalid("spec.ipFamilyPolicy", policy, detail.format("cluster IPs")))
+            errs.append(invalid("spec.ipFamilyPolicy", policy, detail.format("cluster IPs")))
         if len(families) == 2:
-            faults.append(invalid("spec.ipFamilyPolicy", policy, detail.format("IP families")))
+            errs.append(invalid("spec.ipFamilyPolicy", policy, detail.format("IP families")))
     for index, text in enumerate(addresses):
         if text != NONE and index >= len(families) and family_of(text) not in FAMILIES:
             detail = f"{family_of(text)} is not configured on this cluster"
-            faults.append(invalid(f"spec.clusterIPs[{index}]", addresses, detail))
+            errs.append(invalid(f"spec.clusterIPs[{index}]", addresses, detail))
     is_without_pods = spec.get("clusterIP") == NONE and not spec.get("selector")
-    if not faults and not is_without_pods:
+    if not errs and not is_without_pods:
         if policy == "RequireDualStack" and len(FAMILIES) < 2:
             detail = "this cluster is not configured for dual-stack services"
-            faults.append(invalid("spec.ipFamilyPolicy", policy, detail))
+            errs.append(invalid("spec.ipFamilyPolicy", policy, detail))
         for index, family in enumerate(families):
             if family not in FAMILIES:
-                faults.append(invalid(f"spec.ipFamilies[{index}]", family, "not configured on this cluster"))
-    yield from faults
+                errs.append(invalid(f"spec.ipFamilies[{index}]", family, "not configured on this cluster"))
+    yield from errs
 
 
-def address_change_faults(service: Object, old: Object) -> Iterator[Cause]:
+def validate_address_change(service: Object, old: Object) -> Iterator[FieldError]:
     spec, before = spec_of(service), spec_of(old)
     if not has_addresses(spec) or not has_addresses(before):
         return
     if not (is_headless(service) and is_headless(old)):
-        yield from _list_change_faults(spec, before, "clusterIPs", "clusterIP")
+        yield from _validate_list_change(spec, before, "clusterIPs", "clusterIP")
     if not is_headless(service) and not is_headless(old):
-        yield from _list_change_faults(spec, before, "ipFamilies", "ipFamily")
+        yield from _validate_list_change(spec, before, "ipFamilies", "ipFamily")
 
 
-def _list_change_faults(spec: Object, before: Object, field: str, singular: str) -> Iterator[Cause]:
+def _validate_list_change(spec: Object, before: Object, field: str, singular: str) -> Iterator[FieldError]:
     """The first of these never changes; a second one may come and go."""
     path = f"spec.{field}"
     now, was = spec.get(field) or [], before.get(field) or []

@@ -59,7 +59,7 @@ def prepare_service(service: Object, old: Object | None) -> None:
     if old is not None:
         _let_go(service, spec, spec_of(old))
     if not has_addresses(spec) and spec.get("internalTrafficPolicy") in TRAFFIC_POLICIES:
-        del spec["internalTrafficPolicy"]  # Kubernetes never shows it; what is no policy is a fault first.
+        del spec["internalTrafficPolicy"]  # Kubernetes never shows it; what is no policy is a error first.
     _settle_families(spec, spec_of(old))
 
 

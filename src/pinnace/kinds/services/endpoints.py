@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pinnace.kinds.services.types import PROTOCOLS
-from pinnace.kinds.validation.addresses import canonical_ip_faults, endpoint_ip_faults, ip_faults, ip_warnings, is_ipv6
-from pinnace.kinds.validation.fields import choice_faults, immutable_faults, name_faults
+from pinnace.kinds.validation.addresses import (
+    ip_warnings,
+    is_ipv6,
+    validate_canonical_ip,
+    validate_endpoint_ip,
+    validate_ip,
+)
+from pinnace.kinds.validation.fields import validate_choice, validate_immutable, validate_name
 from pinnace.model import names
-from pinnace.model.field_errors import Cause, duplicate, invalid, not_supported, required, too_many
+from pinnace.model.field_errors import FieldError, duplicate, invalid, not_supported, required, too_many
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
-from pinnace.model.selectors import label_faults
+from pinnace.model.selectors import validate_label
 
 ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
 MOST_ADDRESSES = 100
@@ -32,44 +38,44 @@ def _default_endpoints(endpoints: Object) -> None:
             port["protocol"] = port.get("protocol") or "TCP"
 
 
-def _endpoints_faults(endpoints: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_endpoints(endpoints: Object, old: Object | None) -> Iterator[FieldError]:
     if old is not None and old.get("subsets") == endpoints.get("subsets"):
         return  # What was let in once may stay.
     for index, subset in enumerate(endpoints.get("subsets") or ()):
-        yield from _subset_faults(subset, f"subsets[{index}]")
+        yield from _validate_subset(subset, f"subsets[{index}]")
 
 
-def _subset_faults(subset: Object, path: str) -> Iterator[Cause]:
+def _validate_subset(subset: Object, path: str) -> Iterator[FieldError]:
     if not subset.get("addresses") and not subset.get("notReadyAddresses"):
         yield required(path, "must specify `addresses` or `notReadyAddresses`")
     for field in ("addresses", "notReadyAddresses"):
         for index, address in enumerate(subset.get(field) or ()):
-            yield from _address_faults(address, f"{path}.{field}[{index}]")
+            yield from _validate_address(address, f"{path}.{field}[{index}]")
     ports: Sequence[Object] = subset.get("ports") or ()
     for index, port in enumerate(ports):
-        yield from _port_faults(port, f"{path}.ports[{index}]", needs_name=len(ports) > 1)
+        yield from _validate_port(port, f"{path}.ports[{index}]", needs_name=len(ports) > 1)
 
 
-def _address_faults(address: Object, path: str) -> Iterator[Cause]:
+def _validate_address(address: Object, path: str) -> Iterator[FieldError]:
     text = address.get("ip", "")
-    yield from ip_faults(text, f"{path}.ip")
+    yield from validate_ip(text, f"{path}.ip")
     if address.get("hostname"):
-        yield from name_faults(address["hostname"], names.dns_label, f"{path}.hostname")
+        yield from validate_name(address["hostname"], names.dns_label, f"{path}.hostname")
     if address.get("nodeName") is not None:
-        yield from name_faults(address["nodeName"], names.dns_subdomain, f"{path}.nodeName")
-    yield from endpoint_ip_faults(text, f"{path}.ip")
+        yield from validate_name(address["nodeName"], names.dns_subdomain, f"{path}.nodeName")
+    yield from validate_endpoint_ip(text, f"{path}.ip")
 
 
-def _port_faults(port: Object, path: str, *, needs_name: bool) -> Iterator[Cause]:
+def _validate_port(port: Object, path: str, *, needs_name: bool) -> Iterator[FieldError]:
     if port.get("name"):
-        yield from name_faults(port["name"], names.dns_label, f"{path}.name")
+        yield from validate_name(port["name"], names.dns_label, f"{path}.name")
     elif needs_name:
         yield required(f"{path}.name")
-    for fault in names.port_number(port.get("port", 0)):
-        yield invalid(f"{path}.port", port.get("port", 0), fault)
-    yield from choice_faults(port.get("protocol", ""), PROTOCOLS, f"{path}.protocol")
+    for err in names.port_number(port.get("port", 0)):
+        yield invalid(f"{path}.port", port.get("port", 0), err)
+    yield from validate_choice(port.get("protocol", ""), PROTOCOLS, f"{path}.protocol")
     if port.get("appProtocol") is not None:
-        yield from name_faults(port["appProtocol"], names.qualified_name, f"{path}.appProtocol")
+        yield from validate_name(port["appProtocol"], names.qualified_name, f"{path}.appProtocol")
 
 
 def _endpoints_warnings(endpoints: Object, old: Object | None) -> Iterator[str]:
@@ -82,7 +88,7 @@ def _endpoints_warnings(endpoints: Object, old: Object | None) -> Iterator[str]:
 
 
 ENDPOINTS = Strategy(
-    default=_default_endpoints, validate=_endpoints_faults, warnings=_endpoints_warnings, may_create_on_update=True
+    default=_default_endpoints, validate=_validate_endpoints, warnings=_endpoints_warnings, may_create_on_update=True
 )
 
 # --- endpoint slices
@@ -109,25 +115,25 @@ def _prepare_slice(endpoint_slice: Object, old: Object | None) -> None:
         endpoint.pop("deprecatedTopology", None)
 
 
-def _slice_faults(endpoint_slice: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_slice(endpoint_slice: Object, old: Object | None) -> Iterator[FieldError]:
     kind = endpoint_slice.get("addressType", "")
     if not kind:
         yield required("addressType")
     elif kind not in ADDRESS_TYPES:
         yield not_supported("addressType", kind, ADDRESS_TYPES)
-    yield from _slice_port_faults(endpoint_slice.get("ports") or ())
+    yield from _validate_slice_port(endpoint_slice.get("ports") or ())
     endpoints: Sequence[Object] = endpoint_slice.get("endpoints") or ()
     if old is None or (old.get("endpoints") or ()) != endpoints:
         if len(endpoints) > MOST_ENDPOINTS:
             yield too_many("endpoints", len(endpoints), MOST_ENDPOINTS)
         else:
             for index, endpoint in enumerate(endpoints):
-                yield from _endpoint_faults(endpoint, kind, f"endpoints[{index}]")
+                yield from _validate_endpoint(endpoint, kind, f"endpoints[{index}]")
     if old is not None:
-        yield from immutable_faults(kind, old.get("addressType", ""), "addressType")
+        yield from validate_immutable(kind, old.get("addressType", ""), "addressType")
 
 
-def _slice_port_faults(ports: Sequence[Object]) -> Iterator[Cause]:
+def _validate_slice_port(ports: Sequence[Object]) -> Iterator[FieldError]:
     if len(ports) > MOST_PORTS:
         yield too_many("ports", len(ports), MOST_PORTS)
         return
@@ -135,69 +141,69 @@ def _slice_port_faults(ports: Sequence[Object]) -> Iterator[Cause]:
     for index, port in enumerate(ports):
         name = port.get("name", "")
         if name:
-            yield from name_faults(name, names.dns_label, f"ports[{index}].name")
+            yield from validate_name(name, names.dns_label, f"ports[{index}].name")
         if name in taken:
             yield duplicate(f"ports[{index}].name", name)
         taken.add(name)
-        yield from choice_faults(port.get("protocol", ""), PROTOCOLS, f"ports[{index}].protocol")
+        yield from validate_choice(port.get("protocol", ""), PROTOCOLS, f"ports[{index}].protocol")
         if port.get("appProtocol") is not None:
-            yield from name_faults(port["appProtocol"], names.qualified_name, f"ports[{index}].appProtocol")
+            yield from validate_name(port["appProtocol"], names.qualified_name, f"ports[{index}].appProtocol")
 
 
-def _endpoint_faults(endpoint: Object, kind: str, path: str) -> Iterator[Cause]:
+def _validate_endpoint(endpoint: Object, kind: str, path: str) -> Iterator[FieldError]:
     addresses: Sequence[str] = endpoint.get("addresses") or ()
     if not addresses:
         yield required(f"{path}.addresses", "must contain at least 1 address")
     elif len(addresses) > MOST_ADDRESSES:
         yield too_many(f"{path}.addresses", len(addresses), MOST_ADDRESSES)
     for index, text in enumerate(addresses):
-        yield from _slice_address_faults(text, kind, f"{path}.addresses", index)
+        yield from _validate_slice_address(text, kind, f"{path}.addresses", index)
     if endpoint.get("nodeName") is not None:
-        yield from name_faults(endpoint["nodeName"], names.dns_subdomain, f"{path}.nodeName")
+        yield from validate_name(endpoint["nodeName"], names.dns_subdomain, f"{path}.nodeName")
     topology = endpoint.get("deprecatedTopology") or {}
     if len(topology) > MOST_TOPOLOGY_LABELS:
         yield too_many(f"{path}.deprecatedTopology", len(topology), MOST_TOPOLOGY_LABELS)
-    yield from label_faults(topology, f"{path}.deprecatedTopology")
+    yield from validate_label(topology, f"{path}.deprecatedTopology")
     if endpoint.get("hostname") is not None:
-        yield from name_faults(endpoint["hostname"], names.dns_label, f"{path}.hostname")
+        yield from validate_name(endpoint["hostname"], names.dns_label, f"{path}.hostname")
     hints: Object = endpoint.get("hints") or {}
-    yield from _hint_faults(hints.get("forZones") or (), f"{path}.hints.forZones", names.label_value)
+    yield from _validate_hint(hints.get("forZones") or (), f"{path}.hints.forZones", names.label_value)
     if len(hints.get("forZones") or ()) <= MOST_HINTS:
-        yield from _hint_faults(hints.get("forNodes") or (), f"{path}.hints.forNodes", names.dns_subdomain)
+        yield from _validate_hint(hints.get("forNodes") or (), f"{path}.hints.forNodes", names.dns_subdomain)
 
 
-def _slice_address_faults(text: str, kind: str, path: str, index: int) -> Iterator[Cause]:
+def _validate_slice_address(text: str, kind: str, path: str, index: int) -> Iterator[FieldError]:
     here = f"{path}[{index}]"
     if kind == "FQDN":
-        yield from _domain_faults(text, here)
+        yield from _validate_domain(text, here)
         return
     if kind not in ("IPv4", "IPv6"):
         return
-    faults = list(ip_faults(text, here) if kind == "IPv4" else canonical_ip_faults(text, here))
-    yield from faults
-    if not faults:
+    errs = list(validate_ip(text, here) if kind == "IPv4" else validate_canonical_ip(text, here))
+    yield from errs
+    if not errs:
         if is_ipv6(text) is not (kind == "IPv6"):
             yield invalid(path, text, f"must be an {kind} address")
-        yield from endpoint_ip_faults(text, here)
+        yield from validate_endpoint_ip(text, here)
 
 
-def _domain_faults(text: str, path: str) -> Iterator[Cause]:
+def _validate_domain(text: str, path: str) -> Iterator[FieldError]:
     if not text:
         yield required(path)
         return
     name = text.removesuffix(".")
-    if faults := names.dns_subdomain(name):
-        yield invalid(path, name, ",".join(faults))
+    if errs := names.dns_subdomain(name):
+        yield invalid(path, name, ",".join(errs))
     elif "." not in name:
         yield invalid(path, name, "should be a domain with at least two segments separated by dots")
     else:
         for label in name.split("."):
-            if faults := names.dns_label(label):
-                yield invalid(path, label, ",".join(faults))
+            if errs := names.dns_label(label):
+                yield invalid(path, label, ",".join(errs))
                 return
 
 
-def _hint_faults(hints: Sequence[Object], path: str, rule: names.NameRule) -> Iterator[Cause]:
+def _validate_hint(hints: Sequence[Object], path: str, rule: names.NameRule) -> Iterator[FieldError]:
     if len(hints) > MOST_HINTS:
         yield too_many(path, len(hints), MOST_HINTS)
         return
@@ -207,7 +213,7 @@ def _hint_faults(hints: Sequence[Object], path: str, rule: names.NameRule) -> It
         if name in taken:
             yield duplicate(f"{path}[{index}].name", name)
         taken.add(name)
-        yield from name_faults(name, rule, f"{path}[{index}].name")
+        yield from validate_name(name, rule, f"{path}[{index}].name")
 
 
 def _slice_warnings(endpoint_slice: Object, old: Object | None) -> Iterator[str]:
@@ -223,7 +229,7 @@ def _slice_warnings(endpoint_slice: Object, old: Object | None) -> Iterator[str]
 ENDPOINT_SLICE = Strategy(
     default=_default_slice,
     prepare=_prepare_slice,
-    validate=_slice_faults,
+    validate=_validate_slice,
     warnings=_slice_warnings,
     tracks_generation=True,
 )

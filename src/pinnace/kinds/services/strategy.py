@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 from pinnace.kinds.services.defaults import default_service, prepare_service
 from pinnace.kinds.services.types import NONE, TOPOLOGY_HINTS, TOPOLOGY_MODE, spec_of
-from pinnace.kinds.services.validation import service_faults
-from pinnace.kinds.validation.addresses import cidr_warnings, ip_faults, ip_warnings, sloppy_ip
-from pinnace.kinds.validation.fields import choice_faults, name_faults
+from pinnace.kinds.services.validation import validate_service
+from pinnace.kinds.validation.addresses import cidr_warnings, ip_warnings, sloppy_ip, validate_ip
+from pinnace.kinds.validation.fields import validate_choice, validate_name
 from pinnace.model import names
-from pinnace.model.field_errors import Cause, forbidden, invalid, required
+from pinnace.model.field_errors import FieldError, forbidden, invalid, required
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 
 
-def _status_faults(service: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_status(service: Object, old: Object | None) -> Iterator[FieldError]:
     path = "status.loadBalancer.ingress"
     ingresses = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
     if ingresses and spec_of(service).get("type") != "LoadBalancer":
@@ -26,20 +26,20 @@ def _status_faults(service: Object, old: Object | None) -> Iterator[Cause]:
     for index, ingress in enumerate(ingresses):
         address, mode = ingress.get("ip", ""), ingress.get("ipMode")
         if address:
-            yield from ip_faults(address, f"{path}[{index}].ip", known)
+            yield from validate_ip(address, f"{path}[{index}].ip", known)
         if mode is None:
             if address:
                 yield required(f"{path}[{index}].ipMode", "must be specified when `ip` is set")
         elif not address:
             yield forbidden(f"{path}[{index}].ipMode", "may not be specified when `ip` is not set")
         else:
-            yield from choice_faults(mode, ("Proxy", "VIP"), f"{path}[{index}].ipMode")
-        yield from load_balancer_host_faults(ingress.get("hostname", ""), f"{path}[{index}].hostname")
+            yield from validate_choice(mode, ("Proxy", "VIP"), f"{path}[{index}].ipMode")
+        yield from validate_load_balancer_host(ingress.get("hostname", ""), f"{path}[{index}].hostname")
 
 
-def load_balancer_host_faults(host: str, path: str) -> Iterator[Cause]:
+def validate_load_balancer_host(host: str, path: str) -> Iterator[FieldError]:
     if host:
-        yield from name_faults(host, names.dns_subdomain, path)
+        yield from validate_name(host, names.dns_subdomain, path)
         if sloppy_ip(host) is not None:
             yield invalid(path, host, "must be a DNS name, not an IP address")
 
@@ -80,8 +80,8 @@ SERVICE = Strategy(
     answers_with_deleted=True,
     default=default_service,
     prepare=prepare_service,
-    validate=service_faults,
-    validate_status=_status_faults,
+    validate=validate_service,
+    validate_status=_validate_status,
     warnings=_service_warnings,
     name_rule=names.dns_label,
     may_create_on_update=True,

@@ -8,21 +8,21 @@ from typing import Any
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.validation.fields import (
     NEGATIVE,
-    choice_faults,
-    immutable_faults,
     in_key_order,
-    name_faults,
-    negative_faults,
-    range_faults,
+    validate_choice,
+    validate_immutable,
+    validate_name,
+    validate_not_negative,
+    validate_range,
 )
 from pinnace.kinds.validation.node_selectors import DEPRECATED_NODE_LABELS
 from pinnace.kinds.volumes import claims, validation
-from pinnace.kinds.volumes.sources import csi_driver_name_faults, default_source
+from pinnace.kinds.volumes.sources import default_source, validate_csi_driver_name
 from pinnace.model import names, quantity
-from pinnace.model.field_errors import Cause, duplicate, forbidden, invalid, required, too_long
+from pinnace.model.field_errors import FieldError, duplicate, forbidden, invalid, required, too_long
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
-from pinnace.model.selectors import label_selector_faults
+from pinnace.model.selectors import validate_label_selector
 
 MAX_PARAMETERS = 512
 MAX_PARAMETER_BYTES = 256 * 1024
@@ -43,30 +43,30 @@ def _default_class(storage_class: Object) -> None:
     storage_class.setdefault("volumeBindingMode", "Immediate")
 
 
-def _class_faults(storage_class: Object, old: Object | None) -> Iterator[Cause]:
-    yield from _provisioner_faults(storage_class.get("provisioner", ""), "provisioner")
-    yield from _parameter_faults(storage_class.get("parameters") or {}, "parameters")
-    yield from choice_faults(storage_class.get("reclaimPolicy") or None, ("Delete", "Retain"), "reclaimPolicy")
+def _validate_class(storage_class: Object, old: Object | None) -> Iterator[FieldError]:
+    yield from _validate_provisioner(storage_class.get("provisioner", ""), "provisioner")
+    yield from _validate_parameter(storage_class.get("parameters") or {}, "parameters")
+    yield from validate_choice(storage_class.get("reclaimPolicy") or None, ("Delete", "Retain"), "reclaimPolicy")
     modes = ("Immediate", "WaitForFirstConsumer")
-    yield from choice_faults(storage_class.get("volumeBindingMode"), modes, "volumeBindingMode")
-    yield from _topology_faults(storage_class.get("allowedTopologies") or [], "allowedTopologies")
+    yield from validate_choice(storage_class.get("volumeBindingMode"), modes, "volumeBindingMode")
+    yield from _validate_topology(storage_class.get("allowedTopologies") or [], "allowedTopologies")
     if old is not None:
         new_parameters, old_parameters = storage_class.get("parameters") or None, old.get("parameters") or None
-        yield from immutable_faults(new_parameters, old_parameters, "parameters", shown=in_key_order)
-        yield from immutable_faults(storage_class.get("provisioner", ""), old.get("provisioner", ""), "provisioner")
+        yield from validate_immutable(new_parameters, old_parameters, "parameters", shown=in_key_order)
+        yield from validate_immutable(storage_class.get("provisioner", ""), old.get("provisioner", ""), "provisioner")
         for field in ("reclaimPolicy", "volumeBindingMode"):
-            yield from immutable_faults(storage_class.get(field), old.get(field), field)
+            yield from validate_immutable(storage_class.get(field), old.get(field), field)
 
 
-def _provisioner_faults(name: str, path: str) -> Iterator[Cause]:
+def _validate_provisioner(name: str, path: str) -> Iterator[FieldError]:
     if not name:
         yield required(path)
         return
-    for fault in names.qualified_name(name.lower()):
-        yield invalid(path, name.lower(), fault)
+    for err in names.qualified_name(name.lower()):
+        yield invalid(path, name.lower(), err)
 
 
-def _parameter_faults(parameters: Mapping[str, str], path: str) -> Iterator[Cause]:
+def _validate_parameter(parameters: Mapping[str, str], path: str) -> Iterator[FieldError]:
     if len(parameters) > MAX_PARAMETERS:
         yield too_long(path, MAX_PARAMETERS)
         return
@@ -80,7 +80,7 @@ def _bytes_of(texts: Mapping[str, str]) -> int:
     return sum(len(key.encode()) + len(value.encode()) for key, value in texts.items())
 
 
-def _topology_faults(terms: Sequence[Mapping[str, Any]], path: str) -> Iterator[Cause]:
+def _validate_topology(terms: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
     # Kubernetes compares with as many empty terms, too, so one that asks for nothing is always a duplicate.
     seen: list[dict[str, frozenset[str]]] = [{}] * len(terms)
     for i, term in enumerate(terms):
@@ -93,7 +93,7 @@ def _topology_faults(terms: Sequence[Mapping[str, Any]], path: str) -> Iterator[
             for k, value in enumerate(values):
                 if value in values[:k]:
                     yield duplicate(f"{place}.values[{k}]", value)
-            yield from name_faults(key, names.qualified_name, f"{place}.key")
+            yield from validate_name(key, names.qualified_name, f"{place}.key")
             if key in wanted:
                 yield duplicate(f"{place}.key", key)
             wanted[key] = frozenset(values)
@@ -111,13 +111,13 @@ def _class_warnings(storage_class: Object, old: Object | None) -> Iterator[str]:
 # --- classes of volume attributes
 
 
-def _attributes_class_faults(attributes: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_attributes_class(attributes: Object, old: Object | None) -> Iterator[FieldError]:
     if old is not None and attributes.get("driverName") != old.get("driverName"):
         yield forbidden("driverName", "updates to driverName are forbidden.")
     if old is not None and (attributes.get("parameters") or {}) != (old.get("parameters") or {}):
         yield forbidden("parameters", "updates to parameters are forbidden.")
-    yield from _provisioner_faults(attributes.get("driverName", ""), "driverName")
-    yield from _parameter_faults(attributes.get("parameters") or {}, "parameters")
+    yield from _validate_provisioner(attributes.get("driverName", ""), "driverName")
+    yield from _validate_parameter(attributes.get("parameters") or {}, "parameters")
     if not attributes.get("parameters"):
         yield required("parameters", "must contain at least one key/value pair")
 
@@ -139,20 +139,20 @@ def _default_attachment(attachment: Object) -> None:
         default_source(inline)
 
 
-def _attachment_faults(attachment: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_attachment(attachment: Object, old: Object | None) -> Iterator[FieldError]:
     spec = attachment.get("spec", {})
-    yield from csi_driver_name_faults(spec.get("attacher", ""), "spec.attacher")
-    yield from _attachment_source_faults(spec.get("source", {}), "spec.source")
-    yield from name_faults(spec.get("nodeName", ""), names.dns_subdomain, "spec.nodeName")
-    yield from _attachment_status_faults(attachment.get("status", {}), "status")
+    yield from validate_csi_driver_name(spec.get("attacher", ""), "spec.attacher")
+    yield from _validate_attachment_source(spec.get("source", {}), "spec.source")
+    yield from validate_name(spec.get("nodeName", ""), names.dns_subdomain, "spec.nodeName")
+    yield from _validate_attachment_status(attachment.get("status", {}), "status")
     if (volume := spec.get("source", {}).get("persistentVolumeName")) is not None:
-        yield from name_faults(volume, names.dns_subdomain, "spec.source.persistentVolumeName")
+        yield from validate_name(volume, names.dns_subdomain, "spec.source.persistentVolumeName")
     if old is not None:
         shown, shown_before = _ATTACHMENT_SPEC.view(spec), _ATTACHMENT_SPEC.view(old.get("spec", {}))
-        yield from immutable_faults(shown, shown_before, "spec")
+        yield from validate_immutable(shown, shown_before, "spec")
 
 
-def _attachment_source_faults(source: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _validate_attachment_source(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     inline, volume = source.get("inlineVolumeSpec"), source.get("persistentVolumeName")
     if inline is None and volume is None:
         yield required(path, ONE_SOURCE)
@@ -161,17 +161,17 @@ def _attachment_source_faults(source: Mapping[str, Any], path: str) -> Iterator[
     elif volume == "":
         yield required(f"{path}.persistentVolumeName", "must specify non empty persistentVolumeName")
     elif inline is not None:
-        yield from validation.inline_volume_spec_faults(inline, f"{path}.inlineVolumeSpec")
+        yield from validation.validate_inline_volume_spec(inline, f"{path}.inlineVolumeSpec")
 
 
-def _attachment_status_faults(status: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _validate_attachment_status(status: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     if _bytes_of(status.get("attachmentMetadata") or {}) > MAX_PARAMETER_BYTES:
         yield too_long(f"{path}.attachmentMetadata", MAX_PARAMETER_BYTES)
     for field in ("attachError", "detachError"):
         error = status.get(field) or {}
         if len(error.get("message", "").encode()) > MAX_ERROR_MESSAGE:
             yield too_long(f"{path}.{field}.message", MAX_PARAMETER_BYTES)  # The limit that Kubernetes names.
-        yield from range_faults(error.get("errorCode"), 0, 2**31 - 1, f"{path}.{field}.errorCode")
+        yield from validate_range(error.get("errorCode"), 0, 2**31 - 1, f"{path}.{field}.errorCode")
 
 
 # --- CSI drivers
@@ -197,12 +197,12 @@ def _prepare_driver(driver: Object, old: Object | None) -> None:
         driver["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
 
-def _driver_faults(driver: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_driver(driver: Object, old: Object | None) -> Iterator[FieldError]:
     spec = driver.get("spec", {})
-    yield from choice_faults(spec.get("fsGroupPolicy"), FS_GROUP_POLICIES, "spec.fsGroupPolicy")
-    yield from _token_request_faults(spec.get("tokenRequests") or [], "spec.tokenRequests")
+    yield from validate_choice(spec.get("fsGroupPolicy"), FS_GROUP_POLICIES, "spec.fsGroupPolicy")
+    yield from _validate_token_request(spec.get("tokenRequests") or [], "spec.tokenRequests")
     for mode in spec.get("volumeLifecycleModes") or []:
-        yield from choice_faults(mode, LIFECYCLE_MODES, "spec.volumeLifecycleModes")
+        yield from validate_choice(mode, LIFECYCLE_MODES, "spec.volumeLifecycleModes")
     period = spec.get("nodeAllocatableUpdatePeriodSeconds")
     if period is not None and period < 10:
         detail = "must be greater than or equal to 10 seconds"
@@ -214,12 +214,12 @@ def _driver_faults(driver: Object, old: Object | None) -> Iterator[Cause]:
     if old is not None:
         before = old.get("spec", {})
         # Kubernetes misspells the field in this path.
-        yield from immutable_faults(spec.get("attachRequired"), before.get("attachRequired"), "spec.attachedRequired")
+        yield from validate_immutable(spec.get("attachRequired"), before.get("attachRequired"), "spec.attachedRequired")
         modes, modes_before = spec.get("volumeLifecycleModes"), before.get("volumeLifecycleModes")
-        yield from immutable_faults(modes, modes_before, "spec.volumeLifecycleModes")
+        yield from validate_immutable(modes, modes_before, "spec.volumeLifecycleModes")
 
 
-def _token_request_faults(requests: Sequence[Mapping[str, Any]], path: str) -> Iterator[Cause]:
+def _validate_token_request(requests: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
     seen = set()
     for i, request in enumerate(requests):
         audience, seconds = request.get("audience", ""), request.get("expirationSeconds")
@@ -254,39 +254,39 @@ def _default_node(node: Object) -> None:
         driver["topologyKeys"] = driver.get("topologyKeys") or None
 
 
-def _node_faults(node: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_node(node: Object, old: Object | None) -> Iterator[FieldError]:
     drivers = node.get("spec", {}).get("drivers") or []
     seen = set()
     for i, driver in enumerate(drivers):
         path = f"spec.drivers[{i}]"
-        yield from csi_driver_name_faults(driver.get("name", ""), f"{path}.name")
-        yield from _node_id_faults(driver.get("nodeID", ""), f"{path}.nodeID")
-        yield from negative_faults((driver.get("allocatable") or {}).get("count"), f"{path}.allocatable.count")
+        yield from validate_csi_driver_name(driver.get("name", ""), f"{path}.name")
+        yield from _validate_node_id(driver.get("nodeID", ""), f"{path}.nodeID")
+        yield from validate_not_negative((driver.get("allocatable") or {}).get("count"), f"{path}.allocatable.count")
         if driver.get("name", "") in seen:
             yield duplicate(f"{path}.name", driver.get("name", ""))
         seen.add(driver.get("name", ""))
-        yield from _topology_key_faults(driver.get("topologyKeys") or [], path)
+        yield from _validate_topology_key(driver.get("topologyKeys") or [], path)
     for before in (old or {}).get("spec", {}).get("drivers") or []:
         for driver in drivers:
             if driver.get("name") == before.get("name"):
                 fixed, fixed_before = (_NODE_DRIVER.view(_without_allocatable(item)) for item in (driver, before))
-                yield from immutable_faults(fixed, fixed_before, "spec.drivers")
+                yield from validate_immutable(fixed, fixed_before, "spec.drivers")
 
 
-def _node_id_faults(node_id: str, path: str) -> Iterator[Cause]:
+def _validate_node_id(node_id: str, path: str) -> Iterator[FieldError]:
     if not node_id:
         yield required(path)
     if len(node_id) > MAX_NODE_ID:
         yield invalid(path, node_id, f"must be {MAX_NODE_ID} characters or less")
 
 
-def _topology_key_faults(keys: Sequence[str], path: str) -> Iterator[Cause]:
+def _validate_topology_key(keys: Sequence[str], path: str) -> Iterator[FieldError]:
     for i, key in enumerate(keys):
         if not key:
             yield required(path)
         if key in keys[:i]:
             yield duplicate(path, key)
-        yield from name_faults(key, names.qualified_name, path)
+        yield from validate_name(key, names.qualified_name, path)
 
 
 def _without_allocatable(driver: Mapping[str, Any]) -> Object:
@@ -296,18 +296,18 @@ def _without_allocatable(driver: Mapping[str, Any]) -> Object:
 # --- CSI storage capacities
 
 
-def _capacity_faults(capacity: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_capacity(capacity: Object, old: Object | None) -> Iterator[FieldError]:
     if (topology := capacity.get("nodeTopology")) is not None:
-        yield from label_selector_faults(topology, "nodeTopology")
-    yield from name_faults(capacity.get("storageClassName", ""), names.dns_subdomain, "storageClassName")
+        yield from validate_label_selector(topology, "nodeTopology")
+    yield from validate_name(capacity.get("storageClassName", ""), names.dns_subdomain, "storageClassName")
     amount = capacity.get("capacity")
     if amount is not None and quantity.parse(amount) < quantity.ZERO:
         yield invalid("capacity", amount, NEGATIVE)
     if old is not None:
         before = old.get("nodeTopology")
-        yield from immutable_faults(topology, before, "nodeTopology", shown=_selector_view)
+        yield from validate_immutable(topology, before, "nodeTopology", shown=_selector_view)
         class_name, class_before = capacity.get("storageClassName", ""), old.get("storageClassName", "")
-        yield from immutable_faults(class_name, class_before, "storageClassName")
+        yield from validate_immutable(class_name, class_before, "storageClassName")
 
 
 def _selector_view(selector: Mapping[str, Any] | None) -> Object | None:
@@ -336,27 +336,27 @@ def _capacity_warnings(capacity: Object, old: Object | None) -> Iterator[str]:
 PERSISTENT_VOLUME = validation.PERSISTENT_VOLUME
 PERSISTENT_VOLUME_CLAIM = claims.PERSISTENT_VOLUME_CLAIM
 STORAGE_CLASS = Strategy(
-    answers_with_deleted=True, default=_default_class, validate=_class_faults, warnings=_class_warnings
+    answers_with_deleted=True, default=_default_class, validate=_validate_class, warnings=_class_warnings
 )
 VOLUME_ATTACHMENT = Strategy(
     answers_with_deleted=True,
     default=_default_attachment,
-    validate=_attachment_faults,
-    validate_status=_attachment_faults,
+    validate=_validate_attachment,
+    validate_status=_validate_attachment,
     may_update_unconditionally=False,
 )
 CSI_DRIVER = Strategy(
     answers_with_deleted=True,
     default=_default_driver,
     prepare=_prepare_driver,
-    validate=_driver_faults,
+    validate=_validate_driver,
     warnings=_driver_warnings,
     may_update_unconditionally=False,
 )
 CSI_NODE = Strategy(
-    answers_with_deleted=True, default=_default_node, validate=_node_faults, may_update_unconditionally=False
+    answers_with_deleted=True, default=_default_node, validate=_validate_node, may_update_unconditionally=False
 )
 CSI_STORAGE_CAPACITY = Strategy(
-    validate=_capacity_faults, warnings=_capacity_warnings, may_update_unconditionally=False
+    validate=_validate_capacity, warnings=_capacity_warnings, may_update_unconditionally=False
 )
-VOLUME_ATTRIBUTES_CLASS = Strategy(answers_with_deleted=True, validate=_attributes_class_faults)
+VOLUME_ATTRIBUTES_CLASS = Strategy(answers_with_deleted=True, validate=_validate_attributes_class)

@@ -1,6 +1,6 @@
 """IP addresses and address ranges as Kubernetes reads them: what is refused, and what is only warned of.
 
-Go once read 010.0.0.1 as 10.0.0.1. Such texts are understood (`sloppy_ip`) so that the fault can say what is wrong.
+Go once read 010.0.0.1 as 10.0.0.1. Such texts are understood (`sloppy_ip`) so that the error can say what is wrong.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterator
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
-from pinnace.model.field_errors import Cause, invalid
+from pinnace.model.field_errors import FieldError, invalid
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -46,7 +46,7 @@ def sloppy_cidr(text: str) -> tuple[Address, Network] | None:
     return address, ip_network(f"{address}/{length}", strict=False)
 
 
-def ip_faults(text: str, path: str, allowed: Collection[str] = NO_ADDRESSES) -> Iterator[Cause]:
+def validate_ip(text: str, path: str, allowed: Collection[str] = NO_ADDRESSES) -> Iterator[FieldError]:
     """What is wrong with an address; `allowed` are those that were stored already, in times of looser rules."""
     if text in allowed:
         return
@@ -60,16 +60,16 @@ def ip_faults(text: str, path: str, allowed: Collection[str] = NO_ADDRESSES) -> 
         yield invalid(path, text, "must not be an IPv4-mapped IPv6 address")
 
 
-def canonical_ip_faults(text: str, path: str) -> Iterator[Cause]:
+def validate_canonical_ip(text: str, path: str) -> Iterator[FieldError]:
     """The same where an address names something, and so must be written in the one right way."""
-    faults = list(ip_faults(text, path))
-    yield from faults
+    errs = list(validate_ip(text, path))
+    yield from errs
     address = sloppy_ip(text)
-    if not faults and text != str(address):
+    if not errs and text != str(address):
         yield invalid(path, text, f'must be in canonical form ("{address}")')
 
 
-def cidr_faults(text: str, path: str, allowed: Collection[str] = NO_ADDRESSES) -> Iterator[Cause]:
+def validate_cidr(text: str, path: str, allowed: Collection[str] = NO_ADDRESSES) -> Iterator[FieldError]:
     if text in allowed:
         return
     parsed = sloppy_cidr(text)
@@ -86,15 +86,15 @@ def cidr_faults(text: str, path: str, allowed: Collection[str] = NO_ADDRESSES) -
         yield invalid(path, text, "must not have bits set beyond the prefix length")
 
 
-def canonical_cidr_faults(text: str, path: str) -> Iterator[Cause]:
-    faults = list(cidr_faults(text, path))
-    yield from faults
+def validate_canonical_cidr(text: str, path: str) -> Iterator[FieldError]:
+    errs = list(validate_cidr(text, path))
+    yield from errs
     parsed = sloppy_cidr(text)
-    if not faults and parsed and text != str(parsed[1]):
+    if not errs and parsed and text != str(parsed[1]):
         yield invalid(path, text, f'must be in canonical form ("{parsed[1]}")')
 
 
-def endpoint_ip_faults(text: str, path: str) -> Iterator[Cause]:
+def validate_endpoint_ip(text: str, path: str) -> Iterator[FieldError]:
     """An address that traffic is sent to from elsewhere: nothing that means this machine or this link."""
     address = sloppy_ip(text)
     if address is None:

@@ -6,13 +6,13 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from pinnace.model import names
-from pinnace.model.field_errors import Cause, invalid, required
-from pinnace.model.metadata import annotation_faults as metadata_annotation_faults
+from pinnace.model.field_errors import FieldError, invalid, required
+from pinnace.model.metadata import validate_annotation as metadata_annotation_errors
 from pinnace.model.objects import Object
-from pinnace.model.selectors import label_faults as selector_label_faults
+from pinnace.model.selectors import validate_label as selector_label_errors
 
 NEGATIVE = "must be greater than or equal to 0"
-_MODE_FAULT = "must be a number between 0 and 0777 (octal), both inclusive"
+_MODE_ERROR = "must be a number between 0 and 0777 (octal), both inclusive"
 _LARGEST_ID = 2**31 - 1
 
 dns_label = lru_cache(maxsize=8192)(names.dns_label)
@@ -22,85 +22,85 @@ label_value = lru_cache(maxsize=8192)(names.label_value)
 port_name = lru_cache(maxsize=1024)(names.port_name)
 
 
-def dns_label_faults(value: str, path: str, faults: list[Cause]) -> None:
-    for fault in dns_label(value):
-        faults.append(invalid(path, value, fault))
+def validate_dns_label(value: str, path: str, errs: list[FieldError]) -> None:
+    for err in dns_label(value):
+        errs.append(invalid(path, value, err))
 
 
-def dns_subdomain_faults(value: str, path: str, faults: list[Cause]) -> None:
-    for fault in dns_subdomain(value):
-        faults.append(invalid(path, value, fault))
+def validate_dns_subdomain(value: str, path: str, errs: list[FieldError]) -> None:
+    for err in dns_subdomain(value):
+        errs.append(invalid(path, value, err))
 
 
-def qualified_name_faults(value: str, path: str, faults: list[Cause]) -> None:
-    for fault in qualified_name(value):
-        faults.append(invalid(path, value, fault))
+def validate_qualified_name(value: str, path: str, errs: list[FieldError]) -> None:
+    for err in qualified_name(value):
+        errs.append(invalid(path, value, err))
 
 
-def label_faults(labels: dict[str, str] | None, path: str, faults: list[Cause]) -> None:
+def validate_label(labels: dict[str, str] | None, path: str, errs: list[FieldError]) -> None:
     if labels:
-        faults.extend(selector_label_faults(labels, path))
+        errs.extend(selector_label_errors(labels, path))
 
 
-def annotation_faults(annotations: dict[str, str] | None, path: str, faults: list[Cause]) -> None:
+def validate_annotation(annotations: dict[str, str] | None, path: str, errs: list[FieldError]) -> None:
     if annotations:
-        faults.extend(metadata_annotation_faults(annotations, path))
+        errs.extend(metadata_annotation_errors(annotations, path))
 
 
-def negative_faults(owner: Object, field: str, path: str, faults: list[Cause]) -> None:
+def validate_not_negative(owner: Object, field: str, path: str, errs: list[FieldError]) -> None:
     value = owner.get(field)
     if value is not None and value < 0:
-        faults.append(invalid(f"{path}.{field}", value, NEGATIVE))
+        errs.append(invalid(f"{path}.{field}", value, NEGATIVE))
 
 
-def id_faults(owner: Object, field: str, path: str, faults: list[Cause]) -> None:
+def validate_id(owner: Object, field: str, path: str, errs: list[FieldError]) -> None:
     """A Unix user or group."""
     value = owner.get(field)
     if value is not None and not 0 <= value <= _LARGEST_ID:
-        faults.append(invalid(f"{path}.{field}", value, f"must be between 0 and {_LARGEST_ID}, inclusive"))
+        errs.append(invalid(f"{path}.{field}", value, f"must be between 0 and {_LARGEST_ID}, inclusive"))
 
 
-def mode_faults(owner: Object, field: str, path: str, faults: list[Cause]) -> None:
+def validate_mode(owner: Object, field: str, path: str, errs: list[FieldError]) -> None:
     value = owner.get(field)
     if value is not None and not 0 <= value <= 0o777:
-        faults.append(invalid(f"{path}.{field}", value, _MODE_FAULT))
+        errs.append(invalid(f"{path}.{field}", value, _MODE_ERROR))
 
 
-def needed(owner: Object, path: str, faults: list[Cause], *fields: str) -> None:
+def needed(owner: Object, path: str, errs: list[FieldError], *fields: str) -> None:
     for field in fields:
         if not owner.get(field):
-            faults.append(required(f"{path}.{field}"))
+            errs.append(required(f"{path}.{field}"))
 
 
-def no_backsteps(value: str, path: str, faults: list[Cause]) -> None:
+def no_backsteps(value: str, path: str, errs: list[FieldError]) -> None:
     if ".." in value and ".." in value.split("/"):
-        faults.append(invalid(path, value, "must not contain '..'"))
+        errs.append(invalid(path, value, "must not contain '..'"))
 
 
-def relative_path_faults(value: str, path: str, faults: list[Cause]) -> None:
+def validate_relative_path(value: str, path: str, errs: list[FieldError]) -> None:
     if value.startswith("/"):
-        faults.append(invalid(path, value, "must be a relative path"))
-    no_backsteps(value, path, faults)
+        errs.append(invalid(path, value, "must be a relative path"))
+    no_backsteps(value, path, errs)
 
 
-def unreserved_path_faults(value: str, path: str, faults: list[Cause]) -> None:
+def validate_unreserved_path(value: str, path: str, errs: list[FieldError]) -> None:
     if ".." not in value and not value.startswith("/"):
         return
-    relative_path_faults(value, path, faults)
+    validate_relative_path(value, path, errs)
     if value.startswith("..") and not value.startswith("../"):
-        faults.append(invalid(path, value, "must not start with '..'"))
+        errs.append(invalid(path, value, "must not start with '..'"))
 
 
-def ip_faults(value: str, path: str, faults: list[Cause]) -> None:
+def validate_ip(value: str, path: str, errs: list[FieldError]) -> None:
     address = parsed_ip(value)
     if address is None:
         if parsed_ip(without_leading_zeros(value)) is not None:
-            faults.append(invalid(path, value, "must not have leading 0s"))
+            errs.append(invalid(path, value, "must not have leading 0s"))
         else:
             detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
-            faults.append(invalid(path, value, detail))
+            errs.append(invalid(path, value, detail))
     elif isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        faults.append(invalid(path, value, "must not be an IPv4-mapped IPv6 address"))
+        errs.append(invalid(path, value, "must not be an IPv4-mapped IPv6 address"))
 
 
 def parsed_ip(value: str) -> IPv4Address | IPv6Address | None:
@@ -115,11 +115,11 @@ def without_leading_zeros(value: str) -> str:
     return ".".join(part.lstrip("0") or "0" for part in value.split(".")) if value.count(".") == 3 else value
 
 
-def port_faults(port: int | str, path: str, faults: list[Cause]) -> None:
+def validate_port(port: int | str, path: str, errs: list[FieldError]) -> None:
     """A port that a handler names: a number, or the name of a container's port."""
     if isinstance(port, int):
         if not 1 <= port <= 65535:
-            faults.append(invalid(path, port, "must be between 1 and 65535, inclusive"))
+            errs.append(invalid(path, port, "must be between 1 and 65535, inclusive"))
     else:
-        for fault in port_name(port):
-            faults.append(invalid(path, port, fault))
+        for err in port_name(port):
+            errs.append(invalid(path, port, err))

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pinnace.model import names
-from pinnace.model.field_errors import IMMUTABLE, Cause, duplicate, invalid, not_supported, required, too_long
+from pinnace.model.field_errors import IMMUTABLE, FieldError, duplicate, invalid, not_supported, required, too_long
 from pinnace.model.names import NameRule
 
 NOT_POSITIVE = "must be greater than zero"
 NEGATIVE = "must be greater than or equal to 0"
-CONDITION_REASON_FAULT = (
+CONDITION_REASON_ERROR = (
     "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric "
     "characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or "
     "'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is "
@@ -27,28 +27,28 @@ CONDITION_REASON_FAULT = (
 _is_condition_reason = re.compile("[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?").fullmatch
 
 
-def name_faults(value: str, rule: NameRule, path: str) -> Iterator[Cause]:
+def validate_name(value: str, rule: NameRule, path: str) -> Iterator[FieldError]:
     """What a name rule has against a value."""
-    return (invalid(path, value, fault) for fault in rule(value))
+    return (invalid(path, value, err) for err in rule(value))
 
 
-def required_faults(holder: Mapping[str, Any], fields: Iterable[str], path: str) -> Iterator[Cause]:
+def validate_required(holder: Mapping[str, Any], fields: Iterable[str], path: str) -> Iterator[FieldError]:
     """One cause for each of the fields that is missing or empty."""
     return (required(f"{path}.{field}") for field in fields if not holder.get(field))
 
 
-def choice_faults(value: str | None, supported: Sequence[str], path: str) -> Iterator[Cause]:
+def validate_choice(value: str | None, supported: Sequence[str], path: str) -> Iterator[FieldError]:
     """A value that was said must be one of those supported; one left out is fine."""
     if value is not None and value not in supported:
         yield not_supported(path, value, supported)
 
 
-def range_faults(value: int | None, low: int, high: int, path: str) -> Iterator[Cause]:
+def validate_range(value: int | None, low: int, high: int, path: str) -> Iterator[FieldError]:
     if value is not None and not low <= value <= high:
         yield invalid(path, value, f"must be between {low} and {high}, inclusive")
 
 
-def negative_faults(value: int | None, path: str) -> Iterator[Cause]:
+def validate_not_negative(value: int | None, path: str) -> Iterator[FieldError]:
     if value is not None and value < 0:
         yield invalid(path, value, NEGATIVE)
 
@@ -62,9 +62,9 @@ def semantically_equal(one: Any, other: Any) -> bool:
     return bool(one == other) or (one in (None, []) and other in (None, []))
 
 
-def immutable_faults(
+def validate_immutable(
     new: Any, old: Any, path: str, *, shown: Callable[[Any], Any] = lambda value: value
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     """`shown` renders the new value where Kubernetes prints its own Go names instead of those on the wire."""
     if not semantically_equal(new, old):
         yield invalid(path, shown(new), IMMUTABLE)
@@ -81,7 +81,7 @@ def in_wire_order(condition: Mapping[str, Any]) -> dict[str, Any]:
     return {field: condition[field] for field in order if field in condition}
 
 
-def duplicate_faults(values: Sequence[Any], path: str) -> Iterator[Cause]:
+def validate_unique(values: Sequence[Any], path: str) -> Iterator[FieldError]:
     """Each value that was there before, by its index."""
     seen = set()
     for index, value in enumerate(values):
@@ -101,7 +101,7 @@ def _indented_lines(value: Any) -> list[str]:
     return [f"{line}\n" for line in json.dumps(value, indent=1, ensure_ascii=False).splitlines()]
 
 
-def condition_faults(conditions: Sequence[Mapping[str, Any]], path: str) -> Iterator[Cause]:
+def validate_condition(conditions: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
     """What is wrong with a list of metav1 conditions."""
     seen = set()
     for i, condition in enumerate(conditions):
@@ -109,8 +109,8 @@ def condition_faults(conditions: Sequence[Mapping[str, Any]], path: str) -> Iter
         if type_ in seen:
             yield duplicate(f"{place}.type", type_)
         seen.add(type_)
-        yield from name_faults(type_, names.qualified_name, f"{place}.type")
-        yield from choice_faults(condition.get("status", ""), ("False", "True", "Unknown"), f"{place}.status")
+        yield from validate_name(type_, names.qualified_name, f"{place}.type")
+        yield from validate_choice(condition.get("status", ""), ("False", "True", "Unknown"), f"{place}.status")
         if condition.get("observedGeneration", 0) < 0:
             generation = condition["observedGeneration"]
             yield invalid(f"{place}.observedGeneration", generation, "must be greater than or equal to zero")
@@ -119,7 +119,7 @@ def condition_faults(conditions: Sequence[Mapping[str, Any]], path: str) -> Iter
         if not reason:
             yield required(f"{place}.reason")
         elif not _is_condition_reason(reason):
-            yield invalid(f"{place}.reason", reason, CONDITION_REASON_FAULT)
+            yield invalid(f"{place}.reason", reason, CONDITION_REASON_ERROR)
         if len(reason) > 1024:
             yield too_long(f"{place}.reason", 1024)
         if len(condition.get("message", "")) > 32768:

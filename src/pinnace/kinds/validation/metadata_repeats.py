@@ -1,4 +1,4 @@
-"""How often Kubernetes looks at an object's metadata when it is updated, and so how often it tells each fault.
+"""How often Kubernetes looks at an object's metadata when it is updated, and so how often it tells each error.
 
 Every update is looked at once, by itself and beside what was there; then most kinds do so again, in rounds that a word
 spells: f for the metadata by itself, u beside what was there. In small letters, finalizers must have a domain, too.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pinnace.kinds.validation.fields import name_faults
+from pinnace.kinds.validation.fields import validate_name
 from pinnace.model import names
-from pinnace.model.field_errors import Cause, forbidden, invalid, required
+from pinnace.model.field_errors import FieldError, forbidden, invalid, required
 
 NOT_AN_OPERATOR = "not a valid selector operator"
 
@@ -22,7 +22,7 @@ DEPRECATED_NODE_LABELS: Mapping[str, str] = {
 }
 
 
-def node_selector_faults(selector: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def validate_node_selector(selector: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     """At least one term, each of whose requirements makes sense."""
     terms = selector.get("nodeSelectorTerms") or []
     if not terms:
@@ -30,12 +30,12 @@ def node_selector_faults(selector: Mapping[str, Any], path: str) -> Iterator[Cau
     for i, term in enumerate(terms):
         place = f"{path}.nodeSelectorTerms[{i}]"
         for j, requirement in enumerate(term.get("matchExpressions") or []):
-            yield from _label_requirement_faults(requirement, f"{place}.matchExpressions[{j}]")
+            yield from _validate_label_requirement(requirement, f"{place}.matchExpressions[{j}]")
         for j, requirement in enumerate(term.get("matchFields") or []):
-            yield from _field_requirement_faults(requirement, f"{place}.matchFields[{j}]")
+            yield from _validate_field_requirement(requirement, f"{place}.matchFields[{j}]")
 
 
-def _label_requirement_faults(requirement: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _validate_label_requirement(requirement: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     operator, values = requirement.get("operator", ""), requirement.get("values") or []
     if operator in ("In", "NotIn"):
         if not values:
@@ -48,12 +48,12 @@ def _label_requirement_faults(requirement: Mapping[str, Any], path: str) -> Iter
             yield required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
     else:
         yield invalid(f"{path}.operator", operator, NOT_AN_OPERATOR)
-    yield from name_faults(requirement.get("key", ""), names.qualified_name, f"{path}.key")
+    yield from validate_name(requirement.get("key", ""), names.qualified_name, f"{path}.key")
     for i, value in enumerate(values):
-        yield from name_faults(value, names.label_value, f"{path}.values[{i}]")
+        yield from validate_name(value, names.label_value, f"{path}.values[{i}]")
 
 
-def _field_requirement_faults(requirement: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _validate_field_requirement(requirement: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     operator, values = requirement.get("operator", ""), requirement.get("values") or []
     if operator not in ("In", "NotIn"):
         yield invalid(f"{path}.operator", operator, NOT_AN_OPERATOR)
@@ -64,7 +64,7 @@ def _field_requirement_faults(requirement: Mapping[str, Any], path: str) -> Iter
         yield invalid(f"{path}.key", requirement.get("key", ""), "not a valid field selector key")
     else:
         for i, value in enumerate(values):
-            yield from name_faults(value, names.dns_subdomain, f"{path}.values[{i}]")
+            yield from validate_name(value, names.dns_subdomain, f"{path}.values[{i}]")
 
 
 def node_selector_warnings(selector: Mapping[str, Any], path: str) -> Iterator[str]:

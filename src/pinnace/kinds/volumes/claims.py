@@ -8,20 +8,20 @@ from typing import Any
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.validation.fields import (
     NOT_POSITIVE,
-    choice_faults,
-    immutable_faults,
-    name_faults,
     semantically_equal,
     unified_diff,
+    validate_choice,
+    validate_immutable,
+    validate_name,
 )
 from pinnace.kinds.volumes.validation import (
     STORAGE_CLASS_ANNOTATION,
     VOLUME_MODES,
-    access_mode_faults,
-    negative_amount_faults,
+    validate_access_mode,
+    validate_negative_amount,
 )
 from pinnace.model import names, quantity
-from pinnace.model.field_errors import IMMUTABLE, Cause, forbidden, invalid, not_supported, required
+from pinnace.model.field_errors import IMMUTABLE, FieldError, forbidden, invalid, not_supported, required
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 
@@ -91,39 +91,39 @@ def _without_namespace(reference: Mapping[str, Any]) -> Object:
     return {key: value for key, value in said.items() if key != "namespace"}
 
 
-def _claim_faults(claim: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_claim(claim: Object, old: Object | None) -> Iterator[FieldError]:
     before = None if old is None else old.get("spec", {})
     tolerates_group = bool(before) and any(
         ((before or {}).get(field) or {}).get("apiGroup") is not None for field in ("dataSource", "dataSourceRef")
     )
-    yield from claim_spec_faults(claim.get("spec", {}), "spec", check_api_group=not tolerates_group)
+    yield from validate_claim_spec(claim.get("spec", {}), "spec", check_api_group=not tolerates_group)
     if old is not None:
-        yield from _claim_change_faults(claim, old)
+        yield from _validate_claim_change(claim, old)
 
 
-def claim_spec_faults(spec: Mapping[str, Any], path: str, *, check_api_group: bool = True) -> Iterator[Cause]:
-    """Every fault of a PersistentVolumeClaimSpec; also for the templates of StatefulSets and ephemeral volumes."""
-    yield from access_mode_faults(spec, path, none_given="at least 1 access mode is required")
+def validate_claim_spec(spec: Mapping[str, Any], path: str, *, check_api_group: bool = True) -> Iterator[FieldError]:
+    """Every error of a PersistentVolumeClaimSpec; also for the templates of StatefulSets and ephemeral volumes."""
+    yield from validate_access_mode(spec, path, none_given="at least 1 access mode is required")
     amount = (spec.get("resources", {}).get("requests") or {}).get("storage")
     if amount is None:
         yield required(f"{path}.resources[storage]")
     elif quantity.parse(amount) <= quantity.ZERO:
         yield invalid(f"{path}.resources[storage]", amount, NOT_POSITIVE)
     if spec.get("storageClassName"):
-        yield from name_faults(spec["storageClassName"], names.dns_subdomain, f"{path}.storageClassName")
-    yield from choice_faults(spec.get("volumeMode"), VOLUME_MODES, f"{path}.volumeMode")
-    yield from _data_source_faults(spec, path, check_api_group=check_api_group)
+        yield from validate_name(spec["storageClassName"], names.dns_subdomain, f"{path}.storageClassName")
+    yield from validate_choice(spec.get("volumeMode"), VOLUME_MODES, f"{path}.volumeMode")
+    yield from _validate_data_source(spec, path, check_api_group=check_api_group)
     if attributes := spec.get("volumeAttributesClassName"):
-        yield from name_faults(attributes, names.dns_subdomain, f"{path}.volumeAttributesClassName")
+        yield from validate_name(attributes, names.dns_subdomain, f"{path}.volumeAttributesClassName")
 
 
-def _data_source_faults(spec: Mapping[str, Any], path: str, *, check_api_group: bool) -> Iterator[Cause]:
+def _validate_data_source(spec: Mapping[str, Any], path: str, *, check_api_group: bool) -> Iterator[FieldError]:
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     for field, said in (("dataSource", source), ("dataSourceRef", reference)):
         if said is not None:
-            yield from _one_data_source_faults(said, f"{path}.{field}", check_api_group=check_api_group)
+            yield from _validate_one_data_source(said, f"{path}.{field}", check_api_group=check_api_group)
     if reference is not None and reference.get("namespace"):
-        yield from name_faults(reference["namespace"], names.dns_label, f"{path}.dataSourceRef.namespace")
+        yield from validate_name(reference["namespace"], names.dns_label, f"{path}.dataSourceRef.namespace")
     if source is None or reference is None:
         return
     # Kubernetes prints its path object here, which has no visible fields.
@@ -133,7 +133,7 @@ def _data_source_faults(spec: Mapping[str, Any], path: str, *, check_api_group: 
         yield invalid(path, {}, "must match dataSourceRef")
 
 
-def _one_data_source_faults(source: Mapping[str, Any], path: str, *, check_api_group: bool) -> Iterator[Cause]:
+def _validate_one_data_source(source: Mapping[str, Any], path: str, *, check_api_group: bool) -> Iterator[FieldError]:
     for field in ("name", "kind"):
         if not source.get(field):
             yield required(f"{path}.{field}")
@@ -142,10 +142,10 @@ def _one_data_source_faults(source: Mapping[str, Any], path: str, *, check_api_g
         detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
         yield invalid(path, source.get("kind", ""), detail)
     if group and check_api_group:
-        yield from name_faults(group, names.dns_subdomain, f"{path}.apiGroup")
+        yield from validate_name(group, names.dns_subdomain, f"{path}.apiGroup")
 
 
-def _claim_change_faults(claim: Object, old: Object) -> Iterator[Cause]:
+def _validate_claim_change(claim: Object, old: Object) -> Iterator[FieldError]:
     annotation = (claim["metadata"].get("annotations") or {}).get(STORAGE_CLASS_ANNOTATION)
     annotation_before = (old["metadata"].get("annotations") or {}).get(STORAGE_CLASS_ANNOTATION)
     spec, before = dict(claim["spec"]), dict(old.get("spec", {}))
@@ -169,9 +169,9 @@ def _claim_change_faults(claim: Object, old: Object) -> Iterator[Cause]:
     if not semantically_equal(shown, shown_before):
         changes = unified_diff(shown_before, shown)
         yield forbidden("spec", f"{CLAIM_IMMUTABLE}\n{changes}")
-    yield from _shrink_faults(claim["spec"], old)
+    yield from _validate_shrink(claim["spec"], old)
     volume_mode, mode_before = claim["spec"].get("volumeMode"), before.get("volumeMode")
-    yield from immutable_faults(volume_mode, mode_before, "volumeMode")
+    yield from validate_immutable(volume_mode, mode_before, "volumeMode")
     attributes = claim["spec"].get("volumeAttributesClassName")
     changed = attributes != old["spec"].get("volumeAttributesClassName")
     if changed and not attributes and "currentVolumeAttributesClassName" in old.get("status", {}):
@@ -191,7 +191,7 @@ def _take_over_what_may_change(spec: Object, before: Object) -> None:
         spec["volumeAttributesClassName"] = before["volumeAttributesClassName"]
 
 
-def _shrink_faults(spec: Mapping[str, Any], old: Object) -> Iterator[Cause]:
+def _validate_shrink(spec: Mapping[str, Any], old: Object) -> Iterator[FieldError]:
     def storage(amounts: Mapping[str, str] | None) -> str:
         return (amounts or {}).get("storage", "0")
 
@@ -202,24 +202,24 @@ def _shrink_faults(spec: Mapping[str, Any], old: Object) -> Iterator[Cause]:
         yield forbidden("spec.resources.requests.storage", "field can not be less than status.capacity")
 
 
-def _claim_status_faults(claim: Object, old: Object | None) -> Iterator[Cause]:
+def _validate_claim_status(claim: Object, old: Object | None) -> Iterator[FieldError]:
     if not claim.get("spec", {}).get("accessModes"):
         yield required("Spec.accessModes")
     status = claim.get("status", {})
     for resource, amount in (status.get("capacity") or {}).items():
-        yield from negative_amount_faults(amount, f"status.capacity[{resource}]")
+        yield from validate_negative_amount(amount, f"status.capacity[{resource}]")
     for resource, state in (status.get("allocatedResourceStatuses") or {}).items():
-        yield from _claim_resource_faults(resource, "status.allocatedResourceStatuses")
+        yield from _validate_claim_resource(resource, "status.allocatedResourceStatuses")
         if state not in RESIZE_STATES:
             yield not_supported("status.allocatedResourceStatuses", resource, sorted(RESIZE_STATES))
     for resource, amount in (status.get("allocatedResources") or {}).items():
-        faults = list(_claim_resource_faults(resource, "status.allocatedResources"))
-        yield from faults or negative_amount_faults(amount, f"status.allocatedResources[{resource}]")
+        errs = list(_validate_claim_resource(resource, "status.allocatedResources"))
+        yield from errs or validate_negative_amount(amount, f"status.allocatedResources[{resource}]")
 
 
-def _claim_resource_faults(resource: str, path: str) -> Iterator[Cause]:
-    if faults := list(name_faults(resource, names.qualified_name, path)):
-        yield from faults
+def _validate_claim_resource(resource: str, path: str) -> Iterator[FieldError]:
+    if errs := list(validate_name(resource, names.qualified_name, path)):
+        yield from errs
     elif resource != "storage" and ("/" not in resource or "kubernetes.io/" in resource):
         yield not_supported(path, resource, ["storage"])
 
@@ -246,7 +246,7 @@ PERSISTENT_VOLUME_CLAIM = Strategy(
     answers_with_deleted=True,
     default=_default_claim,
     prepare=_prepare_claim,
-    validate=_claim_faults,
-    validate_status=_claim_status_faults,
+    validate=_validate_claim,
+    validate_status=_validate_claim_status,
     warnings=_claim_warnings,
 )

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from pinnace.kinds.golang.printing import GoStruct
-from pinnace.kinds.validation.fields import choice_faults, name_faults, range_faults, required_faults
+from pinnace.kinds.validation.fields import validate_choice, validate_name, validate_range, validate_required
 from pinnace.model import names
-from pinnace.model.field_errors import Cause, forbidden, invalid, not_supported, required, too_long
+from pinnace.model.field_errors import FieldError, forbidden, invalid, not_supported, required, too_long
 from pinnace.model.objects import Object
 
 HOST_PATH_TYPES = ("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket")
@@ -25,48 +25,48 @@ _ISCSI_NAMES = {
 }
 
 Source = Mapping[str, Any]
-SourceFaults = Callable[[Source, str], Iterator[Cause]]
+SourceErrors = Callable[[Source, str], Iterator[FieldError]]
 
 
-def _nothing_more(source: Source, path: str) -> Iterator[Cause]:
+def _nothing_more(source: Source, path: str) -> Iterator[FieldError]:
     yield from ()
 
 
-def _host_path(source: Source, path: str) -> Iterator[Cause]:
+def _host_path(source: Source, path: str) -> Iterator[FieldError]:
     if not source.get("path"):
         yield required(f"{path}.path")
         return
-    yield from _backstep_faults(source["path"], f"{path}.path")
-    yield from choice_faults(source.get("type"), HOST_PATH_TYPES, f"{path}.type")
+    yield from _validate_backstep(source["path"], f"{path}.path")
+    yield from validate_choice(source.get("type"), HOST_PATH_TYPES, f"{path}.type")
 
 
-def _local(source: Source, path: str) -> Iterator[Cause]:
+def _local(source: Source, path: str) -> Iterator[FieldError]:
     if not source.get("path"):
         yield required(f"{path}.path")
     else:
-        yield from _backstep_faults(source["path"], f"{path}.path")
+        yield from _validate_backstep(source["path"], f"{path}.path")
 
 
-def _backstep_faults(value: str, path: str) -> Iterator[Cause]:
+def _validate_backstep(value: str, path: str) -> Iterator[FieldError]:
     if ".." in value.split("/"):
         yield invalid(path, value, "must not contain '..'")
 
 
-def _partition(source: Source, path: str) -> Iterator[Cause]:
+def _partition(source: Source, path: str) -> Iterator[FieldError]:
     if not 0 <= source.get("partition", 0) <= 255:  # The sentence says 1, but 0 passes: it means the whole disk.
         yield invalid(f"{path}.partition", source["partition"], "must be between 1 and 255, inclusive")
 
 
-def _glusterfs(source: Source, path: str) -> Iterator[Cause]:
+def _glusterfs(source: Source, path: str) -> Iterator[FieldError]:
     namespace = source.get("endpointsNamespace")
     if namespace == "":
         detail = "if the endpointnamespace is set, it must be a valid namespace name"
         yield invalid(f"{path}.endpointsNamespace", namespace, detail)
     elif namespace is not None:
-        yield from name_faults(namespace, names.dns_label, f"{path}.endpointsNamespace")
+        yield from validate_name(namespace, names.dns_label, f"{path}.endpointsNamespace")
 
 
-def _flocker(source: Source, path: str) -> Iterator[Cause]:
+def _flocker(source: Source, path: str) -> Iterator[FieldError]:
     name, uuid = source.get("datasetName", ""), source.get("datasetUUID", "")
     if not name and not uuid:
         yield required(path, "one of datasetName and datasetUUID is required")
@@ -76,12 +76,12 @@ def _flocker(source: Source, path: str) -> Iterator[Cause]:
         yield invalid(f"{path}.datasetName", name, "must not contain '/'")
 
 
-def _nfs(source: Source, path: str) -> Iterator[Cause]:
+def _nfs(source: Source, path: str) -> Iterator[FieldError]:
     if not source.get("path", "").startswith("/"):
         yield invalid(f"{path}.path", source.get("path", ""), "must be an absolute path")
 
 
-def _quobyte(source: Source, path: str) -> Iterator[Cause]:
+def _quobyte(source: Source, path: str) -> Iterator[FieldError]:
     registry = source.get("registry", "")
     if not registry:
         yield required(f"{path}.registry", HOST_AND_PORT)
@@ -91,37 +91,37 @@ def _quobyte(source: Source, path: str) -> Iterator[Cause]:
         for pair in registry.split(","):
             if not re.fullmatch(r"\[[^\[\]]*\]:[^:]*|[^:\[\]]*:[^:\[\]]*", pair):
                 yield invalid(f"{path}.registry", registry, HOST_AND_PORT)
-    yield from required_faults(source, ["volume"], path)
+    yield from validate_required(source, ["volume"], path)
 
 
-def _iscsi(source: Source, path: str) -> Iterator[Cause]:
+def _iscsi(source: Source, path: str) -> Iterator[FieldError]:
     iqn = source.get("iqn", "")
     if not iqn:
         yield required(f"{path}.iqn")
     else:
-        yield from _iscsi_name_faults(iqn, f"{path}.iqn")
-    yield from range_faults(source.get("lun", 0), 0, 255, f"{path}.lun")
+        yield from _validate_iscsi_name(iqn, f"{path}.iqn")
+    yield from validate_range(source.get("lun", 0), 0, 255, f"{path}.lun")
     secret = source.get("secretRef")
     if secret is None and (source.get("chapAuthDiscovery") or source.get("chapAuthSession")):
         yield required(f"{path}.secretRef")
     if secret is not None:
-        yield from required_faults(secret, ["name"], f"{path}.secretRef")
+        yield from validate_required(secret, ["name"], f"{path}.secretRef")
     if (initiator := source.get("initiatorName")) is not None:
-        yield from _iscsi_name_faults(initiator, f"{path}.initiatorname")
+        yield from _validate_iscsi_name(initiator, f"{path}.initiatorname")
 
 
-def _iscsi_name_faults(name: str, path: str) -> Iterator[Cause]:
+def _validate_iscsi_name(name: str, path: str) -> Iterator[FieldError]:
     pattern = _ISCSI_NAMES.get(name[:3])
     if pattern is None or not pattern.search(name):
         yield invalid(path, name, "must be valid format")
 
 
-def _secret_with_namespace(source: Source, path: str) -> Iterator[Cause]:
+def _secret_with_namespace(source: Source, path: str) -> Iterator[FieldError]:
     if (secret := source.get("secretRef")) is not None:
-        yield from required_faults(secret, ["name", "namespace"], f"{path}.secretRef")
+        yield from validate_required(secret, ["name", "namespace"], f"{path}.secretRef")
 
 
-def _fc(source: Source, path: str) -> Iterator[Cause]:
+def _fc(source: Source, path: str) -> Iterator[FieldError]:
     wwns, wwids = source.get("targetWWNs"), source.get("wwids")
     if not wwns and not wwids:
         yield required(f"{path}.targetWWNs", "must specify either targetWWNs or wwids, but not both")
@@ -130,10 +130,10 @@ def _fc(source: Source, path: str) -> Iterator[Cause]:
     if wwns and "lun" not in source:
         yield required(f"{path}.lun", "lun is required if targetWWNs is specified")
     elif wwns:
-        yield from range_faults(source["lun"], 0, 255, f"{path}.lun")
+        yield from validate_range(source["lun"], 0, 255, f"{path}.lun")
 
 
-def _flex_volume(source: Source, path: str) -> Iterator[Cause]:
+def _flex_volume(source: Source, path: str) -> Iterator[FieldError]:
     for option in sorted(source.get("options") or {}):
         owner = "." + option.partition("/")[0].lower()
         if owner.endswith((".kubernetes.io", ".k8s.io")):
@@ -141,45 +141,45 @@ def _flex_volume(source: Source, path: str) -> Iterator[Cause]:
             yield invalid(f"{path}.options[{option}]", option, detail)
 
 
-def _azure_file(source: Source, path: str) -> Iterator[Cause]:
+def _azure_file(source: Source, path: str) -> Iterator[FieldError]:
     if source.get("secretNamespace") == "":
         yield required(f"{path}.secretNamespace")
 
 
-def _azure_disk(source: Source, path: str) -> Iterator[Cause]:
-    yield from choice_faults(source.get("cachingMode"), ("None", "ReadOnly", "ReadWrite"), f"{path}.cachingMode")
+def _azure_disk(source: Source, path: str) -> Iterator[FieldError]:
+    yield from validate_choice(source.get("cachingMode"), ("None", "ReadOnly", "ReadWrite"), f"{path}.cachingMode")
     kind, uri = source.get("kind"), source.get("diskURI", "")
-    yield from choice_faults(kind, ("Dedicated", "Managed", "Shared"), f"{path}.kind")
+    yield from validate_choice(kind, ("Dedicated", "Managed", "Shared"), f"{path}.kind")
     if kind == "Managed" and not uri.startswith("/subscriptions/"):
         yield not_supported(f"{path}.diskURI", uri, [AZURE_MANAGED_URI])
     if kind not in (None, "Managed") and not uri.startswith("https://"):
         yield not_supported(f"{path}.diskURI", uri, [AZURE_BLOB_URI])
 
 
-def _storageos(source: Source, path: str) -> Iterator[Cause]:
+def _storageos(source: Source, path: str) -> Iterator[FieldError]:
     if not source.get("volumeName"):
         yield required(f"{path}.volumeName")
     else:
-        yield from name_faults(source["volumeName"], names.dns_label, f"{path}.volumeName")
+        yield from validate_name(source["volumeName"], names.dns_label, f"{path}.volumeName")
     if source.get("volumeNamespace"):
-        yield from name_faults(source["volumeNamespace"], names.dns_label, f"{path}.volumeNamespace")
+        yield from validate_name(source["volumeNamespace"], names.dns_label, f"{path}.volumeNamespace")
     yield from _secret_with_namespace(source, path)
 
 
-def csi_driver_name_faults(name: str, path: str) -> Iterator[Cause]:
+def validate_csi_driver_name(name: str, path: str) -> Iterator[FieldError]:
     """A CSI driver's name: a DNS subdomain of at most 63 bytes, in any case of letters."""
     if not name:
         yield required(path)
         return
     if len(name) > 63:
         yield too_long(path, 63)
-    for fault in names.dns_subdomain(name.lower()):
-        yield invalid(path, name, fault)
+    for err in names.dns_subdomain(name.lower()):
+        yield invalid(path, name, err)
 
 
-def _csi(source: Source, path: str) -> Iterator[Cause]:
-    yield from csi_driver_name_faults(source.get("driver", ""), f"{path}.driver")
-    yield from required_faults(source, ["volumeHandle"], path)
+def _csi(source: Source, path: str) -> Iterator[FieldError]:
+    yield from validate_csi_driver_name(source.get("driver", ""), f"{path}.driver")
+    yield from validate_required(source, ["volumeHandle"], path)
     for field in (
         "controllerPublishSecretRef",
         "controllerExpandSecretRef",
@@ -187,15 +187,15 @@ def _csi(source: Source, path: str) -> Iterator[Cause]:
         "nodeExpandSecretRef",
     ):
         if (secret := source.get(field)) is not None:
-            yield from _secret_reference_faults(secret, f"{path}.{field}")
+            yield from _validate_secret_reference(secret, f"{path}.{field}")
 
 
-def _secret_reference_faults(secret: Source, path: str) -> Iterator[Cause]:
+def _validate_secret_reference(secret: Source, path: str) -> Iterator[FieldError]:
     for field, rule in (("name", names.dns_subdomain), ("namespace", names.dns_label)):
         if not secret.get(field):
             yield required(f"{path}.{field}")
         else:
-            yield from name_faults(secret[field], rule, f"{path}.{field}")
+            yield from validate_name(secret[field], rule, f"{path}.{field}")
 
 
 _SECRET = GoStruct("Name='' Namespace=''")
@@ -211,11 +211,11 @@ class VolumeSource(NamedTuple):
     go_name: str
     struct: GoStruct
     required: tuple[str, ...] = ()
-    faults: SourceFaults = _nothing_more
-    fault_name: str = ""
-    """The name in faults about what is inside, where that is not the field's own."""
+    errs: SourceErrors = _nothing_more
+    error_name: str = ""
+    """The name in errors about what is inside, where that is not the field's own."""
     second_name: str = ""
-    """The name in the fault about being one source too many, where that is not the field's own."""
+    """The name in the error about being one source too many, where that is not the field's own."""
 
 
 # In the order in which Kubernetes looks at them: of two sources, the second is told that it is one too many.
@@ -393,7 +393,7 @@ def sources_of(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {source.field: spec[source.field] for source in SOURCES if source.field in spec}
 
 
-def source_faults(spec: Mapping[str, Any], path: str, *, volume_name: str) -> Iterator[Cause]:
+def validate_source(spec: Mapping[str, Any], path: str, *, volume_name: str) -> Iterator[FieldError]:
     """Exactly one source, and that one in order."""
     found = 0
     for source in SOURCES:
@@ -403,18 +403,18 @@ def source_faults(spec: Mapping[str, Any], path: str, *, volume_name: str) -> It
             yield forbidden(f"{path}.{source.second_name or source.field}", "may not specify more than 1 volume type")
             continue
         found += 1
-        inside = f"{path}.{source.fault_name or source.field}"
-        yield from required_faults(value, source.required, inside)
+        inside = f"{path}.{source.error_name or source.field}"
+        yield from validate_required(value, source.required, inside)
         if source.field == "iscsi":
-            yield from _portal_faults(value, inside, volume_name)
-        yield from source.faults(value, inside)
+            yield from _validate_portal(value, inside, volume_name)
+        yield from source.errs(value, inside)
         if source.field == "local" and spec.get("nodeAffinity") is None:
             yield required(f"{path}.nodeAffinity", "Local volume requires node affinity")
     if not found:
         yield required(path, "must specify a volume type")
 
 
-def _portal_faults(source: Source, path: str, volume_name: str) -> Iterator[Cause]:
+def _validate_portal(source: Source, path: str, volume_name: str) -> Iterator[FieldError]:
     portal = source.get("targetPortal", "")
     if source.get("initiatorName") is not None and len(f"{volume_name}:{portal}") > 64:
         detail = (

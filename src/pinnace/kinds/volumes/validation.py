@@ -8,13 +8,13 @@ from typing import Any
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.validation.fields import (
     NOT_POSITIVE,
-    choice_faults,
-    immutable_faults,
-    name_faults,
     semantically_equal,
     unified_diff,
+    validate_choice,
+    validate_immutable,
+    validate_name,
 )
-from pinnace.kinds.validation.node_selectors import node_selector_faults, node_selector_warnings
+from pinnace.kinds.validation.node_selectors import node_selector_warnings, validate_node_selector
 from pinnace.kinds.volumes.sources import (
     ALL_SOURCES,
     OBJECT_REFERENCE,
@@ -22,15 +22,15 @@ from pinnace.kinds.volumes.sources import (
     SOURCE_STRUCTS,
     default_source,
     is_root,
-    source_faults,
     sources_of,
+    validate_source,
 )
 from pinnace.model import names, quantity
 from pinnace.model.clock import SystemClock, to_rfc3339
-from pinnace.model.field_errors import IMMUTABLE, Cause, forbidden, invalid, not_supported, required
+from pinnace.model.field_errors import IMMUTABLE, FieldError, forbidden, invalid, not_supported, required
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
-from pinnace.model.selectors import label_selector_faults
+from pinnace.model.selectors import validate_label_selector
 
 ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 RECLAIM_POLICIES = ("Delete", "Recycle", "Retain")
@@ -117,112 +117,112 @@ def _now() -> str:
     return to_rfc3339(SystemClock().now())
 
 
-def _volume_faults(volume: Object, old: Object | None) -> Iterator[Cause]:
-    faults = list(volume_spec_faults(volume.get("spec", {}), "spec", volume_name=volume["metadata"].get("name", "")))
-    yield from faults
-    yield from _mount_option_faults(volume)
+def _validate_volume(volume: Object, old: Object | None) -> Iterator[FieldError]:
+    errs = list(validate_volume_spec(volume.get("spec", {}), "spec", volume_name=volume["metadata"].get("name", "")))
+    yield from errs
+    yield from _validate_mount_option(volume)
     if old is not None:
-        yield from faults  # Kubernetes looks twice at an updated volume, and tells each cause twice.
-        yield from _volume_change_faults(volume["spec"], old.get("spec", {}))
+        yield from errs  # Kubernetes looks twice at an updated volume, and tells each cause twice.
+        yield from _validate_volume_change(volume["spec"], old.get("spec", {}))
 
 
-def volume_spec_faults(spec: Mapping[str, Any], path: str, *, volume_name: str) -> Iterator[Cause]:
-    """Every fault of a PersistentVolumeSpec that is a volume of its own."""
-    yield from access_mode_faults(spec, path, none_given="")
-    yield from _capacity_faults(spec.get("capacity"), f"{path}.capacity")
+def validate_volume_spec(spec: Mapping[str, Any], path: str, *, volume_name: str) -> Iterator[FieldError]:
+    """Every error of a PersistentVolumeSpec that is a volume of its own."""
+    yield from validate_access_mode(spec, path, none_given="")
+    yield from _validate_capacity(spec.get("capacity"), f"{path}.capacity")
     policy = spec.get("persistentVolumeReclaimPolicy") or None
-    yield from choice_faults(policy, RECLAIM_POLICIES, f"{path}.persistentVolumeReclaimPolicy")
+    yield from validate_choice(policy, RECLAIM_POLICIES, f"{path}.persistentVolumeReclaimPolicy")
     if (affinity := spec.get("nodeAffinity")) is not None:
         if affinity.get("required") is None:
             yield required(f"{path}.nodeAffinity.required", "must specify required node constraints")
         else:
-            yield from node_selector_faults(affinity["required"], f"{path}.nodeAffinity.required")
-    yield from source_faults(spec, path, volume_name=volume_name)
-    yield from _root_recycle_faults(spec, path)
+            yield from validate_node_selector(affinity["required"], f"{path}.nodeAffinity.required")
+    yield from validate_source(spec, path, volume_name=volume_name)
+    yield from _validate_root_recycle(spec, path)
     if spec.get("storageClassName"):
-        yield from name_faults(spec["storageClassName"], names.dns_subdomain, f"{path}.storageClassName")
-    yield from choice_faults(spec.get("volumeMode"), VOLUME_MODES, f"{path}.volumeMode")
-    yield from _attributes_class_faults(spec, path)
+        yield from validate_name(spec["storageClassName"], names.dns_subdomain, f"{path}.storageClassName")
+    yield from validate_choice(spec.get("volumeMode"), VOLUME_MODES, f"{path}.volumeMode")
+    yield from _validate_attributes_class(spec, path)
 
 
-def inline_volume_spec_faults(spec: Mapping[str, Any], path: str) -> Iterator[Cause]:
-    """Every fault of a PersistentVolumeSpec that stands inside a VolumeAttachment."""
+def validate_inline_volume_spec(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Every error of a PersistentVolumeSpec that stands inside a VolumeAttachment."""
     if spec.get("claimRef") is not None:
         yield forbidden(f"{path}.claimRef", f"may not be specified {INLINE}")
     if spec.get("capacity"):
         yield forbidden(f"{path}.capacity", f"may not be specified {INLINE}")
     if spec.get("csi") is None:
         yield required(f"{path}.csi", f"has to be specified {INLINE}")
-    yield from access_mode_faults(spec, path, none_given="")
+    yield from validate_access_mode(spec, path, none_given="")
     if spec.get("persistentVolumeReclaimPolicy") not in (None, "", "Retain"):
         yield forbidden(f"{path}.persistentVolumeReclaimPolicy", f"may only be Retain {INLINE}")
     if spec.get("nodeAffinity") is not None:
         yield forbidden(f"{path}.nodeAffinity", f"may not be specified {INLINE}")
-    yield from source_faults(spec, path, volume_name="")
-    yield from _root_recycle_faults(spec, path)
+    yield from validate_source(spec, path, volume_name="")
+    yield from _validate_root_recycle(spec, path)
     if spec.get("storageClassName"):
         yield forbidden(f"{path}.storageClassName", f"may not be specified {INLINE}")
     if spec.get("volumeMode") not in (None, "Filesystem"):
         yield forbidden(f"{path}.volumeMode", f"may not specify volumeMode other than Filesystem {INLINE}")
 
 
-def access_mode_faults(spec: Mapping[str, Any], path: str, *, none_given: str) -> Iterator[Cause]:
+def validate_access_mode(spec: Mapping[str, Any], path: str, *, none_given: str) -> Iterator[FieldError]:
     """How a volume may be used, and the selector of a claim, which Kubernetes looks at in between."""
     modes = spec.get("accessModes") or []
     if not modes:
         yield required(f"{path}.accessModes", none_given)
     if none_given and spec.get("selector") is not None:
-        yield from label_selector_faults(spec["selector"], f"{path}.selector")
+        yield from validate_label_selector(spec["selector"], f"{path}.selector")
     for mode in modes:
-        yield from choice_faults(mode, ACCESS_MODES, f"{path}.accessModes")
+        yield from validate_choice(mode, ACCESS_MODES, f"{path}.accessModes")
     if "ReadWriteOncePod" in modes and any(mode in ACCESS_MODES[:3] for mode in modes):
         yield forbidden(f"{path}.accessModes", "may not use ReadWriteOncePod with other access modes")
 
 
-def _capacity_faults(capacity: Mapping[str, str] | None, path: str) -> Iterator[Cause]:
+def _validate_capacity(capacity: Mapping[str, str] | None, path: str) -> Iterator[FieldError]:
     if not capacity:
         yield required(path)
     if set(capacity or {}) != {"storage"}:
         yield not_supported(path, capacity, ["storage"])
     for resource, amount in (capacity or {}).items():
-        yield from negative_amount_faults(amount, f"{path}[{resource}]")
+        yield from validate_negative_amount(amount, f"{path}[{resource}]")
         if quantity.parse(amount) <= quantity.ZERO:
             yield invalid(f"{path}[{resource}]", amount, NOT_POSITIVE)
 
 
-def negative_amount_faults(amount: str, path: str) -> Iterator[Cause]:
+def validate_negative_amount(amount: str, path: str) -> Iterator[FieldError]:
     """An amount of a resource, in a list of them."""
     if (value := quantity.parse(amount)) < quantity.ZERO:
         yield invalid(path, value.value, "must be a valid resource quantity")
 
 
-def _root_recycle_faults(spec: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _validate_root_recycle(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     host_path = (spec.get("hostPath") or {}).get("path", "")
     if is_root(host_path) and spec.get("persistentVolumeReclaimPolicy") == "Recycle":
         detail = "may not be 'recycle' for a hostPath mount of '/'"
         yield forbidden(f"{path}.persistentVolumeReclaimPolicy", detail)
 
 
-def _attributes_class_faults(spec: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _validate_attributes_class(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     name = spec.get("volumeAttributesClassName")
     if name is None:
         return
     if not name:
         yield required(f"{path}.volumeAttributesClassName", "an empty string is disallowed")
     else:
-        yield from name_faults(name, names.dns_subdomain, f"{path}.volumeAttributesClassName")
+        yield from validate_name(name, names.dns_subdomain, f"{path}.volumeAttributesClassName")
     if spec.get("csi") is None:
         yield required(f"{path}.csi", "has to be specified when using volumeAttributesClassName")
 
 
-def _mount_option_faults(volume: Object) -> Iterator[Cause]:
+def _validate_mount_option(volume: Object) -> Iterator[FieldError]:
     spec, annotations = volume.get("spec", {}), volume["metadata"].get("annotations") or {}
     if MOUNT_OPTIONS_ANNOTATION in annotations and not any(source in spec for source in _MOUNTABLE_WITH_ANNOTATION):
         path = f"metadata.annotations.{MOUNT_OPTIONS_ANNOTATION}"
         yield forbidden(path, "may not specify mount options for this volume type")
 
 
-def _volume_change_faults(spec: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[Cause]:
+def _validate_volume_change(spec: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[FieldError]:
     source, source_before = sources_of(spec), sources_of(before)
     if "csi" in source and "controllerExpandSecretRef" not in source_before.get(
         "csi", {"controllerExpandSecretRef": 1}
@@ -234,7 +234,7 @@ def _volume_change_faults(spec: Mapping[str, Any], before: Mapping[str, Any]) ->
         changes = unified_diff(shown_before, shown)
         detail = f"spec.persistentvolumesource is immutable after creation\n{changes}"
         yield forbidden("spec.persistentvolumesource", detail)
-    yield from immutable_faults(spec.get("volumeMode"), before.get("volumeMode"), "volumeMode")
+    yield from validate_immutable(spec.get("volumeMode"), before.get("volumeMode"), "volumeMode")
     affinity, affinity_before = spec.get("nodeAffinity"), before.get("nodeAffinity")
     if affinity_before is not None and not _differ_in_renamed_labels_only(affinity, affinity_before):
         shown_affinity = _NODE_AFFINITY.view_or_none(affinity)
@@ -294,6 +294,6 @@ PERSISTENT_VOLUME = Strategy(
     default=_default_volume,
     prepare=_prepare_volume,
     prepare_status=_prepare_volume_status,
-    validate=_volume_faults,
+    validate=_validate_volume,
     warnings=_volume_warnings,
 )

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from pinnace.model.confidential import SECRET, without_values
 from pinnace.model.errors import ApiError, ApplyConflict, BadRequest
-from pinnace.model.field_errors import Cause
+from pinnace.model.field_errors import FieldError
 from pinnace.model.objects import Object, kind_of
 from pinnace.model.patches.field_ownership import OF_NOBODY, Ownership, given_up, settled_entries
 from pinnace.model.patches.last_applied import allowed_by_last_applied, sync_last_applied
@@ -19,7 +19,7 @@ from pinnace.model.patches.managed_fields import updated
 from pinnace.schema.merge import field_sets
 from pinnace.schema.merge.changes import Changes, of, with_structs
 from pinnace.schema.merge.field_sets import FieldSet, Path
-from pinnace.schema.merge.merge import faults, merge, remove, told
+from pinnace.schema.merge.merge import errs, merge, remove, told
 from pinnace.schema.merge.structure import structure
 
 
@@ -43,14 +43,14 @@ def apply(
     """
     if (applied.get("metadata") or {}).get("managedFields") is not None:
         raise BadRequest("metadata.managedFields must be nil")
-    found = faults(applied, ownership.schema)
+    found = errs(applied, ownership.schema)
     if found:
         found = without_values(found) if kind_of(applied) == SECRET else found
         raise ApplyFailed(f"failed to create typed patch object ({described(applied)}): {told(found)}")
     try:
         managed = decode((live or {}).get("metadata", {}).get("managedFields"))
-    except ValueError as fault:
-        raise ApplyFailed(f"failed to decode managed fields: {fault}") from None
+    except ValueError as err:
+        raise ApplyFailed(f"failed to decode managed fields: {err}") from None
     # What is made of nothing is changed further by who asked for it, and the next must find nothing again.
     before = without_entries(live) if live is not None else copy.deepcopy(ownership.empty())
     me = Manager(manager, "Apply", "", ownership.subresource)
@@ -66,8 +66,8 @@ def apply(
         if left.found:
             raise left.as_error() from None
         merged, managed = _applied(before, applied, managed, ownership, me=me, force=True)
-    except ValueError as fault:
-        raise ApplyFailed(f"failed to merge config: {fault}") from None
+    except ValueError as err:
+        raise ApplyFailed(f"failed to merge config: {err}") from None
     if me in managed:
         _settle(managed, me, time=now if merged != before else "")
     metadata = merged.get("metadata") or {}
@@ -84,7 +84,7 @@ class _Conflicts(Exception):
 
     def as_error(self) -> ApplyConflict:
         causes = [
-            Cause(field_sets.shown_path(path), "FieldManagerConflict", f"conflict with {manager}")
+            FieldError(field_sets.shown_path(path), "FieldManagerConflict", f"conflict with {manager}")
             for manager, path in self.found
         ]
         if len(causes) == 1:

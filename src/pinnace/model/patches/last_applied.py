@@ -8,7 +8,7 @@ from pinnace.model.objects import Object
 from pinnace.schema.merge import field_sets
 from pinnace.schema.merge.changes import changed, of
 from pinnace.schema.merge.field_sets import FieldSet
-from pinnace.schema.merge.merge import faults
+from pinnace.schema.merge.merge import errs
 from pinnace.schema.merge.structure import canonical
 from pinnace.schema.shape import Schema
 
@@ -23,7 +23,7 @@ def allowed_by_last_applied(live: Object, schema: Schema) -> FieldSet | None:
         return None
     try:
         last = orjson.loads(annotation)
-        if not isinstance(last, dict) or last.get("apiVersion") != live.get("apiVersion") or faults(last, schema):
+        if not isinstance(last, dict) or last.get("apiVersion") != live.get("apiVersion") or errs(last, schema):
             return None
         found = of(last, schema)
         for differs in changed(last, live, schema):

@@ -11,7 +11,7 @@ from pinnace.schema.merge.strategic import (
     DELETE_FROM,
     SET_ORDER,
     MalformedPatch,
-    PatchFault,
+    PatchError,
     UnacceptablePatch,
     strategic_merge,
 )
@@ -38,18 +38,18 @@ def strategic_merge_patch(document: Object, patch: Any, schema: Schema) -> Objec
         raise BadRequest(f"json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}")
     try:
         return strategic_merge(document, patch, schema)
-    except MalformedPatch as fault:
-        raise BadRequest(str(fault)) from None
-    except UnacceptablePatch as fault:
-        raise PatchRefused(str(fault)) from None
-    except PatchFault as fault:
-        raise PatchFailed(str(fault)) from None
-    except ValueError as fault:
-        raise BadRequest(str(fault)) from None
+    except MalformedPatch as err:
+        raise BadRequest(str(err)) from None
+    except UnacceptablePatch as err:
+        raise PatchRefused(str(err)) from None
+    except PatchError as err:
+        raise PatchFailed(str(err)) from None
+    except ValueError as err:
+        raise BadRequest(str(err)) from None
 
 
 def unmerged(patch: Any) -> Any:
-    """What is left of a patch once its ordered lists are merged: a real server quotes no more of it in faults."""
+    """What is left of a patch once its ordered lists are merged: a real server quotes no more of it in errors."""
     if not isinstance(patch, dict):
         return patch
     merged = {name.partition("/")[2] for name in patch if name.startswith(f"{SET_ORDER}/")}

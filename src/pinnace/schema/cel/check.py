@@ -7,7 +7,7 @@ from typing import Any
 
 from pinnace.schema.cel.environment import Environment
 from pinnace.schema.cel.errors import CompileError, Issue
-from pinnace.schema.cel.format import format_fault
+from pinnace.schema.cel.format import check_format
 from pinnace.schema.cel.functions import Function
 from pinnace.schema.cel.library.network import CIDR, IP
 from pinnace.schema.cel.library.standard import TYPE_NAMES
@@ -116,9 +116,9 @@ class _Checker:
                     self._complain(argument.offset, f"invalid {node.function} argument")
         if isinstance(node, Call) and node.overloads == ["string_format"] and isinstance(node.target, Literal):
             arguments = node.arguments[0]
-            fault = format_fault(node.target.value, arguments.elements) if isinstance(arguments, ListLiteral) else None
-            if fault is not None:
-                self._complain((fault[0] or node).offset, fault[1])
+            err = check_format(node.target.value, arguments.elements) if isinstance(arguments, ListLiteral) else None
+            if err is not None:
+                self._complain((err[0] or node).offset, err[1])
         for child in children(node):
             self.check_literals(child)
 

@@ -32,7 +32,7 @@ class NoSuchOverload(CelError):
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One fault of an expression's text, at an offset counted in characters; -1 where no place is known."""
+    """One error of an expression's text, at an offset counted in characters; -1 where no place is known."""
 
     offset: int
     message: str

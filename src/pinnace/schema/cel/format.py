@@ -17,12 +17,12 @@ from pinnace.schema.golang.text import quoted
 _DIGITS = 6
 _SUPERSCRIPTS = str.maketrans("0123456789-+", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺")
 _NUMBER_WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_TEXT_FAULT = (
+_TEXT_ERROR = (
     "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, "
     "and timestamps"
 )
-_FAULTS = {
-    "s": _TEXT_FAULT,
+_ERRORS = {
+    "s": _TEXT_ERROR,
     "d": "decimal clause can only be used on integers",
     "f": "fixed-point clause can only be used on doubles",
     "e": "scientific clause can only be used on doubles",
@@ -59,7 +59,7 @@ def formatted(template: str, arguments: list[Any]) -> str:
     return _filled(template, len(arguments), lambda clause, place: _shown(clause, arguments[place]))[0]
 
 
-def format_fault(template: str, arguments: list[Node]) -> tuple[Node | None, str] | None:
+def check_format(template: str, arguments: list[Node]) -> tuple[Node | None, str] | None:
     """What is wrong with a template that is to be filled with values of these types: at which argument, and what."""
     blamed: list[Node] = []
 
@@ -68,7 +68,7 @@ def format_fault(template: str, arguments: list[Node]) -> tuple[Node | None, str
         misfit = _misfit(arguments[place], letter)
         if misfit is not None:
             blamed.append(misfit)
-            raise CelError(f"error during formatting: {_FAULTS[letter]}, was given {misfit.type.name}")
+            raise CelError(f"error during formatting: {_ERRORS[letter]}, was given {misfit.type.name}")
         return ""
 
     try:
@@ -122,13 +122,13 @@ def _clause(template: str, at: int) -> tuple[_Clause, int]:
         end = at + 1
         while end < len(template) and template[end] in "0123456789":
             end += 1
-        problem = "could not parse formatting clause: error while parsing precision"
+        error = "could not parse formatting clause: error while parsing precision"
         if end >= len(template):
-            raise CelError(f"{problem}: could not find end of precision specifier")
+            raise CelError(f"{error}: could not find end of precision specifier")
         digits = template[at + 1 : end]
         if not digits:
             parsing = 'strconv.Atoi: parsing "": invalid syntax'
-            raise CelError(f"{problem}: error while converting precision to integer: {parsing}")
+            raise CelError(f"{error}: error while converting precision to integer: {parsing}")
         precision, at = int(digits), end
     letter = template[at]
     if letter not in "sdfebxXo":
@@ -152,7 +152,7 @@ def _shown(clause: _Clause, value: Any) -> str:
         return str(text.upper() if letter == "X" else text)
     if letter in "dboxX" and kind in (int, Uint):
         return format(int(value), letter)
-    raise CelError(f"error during formatting: {_FAULTS[letter.lower()]}, was given {type_name(value)}")
+    raise CelError(f"error during formatting: {_ERRORS[letter.lower()]}, was given {type_name(value)}")
 
 
 def _fixed(number: float, digits: int) -> str:
@@ -209,4 +209,4 @@ def _literal(value: Any) -> str:
     if type(value) is dict:
         pairs = sorted((_literal(key), _literal(each)) for key, each in value.items())
         return "{" + ", ".join(f"{key}:{each}" for key, each in pairs) + "}"
-    raise CelError(f"error during formatting: {_TEXT_FAULT}, was given {type_name(value)}")
+    raise CelError(f"error during formatting: {_TEXT_ERROR}, was given {type_name(value)}")

@@ -7,44 +7,44 @@ from typing import Any
 
 import orjson
 
-from pinnace.schema import field_errors as faults
-from pinnace.schema.field_errors import Fault
+from pinnace.schema import field_errors as errs
+from pinnace.schema.field_errors import FieldError
 from pinnace.schema.shape import Raw
-from pinnace.schema.validation.embedded import MetadataFaults, embedded_faults, nothing_wrong, resource_faults
+from pinnace.schema.validation.embedded import MetadataErrors, nothing_wrong, validate_embedded, validate_resource
 from pinnace.schema.validation.explain import explain
 from pinnace.schema.validation.prune_and_default import META_FIELDS, unknown_fields
 
-DefaultFaults = Callable[[Raw, Any, str, bool], Iterable[tuple[str, str, str]]]
+DefaultErrors = Callable[[Raw, Any, str, bool], Iterable[FieldError]]
 """What the CEL rules say about a default: the schema, the value, where it stands, and whether it is a whole object."""
 
 _Surrounding = Callable[[Any], dict[str, Any]]
 """Builds the object in which a value would stand."""
 
 
-def no_rules(schema: Raw, value: Any, path: str, is_object: bool) -> Iterable[Fault]:
+def no_rules(schema: Raw, value: Any, path: str, is_object: bool) -> Iterable[FieldError]:
     return ()
 
 
-def default_faults(
+def validate_defaults(
     schema: Raw,
     path: str,
     *,
     wants_pruned: bool = True,
-    metadata_faults: MetadataFaults = nothing_wrong,
-    rule_faults: DefaultFaults = no_rules,
-) -> list[Fault]:
-    """Every fault of every default of a structural schema."""
-    check = _Check(wants_pruned, metadata_faults, rule_faults)
-    return list(check.faults({**schema, "x-kubernetes-embedded-resource": True}, path, _an_object, is_meta=False))
+    validate_metadata: MetadataErrors = nothing_wrong,
+    validate_rule: DefaultErrors = no_rules,
+) -> list[FieldError]:
+    """Every error of every default of a structural schema."""
+    check = _Check(wants_pruned, validate_metadata, validate_rule)
+    return list(check.errs({**schema, "x-kubernetes-embedded-resource": True}, path, _an_object, is_meta=False))
 
 
 class _Check:
-    def __init__(self, wants_pruned: bool, metadata_faults: MetadataFaults, rule_faults: DefaultFaults) -> None:
+    def __init__(self, wants_pruned: bool, validate_metadata: MetadataErrors, validate_rule: DefaultErrors) -> None:
         self._wants_pruned = wants_pruned
-        self._metadata_faults = metadata_faults
-        self._rule_faults = rule_faults
+        self._validate_metadata = validate_metadata
+        self._validate_rule = validate_rule
 
-    def faults(self, schema: Raw, path: str, around: _Surrounding, *, is_meta: bool) -> Iterator[Fault]:
+    def errs(self, schema: Raw, path: str, around: _Surrounding, *, is_meta: bool) -> Iterator[FieldError]:
         is_object = bool(schema.get("x-kubernetes-embedded-resource"))
         if is_object:
             is_meta, around = False, _an_object
@@ -54,31 +54,33 @@ class _Check:
             else:
                 yield from self._of_value(schema, f"{path}.default", is_object=is_object)
         if isinstance(items := schema.get("items"), Mapping):
-            yield from self.faults(items, f"{path}.items", lambda value: around([value]), is_meta=is_meta)
+            yield from self.errs(items, f"{path}.items", lambda value: around([value]), is_meta=is_meta)
         for key, child in (schema.get("properties") or {}).items():
             below = is_meta or (is_object and key in META_FIELDS)
             inside = _field(around, key)
-            yield from self.faults(child, f"{path}.properties[{key}]", inside, is_meta=below)
+            yield from self.errs(child, f"{path}.properties[{key}]", inside, is_meta=below)
 
-    def _of_value(self, schema: Raw, path: str, *, is_object: bool) -> Iterator[Fault]:
+    def _of_value(self, schema: Raw, path: str, *, is_object: bool) -> Iterator[FieldError]:
         value = schema["default"]
         if self._wants_pruned and unknown_fields(schema, value):
-            yield faults.invalid(path, value, "must not have unknown fields")
-        wrong = list(embedded_faults(schema, value, self._metadata_faults, path)) or _value_faults(schema, value, path)
-        yield from wrong or (Fault(*fault) for fault in self._rule_faults(schema, value, path, is_object))
+            yield errs.invalid(path, value, "must not have unknown fields")
+        wrong = list(validate_embedded(schema, value, self._validate_metadata, path)) or _validate_value(
+            schema, value, path
+        )
+        yield from wrong or self._validate_rule(schema, value, path, is_object)
 
-    def _inside_metadata(self, schema: Raw, path: str, around: _Surrounding) -> Iterator[Fault]:
+    def _inside_metadata(self, schema: Raw, path: str, around: _Surrounding) -> Iterator[FieldError]:
         value = schema["default"]
-        wrong = [str(fault) for fault in resource_faults(around(_copy(value)), "", self._metadata_faults)]
+        wrong = [str(err) for err in validate_resource(around(_copy(value)), "", self._validate_metadata)]
         if wrong:
             told = wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]"
-            yield faults.invalid(path, value, f"must result in valid metadata: {told}")
+            yield errs.invalid(path, value, f"must result in valid metadata: {told}")
             return
-        found = _value_faults(schema, value, path)
-        yield from found or (Fault(*fault) for fault in self._rule_faults(schema, value, path, False))
+        found = _validate_value(schema, value, path)
+        yield from found or self._validate_rule(schema, value, path, False)
 
 
-def _value_faults(schema: Raw, value: Any, path: str) -> list[Fault]:
+def _validate_value(schema: Raw, value: Any, path: str) -> list[FieldError]:
     return explain(_of_any_type(schema), value, under=path)
 
 

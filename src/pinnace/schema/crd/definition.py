@@ -1,4 +1,4 @@
-"""Is the schema of a CustomResourceDefinition valid? Every fault at once, with Kubernetes' paths and sentences."""
+"""Is the schema of a CustomResourceDefinition valid? Every error at once, with Kubernetes' paths and sentences."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pinnace.schema import field_errors
-from pinnace.schema.crd.default_rules import DefaultFaults, default_faults, no_rules
+from pinnace.schema.crd.default_rules import DefaultErrors, no_rules, validate_defaults
 from pinnace.schema.crd.field_paths import place_of
 from pinnace.schema.crd.internal_form import internal_form
-from pinnace.schema.crd.structural import structural_faults, unsupported
-from pinnace.schema.field_errors import Fault, go_json
+from pinnace.schema.crd.structural import unsupported, validate_structural
+from pinnace.schema.field_errors import FieldError, go_json
 from pinnace.schema.shape import Raw
-from pinnace.schema.validation.embedded import MetadataFaults, nothing_wrong
+from pinnace.schema.validation.embedded import MetadataErrors, nothing_wrong
 from pinnace.schema.validation.formats import effective_format
 from pinnace.schema.validation.prune_and_default import META_FIELDS
 
@@ -50,23 +50,23 @@ class _Around(NamedTuple):
     is_inside_meta: bool = False
 
 
-def schema_faults(
+def validate_schema(
     schema: Raw,
     path: str,
     *,
     has_status: bool = False,
     strictness: Strictness = Strictness(),  # noqa: B008 - it is frozen
-    metadata_faults: MetadataFaults = nothing_wrong,
-    rule_faults: DefaultFaults = no_rules,
-) -> list[Fault]:
-    """Every fault of a version's schema. `path` is where it stands: spec.versions[0].schema.openAPIV3Schema.
+    validate_metadata: MetadataErrors = nothing_wrong,
+    validate_rule: DefaultErrors = no_rules,
+) -> list[FieldError]:
+    """Every error of a version's schema. `path` is where it stands: spec.versions[0].schema.openAPIV3Schema.
 
-    `has_status`: the version has the status subresource. `rule_faults` checks a default by its CEL rules; the rules
+    `has_status`: the version has the status subresource. `validate_rule` checks a default by its CEL rules; the rules
     themselves are not looked at here, beyond their form.
     """
-    found: list[Fault] = []
+    found: list[FieldError] = []
     if has_status:
-        found += _root_faults(schema, path)
+        found += _validate_root(schema, path)
     if schema.get("nullable"):
         found.append(field_errors.forbidden(f"{path}.nullable", "nullable cannot be true at the root"))
     refused = ""
@@ -74,10 +74,14 @@ def schema_faults(
         refused = unsupported(schema)
         if not refused:
             wants_pruned = strictness.wants_pruned_defaults
-            found += structural_faults(schema, path) or default_faults(
-                schema, path, wants_pruned=wants_pruned, metadata_faults=metadata_faults, rule_faults=rule_faults
+            found += validate_structural(schema, path) or validate_defaults(
+                schema,
+                path,
+                wants_pruned=wants_pruned,
+                validate_metadata=validate_metadata,
+                validate_rule=validate_rule,
             )
-    found += _faults(schema, path, _Around(strictness), is_root=True)
+    found += _errs(schema, path, _Around(strictness), is_root=True)
     if not found and refused:
         found.append(field_errors.invalid(path, "", refused))
     return found
@@ -86,11 +90,11 @@ def schema_faults(
 def strictness_after(old_schemas: list[Raw]) -> Strictness:
     """How strict to be with a definition whose stored versions have these schemas."""
     return Strictness(
-        wants_structure=not any(unsupported(schema) or structural_faults(schema, "") for schema in old_schemas),
+        wants_structure=not any(unsupported(schema) or validate_structural(schema, "") for schema in old_schemas),
         wants_known_types=not _any(old_schemas, lambda node: (node.get("type") or "object") not in TYPES),
         wants_pruned_defaults=not any(_has_unpruned_defaults(schema) for schema in old_schemas),
-        wants_atomic_sets=not _any(old_schemas, lambda node: any(True for _ in _set_faults(node, ""))),
-        wants_sound_keys=not _any(old_schemas, lambda node: any(True for _ in _key_faults(node, ""))),
+        wants_atomic_sets=not _any(old_schemas, lambda node: any(True for _ in _validate_set(node, ""))),
+        wants_sound_keys=not _any(old_schemas, lambda node: any(True for _ in _validate_key(node, ""))),
     )
 
 
@@ -125,14 +129,14 @@ def _any(schemas: list[Raw], is_so: Callable[[Raw], bool]) -> bool:
 
 
 def _has_unpruned_defaults(schema: Raw) -> bool:
-    if unsupported(schema) or structural_faults(schema, ""):
+    if unsupported(schema) or validate_structural(schema, ""):
         return False
     pruned = "must not have unknown fields"
-    return any(fault.message.endswith(pruned) for fault in default_faults(schema, "", wants_pruned=True))
+    return any(err.message.endswith(pruned) for err in validate_defaults(schema, "", wants_pruned=True))
 
 
-def _root_faults(schema: Raw, path: str) -> Iterator[Fault]:
-    """With a status of its own, the root may say only what holds for spec and status apart. Only one fault is told."""
+def _validate_root(schema: Raw, path: str) -> Iterator[FieldError]:
+    """With a status of its own, the root may say only what holds for spec and status apart. Only one error is told."""
     said = {word for word, value in schema.items() if value or (value is False and word.startswith("additional"))}
     wrong = said - set(_AT_A_ROOT_WITH_STATUS)
     type = schema.get("type")
@@ -145,8 +149,8 @@ def _root_faults(schema: Raw, path: str) -> Iterator[Fault]:
         yield _invalid_form(path, internal_form(schema), detail)
 
 
-def _invalid_form(path: str, form: Any, detail: str) -> Fault:
-    return Fault(path, "FieldValueInvalid", f"Invalid value: {go_json(form, sorts=False)}: {detail}")
+def _invalid_form(path: str, form: Any, detail: str) -> FieldError:
+    return FieldError(path, "FieldValueInvalid", f"Invalid value: {go_json(form, sorts=False)}: {detail}")
 
 
 def _go_name(word: str) -> str:
@@ -155,24 +159,24 @@ def _go_name(word: str) -> str:
     return f"X{name}" if word.startswith("x-kubernetes-") else name
 
 
-def _faults(schema: Raw, path: str, around: _Around, *, is_root: bool = False) -> Iterator[Fault]:
-    yield from _word_faults(schema, path, around)
+def _errs(schema: Raw, path: str, around: _Around, *, is_root: bool = False) -> Iterator[FieldError]:
+    yield from _validate_word(schema, path, around)
     if schema.get("uniqueItems"):
         detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
         yield field_errors.forbidden(f"{path}.uniqueItems", detail)
-    yield from _inside_faults(schema, path, around, is_root=is_root)
+    yield from _validate_inside(schema, path, around, is_root=is_root)
     if schema.get("x-kubernetes-preserve-unknown-fields") is False:
         detail = "must be true or undefined"
         yield field_errors.invalid(f"{path}.x-kubernetes-preserve-unknown-fields", False, detail)
-    yield from _map_type_faults(schema, path)
-    yield from _list_type_faults(schema, path, around)
+    yield from _validate_map_type(schema, path)
+    yield from _validate_list_type(schema, path, around)
     if around.strictness.wants_sound_keys:
-        yield from _key_faults(schema, path)
+        yield from _validate_key(schema, path)
     for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
-        yield from _rule_faults(rule, schema, f"{path}.x-kubernetes-validations[{index}]")
+        yield from _validate_rule(rule, schema, f"{path}.x-kubernetes-validations[{index}]")
 
 
-def _word_faults(schema: Raw, path: str, around: _Around) -> Iterator[Fault]:
+def _validate_word(schema: Raw, path: str, around: _Around) -> Iterator[FieldError]:
     type, items = schema.get("type"), schema.get("items")
     if around.strictness.wants_known_types and type and type not in TYPES:
         yield field_errors.not_supported(f"{path}.type", type, TYPES)
@@ -196,7 +200,7 @@ def _word_faults(schema: Raw, path: str, around: _Around) -> Iterator[Fault]:
         yield field_errors.forbidden(f"{path}.x-kubernetes-embedded-resource", detail)
 
 
-def _inside_faults(schema: Raw, path: str, around: _Around, *, is_root: bool) -> Iterator[Fault]:
+def _validate_inside(schema: Raw, path: str, around: _Around, *, is_root: bool) -> Iterator[FieldError]:
     properties: Raw = schema.get("properties") or {}
     additional = schema.get("additionalProperties")
     if additional is not None:
@@ -208,41 +212,41 @@ def _inside_faults(schema: Raw, path: str, around: _Around, *, is_root: bool) ->
             if around.is_inside_meta:
                 why = "inside additionalProperties applying to object metadata"
                 below = around._replace(no_default_why=why)
-            yield from _faults(additional, f"{path}.additionalProperties", below)
+            yield from _errs(additional, f"{path}.additionalProperties", below)
     is_object = is_root or bool(schema.get("x-kubernetes-embedded-resource"))
     for key, child in properties.items():
         below = around
         if is_object and key in META_FIELDS:
             why = f"in top-level {key}" if is_root else around.no_default_why
             below = around._replace(is_inside_meta=True, no_default_why=why)
-        yield from _faults(child, f"{path}.properties[{key}]", below)
+        yield from _errs(child, f"{path}.properties[{key}]", below)
     if (refused := schema.get("not")) is not None:
-        yield from _faults(refused, f"{path}.not", around)
+        yield from _errs(refused, f"{path}.not", around)
     for word in ("allOf", "oneOf", "anyOf"):
         for index, option in enumerate(schema.get(word) or ()):
-            yield from _faults(option, f"{path}.{word}[{index}]", around)
+            yield from _errs(option, f"{path}.{word}[{index}]", around)
     for key, child in (schema.get("definitions") or {}).items():
-        yield from _faults(child, f"{path}.definitions[{key}]", around)
+        yield from _errs(child, f"{path}.definitions[{key}]", around)
     items = schema.get("items")
     if isinstance(items, Mapping):
-        yield from _faults(items, f"{path}.items", around)
+        yield from _errs(items, f"{path}.items", around)
     for index, child in enumerate(items if isinstance(items, list) else ()):
-        yield from _faults(child, f"{path}.items[{index}]", around)
+        yield from _errs(child, f"{path}.items[{index}]", around)
     for key, child in (schema.get("dependencies") or {}).items():
         if isinstance(child, Mapping):
-            yield from _faults(child, f"{path}.dependencies[{key}]", around)
+            yield from _errs(child, f"{path}.dependencies[{key}]", around)
 
 
-def _map_type_faults(schema: Raw, path: str) -> Iterator[Fault]:
+def _validate_map_type(schema: Raw, path: str) -> Iterator[FieldError]:
     map_type = schema.get("x-kubernetes-map-type")
     if map_type is None:
         return
-    yield from _type_faults(schema, path, "object", "x-kubernetes-map-type")
+    yield from _validate_type(schema, path, "object", "x-kubernetes-map-type")
     if map_type not in ("atomic", "granular"):
         yield field_errors.not_supported(f"{path}.x-kubernetes-map-type", map_type, ("atomic", "granular"))
 
 
-def _type_faults(schema: Raw, path: str, wanted: str, word: str) -> Iterator[Fault]:
+def _validate_type(schema: Raw, path: str, wanted: str, word: str) -> Iterator[FieldError]:
     type = schema.get("type") or ""
     if type != wanted:
         detail = f"must be {wanted} if {word} is specified"
@@ -253,12 +257,12 @@ def _type_faults(schema: Raw, path: str, wanted: str, word: str) -> Iterator[Fau
         )
 
 
-def _list_type_faults(schema: Raw, path: str, around: _Around) -> Iterator[Fault]:
+def _validate_list_type(schema: Raw, path: str, around: _Around) -> Iterator[FieldError]:
     list_type, keys = schema.get("x-kubernetes-list-type"), schema.get("x-kubernetes-list-map-keys") or []
     if list_type is not None and (schema.get("type") or "") != "array":
-        yield from _type_faults(schema, path, "array", "x-kubernetes-list-type")
+        yield from _validate_type(schema, path, "array", "x-kubernetes-list-type")
     elif around.strictness.wants_atomic_sets:
-        yield from _set_faults(schema, path)
+        yield from _validate_set(schema, path)
     if list_type is not None and list_type not in ("atomic", "set", "map"):
         yield field_errors.not_supported(f"{path}.x-kubernetes-list-type", list_type, ("atomic", "set", "map"))
     if keys and list_type != "map":
@@ -270,10 +274,10 @@ def _list_type_faults(schema: Raw, path: str, around: _Around) -> Iterator[Fault
             else field_errors.invalid(where, list_type, detail)
         )
     if list_type == "map":
-        yield from _map_list_faults(schema, keys, path)
+        yield from _validate_map_list(schema, keys, path)
 
 
-def _set_faults(schema: Raw, path: str) -> Iterator[Fault]:
+def _validate_set(schema: Raw, path: str) -> Iterator[FieldError]:
     items = schema.get("items")
     if schema.get("x-kubernetes-list-type") != "set" or not isinstance(items, Mapping):
         return
@@ -285,7 +289,7 @@ def _set_faults(schema: Raw, path: str) -> Iterator[Fault]:
         yield field_errors.invalid(f"{path}.items.x-kubernetes-map-type", list_type, detail)
 
 
-def _map_list_faults(schema: Raw, keys: list[str], path: str) -> Iterator[Fault]:
+def _validate_map_list(schema: Raw, keys: list[str], path: str) -> Iterator[FieldError]:
     items, here = schema.get("items"), f"{path}.x-kubernetes-list-map-keys"
     if not keys:
         yield field_errors.required(here, "must not be empty if x-kubernetes-list-type is map")
@@ -309,7 +313,7 @@ def _map_list_faults(schema: Raw, keys: list[str], path: str) -> Iterator[Fault]
                 yield field_errors.invalid(here, keys, "must not contain duplicate entries")
 
 
-def _key_faults(schema: Raw, path: str) -> Iterator[Fault]:
+def _validate_key(schema: Raw, path: str) -> Iterator[FieldError]:
     """Items of sets and maps are there, and so are the keys of a map's items."""
     items, list_type = schema.get("items"), schema.get("x-kubernetes-list-type")
     if not isinstance(items, Mapping) or list_type not in ("set", "map"):
@@ -330,7 +334,7 @@ def _key_faults(schema: Raw, path: str) -> Iterator[Fault]:
             yield field_errors.forbidden(f"{here}.nullable", f"{known} cannot be nullable")
 
 
-def _rule_faults(rule: Raw, schema: Raw, path: str) -> Iterator[Fault]:
+def _validate_rule(rule: Raw, schema: Raw, path: str) -> Iterator[FieldError]:
     """The form of a CEL rule. What it says is checked by the compiler of CEL."""
     text, message = (rule.get("rule") or "").strip(), rule.get("message") or ""
     if not text:

@@ -14,7 +14,7 @@ _ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 
 
 class Place(NamedTuple):
-    """Where a path leads: the fields on the way, the path as faults write it, and the schema there."""
+    """Where a path leads: the fields on the way, the path as errors write it, and the schema there."""
 
     fields: tuple[str, ...]
     path: str

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pinnace.schema import field_errors
-from pinnace.schema.field_errors import Fault
+from pinnace.schema.field_errors import FieldError
 from pinnace.schema.golang.patterns import PatternError, compile_pattern
 from pinnace.schema.shape import Raw
 
@@ -49,7 +49,7 @@ class Condition(NamedTuple):
     message: str
 
 
-def structural_faults(schema: Raw, path: str) -> list[Fault]:
+def validate_structural(schema: Raw, path: str) -> list[FieldError]:
     """Every way in which the schema is not structural, ordered by what is said. Empty: it is structural.
 
     Ask `unsupported` first: a schema that uses such words is not looked into.
@@ -94,7 +94,7 @@ def non_structural_condition(
         if why := unsupported(schema):
             told = f"failed to check validation schema for version {name}: {why}"
             return Condition("Unknown", "StructuralError", told)
-        found += structural_faults(schema, f"spec.versions[{index}].schema.openAPIV3Schema")
+        found += validate_structural(schema, f"spec.versions[{index}].schema.openAPIV3Schema")
     if not found:
         return None
     sentences = list(dict.fromkeys(map(str, found)))
@@ -102,7 +102,7 @@ def non_structural_condition(
     return Condition("True", "Violations", message)
 
 
-def _invariants(schema: Raw, level: str, path: str) -> Iterator[Fault]:
+def _invariants(schema: Raw, level: str, path: str) -> Iterator[FieldError]:
     type, items = schema.get("type") or "", schema.get("items")
     is_embedded = bool(schema.get("x-kubernetes-embedded-resource"))
     is_int_or_string = bool(schema.get("x-kubernetes-int-or-string"))
@@ -173,7 +173,7 @@ def _starts_so(schema: Raw) -> bool:
 
 def _value_validation(
     schema: Raw, path: str, *, skips_any_of: bool = False, skips_first: bool = False
-) -> Iterator[Fault]:
+) -> Iterator[FieldError]:
     for word in JUNCTORS:
         if word == "anyOf" and skips_any_of:
             continue
@@ -185,12 +185,12 @@ def _value_validation(
     if pattern := schema.get("pattern"):
         try:
             compile_pattern(pattern)
-        except PatternError as fault:
-            detail = f"must be a valid regular expression, but isn't: {fault}"
+        except PatternError as err:
+            detail = f"must be a valid regular expression, but isn't: {err}"
             yield field_errors.invalid(f"{path}.pattern", pattern, detail)
 
 
-def _nested(schema: Raw, path: str, *, skips_any_of: bool = False) -> Iterator[Fault]:
+def _nested(schema: Raw, path: str, *, skips_any_of: bool = False) -> Iterator[FieldError]:
     """Inside anyOf and its like there are rules for values only: no types, no defaults, nothing about merging."""
     yield from _value_validation(schema, path, skips_any_of=skips_any_of)
     if isinstance(items := schema.get("items"), Mapping):
@@ -210,7 +210,7 @@ def _nested(schema: Raw, path: str, *, skips_any_of: bool = False) -> Iterator[F
         yield field_errors.forbidden(f"{path}.properties[metadata]", "must not be specified in a nested context")
 
 
-def _completeness(rules: Raw, schema: Raw, schema_path: str, path: str) -> Iterator[Fault]:
+def _completeness(rules: Raw, schema: Raw, schema_path: str, path: str) -> Iterator[FieldError]:
     """What is asked of a field must stand beside the field's own schema, the one that says its type."""
     if (refused := rules.get("not")) is not None:
         yield from _is_specified(refused, schema, schema_path, f"{path}.not")
@@ -219,7 +219,7 @@ def _completeness(rules: Raw, schema: Raw, schema_path: str, path: str) -> Itera
             yield from _is_specified(option, schema, schema_path, f"{path}.{word}[{index}]")
 
 
-def _is_specified(rules: Raw, schema: Raw | None, schema_path: str, path: str) -> Iterator[Fault]:
+def _is_specified(rules: Raw, schema: Raw | None, schema_path: str, path: str) -> Iterator[FieldError]:
     if schema is None:
         yield field_errors.required(schema_path, f"because it is defined in {path}")
         return

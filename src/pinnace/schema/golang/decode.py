@@ -54,7 +54,7 @@ class GoField(NamedTuple):
     type: str = ""
     """How the type is printed; empty where it is as the schema says."""
     embedded: str = ""
-    """The struct that the field is really one of, where that is embedded: it stands in the paths of faults."""
+    """The struct that the field is really one of, where that is embedded: it stands in the paths of errors."""
 
 
 _AS_THE_SCHEMA_SAYS = GoField()
@@ -120,7 +120,7 @@ class Decoders:
         empty_fields: Callable[[str], EmptyFields] = _nothing_known,
         go_fields: Callable[[str], Mapping[str, GoField]] = _no_go_fields,
     ) -> None:
-        """`empty_fields` is asked with the name of a schema; so is `go_fields`, when there is a fault to tell."""
+        """`empty_fields` is asked with the name of a schema; so is `go_fields`, when there is a error to tell."""
         self._quantity = lru_cache(maxsize=4096)(quantity)
         self._empty_fields = empty_fields
         self._go_fields = go_fields
@@ -139,13 +139,13 @@ class Decoders:
         return decode
 
     def _refusal(self, schema: Schema, obj: Any) -> str:
-        """What the first type says that reads itself, and cannot. Go goes on behind other faults, not behind these."""
+        """What the first type says that reads itself, and cannot. Go goes on behind other errors, not behind these."""
         try:
             self._read_own(schema, obj)
         except _Mismatch as mismatch:
             return mismatch.message()
-        except DecodeError as fault:
-            return str(fault)
+        except DecodeError as err:
+            return str(err)
         return ""
 
     def _read_own(self, schema: Schema, value: Any) -> None:
@@ -217,8 +217,8 @@ class Decoders:
             text = repr(value)
         try:
             return self._quantity(text)
-        except ValueError as fault:
-            raise DecodeError(str(fault)) from None
+        except ValueError as err:
+            raise DecodeError(str(err)) from None
 
     def _schema_or(self, schema: Schema) -> _Read:
         """A JSON schema or something simpler. Go reads it apart: unknown fields go, but nobody is told of them."""
@@ -433,8 +433,8 @@ def _read_bytes(value: Any) -> str:
         raise _Mismatch(value, "[]uint8")
     try:
         return canonical_base64(value)
-    except ValueError as fault:
-        raise DecodeError(str(fault), conversion=f"error decoding from json: {fault}") from None
+    except ValueError as err:
+        raise DecodeError(str(err), conversion=f"error decoding from json: {err}") from None
 
 
 def _moment(canonical: Canonical) -> _Read:
@@ -443,8 +443,8 @@ def _moment(canonical: Canonical) -> _Read:
             raise _Mismatch(value, "string", reads_itself=True)
         try:
             return canonical(value)
-        except ValueError as fault:
-            raise DecodeError(str(fault)) from None
+        except ValueError as err:
+            raise DecodeError(str(err)) from None
 
     return read_moment
 

@@ -77,8 +77,8 @@ def compile_pattern(pattern: str) -> Pattern:
         return _LinearPattern(pattern)
     try:
         return re.compile(translated)
-    except re.error as fault:
-        raise PatternError(f"unsupported here: {fault}", pattern) from None
+    except re.error as err:
+        raise PatternError(f"unsupported here: {err}", pattern) from None
 
 
 _PIECE = re.compile(
@@ -128,8 +128,8 @@ class _LinearPattern:
         options.max_mem = _MOST_MEMORY
         try:
             self._bytes = re2.compile(pattern.encode("utf-8", "replace"), options)
-        except re2.error as fault:
-            why = fault.args[0].decode() if isinstance(fault.args[0], bytes) else str(fault)
+        except re2.error as err:
+            why = err.args[0].decode() if isinstance(err.args[0], bytes) else str(err)
             if why.startswith(_REPEAT_SIZE):
                 raise PatternError("invalid repeat count", why.removeprefix(_REPEAT_SIZE)) from None
             if "too large" in why:

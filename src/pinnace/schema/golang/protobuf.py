@@ -341,8 +341,8 @@ def _raw(data: bytes, at: int, end: int, depth: int) -> Any:
     text = _WELL_KNOWN.read_part("Raw", data, at, end).get("raw", b"")
     try:
         return orjson.loads(text) if text else None
-    except orjson.JSONDecodeError as fault:
-        raise Malformed(f"json: error calling MarshalJSON for type *runtime.RawExtension: {fault}") from None
+    except orjson.JSONDecodeError as err:
+        raise Malformed(f"json: error calling MarshalJSON for type *runtime.RawExtension: {err}") from None
 
 
 def _moment(data: bytes, at: int, end: int) -> datetime | None:

@@ -95,8 +95,8 @@ def index(node: Node, items: list[Any]) -> dict[str, Any]:
     for number, item in enumerate(items):
         try:
             element = node.element_of(item)
-        except ValueError as fault:
-            raise ValueError(f"element {number}: {fault}") from None
+        except ValueError as err:
+            raise ValueError(f"element {number}: {err}") from None
         if element in found:
             raise ValueError(f"duplicate entries for key {shown_element(element)}")
         found[element] = item
@@ -139,7 +139,7 @@ def _remove(node: Node, value: Any, fields: FieldSet) -> Any:
 
 
 @refusing_depth
-def faults(value: Any, schema: Schema) -> list[str]:
+def errs(value: Any, schema: Schema) -> list[str]:
     """What keeps a value from being applied: undeclared fields, wrong types, keys missing or doubled.
 
     In Kubernetes' words, each with its path.
@@ -150,8 +150,8 @@ def faults(value: Any, schema: Schema) -> list[str]:
 
 
 def told(found: list[str]) -> str:
-    """Several faults as one message."""
-    return found[0] if len(found) == 1 else "\n".join(["errors:", *(f"  {fault}" for fault in found)])
+    """Several errors as one message."""
+    return found[0] if len(found) == 1 else "\n".join(["errors:", *(f"  {err}" for err in found)])
 
 
 def _check(node: Node, value: Any, path: str, found: list[str]) -> None:
@@ -168,9 +168,9 @@ def _check(node: Node, value: Any, path: str, found: list[str]) -> None:
     elif node.is_list and value.__class__ is list:
         _check_items(node, value, path, found)
     elif node.scalar:
-        fault = _scalar_fault(node.scalar, value)
-        if fault:
-            found.append(prefix + fault)
+        err = _check_scalar(node.scalar, value)
+        if err:
+            found.append(prefix + err)
     else:
         found.append(f"{prefix}expected {'map' if node.is_map else 'list'}, got &{{{shown(value)}}}")
 
@@ -184,8 +184,8 @@ def _check_items(node: Node, items: list[Any], path: str, found: list[str]) -> N
             continue
         try:
             element = node.element_of(item)
-        except ValueError as fault:
-            found.append(f"{prefix}element {number}: {fault}")
+        except ValueError as err:
+            found.append(f"{prefix}element {number}: {err}")
             return
         if element in seen:
             found.append(f"{prefix}duplicate entries for key {shown_element(element)}")
@@ -193,7 +193,7 @@ def _check_items(node: Node, items: list[Any], path: str, found: list[str]) -> N
         _check(node.item, item, path + shown_element(element), found)
 
 
-def _scalar_fault(wanted: str, value: Any) -> str:
+def _check_scalar(wanted: str, value: Any) -> str:
     kind = value.__class__
     if wanted == "numeric" and kind not in (int, float):
         return f"expected numeric (int or float), got {_GO_TYPES.get(kind) or _container_type(value)}"

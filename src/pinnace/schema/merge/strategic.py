@@ -23,17 +23,17 @@ Map = dict[str, Any]
 List = list[Any]
 
 
-class PatchFault(ValueError):
+class PatchError(ValueError):
     """The patch cannot be applied. The type says what it is answered with, the message is Kubernetes' own."""
 
     code: ClassVar[int] = 500
 
 
-class MalformedPatch(PatchFault):
+class MalformedPatch(PatchError):
     code = 400
 
 
-class UnacceptablePatch(PatchFault):
+class UnacceptablePatch(PatchError):
     code = 422
 
 
@@ -41,7 +41,7 @@ class UnacceptablePatch(PatchFault):
 def strategic_merge(original: Map, patch: Map, schema: Schema) -> Map:
     """The original after the patch. Lists are merged where the schema gives a merge strategy, and replaced elsewhere.
 
-    Raises PatchFault, or ValueError for depth beyond reason.
+    Raises PatchError, or ValueError for depth beyond reason.
     """
     return _merge_maps(original, patch, schema)
 
@@ -81,7 +81,7 @@ def _directed(patch: Map) -> Map:
         return {key: value for key, value in patch.items() if key != DIRECTIVE}
     if directive == "delete":
         return {}
-    raise PatchFault(f"unknown patch type: {shown(directive)} in map: {shown(patch)}")
+    raise PatchError(f"unknown patch type: {shown(directive)} in map: {shown(patch)}")
 
 
 def _retain_keys(merged: Map, rest: Map) -> None:
@@ -98,19 +98,19 @@ def _retain_keys(merged: Map, rest: Map) -> None:
         del merged[key]
 
 
-def _named(key: str, prefix: str, fault: str) -> str:
+def _named(key: str, prefix: str, err: str) -> str:
     start, slash, name = key.partition("/")
     if start != prefix or not slash:
-        raise MalformedPatch(fault)
+        raise MalformedPatch(err)
     return name
 
 
 def _field(schema: Schema, key: str) -> Schema:
     if schema.additional is not None and not schema.properties:
-        raise PatchFault("merging an object in json but data type is not struct, instead is: map")
+        raise PatchError("merging an object in json but data type is not struct, instead is: map")
     child = schema.properties.get(key)
     if child is None:
-        raise PatchFault(f"unable to find api field in struct {schema.go_name} for the json field {quoted(key)}")
+        raise PatchError(f"unable to find api field in struct {schema.go_name} for the json field {quoted(key)}")
     return child
 
 
@@ -137,7 +137,7 @@ def _merge_lists(original: List, patch: List, schema: Schema, *, is_deletion: bo
         return _in_order(merged, patch, original, _itself)
     key = schema.patch_merge_key
     if not key:
-        raise PatchFault("cannot merge lists without merge key for struct")
+        raise PatchError("cannot merge lists without merge key for struct")
     base, patch = _special_items(original, patch, key)
     merged = list(base)
     places = {place: at for at, place in reversed(list(enumerate(_places(base, key)))) if place is not None}
@@ -154,7 +154,7 @@ def _places(items: List, key: str) -> List:
     """The merge key of each item, to look it up by; None where it has none."""
     for at, item in enumerate(items):
         if not isinstance(item, dict):
-            raise PatchFault(f"value for key {at} is not a map")
+            raise PatchError(f"value for key {at} is not a map")
     return [_hashable(item[key]) if key in item else None for item in items]
 
 
@@ -171,9 +171,9 @@ def _special_items(original: List, patch: List, key: str) -> tuple[List, List]:
         elif directive == "replace":
             is_replaced = True
         elif directive == "merge":
-            raise PatchFault("merging lists cannot yet be specified in the patch")
+            raise PatchError("merging lists cannot yet be specified in the patch")
         else:
-            raise PatchFault(f"unknown patch type: {shown(directive)} in map: {shown(item)}")
+            raise PatchError(f"unknown patch type: {shown(directive)} in map: {shown(item)}")
     if is_replaced:
         return plain, []
     if deleted:
@@ -243,7 +243,7 @@ def _check_order(patch: List, order: List, key: str) -> None:
             continue
         identity = _hashable(_key_of(item, key) if key else item)
         if not any(identity == _hashable(_key_of(other, key) if key else other) for other in wanted):
-            raise PatchFault(
+            raise PatchError(
                 f"The order in patch list:\n{shown(patch)}\n doesn't match {SET_ORDER} list:\n{shown(order)}\n"
             )
 
@@ -274,7 +274,7 @@ def _itself(item: Any) -> Any:
 
 def _hashable(value: Any) -> Any:
     if isinstance(value, dict | list):
-        raise PatchFault(f"runtime error: comparing uncomparable type {type_name(value)}")
+        raise PatchError(f"runtime error: comparing uncomparable type {type_name(value)}")
     return (type_name(value), value)
 
 
@@ -286,7 +286,7 @@ def _key_of(item: Any, key: str) -> Any:
     if not isinstance(item, dict):
         raise _wrong_type("map[string]interface {}", item)
     if key not in item:
-        raise PatchFault(f"map: {shown(item)} does not contain declared merge key: {key}")
+        raise PatchError(f"map: {shown(item)} does not contain declared merge key: {key}")
     return item[key]
 
 
@@ -297,14 +297,14 @@ def _holds_maps(*lists: List) -> bool:
     if isinstance(first, list):
         raise UnacceptablePatch("lists of lists are not supported")
     if len(kinds) > 1:
-        raise PatchFault(f"list element types are not identical: {shown(list(lists))}")
+        raise PatchError(f"list element types are not identical: {shown(list(lists))}")
     if not kinds:
-        raise PatchFault("no elements in any of the given slices")
+        raise PatchError("no elements in any of the given slices")
     return isinstance(first, dict)
 
 
-def _wrong_type(expected: str, found: Any) -> PatchFault:
-    return PatchFault(f"expected a {expected}, but received a {type_name(found)}")
+def _wrong_type(expected: str, found: Any) -> PatchError:
+    return PatchError(f"expected a {expected}, but received a {type_name(found)}")
 
 
 def _without_directives(value: Any, *, keep_nulls: bool) -> Any:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pinnace.schema import field_errors
-from pinnace.schema.field_errors import Fault
+from pinnace.schema.field_errors import FieldError
 from pinnace.schema.shape import Raw
 
-MetadataFaults = Callable[[dict[str, Any], str], Iterable[tuple[str, str, str]]]
+MetadataErrors = Callable[[dict[str, Any], str], Iterable[FieldError]]
 """What is wrong with the metadata of an object that stands inside another, and where it stands."""
 
 _KIND = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -21,53 +21,53 @@ _KIND_RULE = (
 )
 
 
-def nothing_wrong(obj: dict[str, Any], path: str) -> Iterable[Fault]:
+def nothing_wrong(obj: dict[str, Any], path: str) -> Iterable[FieldError]:
     return ()
 
 
-def embedded_faults(schema: Raw, value: Any, metadata: MetadataFaults, path: str = "") -> Iterator[Fault]:
-    """Every fault of the type and the metadata of every object that stands inside this value."""
+def validate_embedded(schema: Raw, value: Any, metadata: MetadataErrors, path: str = "") -> Iterator[FieldError]:
+    """Every error of the type and the metadata of every object that stands inside this value."""
     if value.__class__ is dict:
         if schema.get("x-kubernetes-embedded-resource"):
-            yield from resource_faults(value, path, metadata)
+            yield from validate_resource(value, path, metadata)
         additional, properties = schema.get("additionalProperties"), schema.get("properties") or {}
         for key, item in value.items():
             if key in properties:
-                yield from embedded_faults(properties[key], item, metadata, below(path, key))
+                yield from validate_embedded(properties[key], item, metadata, below(path, key))
             elif isinstance(additional, Mapping):
-                yield from embedded_faults(additional, item, metadata, f"{path}[{key}]")
+                yield from validate_embedded(additional, item, metadata, f"{path}[{key}]")
     elif value.__class__ is list and isinstance(items := schema.get("items"), Mapping):
         for index, item in enumerate(value):
-            yield from embedded_faults(items, item, metadata, f"{path}[{index}]")
+            yield from validate_embedded(items, item, metadata, f"{path}[{index}]")
 
 
-def resource_faults(obj: dict[str, Any], path: str, metadata: MetadataFaults) -> Iterator[Fault]:
+def validate_resource(obj: dict[str, Any], path: str, metadata: MetadataErrors) -> Iterator[FieldError]:
     for field in ("apiVersion", "kind"):
         if field not in obj:
             yield field_errors.required(below(path, field))
     for field, value in obj.items():
         if field == "apiVersion":
-            yield from _text_faults(value, below(path, field), _version_fault)
+            yield from _validate_text(value, below(path, field), _check_version)
         elif field == "kind":
-            yield from _text_faults(value, below(path, field), _kind_fault)
+            yield from _validate_text(value, below(path, field), _check_kind)
         elif field == "metadata":
-            yield from (Fault(*fault) for fault in metadata(obj, below(path, field)))
+            yield from metadata(obj, below(path, field))
 
 
-def _text_faults(value: Any, path: str, fault_of: Callable[[str], str]) -> Iterator[Fault]:
+def _validate_text(value: Any, path: str, error_for: Callable[[str], str]) -> Iterator[FieldError]:
     if value.__class__ is not str:
         yield field_errors.invalid(path, value, "must be a string")
     elif not value:
         yield field_errors.invalid(path, value, "must not be empty")
-    elif fault := fault_of(value):
-        yield field_errors.invalid(path, value, fault)
+    elif err := error_for(value):
+        yield field_errors.invalid(path, value, err)
 
 
-def _version_fault(text: str) -> str:
+def _check_version(text: str) -> str:
     return f"unexpected GroupVersion string: {text}" if text.count("/") > 1 else ""
 
 
-def _kind_fault(text: str) -> str:
+def _check_kind(text: str) -> str:
     told = []
     if len(text) > 63:
         told.append("must be no more than 63 characters")

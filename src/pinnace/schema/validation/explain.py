@@ -1,4 +1,4 @@
-"""Why a value does not fit its schema, fault by fault, in the words and the order of Kubernetes' own validator.
+"""Why a value does not fit its schema, error by error, in the words and the order of Kubernetes' own validator.
 
 This is the slow and complete answer. Whether a value fits at all is answered by `validate`, much faster.
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from pinnace.schema import field_errors
-from pinnace.schema.field_errors import Fault, go_float, go_json
+from pinnace.schema.field_errors import FieldError, go_float, go_json
 from pinnace.schema.golang.patterns import PatternError, compile_pattern
 from pinnace.schema.golang.text import quoted
 from pinnace.schema.shape import Raw
@@ -31,38 +31,38 @@ _NAMES: dict[type, tuple[str, str]] = {
 }
 
 
-def explain(schema: Raw, value: Any, *, under: str = "", old: Any = UNRELATED) -> list[Fault]:
-    """Every fault of the value. With `old`, those of parts that are as they were are forgiven.
+def explain(schema: Raw, value: Any, *, under: str = "", old: Any = UNRELATED) -> list[FieldError]:
+    """Every error of the value. With `old`, those of parts that are as they were are forgiven.
 
     `under` is where the value stands in its object: fields are told from there on, sentences are not.
     """
-    return _Explanation(under).node(schema, value, "", old).faults
+    return _Explanation(under).node(schema, value, "", old).errs
 
 
 class _Result:
-    """Faults, each told once, and how many checks were passed: of several schemas the best match is told."""
+    """Errors, each told once, and how many checks were passed: of several schemas the best match is told."""
 
-    __slots__ = ("faults", "passed", "told")
+    __slots__ = ("errs", "passed", "told")
 
     def __init__(self) -> None:
-        self.faults: list[Fault] = []
+        self.errs: list[FieldError] = []
         self.told: set[str] = set()
         self.passed = 0
 
-    def add(self, fault: Fault, sentence: str) -> None:
+    def add(self, err: FieldError, sentence: str) -> None:
         if sentence not in self.told:
             self.told.add(sentence)
-            self.faults.append(fault)
+            self.errs.append(err)
 
     def merge(self, other: _Result) -> None:
-        for fault in other.faults:
-            self.add(fault, _sentence(fault))
+        for err in other.errs:
+            self.add(err, _sentence(err))
         self.passed += other.passed
 
 
-def _sentence(fault: Fault) -> str:
-    """What makes two faults the same: where they are, and what they say."""
-    return f"{fault.field}\0{fault.message}"
+def _sentence(err: FieldError) -> str:
+    """What makes two errors the same: where they are, and what they say."""
+    return f"{err.field}\0{err.message}"
 
 
 class _Explanation:
@@ -71,8 +71,8 @@ class _Explanation:
 
     def node(self, schema: Raw, value: Any, path: str, old: Any) -> _Result:
         result = self._checked(schema, value, path, old)
-        if result.faults and old is not UNRELATED and is_same(value, old, schema):
-            result.faults.clear()
+        if result.errs and old is not UNRELATED and is_same(value, old, schema):
+            result.errs.clear()
             result.told.clear()
         return result
 
@@ -120,8 +120,8 @@ class _Explanation:
             return self.under or "<nil>"
         return f"{self.under}.{path}" if self.under else path
 
-    def _add(self, result: _Result, fault: Fault) -> None:
-        result.add(fault, _sentence(fault))
+    def _add(self, result: _Result, err: FieldError) -> None:
+        result.add(err, _sentence(err))
 
     def _say(self, result: _Result, path: str, value: Any, sentence: str) -> None:
         self._add(result, field_errors.invalid(self._field(path), value, f"{path} in body {sentence}"))
@@ -160,11 +160,11 @@ class _Explanation:
             each = [self._checked(option, value, path, UNRELATED) for option in options]
             for one in each:
                 result.merge(one)
-            valid = sum(not one.faults for one in each)
+            valid = sum(not one.errs for one in each)
             if valid != len(each):
                 none = "" if valid else ". None validated"
                 self._remark(result, f"{quoted(path)} must validate all the schemas (allOf){none}")
-        if (refused := schema.get("not")) is not None and not self._checked(refused, value, path, UNRELATED).faults:
+        if (refused := schema.get("not")) is not None and not self._checked(refused, value, path, UNRELATED).errs:
             self._remark(result, f"{quoted(path)} must not validate the schema (not)")
         result.passed += 1
 
@@ -172,7 +172,7 @@ class _Explanation:
         best: _Result | None = None
         for option in options:
             one = self._checked(option, value, path, UNRELATED)
-            if not one.faults:
+            if not one.errs:
                 result.passed += one.passed
                 return
             if best is None or one.passed > best.passed:
@@ -183,7 +183,7 @@ class _Explanation:
 
     def _one_of(self, result: _Result, options: Sequence[Raw], value: Any, path: str) -> None:
         each = [self._checked(option, value, path, UNRELATED) for option in options]
-        valid = [one for one in each if not one.faults]
+        valid = [one for one in each if not one.errs]
         if len(valid) == 1:
             result.passed += valid[0].passed
             return
@@ -202,8 +202,8 @@ class _Explanation:
             try:
                 if compile_pattern(pattern).search(value):
                     return
-            except PatternError as fault:
-                pattern = f"{pattern}, but pattern is invalid: {fault}"
+            except PatternError as err:
+                pattern = f"{pattern}, but pattern is invalid: {err}"
             self._say(result, path, value, f"should match '{pattern}'")
 
     def _number(
@@ -211,14 +211,14 @@ class _Explanation:
     ) -> None:
         kind = types[0] if len(types) == 1 else ""
         limits = _Limits(kind, format if kind in ("integer", "number") else "", path)
-        self._remarks(result, limits.faults_of("Checked", value))
+        self._remarks(result, limits.errors_of("Checked", value))
         if (factor := schema.get("multipleOf")) is not None:
-            self._remarks(result, limits.faults_of("MultipleOf", float(factor)))
+            self._remarks(result, limits.errors_of("MultipleOf", float(factor)))
             self._multiple_of(result, value, limits.bound(value, factor), path)
         for word, exclusive, boundary in _BOUNDS:
             if (bound := schema.get(word)) is None:
                 continue
-            self._remarks(result, limits.faults_of(boundary, float(bound)))
+            self._remarks(result, limits.errors_of(boundary, float(bound)))
             limit = limits.bound(value, bound)
             strict = bool(schema.get(exclusive))
             seen = value if limit.__class__ is int else float(value)
@@ -300,7 +300,7 @@ class _Limits:
     def __init__(self, kind: str, format: str, path: str) -> None:
         self.kind, self.format, self.path = kind, format, path
 
-    def faults_of(self, what: str, value: int | float) -> list[str]:
+    def errors_of(self, what: str, value: int | float) -> list[str]:
         if self.holds(value):
             return []
         wanted = f"with format {self.format}" if self.format else "(default format)"

@@ -1,4 +1,4 @@
-"""The formats of strings that Kubernetes checks. It ignores a format that it does not know, so that is no fault."""
+"""The formats of strings that Kubernetes checks. It ignores a format that it does not know, so that is no error."""
 
 from __future__ import annotations
 

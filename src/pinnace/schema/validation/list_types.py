@@ -8,37 +8,37 @@ from typing import Any
 import orjson
 
 from pinnace.schema import field_errors
-from pinnace.schema.field_errors import Fault
+from pinnace.schema.field_errors import FieldError
 from pinnace.schema.shape import Raw
 
 
-def list_type_faults(schema: Raw, value: Any, path: str = "") -> Iterator[Fault]:
+def validate_list_type(schema: Raw, value: Any, path: str = "") -> Iterator[FieldError]:
     """Every item that is in its set or map already, told once per item."""
     if value.__class__ is list:
-        yield from _list_faults(schema, value, path)
+        yield from _validate_list(schema, value, path)
     elif value.__class__ is dict:
         additional, properties = schema.get("additionalProperties"), schema.get("properties") or {}
         for key, item in value.items():
             if isinstance(additional, Mapping):
-                yield from list_type_faults(additional, item, f"{path}[{key}]")
+                yield from validate_list_type(additional, item, f"{path}[{key}]")
             if key in properties:
-                yield from list_type_faults(properties[key], item, f"{path}.{key}" if path else key)
+                yield from validate_list_type(properties[key], item, f"{path}.{key}" if path else key)
 
 
-def _list_faults(schema: Raw, items: list[Any], path: str) -> Iterator[Fault]:
+def _validate_list(schema: Raw, items: list[Any], path: str) -> Iterator[FieldError]:
     match schema.get("x-kubernetes-list-type"):
         case "set":
             for index in _repeated(items):
                 yield field_errors.duplicate(f"{path}[{index}]", items[index])
         case "map":
-            yield from _map_faults(schema, items, path)
+            yield from _validate_map(schema, items, path)
     below = schema.get("items")
     if isinstance(below, Mapping):
         for index, item in enumerate(items):
-            yield from list_type_faults(below, item, f"{path}[{index}]")
+            yield from validate_list_type(below, item, f"{path}[{index}]")
 
 
-def _map_faults(schema: Raw, items: list[Any], path: str) -> Iterator[Fault]:
+def _validate_map(schema: Raw, items: list[Any], path: str) -> Iterator[FieldError]:
     for index, item in enumerate(items):
         if item is not None and item.__class__ is not dict:
             yield field_errors.invalid(f"{path}[{index}]", item, "must be an object for an array of list-type map")

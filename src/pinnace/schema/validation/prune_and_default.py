@@ -99,9 +99,9 @@ class _Embedded:
         metadata = obj["metadata"]
         try:
             return [(True, below("metadata", path)) for path in self._decode(metadata)]
-        except DecodeError as fault:
+        except DecodeError as err:
             if not self._is_lenient:
-                raise _Malformed("metadata", metadata, str(fault)) from None
+                raise _Malformed("metadata", metadata, str(err)) from None
         if metadata.__class__ is dict:
             for field in [field for field, value in metadata.items() if self._is_malformed(field, value)]:
                 del metadata[field]

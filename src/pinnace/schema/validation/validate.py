@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from pinnace.schema.field_errors import Fault
+from pinnace.schema.field_errors import FieldError
 from pinnace.schema.golang.patterns import PatternError, compile_pattern
 from pinnace.schema.shape import Raw
 from pinnace.schema.validation.correlation import UNRELATED
-from pinnace.schema.validation.embedded import MetadataFaults, embedded_faults, nothing_wrong, resource_faults
+from pinnace.schema.validation.embedded import MetadataErrors, nothing_wrong, validate_embedded, validate_resource
 from pinnace.schema.validation.explain import GREATEST_INT, effective_format_of, explain, is_one_of, types_of
 from pinnace.schema.validation.formats import check_of
-from pinnace.schema.validation.list_types import list_type_faults, may_repeat, may_repeat_keys
+from pinnace.schema.validation.list_types import may_repeat, may_repeat_keys, validate_list_type
 
 Fits = Callable[[Any], bool]
 
@@ -25,42 +25,42 @@ _INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 class Validator:
     """Validates objects by one schema. Making one costs nothing; a node is compiled when a value first gets to it."""
 
-    def __init__(self, schema: Raw, *, under: str = "", metadata_faults: MetadataFaults = nothing_wrong) -> None:
+    def __init__(self, schema: Raw, *, under: str = "", validate_metadata: MetadataErrors = nothing_wrong) -> None:
         """`under` is where the values stand in their objects: "status" for the schema of a status.
 
-        `metadata_faults` is asked about the metadata of objects inside the object.
+        `validate_metadata` is asked about the metadata of objects inside the object.
         """
         self._schema = schema
         self._under = under
-        self._metadata_faults = metadata_faults
-        self._fits = Compiler(metadata_faults).fits(schema)
+        self._validate_metadata = validate_metadata
+        self._fits = Compiler(validate_metadata).fits(schema)
 
     def fits(self, value: Any) -> bool:
         """Nothing is wrong with it."""
         return self._fits(value) or not self.validate(value)
 
-    def validate(self, value: Any) -> list[Fault]:
-        """Every fault of a new value, in Kubernetes' order: its schema, objects inside, sets and maps."""
-        return [] if self._fits(value) else self._all_faults(value, UNRELATED)
+    def validate(self, value: Any) -> list[FieldError]:
+        """Every error of a new value, in Kubernetes' order: its schema, objects inside, sets and maps."""
+        return [] if self._fits(value) else self._validate_all(value, UNRELATED)
 
-    def validate_update(self, new: Any, old: Any) -> list[Fault]:
-        """Every fault of the new value, except those that it has from the old one, in parts that did not change."""
-        return [] if self._fits(new) else self._all_faults(new, old)
+    def validate_update(self, new: Any, old: Any) -> list[FieldError]:
+        """Every error of the new value, except those that it has from the old one, in parts that did not change."""
+        return [] if self._fits(new) else self._validate_all(new, old)
 
-    def _all_faults(self, value: Any, old: Any) -> list[Fault]:
+    def _validate_all(self, value: Any, old: Any) -> list[FieldError]:
         schema, under = self._schema, self._under
         found = explain(schema, value, under=under, old=old)
-        found += embedded_faults(schema, value, self._metadata_faults, under)
-        if old is UNRELATED or not any(list_type_faults(schema, old, under)):
-            found += list_type_faults(schema, value, under)
+        found += validate_embedded(schema, value, self._validate_metadata, under)
+        if old is UNRELATED or not any(validate_list_type(schema, old, under)):
+            found += validate_list_type(schema, value, under)
         return found
 
 
 class Compiler:
     """Writes, for each node of a schema, the Python function that says whether a value fits."""
 
-    def __init__(self, metadata_faults: MetadataFaults = nothing_wrong) -> None:
-        self._metadata_faults = metadata_faults
+    def __init__(self, validate_metadata: MetadataErrors = nothing_wrong) -> None:
+        self._validate_metadata = validate_metadata
 
     def fits(self, schema: Raw) -> Fits:
         """A function that is exact about the schema, and may be too strict, never too lax, about what stands beside
@@ -78,7 +78,7 @@ class Compiler:
         name = f"node_{len(scope)}"
 
         def first_call(value: Any) -> bool:
-            source = _Function(self, scope, self._metadata_faults).source(name, schema)
+            source = _Function(self, scope, self._validate_metadata).source(name, schema)
             exec(source, scope)
             return bool(scope[name](value))
 
@@ -89,10 +89,10 @@ class Compiler:
 class _Function:
     """The source of one node's function: a row of checks, each of which returns False."""
 
-    def __init__(self, compiler: Compiler, scope: dict[str, Any], metadata_faults: MetadataFaults) -> None:
+    def __init__(self, compiler: Compiler, scope: dict[str, Any], validate_metadata: MetadataErrors) -> None:
         self._compiler = compiler
         self._scope = scope
-        self._metadata_faults = metadata_faults
+        self._validate_metadata = validate_metadata
         self._lines: list[str] = []
         self._depth = 0
 
@@ -115,7 +115,7 @@ class _Function:
         return name
 
     def _exactly(self, schema: Raw) -> str:
-        """For what is rare: ask the explanation whether it finds a fault."""
+        """For what is rare: ask the explanation whether it finds a error."""
         return self._constant(lambda value: not explain(schema, value))
 
     def _node(self, schema: Raw, x: str) -> None:
@@ -303,8 +303,8 @@ class _Function:
                     keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
                     self._refuse_if(f"{x} and may_repeat_keys({x}, {keys!r})")
         elif kind == "object" and schema.get("x-kubernetes-embedded-resource"):
-            metadata_faults = self._metadata_faults
-            wrong = self._constant(lambda obj: any(True for _ in resource_faults(obj, "", metadata_faults)))
+            validate_metadata = self._validate_metadata
+            wrong = self._constant(lambda obj: any(True for _ in validate_resource(obj, "", validate_metadata)))
             self._refuse_if(f"{wrong}({x})")
 
     def _enum(self, options: list[Any], type: str, x: str) -> None:

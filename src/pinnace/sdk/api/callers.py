@@ -173,8 +173,8 @@ class Callers:
     def _learn(self, config_map: Object) -> None:
         try:
             self._trust = Trust.read(config_map.get("data") or {})
-        except (ValueError, TypeError) as problem:
-            _log.error("%s cannot be read, so whoever was trusted still is: %s", TRUST, problem)
+        except (ValueError, TypeError) as error:
+            _log.error("%s cannot be read, so whoever was trusted still is: %s", TRUST, error)
             return
         self._shown.clear()
         for authority in (*self._trust.proxies, *self._trust.clients):

@@ -71,9 +71,9 @@ class ApiApplication:
             return _refused(errors.Forbidden(str(refused)))
         except web.HTTPRequestEntityTooLarge:
             return _refused(errors.TooLarge(f"limit is {LARGEST_BODY}"))
-        except Exception as problem:
+        except Exception as error:
             _log.exception("%s %s failed", request.method, request.path)
-            return _refused(errors.InternalError(f"{type(problem).__name__}: {problem}"))
+            return _refused(errors.InternalError(f"{type(error).__name__}: {error}"))
 
     # Pages.
 

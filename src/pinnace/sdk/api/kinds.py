@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from pinnace.kinds import cells
 from pinnace.kinds.definitions import Definitions
 from pinnace.model import errors, field_errors, quantity
-from pinnace.model.field_errors import Cause
+from pinnace.model.field_errors import FieldError
 from pinnace.model.jsonpath import column, compile_path, text_of
-from pinnace.model.metadata import metadata_faults, metadata_update_faults
+from pinnace.model.metadata import validate_metadata, validate_metadata_update
 from pinnace.model.names import path_segment
 from pinnace.model.objects import Kind, Object
 from pinnace.model.patches.field_ownership import Ownership, Tracked, everything_tracked, ignoring, only
@@ -98,8 +98,8 @@ class ServedKind:
         try:
             unknown = [f"metadata.{path}" for path in self._decode_metadata(obj.setdefault("metadata", {}))]
             return unknown + self._settler.settle(obj)
-        except DecodeError as fault:
-            raise errors.BadRequest(str(fault)) from None
+        except DecodeError as err:
+            raise errors.BadRequest(str(err)) from None
 
     def plain(self, found: Any) -> Object:
         """What a backend gave, as it is on the wire."""
@@ -114,34 +114,34 @@ class ServedKind:
         """What a backend is given. What only the class can know to be wrong is told as all else: Invalid."""
         try:
             return self.type.of(obj)
-        except ValidationError as problem:
-            found = [field_errors.invalid(_path(one["loc"]), one["input"], _told(one)) for one in problem.errors()]
+        except ValidationError as error:
+            found = [field_errors.invalid(_path(one["loc"]), one["input"], _told(one)) for one in error.errors()]
             raise self.invalid(found, obj) from None
 
     # Checking.
 
     def check(self, new: Object, old: Object | None) -> None:
         """Raises Invalid with everything that is wrong."""
-        found = list(self._faults(new, old))
+        found = list(self._errs(new, old))
         if found:
             raise self.invalid(found, new)
         self.typed(new)
 
-    def invalid(self, found: list[Cause], obj: Object) -> errors.Invalid:
+    def invalid(self, found: list[FieldError], obj: Object) -> errors.Invalid:
         name = str(obj["metadata"].get("name") or "")
         return errors.Invalid(found, group=self.kind.group, kind=self.kind.name, name=name)
 
-    def _faults(self, new: Object, old: Object | None) -> Iterator[Cause]:
+    def _errs(self, new: Object, old: Object | None) -> Iterator[FieldError]:
         namespaced = self.resource.namespaced
         if old is None:
-            yield from metadata_faults(new, namespaced=namespaced, qualified_finalizers=False)
+            yield from validate_metadata(new, namespaced=namespaced, qualified_finalizers=False)
         else:
-            yield from metadata_faults(new, namespaced=namespaced, name_rule=path_segment, qualified_finalizers=False)
-            yield from metadata_update_faults(new, old)
+            yield from validate_metadata(new, namespaced=namespaced, name_rule=path_segment, qualified_finalizers=False)
+            yield from validate_metadata_update(new, old)
         found = self._validator.validate(new) if old is None else self._validator.validate_update(new, old)
-        yield from (Cause(*fault) for fault in found)
+        yield from found
         if self._rules is not None and not found:
-            yield from (Cause(*fault) for fault in self._rules.faults(new, old))
+            yield from self._rules.errs(new, old)
 
 
 def _column(said: Object) -> Column:
@@ -160,10 +160,10 @@ def _text_at(path: str) -> Callable[[Object], str]:
     return text
 
 
-def _told(problem: Any) -> str:
+def _told(error: Any) -> str:
     """What a validator said, in its own words where it has some."""
-    raised = (problem.get("ctx") or {}).get("error")
-    return str(raised) if isinstance(raised, ValueError) else str(problem["msg"])
+    raised = (error.get("ctx") or {}).get("error")
+    return str(raised) if isinstance(raised, ValueError) else str(error["msg"])
 
 
 def _path(location: tuple[int | str, ...]) -> str:

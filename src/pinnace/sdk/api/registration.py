@@ -112,8 +112,8 @@ class Registration:
                     await self._client.delete(API_SERVICE, name)
             except errors.NotFound:
                 continue
-            except _GONE as problem:
-                _log.warning("APIService %s is still there and leads nowhere: %s", name, problem)
+            except _GONE as error:
+                _log.warning("APIService %s is still there and leads nowhere: %s", name, error)
         try:
             await self._client.delete("v1/Service", self.service_name, namespace=self._client.namespace)
         except _GONE:

@@ -61,13 +61,13 @@ def read_body(body: bytes, content_type: str) -> Any:
     """JSON, or YAML where it says so. Raises BadRequest."""
     try:
         return orjson.loads(body)
-    except orjson.JSONDecodeError as fault:
+    except orjson.JSONDecodeError as err:
         if content_type not in ("application/yaml", APPLY):
-            raise errors.BadRequest(f"the body of the request is not JSON: {fault}") from None
+            raise errors.BadRequest(f"the body of the request is not JSON: {err}") from None
     try:
         return yaml.load(body, Loader=_Loader)
-    except (yaml.YAMLError, ValueError) as fault:
-        raise errors.BadRequest(f"the body of the request is not YAML: {fault}") from None
+    except (yaml.YAMLError, ValueError) as err:
+        raise errors.BadRequest(f"the body of the request is not YAML: {err}") from None
 
 
 class _Loader(yaml.SafeLoader):
@@ -83,15 +83,15 @@ def write_options(query: Mapping[str, str], media_type: str, user_agent: str, ca
     """How a write is meant. Raises Invalid."""
     manager = query.get("fieldManager", "")
     if media_type == APPLY and not manager:
-        fault = field_errors.required("fieldManager", "is required for apply patch")
-        raise errors.Invalid([fault], group="meta.k8s.io", kind="PatchOptions", name="")
+        err = field_errors.required("fieldManager", "is required for apply patch")
+        raise errors.Invalid([err], group="meta.k8s.io", kind="PatchOptions", name="")
     if query.get("dryRun") not in (None, "", "All"):
-        fault = field_errors.not_supported("dryRun", query["dryRun"], ["All"])
-        raise errors.Invalid([fault], group="meta.k8s.io", kind="WriteOptions", name="")
+        err = field_errors.not_supported("dryRun", query["dryRun"], ["All"])
+        raise errors.Invalid([err], group="meta.k8s.io", kind="WriteOptions", name="")
     validation = query.get("fieldValidation") or "Warn"
     if validation not in _VALIDATIONS:
-        fault = field_errors.not_supported("fieldValidation", validation, _VALIDATIONS)
-        raise errors.Invalid([fault], group="meta.k8s.io", kind="WriteOptions", name="")
+        err = field_errors.not_supported("fieldValidation", validation, _VALIDATIONS)
+        raise errors.Invalid([err], group="meta.k8s.io", kind="WriteOptions", name="")
     return WriteOptions(
         manager=manager or user_agent.partition("/")[0][:128] or "unknown",
         dry_run=query.get("dryRun") == "All",
@@ -114,8 +114,8 @@ def selection(asked: Asked, query: Mapping[str, str], resource: Resource) -> Sel
     try:
         labels = selectors.label_selector(query.get("labelSelector", ""))
         fields = selectors.field_selector(query.get("fieldSelector", ""))
-    except ValueError as problem:
-        raise errors.BadRequest(str(problem)) from None
+    except ValueError as error:
+        raise errors.BadRequest(str(error)) from None
     for requirement in fields.requirements:
         if requirement.field not in ("metadata.name", "metadata.namespace", *resource.selectable):
             raise errors.BadRequest(f"field label not supported: {requirement.field}")

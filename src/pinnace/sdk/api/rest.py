@@ -245,8 +245,8 @@ class RestCollection:
                 answer = _Answer(response.status, read, told.get("ETag", ""), str(link))
         except TimeoutError:
             raise errors.Timeout(f"{shown(method, url)} took longer than {self._timeout:g} s") from None
-        except (aiohttp.ClientError, OSError, ValueError) as problem:  # A Link may be nonsense.
-            why = str(problem) or type(problem).__name__
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # A Link may be nonsense.
+            why = str(error) or type(error).__name__
             raise errors.Unavailable(f"{shown(method, url)} failed: {why}") from None
         if answer.status < 300 or answer.status in (304, *_GONE):
             return answer
@@ -266,9 +266,9 @@ class RestCollection:
             _key(found)
         except errors.ApiError:
             raise
-        except Exception as problem:  # It is somebody else's function, and somebody else's row.
-            why = f"{type(problem).__name__}: {problem}"
-            raise errors.InternalError(f"a row of {shown('GET', url)} cannot be made an object: {why}") from problem
+        except Exception as error:  # It is somebody else's function, and somebody else's row.
+            why = f"{type(error).__name__}: {error}"
+            raise errors.InternalError(f"a row of {shown('GET', url)} cannot be made an object: {why}") from error
         return found
 
 
@@ -284,5 +284,5 @@ def _key(found: Served) -> Key:
 def _decoded(answer: _Answer, url: str) -> Any:
     try:
         return orjson.loads(answer.body)
-    except orjson.JSONDecodeError as fault:
-        raise errors.InternalError(f"{shown('GET', url)} did not answer JSON: {fault}") from None
+    except orjson.JSONDecodeError as err:
+        raise errors.InternalError(f"{shown('GET', url)} did not answer JSON: {err}") from None

@@ -83,7 +83,7 @@ class Apis:
         while True:
             try:
                 await follow(source)
-            except errors.ApiError as refused:  # What is behind it is not there now: that is no fault of the code.
+            except errors.ApiError as refused:  # What is behind it is not there now: that is no error of the code.
                 _log.warning("%s cannot be followed; trying again: %s", source.collection.served.kind.name, refused)
             except Exception:  # A backend is somebody else's code: what it raises must not end the API.
                 _log.exception("%s cannot be followed; trying again", source.collection.served.kind.name)

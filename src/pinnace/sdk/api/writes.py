@@ -209,10 +209,10 @@ class Writer:
             )
         unknown = self._served.decode(obj)
         if options.validation == "Strict" and unknown:
-            faults = ", ".join(f'unknown field "{path}"' for path in unknown)
+            errs = ", ".join(f'unknown field "{path}"' for path in unknown)
             raise errors.BadRequest(
                 f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: '
-                f"strict decoding error: {faults}"
+                f"strict decoding error: {errs}"
             )
         if options.validation == "Warn":
             options.warnings.extend(f'unknown field "{path}"' for path in unknown)

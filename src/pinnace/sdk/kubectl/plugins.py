@@ -132,8 +132,8 @@ class Plugin:
                 return
             try:
                 asyncio.run(self._work(function, chosen, clients, values))
-            except (errors.ApiError, ConnectionLost, KubeconfigError, NoCredentials) as problem:
-                print(_as_kubectl_says(problem), file=sys.stderr)
+            except (errors.ApiError, ConnectionLost, KubeconfigError, NoCredentials) as error:
+                print(_as_kubectl_says(error), file=sys.stderr)
                 raise typer.Exit(1) from None
 
         kept = [one.replace(annotation=hints.get(one.name, str)) for one in own if one.name not in clients]
@@ -199,9 +199,9 @@ async def _called(function: Callable[..., Any], values: dict[str, Any]) -> None:
         await result
 
 
-def _as_kubectl_says(problem: Exception) -> str:
-    if isinstance(problem, errors.ApiError):
-        return f"Error from server ({problem.reason}): {problem.message}"
-    if isinstance(problem, ConnectionLost):
-        return f"error: the server cannot be reached: {problem}"
-    return f"error: {problem}"
+def _as_kubectl_says(error: Exception) -> str:
+    if isinstance(error, errors.ApiError):
+        return f"Error from server ({error.reason}): {error.message}"
+    if isinstance(error, ConnectionLost):
+        return f"error: the server cannot be reached: {error}"
+    return f"error: {error}"

@@ -30,8 +30,8 @@ def check_kind(kind: KindLike, decorator: str) -> None:
         raise TypeError(f"@operator.{decorator} needs a kind: write @operator.{decorator}(Website) above {_said(kind)}")
     try:
         kind_from(kind)
-    except (TypeError, ValueError) as problem:
-        raise type(problem)(f"operator.{decorator}: {problem}") from None
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"operator.{decorator}: {error}") from None
 
 
 def check_kinds(kinds: Iterable[KindLike], decorator: str, option: str) -> None:

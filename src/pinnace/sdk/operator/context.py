@@ -65,8 +65,8 @@ class Context:
             metadata["ownerReferences"] = [*(metadata.get("ownerReferences") or ())]
             try:
                 set_owner(wire, self._obj)
-            except ValueError as problem:
-                raise ValueError(f"{problem}; apply it with own=False, and delete it in on_delete") from None
+            except ValueError as error:
+                raise ValueError(f"{error}; apply it with own=False, and delete it in on_delete") from None
         try:
             answer = await self.client.apply(wire, field_manager=self._operator, force=force)
         except errors.Forbidden as refusal:

@@ -114,8 +114,8 @@ async def review_conversion(operator: Operator, review: Object) -> Object:
     try:
         for obj in request["objects"]:
             response["convertedObjects"].append(await _converted(operator, obj, request["desiredAPIVersion"]))
-    except Exception as problem:  # Whatever it is, the server must hear of it: nobody else is waiting.
-        failure = f"{type(problem).__name__}: {problem}"
+    except Exception as error:  # Whatever it is, the server must hear of it: nobody else is waiting.
+        failure = f"{type(error).__name__}: {error}"
         response |= {"convertedObjects": [], "result": {"status": "Failure", "message": failure}}
     return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "response": response}
 

@@ -265,10 +265,10 @@ class _Work:
     def _typed(self, obj: Object) -> Any:
         try:
             return typed(self._kind, obj)
-        except ValueError as problem:  # Pydantic's and msgspec's are.
+        except ValueError as error:  # Pydantic's and msgspec's are.
             # It was stored by another schema. Nothing will be different before somebody changes it.
             name = getattr(self._kind, "__name__", self._kind)
-            raise Permanent(f"the stored object does not fit the class {name}: {problem}") from None
+            raise Permanent(f"the stored object does not fit the class {name}: {error}") from None
 
     async def _store_status(self, obj: Object, typed: Any, stored: Object, before: Object) -> None:
         changes = status_changes(stored, before, status_of(typed), status_said(typed))
@@ -311,5 +311,5 @@ async def _check_permissions(operator: Operator, client: Client, manager: Manage
                     rule = rule_for(kind.group, served.plural, READ, operator.permissions())
                     _log.error("%s may not %s %s; add this rule to its role: %s", operator.name, verb, kind.name, rule)
                     break
-        except (errors.ApiError, ConnectionLost, NoCredentials) as problem:
-            _log.debug("the permissions for %s cannot be asked for: %s", kind.name, problem)
+        except (errors.ApiError, ConnectionLost, NoCredentials) as error:
+            _log.debug("the permissions for %s cannot be asked for: %s", kind.name, error)

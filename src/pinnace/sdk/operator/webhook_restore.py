@@ -74,16 +74,16 @@ async def hand_back(client: Client, operator: Operator, before: Predecessors) ->
                 await client.delete(kind_of(configuration), name)
         except errors.NotFound:
             continue
-        except _GONE as problem:
-            _log.warning("%s %s is still there and leads nowhere: %s", configuration["kind"], name, problem)
+        except _GONE as error:
+            _log.warning("%s %s is still there and leads nowhere: %s", configuration["kind"], name, error)
     for definition in _converted(operator):
         name = definition["metadata"]["name"]
         try:
             if await client.get_or_none(DEFINITION, name) is None:
                 continue  # Somebody has deleted it meanwhile: to give it back would be to make it anew.
             await put(client, _released(definition, before), manager=operator.name)
-        except _GONE as problem:
-            _log.warning("%s still says that it is converted here: %s", name, problem)
+        except _GONE as error:
+            _log.warning("%s still says that it is converted here: %s", name, error)
 
 
 def _released(definition: Object, before: Predecessors) -> Object:

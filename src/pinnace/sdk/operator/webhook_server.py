@@ -86,8 +86,8 @@ class Webhooks:
             try:
                 renewed = await self._current(self._certificate)
                 await tell(self._reached(renewed))  # It is trusted first, shown then.
-            except (errors.ApiError, ConnectionLost, NoCredentials) as problem:
-                _log.warning("the certificate for webhooks is not renewed yet: %s", problem)
+            except (errors.ApiError, ConnectionLost, NoCredentials) as error:
+                _log.warning("the certificate for webhooks is not renewed yet: %s", error)
             else:
                 show(self._tls, renewed)
                 self._certificate = renewed
@@ -163,14 +163,14 @@ def _page(answering: Answering, metrics: Metrics) -> Page:
             review = orjson.loads(await request.read())
             if not isinstance(review, dict) or "uid" not in (review.get("request") or {}):
                 raise ValueError("there is no request with a uid in it")
-        except ValueError as problem:
-            return web.Response(status=400, text=f"not a review: {problem}")
+        except ValueError as error:
+            return web.Response(status=400, text=f"not a review: {error}")
         try:
             answer = await answering(review)
-        except Exception as problem:
+        except Exception as error:
             # The server applies the failure policy; what went wrong is for the operator's author.
             _log.exception("%s failed", request.path)
-            return web.Response(status=500, text=f"{type(problem).__name__}: {problem}")
+            return web.Response(status=500, text=f"{type(error).__name__}: {error}")
         return web.Response(body=orjson.dumps(answer), content_type="application/json")
 
     return counted

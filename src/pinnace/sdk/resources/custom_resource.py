@@ -193,7 +193,7 @@ class CustomResource(Model, Generic[Spec, Status]):
             spec=_part_of(cls, "spec"),
             status=_part_of(cls, "status"),
         )
-        _refuse_faults(cls)  # What the server would refuse is said here, where the class is written.
+        _raise_if_invalid(cls)  # What the server would refuse is said here, where the class is written.
 
     @classmethod
     def crd(cls) -> Object:
@@ -325,22 +325,22 @@ def version_of(resource: type[AnyResource]) -> Object:
     return version
 
 
-def _refuse_faults(resource: type[AnyResource]) -> None:
+def _raise_if_invalid(resource: type[AnyResource]) -> None:
     """Raises NotStructural for the first thing that the server would not take."""
-    from pinnace.kinds.apiextensions.validation import default_definition, definition_faults  # noqa: PLC0415 - takes long
+    from pinnace.kinds.apiextensions.validation import default_definition, validate_definition  # noqa: PLC0415 - takes long
 
     declared = resource.declared
     definition = _definition(declared, [{**version_of(resource), "storage": True}], None)
     default_definition(definition)
-    found = definition_faults(definition, None)
+    found = validate_definition(definition, None)
     # Groups of Kubernetes' own projects need an approval, which whoever installs the kind has.
-    fault = next((one for one in found if not (declared.external and one.field.startswith("metadata."))), None)
-    if fault is not None:
-        raise NotStructural(_place(fault.field, declared.kind.name), fault.message)
+    err = next((one for one in found if not (declared.external and one.field.startswith("metadata."))), None)
+    if err is not None:
+        raise NotStructural(_place(err.field, declared.kind.name), err.message)
 
 
 def _place(field: str, kind: str) -> str:
-    """Where in a class a fault of its definition is: Website.spec.gitRepo, or Website: short names."""
+    """Where in a class a error of its definition is: Website.spec.gitRepo, or Website: short names."""
     below, _, where = field.partition("openAPIV3Schema")
     if below == field:
         return f"{kind}: {field.removeprefix('spec.')}"

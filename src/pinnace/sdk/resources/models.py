@@ -29,7 +29,7 @@ class _RuleOptions:
     """A CEL expression that makes the message."""
     reason: Literal["", "FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate"] = ""
     field_path: str = ""
-    """The field that the fault is shown at, such as ".replicas"."""
+    """The field that the error is shown at, such as ".replicas"."""
     optional_old_self: bool = False
     """Ask a rule that speaks of `oldSelf` on creation, too: it is an optional then."""
 

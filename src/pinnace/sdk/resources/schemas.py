@@ -39,8 +39,8 @@ def schema_of(model: type[BaseModel], *, at: str) -> Schema:
     """The structural schema of a class. `at` names it in what is raised: NotStructural."""
     try:
         described = model.model_json_schema(by_alias=True, mode="validation")
-    except Exception as problem:  # Pydantic has several, and says what it met.
-        raise NotStructural(_culprit(model, at), f"it cannot be written as JSON: {problem}") from problem
+    except Exception as error:  # Pydantic has several, and says what it met.
+        raise NotStructural(_culprit(model, at), f"it cannot be written as JSON: {error}") from error
     definitions = described.pop("$defs", {})
     return _Reader(definitions).read(described, at, ())
 

@@ -81,8 +81,8 @@ class Auditor:
         record.write(REQUEST_RECEIVED)
         try:
             answer = answering(request, user)
-        except Exception as problem:
-            record.panic(problem)
+        except Exception as error:
+            record.panic(error)
             raise
         if isinstance(answer, Response | Stream | Takeover):
             return record.answered(answer)
@@ -98,8 +98,8 @@ class Auditor:
     async def _later(self, record: _Record, pending: Awaitable[Answer]) -> Answer:
         try:
             answer = await pending
-        except Exception as problem:
-            record.panic(problem)
+        except Exception as error:
+            record.panic(error)
             raise
         return record.answered(answer)
 
@@ -181,10 +181,10 @@ class _Record:
             return Stream(answer.status, headers, self._until_closed(answer.start))
         return Takeover(self._until_returned(answer.run), headers, answer.status)
 
-    def panic(self, problem: Exception) -> None:
+    def panic(self, error: Exception) -> None:
         if self._event:
             status = {"metadata": {}, "status": "Failure", "reason": "InternalError", "code": 500}
-            said = type(problem).__name__ if self._verdict.is_confidential else f"{type(problem).__name__}: {problem}"
+            said = type(error).__name__ if self._verdict.is_confidential else f"{type(error).__name__}: {error}"
             self._event["responseStatus"] = status | {"message": f"the server failed: {said}"}
             self.write(PANIC)
 

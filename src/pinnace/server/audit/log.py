@@ -78,8 +78,8 @@ class AuditLog:
                 if self._size and self._size + len(line) > self._rotation.most_bytes:
                     self._put_aside()
                 self._append(line, len(line))
-        except OSError as problem:
-            log.error("audit events are lost: %s cannot be written (%s)", self._path, problem.strerror)
+        except OSError as error:
+            log.error("audit events are lost: %s cannot be written (%s)", self._path, error.strerror)
 
     def _append(self, data: bytes, size: int) -> None:
         while data:
@@ -150,5 +150,5 @@ def _compress(path: Path) -> None:
         with path.open("rb") as source, os.fdopen(descriptor, "wb") as file, gzip.open(file, "wb") as target:
             shutil.copyfileobj(source, target)
         path.unlink()
-    except OSError as problem:
-        log.error("the audit log %s stays as it is: it cannot be compressed (%s)", path, problem.strerror)
+    except OSError as error:
+        log.error("the audit log %s stays as it is: it cannot be compressed (%s)", path, error.strerror)

@@ -136,14 +136,14 @@ def read_policy(path: Path) -> Policy:
     """The policy in a file. Raises AuditPolicyError."""
     try:
         manifest = yaml.safe_load(path.read_bytes())
-    except OSError as problem:
-        raise AuditPolicyError(f"the audit policy {path} cannot be read ({problem.strerror})") from None
-    except yaml.YAMLError as problem:
-        raise AuditPolicyError(f"the audit policy {path} is not YAML: {problem}") from None
+    except OSError as error:
+        raise AuditPolicyError(f"the audit policy {path} cannot be read ({error.strerror})") from None
+    except yaml.YAMLError as error:
+        raise AuditPolicyError(f"the audit policy {path} is not YAML: {error}") from None
     try:
         return policy_of(manifest)
-    except AuditPolicyError as problem:
-        raise AuditPolicyError(f"the audit policy {path} cannot be used: {problem}") from None
+    except AuditPolicyError as error:
+        raise AuditPolicyError(f"the audit policy {path} cannot be used: {error}") from None
 
 
 def policy_of(manifest: Any) -> Policy:

@@ -129,11 +129,11 @@ class AuditWebhook:
             except asyncio.CancelledError:
                 self._lose(len(batch), "the server stops")
                 raise
-            except Refused as problem:
-                if problem.is_final or is_last:
-                    self._lose(len(batch), str(problem))
+            except Refused as error:
+                if error.is_final or is_last:
+                    self._lose(len(batch), str(error))
                     return
-                log.warning("audit events will be sent again: %s", problem)
+                log.warning("audit events will be sent again: %s", error)
             await self._pause(pause * (1 + _JITTER * random.random()))
             pause *= _FACTOR
 

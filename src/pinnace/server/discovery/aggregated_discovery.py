@@ -90,8 +90,8 @@ async def described(backend: Backend) -> Document:
     """The OpenAPI v3 document of a backend. Raises Unavailable if it cannot be had."""
     try:
         body, told = await backend.openapi()
-    except (OSError, TimeoutError, ValueError) as problem:
-        raise errors.Unavailable(f"service unavailable: {problem}") from None
+    except (OSError, TimeoutError, ValueError) as error:
+        raise errors.Unavailable(f"service unavailable: {error}") from None
     headers = (("Cache-Control", "no-cache, private"), ("Vary", "Accept"))
     return Document(body, etag=f'"{told}"' if told else "", headers=headers)
 

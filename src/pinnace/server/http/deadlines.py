@@ -93,12 +93,12 @@ def asked_seconds(request: Request) -> float | None:
     try:
         seconds = parse_duration(text).nanos / NANOS
     except ValueError:
-        message = f"invalid timeout specified in the request URL - time: {_duration_fault(text)}"
+        message = f"invalid timeout specified in the request URL - time: {_check_duration(text)}"
         raise errors.BadRequest(message) from None
     return seconds if seconds > 0 else None
 
 
-def _duration_fault(text: str) -> str:
+def _check_duration(text: str) -> str:
     """What Go says of a duration that is none: it reads numbers and units, until something is missing."""
     for _, unit in re.findall(r"([0-9.]+)([^0-9.]*)", text) if re.match(r"[+-]?\.?[0-9]", text) else ():
         if not unit:

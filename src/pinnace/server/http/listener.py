@@ -84,9 +84,9 @@ class Listener:
                 return
             except (InterruptedError, ConnectionAbortedError):
                 return
-            except OSError as problem:  # No file is left for it, or no memory: that may pass.
+            except OSError as error:  # No file is left for it, or no memory: that may pass.
                 if not self._is_short:
-                    log.error("connections cannot be accepted: %s; trying again every %g s", problem, PAUSE)
+                    log.error("connections cannot be accepted: %s; trying again every %g s", error, PAUSE)
                 self._is_short = True
                 self._loop.remove_reader(listening.fileno())
                 self._loop.call_later(PAUSE, self._accept_again, listening)

@@ -63,7 +63,7 @@ class Channel(SSL.Connection):
         try:
             super()._raise_ssl_error(ssl, result)
         except SSL.SysCallError:
-            # pyOpenSSL leaves what OpenSSL says of it. Before version 4, that would be taken for the next one's fault.
+            # pyOpenSSL leaves what OpenSSL says of it. Before version 4, that would be taken for the next one's error.
             OPENSSL.ERR_clear_error()
             raise
 
@@ -103,8 +103,8 @@ def _chosen_protocol(connection: SSL.Connection, offered: list[bytes]) -> bytes:
     return b"http/1.1" if b"http/1.1" in offered else cast(bytes, SSL.NO_OVERLAPPING_PROTOCOLS)
 
 
-def _let_in(connection: SSL.Connection, certificate: X509, problem: int, depth: int, is_good: int) -> bool:
-    if not is_good and problem not in (_NOT_YET_VALID, _EXPIRED):
+def _let_in(connection: SSL.Connection, certificate: X509, error: int, depth: int, is_good: int) -> bool:
+    if not is_good and error not in (_NOT_YET_VALID, _EXPIRED):
         connection.set_app_data(_UNTRUSTED)
     return True
 
@@ -115,7 +115,7 @@ def shown_certificates(tls: SSL.Connection) -> tuple[bytes | None, list[bytes]]:
     if certificate is None:
         return None, []
     if tls.get_app_data() is _UNTRUSTED:
-        # It may be nothing that could be read. What OpenSSL says of it would be taken for the next connection's fault.
+        # It may be nothing that could be read. What OpenSSL says of it would be taken for the next connection's error.
         OPENSSL.ERR_clear_error()
         return b"", []
     chain = tls.get_verified_chain() or []

@@ -88,8 +88,8 @@ class TlsTransport(asyncio.Transport):
             self._write_no_more()
         except SSL.WantWriteError:
             self._write_on(self._shake_hands)
-        except SSL.Error as problem:  # Whatever it speaks, it is not TLS, or none that is served.
-            if _is_plain_http(problem):
+        except SSL.Error as error:  # Whatever it speaks, it is not TLS, or none that is served.
+            if _is_plain_http(error):
                 self._answer_plainly()
             self.abort()
         else:
@@ -109,8 +109,8 @@ class TlsTransport(asyncio.Transport):
         self._is_known = True
         try:
             self._protocol.connection_made(self)
-        except Exception as problem:
-            self._blame(problem)
+        except Exception as error:
+            self._blame(error)
         if not self._is_closing and self._wants_reading:
             self._read_on(self._read)
             self._read()  # The first request may have come with the end of the handshake.
@@ -130,13 +130,13 @@ class TlsTransport(asyncio.Transport):
             except SSL.ZeroReturnError:
                 self._end_of_file()
                 return
-            except SSL.Error as problem:
-                self._cut_off(problem)
+            except SSL.Error as error:
+                self._cut_off(error)
                 return
             try:
                 protocol.data_received(data)
-            except Exception as problem:
-                self._blame(problem)
+            except Exception as error:
+                self._blame(error)
             if not self._is_reading or self._is_closing:
                 return
             if len(data) < RECORD and not self._was_reset:
@@ -174,8 +174,8 @@ class TlsTransport(asyncio.Transport):
         self._read_no_more()
         try:
             cast(asyncio.Protocol, self._protocol).eof_received()
-        except Exception as problem:
-            self._blame(problem)
+        except Exception as error:
+            self._blame(error)
         self.close()
 
     def pause_reading(self) -> None:
@@ -202,8 +202,8 @@ class TlsTransport(asyncio.Transport):
                 return
             except SSL.WantWriteError:
                 self._write_on(self._send)
-            except SSL.Error as problem:
-                self._cut_off(problem)
+            except SSL.Error as error:
+                self._cut_off(error)
                 return
         # Who gave a buffer may change it: what is kept must not change.
         is_fixed = data.readonly if isinstance(data, memoryview) else isinstance(data, bytes)
@@ -221,8 +221,8 @@ class TlsTransport(asyncio.Transport):
                 self._parts_sent += 1
                 self._told["parts_sent"] = self._parts_sent
                 return
-            except SSL.Error as problem:
-                self._cut_off(problem)
+            except SSL.Error as error:
+                self._cut_off(error)
                 return
             self._size -= len(self._waiting.popleft())
             self._let_go()
@@ -301,18 +301,18 @@ class TlsTransport(asyncio.Transport):
         self._is_closing = True
         self._lose(None)
 
-    def _cut_off(self, problem: SSL.Error) -> None:
+    def _cut_off(self, error: SSL.Error) -> None:
         """The connection has failed. What a client does wrong with TLS is its own affair."""
         self._is_closing = True
-        self._lose(ConnectionResetError(str(problem)) if isinstance(problem, SSL.SysCallError) else None)
+        self._lose(ConnectionResetError(str(error)) if isinstance(error, SSL.SysCallError) else None)
 
-    def _blame(self, problem: Exception) -> None:
+    def _blame(self, error: Exception) -> None:
         """The protocol has failed. Nobody knows what it has made of the connection."""
-        told = {"message": "a connection's protocol failed", "exception": problem, "transport": self}
+        told = {"message": "a connection's protocol failed", "exception": error, "transport": self}
         self._loop.call_exception_handler({**told, "protocol": self._protocol})
         self.abort()
 
-    def _lose(self, problem: Exception | None) -> None:
+    def _lose(self, error: Exception | None) -> None:
         if self._is_lost:
             return
         self._is_lost = True
@@ -322,16 +322,16 @@ class TlsTransport(asyncio.Transport):
         self._waiting.clear()
         self._size = 0
         self._arrived(self)
-        self._loop.call_soon(self._report, problem)
+        self._loop.call_soon(self._report, error)
 
-    def _report(self, problem: Exception | None) -> None:
+    def _report(self, error: Exception | None) -> None:
         """After whoever is being called has returned."""
         self._resets.forget(self._descriptor)
         self._socket.close()
         protocol, self._protocol = self._protocol, asyncio.Protocol()
         del self._tls  # Freed now, and not when the garbage of those who knew each other is looked for.
         if self._is_known:
-            protocol.connection_lost(problem)
+            protocol.connection_lost(error)
 
     def _disarm(self) -> None:
         if self._alarm is not None:
@@ -377,7 +377,7 @@ def _peer_name(accepted: socket.socket) -> object:
         return None
 
 
-def _is_plain_http(problem: SSL.Error) -> bool:
-    if isinstance(problem, SSL.SysCallError) or not problem.args:
+def _is_plain_http(error: SSL.Error) -> bool:
+    if isinstance(error, SSL.SysCallError) or not error.args:
         return False
-    return any(reason == _PLAIN_REQUEST for *_, reason in problem.args[0])
+    return any(reason == _PLAIN_REQUEST for *_, reason in error.args[0])

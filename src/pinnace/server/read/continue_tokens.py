@@ -51,8 +51,8 @@ class Continuation:
     def decode(cls, token: str) -> Continuation:
         try:
             found = parse_json(_unpacked(token))
-        except Malformed as problem:
-            raise _invalid(str(problem)) from None
+        except Malformed as error:
+            raise _invalid(str(error)) from None
         if found is None:
             found = {}
         if not isinstance(found, dict):

@@ -50,7 +50,7 @@ def list_options(call: Call) -> ListOptions:
     limit = max(0, call.number("limit") or 0)
     call.number("timeoutSeconds")  # A list is over before any time is; but it must be one.
     token, wanted, match = call.text("continue"), call.text("resourceVersion"), call.text("resourceVersionMatch")
-    _refuse(_faults_of_a_list(call, wanted, match))
+    _refuse(_errors_of_a_list(call, wanted, match))
     if wanted == "0":
         limit = 0  # Whoever takes any state gets it whole, as from Kubernetes' memory of it.
     if token:
@@ -69,28 +69,28 @@ def _names_one(call: Call) -> bool:
     return bool(chosen.name) and (bool(chosen.namespace) or not call.resource.namespaced)
 
 
-def _faults_of_a_list(call: Call, wanted: str, match: str) -> list[field_errors.Cause]:
-    faults = []
+def _errors_of_a_list(call: Call, wanted: str, match: str) -> list[field_errors.FieldError]:
+    errs = []
     if match:
         if not wanted:
-            faults.append(
+            errs.append(
                 field_errors.forbidden(
                     "resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"
                 )
             )
         if call.text("continue"):
-            faults.append(_no_match_with_continue())
+            errs.append(_no_match_with_continue())
         if match not in _MATCHES:
-            faults.append(field_errors.not_supported("resourceVersionMatch", match, [*_MATCHES, ""]))
+            errs.append(field_errors.not_supported("resourceVersionMatch", match, [*_MATCHES, ""]))
         if match == "Exact" and wanted == "0":
-            faults.append(
+            errs.append(
                 field_errors.forbidden(
                     "resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
                 )
             )
     if call.request.parameter("sendInitialEvents") is not None:
-        faults.append(field_errors.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
-    return faults
+        errs.append(field_errors.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    return errs
 
 
 def watch_options(call: Call) -> WatchOptions:
@@ -99,12 +99,12 @@ def watch_options(call: Call) -> WatchOptions:
     is_said = call.request.parameter("sendInitialEvents") is not None
     is_told = call.flag("sendInitialEvents")
     if not call.flag("watch"):  # Only its path says that it is a watch: its options are taken for those of a list.
-        _refuse(_faults_of_a_list(call, wanted, match))
+        _refuse(_errors_of_a_list(call, wanted, match))
     else:
         if not is_said and not match and wanted in ("", "0"):
             # Who says nothing of the beginning gets all that is there, as if asked for, and is told where it ends.
             is_said, is_told, match = True, True, "NotOlderThan"
-        _refuse(_faults_of_a_watch(call, match, is_said=is_said))
+        _refuse(_errors_of_a_watch(call, match, is_said=is_said))
     revision = revision_of(wanted, Unreadable) if wanted else 0
     bookmarks = call.flag("allowWatchBookmarks")
     if is_told:
@@ -114,25 +114,25 @@ def watch_options(call: Call) -> WatchOptions:
     return WatchOptions(revision or None, initial_events=not is_said and revision == 0, bookmarks=bookmarks)
 
 
-def _faults_of_a_watch(call: Call, match: str, *, is_said: bool) -> list[field_errors.Cause]:
-    faults = []
+def _errors_of_a_watch(call: Call, match: str, *, is_said: bool) -> list[field_errors.FieldError]:
+    errs = []
     if is_said and match != "NotOlderThan":
-        faults.append(
+        errs.append(
             field_errors.forbidden(
                 "resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
             )
         )
     if match and not is_said:
         why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-        faults.append(field_errors.forbidden("resourceVersionMatch", why))
+        errs.append(field_errors.forbidden("resourceVersionMatch", why))
     if match and match != "NotOlderThan":
-        faults.append(field_errors.not_supported("resourceVersionMatch", match, ["NotOlderThan"]))
+        errs.append(field_errors.not_supported("resourceVersionMatch", match, ["NotOlderThan"]))
     if match and call.text("continue"):
-        faults.append(_no_match_with_continue())
-    return faults
+        errs.append(_no_match_with_continue())
+    return errs
 
 
-def _no_match_with_continue() -> field_errors.Cause:
+def _no_match_with_continue() -> field_errors.FieldError:
     return field_errors.forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided")
 
 
@@ -143,14 +143,14 @@ def too_large_revision(wanted: int, current: int) -> errors.Timeout:
     return error
 
 
-def _refuse(faults: list[field_errors.Cause]) -> None:
-    if faults:
-        raise errors.Invalid(faults, group="meta.k8s.io", kind="ListOptions", name="")
+def _refuse(errs: list[field_errors.FieldError]) -> None:
+    if errs:
+        raise errors.Invalid(errs, group="meta.k8s.io", kind="ListOptions", name="")
 
 
 class BadRevision(errors.BadRequest):
-    def __init__(self, fault: str) -> None:
-        super().__init__(f"invalid resource version: {fault}")
+    def __init__(self, err: str) -> None:
+        super().__init__(f"invalid resource version: {err}")
 
 
 class Unreadable(errors.ApiError):

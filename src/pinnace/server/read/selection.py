@@ -67,8 +67,8 @@ def selection_of(call: Call) -> Selection:
 def _label_selector(text: str) -> selectors.LabelSelector:
     try:
         return selectors.label_selector(text)
-    except ValueError as problem:
-        raise errors.BadRequest(str(problem)) from None
+    except ValueError as error:
+        raise errors.BadRequest(str(error)) from None
 
 
 def _on_labels(matches: Callable[[Mapping[str, str]], bool]) -> Matches:
@@ -84,8 +84,8 @@ _NOT_SELECTABLE = {
 def _field_selector(text: str, resource: Resource) -> selectors.FieldSelector:
     try:
         selector = selectors.field_selector(text)
-    except ValueError as problem:
-        raise errors.BadRequest(str(problem)) from None
+    except ValueError as error:
+        raise errors.BadRequest(str(error)) from None
     for requirement in selector.requirements:
         field = requirement.field
         if field in ("metadata.name", "metadata.namespace") or field in resource.selectable:

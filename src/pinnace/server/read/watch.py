@@ -148,8 +148,8 @@ class Watch:
                 if since >= self._shelf.recent_since:
                     break
                 await self._sink.drained()
-        except stores.Compacted as problem:
-            self._fail(errors.Expired(f"too old resource version: {since} ({problem.compacted})"))
+        except stores.Compacted as error:
+            self._fail(errors.Expired(f"too old resource version: {since} ({error.compacted})"))
             return
         self._send_events(self._recent(since))
         self._join()
@@ -182,8 +182,8 @@ class Watch:
             while not self._sink.closed:
                 events = await watcher.fetch()
                 await self._send_late(watcher, [event for event in events if event.revision > self._seen])
-        except stores.Compacted as problem:
-            self._fail(errors.Expired(f"too old resource version: {since} ({problem.compacted})"))
+        except stores.Compacted as error:
+            self._fail(errors.Expired(f"too old resource version: {since} ({error.compacted})"))
         except errors.ApiError as refusal:
             self._fail(refusal)
 

@@ -16,8 +16,8 @@ from pinnace.model import errors
 from pinnace.model.objects import Kind, Object
 from pinnace.schema.golang import protobuf
 from pinnace.schema.golang.decode import DecodeError, Decoder
-from pinnace.server.request.json_errors import MAX_DEPTH, fault_of
-from pinnace.server.request.yaml_body import YamlFault, read_yaml
+from pinnace.server.request.json_errors import MAX_DEPTH, error_for
+from pinnace.server.request.yaml_body import YamlError, read_yaml
 
 JSON = "application/json"
 YAML = "application/yaml"
@@ -52,7 +52,7 @@ class Body(NamedTuple):
     is_protobuf: bool = False
     """Then nothing is told of fields that this server does not know: they have no names there."""
     text: bytes = b""
-    """The JSON as it came, where fields are repeated: faults are told in its order."""
+    """The JSON as it came, where fields are repeated: errors are told in its order."""
 
 
 def read(
@@ -81,10 +81,10 @@ def read(
             value, keys = read_yaml(body)
             read_body = Body(value, repeated_keys=keys if look_for_repeats else ())
         _check_envelope(value)
-    except Malformed as fault:
-        raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {fault}", body) from None
-    except YamlFault as fault:
-        raise _unrecognized(kind, str(fault), body) from None
+    except Malformed as err:
+        raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {err}", body) from None
+    except YamlError as err:
+        raise _unrecognized(kind, str(err), body) from None
     return _identified(read_body, body, kind, is_known=is_known, is_custom=is_custom)
 
 
@@ -94,15 +94,15 @@ def _read_protobuf(body: bytes, kind: Kind, *, is_known: Callable[[Kind], bool])
         raise errors.UnsupportedMediaType(ACCEPTED_OF_CUSTOM_KINDS)
     try:
         envelope = protobuf.read_envelope(body)
-    except protobuf.Malformed as fault:
-        raise _unrecognized(kind, str(fault), body) from None
+    except protobuf.Malformed as err:
+        raise _unrecognized(kind, str(err), body) from None
     said = Body({"kind": envelope.kind, "apiVersion": envelope.api_version})
     named = _identified(said, body, kind, is_known=is_known, is_custom=False).obj
     try:
         obj = named | field_numbers.reader().read(message, envelope.raw)
         _check_raw_depth(obj, body)
-    except (protobuf.Malformed, Malformed) as fault:
-        raise cannot_be_handled(kind, str(fault)) from None
+    except (protobuf.Malformed, Malformed) as err:
+        raise cannot_be_handled(kind, str(err)) from None
     return Body(obj, is_protobuf=True)
 
 
@@ -116,8 +116,8 @@ def decode(body: Body, decoder: Decoder, *, kind: Kind, validation: FieldValidat
     """Read the object by its schema, in place; return the warnings. Raises BadRequest."""
     try:
         unknown = decoder(body.obj)
-    except DecodeError as fault:
-        raise cannot_be_handled(kind, str(fault)) from None
+    except DecodeError as err:
+        raise cannot_be_handled(kind, str(err)) from None
     if body.is_protobuf or (not unknown and not body.repeated_fields and not body.repeated_keys):
         return []
     # What is below an unknown field is not looked at, hence not found repeated.
@@ -130,17 +130,17 @@ def told(body: Body, unknown: list[str], *, kind: Kind, validation: FieldValidat
     if validation == "Ignore":
         return []
     if body.repeated_fields and unknown:
-        faults = _in_order(body.text, set(body.repeated_fields), set(unknown))
+        errs = _in_order(body.text, set(body.repeated_fields), set(unknown))
     else:
-        faults = [f'duplicate field "{path}"' for path in body.repeated_fields]
-        faults += [f'unknown field "{path}"' for path in unknown]
+        errs = [f'duplicate field "{path}"' for path in body.repeated_fields]
+        errs += [f'unknown field "{path}"' for path in unknown]
     if validation == "Warn":
-        return [*body.repeated_keys, *faults][:MAX_TOLD]
+        return [*body.repeated_keys, *errs][:MAX_TOLD]
     if body.repeated_keys:
-        faults.insert(0, "yaml: unmarshal errors:\n  " + "\n  ".join(body.repeated_keys))
-    faults = faults[:MAX_TOLD]
-    if faults:
-        raise cannot_be_handled(kind, f"strict decoding error: {', '.join(faults)}")
+        errs.insert(0, "yaml: unmarshal errors:\n  " + "\n  ".join(body.repeated_keys))
+    errs = errs[:MAX_TOLD]
+    if errs:
+        raise cannot_be_handled(kind, f"strict decoding error: {', '.join(errs)}")
     return []
 
 
@@ -213,7 +213,7 @@ def _repeated(path: str, value: Any) -> Iterator[str]:
 
 
 def _in_order(text: bytes, repeated: set[str], unknown: set[str]) -> list[str]:
-    """The faults in the order in which a reader of the text meets them."""
+    """The errors in the order in which a reader of the text meets them."""
     found: list[str] = []
     _meet("", json.loads(text.decode("utf-8", "replace"), object_pairs_hook=_Pairs), repeated, unknown, found)
     return list(dict.fromkeys(found))
@@ -238,9 +238,9 @@ def _meet(path: str, value: Any, repeated: set[str], unknown: set[str], found: l
 
 def _parse_leniently(body: bytes) -> Any:
     """What Go reads and our fast parser refuses: bytes that are not UTF-8 and halves of surrogate pairs."""
-    fault = fault_of(body.decode("utf-8", "surrogateescape"))
-    if fault:
-        raise Malformed(fault)
+    err = error_for(body.decode("utf-8", "surrogateescape"))
+    if err:
+        raise Malformed(err)
     return _without_halves(json.loads(body.decode("utf-8", "replace")))
 
 
@@ -349,10 +349,10 @@ def read_untyped(body: bytes, content_type: str) -> Object:
     try:
         value = parse_json(body) if media_type == JSON else read_yaml(body).value
         _check_envelope(value)
-    except Malformed as fault:
-        raise errors.BadRequest(f"couldn't get version/kind; json parse error: {fault}") from None
-    except YamlFault as fault:
-        raise errors.BadRequest(str(fault)) from None
+    except Malformed as err:
+        raise errors.BadRequest(f"couldn't get version/kind; json parse error: {err}") from None
+    except YamlError as err:
+        raise errors.BadRequest(str(err)) from None
     return value or {}
 
 
@@ -365,5 +365,5 @@ def _read_delete_options(body: bytes) -> Object:
         if envelope.kind not in ("", "DeleteOptions"):
             return named
         return named | field_numbers.reader().read(field_numbers.DELETE_OPTIONS, envelope.raw)
-    except protobuf.Malformed as fault:
-        raise errors.BadRequest(str(fault)) from None
+    except protobuf.Malformed as err:
+        raise errors.BadRequest(str(err)) from None

@@ -212,5 +212,5 @@ def _is_true(given: str) -> bool:
     return given != "0" and given.lower() != "false"
 
 
-def _unsupported_dry_run(value: str) -> field_errors.Cause:
+def _unsupported_dry_run(value: str) -> field_errors.FieldError:
     return field_errors.not_supported("dryRun", [value], ["All"])

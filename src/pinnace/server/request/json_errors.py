@@ -15,16 +15,16 @@ _ESCAPED = {"\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t
 _UNEXPECTED_END = "unexpected end of JSON input"
 
 
-class _Fault(Exception):
+class _Error(Exception):
     pass
 
 
-def fault_of(text: str) -> str:
-    """The first fault of the text; empty if it is JSON after all. Bytes that are no text stand in it as surrogates."""
+def error_for(text: str) -> str:
+    """The first error of the text; empty if it is JSON after all. Bytes that are no text stand in it as surrogates."""
     try:
         _Scanner(text).scan()
-    except _Fault as fault:
-        return str(fault).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    except _Error as err:
+        return str(err).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return ""
 
 
@@ -48,7 +48,7 @@ class _Scanner:
         self._at += 1
         open_brackets.append(letter)
         if len(open_brackets) > MAX_DEPTH:
-            raise _Fault("exceeded max depth")
+            raise _Error("exceeded max depth")
         return self._next() != _closing(letter)
 
     def _close(self, open_brackets: list[str]) -> bool:
@@ -129,11 +129,11 @@ class _Scanner:
             digits = self._text[self._at : self._at + 4]
             if not re.fullmatch("[0-9a-fA-F]{4}", digits):
                 if len(digits) < 4 and re.fullmatch("[0-9a-fA-F]*", digits):
-                    raise _Fault(_UNEXPECTED_END)
-                raise _Fault(f"invalid escape sequence `{self._text[start : start + 6]}` in string")
+                    raise _Error(_UNEXPECTED_END)
+                raise _Error(f"invalid escape sequence `{self._text[start : start + 6]}` in string")
             self._at += 4
         elif letter not in '"\\/bfnrt':
-            raise _Fault(f"invalid escape sequence `\\{letter}` in string")
+            raise _Error(f"invalid escape sequence `\\{letter}` in string")
 
     def _next(self, *, end_is_fine: bool = False) -> str:
         """The next letter that is no space, without reading it."""
@@ -146,11 +146,11 @@ class _Scanner:
 
     def _letter(self) -> str:
         if self._at >= len(self._text):
-            raise _Fault(_UNEXPECTED_END)
+            raise _Error(_UNEXPECTED_END)
         return self._text[self._at]
 
-    def _invalid(self, letter: str, where: str) -> _Fault:
-        return _Fault(f"invalid character {_quoted(letter)} {where}")
+    def _invalid(self, letter: str, where: str) -> _Error:
+        return _Error(f"invalid character {_quoted(letter)} {where}")
 
 
 def _closing(bracket: str) -> str:

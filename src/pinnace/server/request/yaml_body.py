@@ -29,7 +29,7 @@ _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
 _TAG = "tag:yaml.org,2002:"
 
 
-class YamlFault(ValueError):
+class YamlError(ValueError):
     """The body cannot be read. The message is the real server's."""
 
 
@@ -56,10 +56,10 @@ def read_yaml(body: bytes) -> YamlBody:
     loader = yaml.CSafeLoader(text) if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader(text)
     try:
         return _Reader(loader).read()
-    except yaml.MarkedYAMLError as fault:
-        raise YamlFault(_told(fault)) from None
+    except yaml.MarkedYAMLError as err:
+        raise YamlError(_told(err)) from None
     except yaml.YAMLError:
-        raise YamlFault("yaml: control characters are not allowed") from None
+        raise YamlError("yaml: control characters are not allowed") from None
     finally:
         loader.dispose()
 
@@ -92,7 +92,7 @@ class _Reader:
                 case yaml.DocumentEndEvent():
                     break  # Kubernetes reads the first document and does not look at the rest.
                 case yaml.DocumentStartEvent() if event.version is not None and event.version != (1, 1):
-                    raise YamlFault("yaml: found incompatible YAML document")
+                    raise YamlError("yaml: found incompatible YAML document")
         return YamlBody(self._root, tuple(self._repeated))
 
     def _scalar(self, event: Any) -> Any:
@@ -103,7 +103,7 @@ class _Reader:
 
     def _enter(self, value: Any, event: Any) -> None:
         if len(self._open) >= MAX_DEPTH:
-            raise YamlFault("yaml: exceeded max depth")
+            raise YamlError("yaml: exceeded max depth")
         if event.anchor is not None:
             self._anchors.pop(event.anchor, None)
         self._open.append(_Open(value, event.anchor, event.start_mark.line))
@@ -129,7 +129,7 @@ class _Reader:
         elif not parent.has_key:
             parent.key, parent.has_key, parent.line = value, True, event.start_mark.line
             if isinstance(value, dict | list):
-                raise YamlFault(f"yaml: invalid map key: {_go_shown(value)}")
+                raise YamlError(f"yaml: invalid map key: {_go_shown(value)}")
             if isinstance(event, yaml.ScalarEvent) and event.value == "<<" and event.implicit[0]:
                 parent.key = _MERGE
         else:
@@ -140,7 +140,7 @@ class _Reader:
         if parent.key is _MERGE:
             sources = value if isinstance(value, list) else [value]
             if not all(isinstance(source, dict) for source in sources):
-                raise YamlFault("yaml: map merge requires map or sequence of maps as the value")
+                raise YamlError("yaml: map merge requires map or sequence of maps as the value")
             parent.merged += sources
             return
         key = _key(parent.key, value)
@@ -150,18 +150,18 @@ class _Reader:
 
     def _alias(self, anchor: str) -> Any:
         if any(waiting.anchor == anchor for waiting in self._open):
-            raise YamlFault(f"yaml: anchor '{anchor}' value contains itself")
+            raise YamlError(f"yaml: anchor '{anchor}' value contains itself")
         if anchor not in self._anchors:
-            raise YamlFault(f"yaml: unknown anchor '{anchor}' referenced")
+            raise YamlError(f"yaml: unknown anchor '{anchor}' referenced")
         return self._copy(self._anchors[anchor], len(self._open))
 
     def _copy(self, value: Any, depth: int) -> Any:
         """Each use of an anchor is a value of its own, since what reads it may change it."""
         self._aliased += 1
         if self._aliased > MAX_ALIASED:
-            raise YamlFault("yaml: document contains excessive aliasing")
+            raise YamlError("yaml: document contains excessive aliasing")
         if depth > MAX_DEPTH:
-            raise YamlFault("yaml: exceeded max depth")
+            raise YamlError("yaml: exceeded max depth")
         if isinstance(value, dict):
             return {key: self._copy(inner, depth + 1) for key, inner in value.items()}
         return [self._copy(inner, depth + 1) for inner in value] if isinstance(value, list) else value
@@ -177,20 +177,20 @@ def _resolved(event: Any) -> Any:
         try:
             return binascii.a2b_base64(text).decode("utf-8", "replace")
         except ValueError:
-            raise YamlFault("yaml: !!binary value contains invalid base64 data") from None
+            raise YamlError("yaml: !!binary value contains invalid base64 data") from None
     if tag in (f"{_TAG}int", f"{_TAG}float", f"{_TAG}bool", f"{_TAG}null") or (not tag and event.implicit[0]):
         return by_looks(text)
     return text
 
 
 def by_looks(text: str) -> Any:
-    """What a plain scalar means. Raises YamlFault for a number that JSON does not have."""
+    """What a plain scalar means. Raises YamlError for a number that JSON does not have."""
     if text in _NULL:
         return None
     if text in _TRUE or text in _FALSE:
         return text in _TRUE
     if text in _NOT_FINITE:
-        raise YamlFault(f"json: unsupported value: {_NOT_FINITE[text]}")
+        raise YamlError(f"json: unsupported value: {_NOT_FINITE[text]}")
     digits = text.replace("_", "")
     if _INTEGER(digits):
         octal = _OLD_OCTAL(digits)
@@ -205,7 +205,7 @@ def by_looks(text: str) -> Any:
 def _as_json(number: float) -> int | float:
     """Go writes a float that is whole without a fraction, so that it reads as an integer again."""
     if math.isinf(number):
-        raise YamlFault("json: unsupported value: +Inf" if number > 0 else "json: unsupported value: -Inf")
+        raise YamlError("json: unsupported value: +Inf" if number > 0 else "json: unsupported value: -Inf")
     return int(number) if number.is_integer() and abs(number) < 1e21 else number
 
 
@@ -217,7 +217,7 @@ def _key(key: Any, value: Any) -> str:
             return "true" if key else "false"
         case int() | float():
             return str(key)
-    raise YamlFault(f"unsupported map key of type: %!s(<nil>), key: <nil>, value: {_go_shown(value)}")
+    raise YamlError(f"unsupported map key of type: %!s(<nil>), key: <nil>, value: {_go_shown(value)}")
 
 
 def _go_shown(value: Any) -> str:
@@ -229,10 +229,10 @@ def _go_shown(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
-def _told(fault: yaml.MarkedYAMLError) -> str:
-    """A fault of the parser with its line, counted as Go's port of the same parser counts."""
-    scanned = 1 if isinstance(fault, yaml.scanner.ScannerError) else 0
-    for mark in (fault.context_mark, fault.problem_mark):
+def _told(err: yaml.MarkedYAMLError) -> str:
+    """A error of the parser with its line, counted as Go's port of the same parser counts."""
+    scanned = 1 if isinstance(err, yaml.scanner.ScannerError) else 0
+    for mark in (err.context_mark, err.problem_mark):
         if mark is not None and mark.line:
-            return f"yaml: line {mark.line + scanned}: {fault.problem}"
-    return f"yaml: {fault.problem}"
+            return f"yaml: line {mark.line + scanned}: {err.problem}"
+    return f"yaml: {err.problem}"

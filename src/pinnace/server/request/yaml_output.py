@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from pinnace.server.request.yaml_body import YamlFault, by_looks
+from pinnace.server.request.yaml_body import YamlError, by_looks
 
 _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _TEXT = "tag:yaml.org,2002:str"
@@ -45,7 +45,7 @@ def _looks_like_text(text: str) -> bool:
         return False
     try:
         return isinstance(by_looks(text), str)
-    except YamlFault:  # A number that JSON does not have.
+    except YamlError:  # A number that JSON does not have.
         return False
 
 

@@ -18,7 +18,7 @@ class Inbox:
         self._size = 0
         self._is_ended = False
         self._is_discarding = False
-        self._problem: ConnectionError | None = None
+        self._error: ConnectionError | None = None
         self._arrival: asyncio.Future[None] | None = None
         self._departure: asyncio.Future[None] | None = None
 
@@ -33,10 +33,10 @@ class Inbox:
             self._departure = asyncio.get_running_loop().create_future()
             await self._departure
 
-    def end(self, problem: ConnectionError | None = None) -> None:
+    def end(self, error: ConnectionError | None = None) -> None:
         """Nothing more comes: after what is there the reader finds the end, or the problem."""
         if not self._is_ended:
-            self._is_ended, self._problem = True, problem
+            self._is_ended, self._error = True, error
             _wake(self._arrival)
 
     def discard(self) -> None:
@@ -50,8 +50,8 @@ class Inbox:
     async def read(self, n: int, /) -> bytes:
         while not self._pieces:
             if self._is_ended:
-                if self._problem is not None:
-                    raise self._problem
+                if self._error is not None:
+                    raise self._error
                 return b""
             self._arrival = asyncio.get_running_loop().create_future()
             await self._arrival

@@ -27,20 +27,20 @@ class Channels:
 
     async def run(self) -> None:
         """Returns when the client closes. Raises ConnectionError if that is sudden, or not what the rules say."""
-        problem: ConnectionError | None = None
+        error: ConnectionError | None = None
         try:
             while (message := await self._socket.receive()) is not None:
                 await self._take(message)
         except BadFrame as bad:
-            problem = bad
+            error = bad
             self._socket.close(bad.code)
             raise
         except OSError as lost:
-            problem = lost if isinstance(lost, ConnectionError) else ConnectionError(str(lost))
-            raise problem from None
+            error = lost if isinstance(lost, ConnectionError) else ConnectionError(str(lost))
+            raise error from None
         finally:
             for inbox in self.inboxes.values():
-                inbox.end(problem)
+                inbox.end(error)
 
     def send(self, number: int, data: bytes) -> None:
         if self._is_base64:

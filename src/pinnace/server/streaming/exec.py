@@ -120,10 +120,10 @@ async def _performed(session: _Session, perform: Perform) -> Object:
         return {name: status[name] for name in status if name not in ("kind", "apiVersion")}
     except TimeoutError:
         return _failed("timed out waiting for client to create streams")
-    except Exception as problem:
-        if not isinstance(problem, OSError):
-            log.error("a command failed", exc_info=problem)
-        return _failed(f"error executing command in container: {problem}")
+    except Exception as error:
+        if not isinstance(error, OSError):
+            log.error("a command failed", exc_info=error)
+        return _failed(f"error executing command in container: {error}")
 
 
 def _ended_with(code: int) -> Object:

@@ -81,8 +81,8 @@ class Kubelet:
         target = f"/containerLogs/{_path(pod.namespace, pod.name, container)}" + (f"?{query}" if query else "")
         try:
             exchange = await self._ask("GET", target)
-        except OSError as problem:
-            raise ConnectionError(f'Get "https://{self._where}{target}": {problem}') from None
+        except OSError as error:
+            raise ConnectionError(f'Get "https://{self._where}{target}": {error}') from None
         if not 200 <= exchange.status <= 206:
             body = await _refusal(exchange)
             if exchange.status == 500:
@@ -170,10 +170,10 @@ class Kubelet:
                 return Duplex(*await asyncio.open_connection(self.host, self._port, ssl=self._tls()))
         except TimeoutError:
             raise ConnectionError(f"dial tcp {self._where}: i/o timeout") from None
-        except ssl.SSLError as problem:
-            raise ConnectionError(f"remote error: tls: {problem.reason or problem}") from None
-        except OSError as problem:
-            why = os.strerror(problem.errno).lower() if problem.errno else str(problem)
+        except ssl.SSLError as error:
+            raise ConnectionError(f"remote error: tls: {error.reason or error}") from None
+        except OSError as error:
+            why = os.strerror(error.errno).lower() if error.errno else str(error)
             raise ConnectionError(f"dial tcp {self._where}: connect: {why}") from None
 
 
@@ -206,8 +206,8 @@ class _Forwarded:
 
     async def read(self, n: int, /) -> bytes:
         piece = await self._data.read(n)
-        if not piece and (problem := await _all(self._error)):
-            raise ConnectionError(problem.decode("utf-8", "replace"))
+        if not piece and (error := await _all(self._error)):
+            raise ConnectionError(error.decode("utf-8", "replace"))
         return piece
 
     def write(self, data: bytes, /) -> None:
@@ -237,8 +237,8 @@ async def _talk(error: SpdyStream, opened: dict[str, SpdyStream], streams: Comma
                 if writer is not None:
                     outputs.create_task(_pour(opened[name], writer))
             said = outputs.create_task(_all(error))
-    except ExceptionGroup as problems:  # Not `except*`: Python 3.11.2 would leave what is raised within it in a group.
-        lost, others = problems.split(ConnectionError)
+    except ExceptionGroup as failures:  # Not `except*`: Python 3.11.2 would leave what is raised within it in a group.
+        lost, others = failures.split(ConnectionError)
         if lost is None or others is not None:
             raise
         raise lost.exceptions[0] from None

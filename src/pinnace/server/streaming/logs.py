@@ -26,8 +26,8 @@ def log_options(call: Call) -> LogOptions:
     """What the query asks for. Raises BadRequest for what cannot be read, Invalid for what makes no sense."""
     try:
         since = canonical_time(call.text("sinceTime")) if call.text("sinceTime") else ""
-    except ValueError as problem:
-        raise errors.BadRequest(str(problem)) from None
+    except ValueError as error:
+        raise errors.BadRequest(str(error)) from None
     options = LogOptions(
         follow=call.flag("follow"),
         previous=call.flag("previous"),
@@ -37,19 +37,19 @@ def log_options(call: Call) -> LogOptions:
         tail_lines=call.number("tailLines"),
         limit_bytes=call.number("limitBytes"),
     )
-    faults = []
+    errs = []
     if options.tail_lines is not None and options.tail_lines < 0:
-        faults.append(field_errors.invalid("tailLines", options.tail_lines, "must be greater than or equal to 0"))
+        errs.append(field_errors.invalid("tailLines", options.tail_lines, "must be greater than or equal to 0"))
     if options.limit_bytes is not None and options.limit_bytes < 1:
-        faults.append(field_errors.invalid("limitBytes", options.limit_bytes, "must be greater than 0"))
+        errs.append(field_errors.invalid("limitBytes", options.limit_bytes, "must be greater than 0"))
     if options.since_seconds is not None and options.since_time:
-        faults.append(field_errors.forbidden("[]", "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+        errs.append(field_errors.forbidden("[]", "at most one of `sinceTime` or `sinceSeconds` may be specified"))
     elif options.since_seconds is not None and options.since_seconds < 1:
-        faults.append(field_errors.invalid("sinceSeconds", options.since_seconds, "must be greater than 0"))
+        errs.append(field_errors.invalid("sinceSeconds", options.since_seconds, "must be greater than 0"))
     if call.text("stream"):
-        faults.append(field_errors.forbidden("stream", "may not be specified"))
-    if faults:
-        raise errors.Invalid(faults, group="", kind="PodLogOptions", name=call.name)
+        errs.append(field_errors.forbidden("stream", "may not be specified"))
+    if errs:
+        raise errors.Invalid(errs, group="", kind="PodLogOptions", name=call.name)
     return options
 
 

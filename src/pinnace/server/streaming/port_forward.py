@@ -108,9 +108,9 @@ async def forward(port: int, pod: PodAddress, client: Duplex, connect: Connect) 
             upwards.cancel()
             await asyncio.gather(upwards, return_exceptions=True)
             there.writer.close()
-    except (OSError, errors.ApiError) as problem:
-        number = problem.errno if isinstance(problem, OSError) else None
-        why = f"connect: {os.strerror(number).lower()}" if number else str(problem)
+    except (OSError, errors.ApiError) as error:
+        number = error.errno if isinstance(error, OSError) else None
+        why = f"connect: {os.strerror(number).lower()}" if number else str(error)
         if why.startswith("error forwarding port"):
             return why  # A kubelet has said it already.
         return f"error forwarding port {port} to pod {pod.name}, uid {pod.uid}: {why}"
@@ -186,8 +186,8 @@ class _SpdyForwarding:
             del self._waiting[request_id]
         data, error = (first, second) if first.headers["streamtype"] == "data" else (second, first)
         try:
-            problem = await forward(int(data.headers["port"]), self._pod, Duplex(data, data), self._connect)
-            error.write(problem.encode())
+            message = await forward(int(data.headers["port"]), self._pod, Duplex(data, data), self._connect)
+            error.write(message.encode())
         finally:
             error.close()
             data.close()
@@ -230,10 +230,10 @@ class _ChannelForwarding:
 
     async def _forward(self, index: int, port: int) -> None:
         client = Duplex(self._channels.inboxes[2 * index], self._channels.writer(2 * index))
-        problem = await forward(port, self._pod, client, self._connect)
+        error = await forward(port, self._pod, client, self._connect)
         self._channels.inboxes[2 * index].discard()
-        if problem:
-            self._channels.send(2 * index + 1, problem.encode())
+        if error:
+            self._channels.send(2 * index + 1, error.encode())
 
 
 def _is_port(text: str) -> bool:

@@ -75,8 +75,8 @@ async def check_reachable(host: str) -> None:
     """Raises BadRequest for addresses of this very machine and of its link: they lead past the cluster's walls."""
     try:
         addresses = {host} if _is_address(host) else {one[4][0] for one in await _resolved(host)}
-    except OSError as problem:
-        raise errors.BadRequest(f"lookup {host}: {problem}") from None
+    except OSError as error:
+        raise errors.BadRequest(f"lookup {host}: {error}") from None
     if not addresses or not all(_is_global(str(address)) for address in addresses):
         raise errors.BadRequest("address not allowed")
 
@@ -144,8 +144,8 @@ async def dial(host: str, port: int) -> Duplex:
             return Duplex(*await asyncio.open_connection(host, port))
     except TimeoutError:
         raise ConnectionError(f"dial tcp {shown}: i/o timeout") from None
-    except OSError as problem:
-        why = os.strerror(problem.errno).lower() if problem.errno else str(problem)
+    except OSError as error:
+        why = os.strerror(error.errno).lower() if error.errno else str(error)
         raise ConnectionError(f"dial tcp {shown}: connect: {why}") from None
 
 

@@ -63,12 +63,12 @@ class SpdyStream:
         self.inbox.discard()
         self._session.forget(self)
 
-    def lost(self, problem: ConnectionError | None) -> None:
+    def lost(self, error: ConnectionError | None) -> None:
         """The other side has ended both directions, or the connection is gone."""
         self._is_finished = True
-        self.inbox.end(problem)
+        self.inbox.end(error)
         if not self.replied.done():
-            self.replied.set_exception(problem or ConnectionResetError("the stream was refused"))
+            self.replied.set_exception(error or ConnectionResetError("the stream was refused"))
 
 
 class SpdySession:
@@ -94,17 +94,17 @@ class SpdySession:
 
     async def run(self) -> None:
         """Returns when the other side closes. Raises ConnectionError if that is sudden or it speaks no SPDY."""
-        problem: ConnectionError | None = None
+        error: ConnectionError | None = None
         try:
             await self._read()
         except OSError as lost:
-            problem = lost if isinstance(lost, ConnectionError) else ConnectionError(str(lost))
-            raise problem from None
+            error = lost if isinstance(lost, ConnectionError) else ConnectionError(str(lost))
+            raise error from None
         finally:
             self._is_lost = True
             for stream in list(self._streams.values()):
-                stream.lost(problem)
-                stream.inbox.end(problem)
+                stream.lost(error)
+                stream.inbox.end(error)
             self._streams.clear()
 
     async def open(self, headers: Mapping[str, str]) -> SpdyStream:

@@ -71,8 +71,8 @@ class HeaderUnpacker:
         """Names are in lower case. Raises BadFrame for what is not packed well, or is too much when unpacked."""
         try:
             block = self._unpacker.decompress(data, LARGEST_HEADERS)
-        except zlib.error as problem:
-            raise BadFrame(f"headers that cannot be unpacked: {problem}") from None
+        except zlib.error as error:
+            raise BadFrame(f"headers that cannot be unpacked: {error}") from None
         if self._unpacker.unconsumed_tail:
             raise BadFrame("headers that are too long")
         try:

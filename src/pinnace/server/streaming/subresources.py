@@ -91,8 +91,8 @@ class Streaming:
             return Response(204)
         try:
             pieces = await self._node(pod).logs(_address(pod), container, options)
-        except OSError as problem:
-            raise NotReached(str(problem)) from None
+        except OSError as error:
+            raise NotReached(str(error)) from None
         return serve_log(call.request, pieces)
 
     async def _command(self, call: Call) -> Answer:
@@ -184,8 +184,8 @@ class Streaming:
                 node.connect(_address(pod), port) if node is not None and not node.host else dial(ip, port)
             )
             return await pass_to_pod(call, place, connection, host)
-        except OSError as problem:
-            raise errors.Unavailable(f"error trying to reach service: {problem}") from None
+        except OSError as error:
+            raise errors.Unavailable(f"error trying to reach service: {error}") from None
 
     async def _node_proxy(self, call: Call) -> Answer:
         await self._admit_proxy(call)
@@ -206,8 +206,8 @@ class Streaming:
             target = (tail_of(call) or "/") + query
             answer = await node.ask(request.method, target, headers, request.body, upgrade=upgrade)
             return await passed_back(answer, request)
-        except OSError as problem:
-            raise errors.Unavailable(f"error trying to reach service: {problem}") from None
+        except OSError as error:
+            raise errors.Unavailable(f"error trying to reach service: {error}") from None
 
     # Who may, and whether the pod and its node are there.
 
@@ -282,8 +282,8 @@ def _attach(node: NodeConnection, pod: PodAddress, container: str, streams: Comm
 async def _reach(node: NodeConnection) -> None:
     try:
         await node.reach()
-    except OSError as problem:
-        raise NotReached(f"error dialing backend: {problem}") from None
+    except OSError as error:
+        raise NotReached(f"error dialing backend: {error}") from None
 
 
 def _options(call: Call, flags: Iterable[str]) -> Object:

@@ -163,8 +163,8 @@ class _AnswerParser:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self.leftover = data[upgrade.args[0] :]
-        except httptools.HttpParserError as problem:
-            raise ConnectionError(f"malformed HTTP response: {problem}") from None
+        except httptools.HttpParserError as error:
+            raise ConnectionError(f"malformed HTTP response: {error}") from None
 
     def on_message_begin(self) -> None:
         self.headers = []  # What came before was 100 Continue or the like.

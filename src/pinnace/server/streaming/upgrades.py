@@ -20,9 +20,9 @@ class NoCommonProtocol(errors.ApiError):
 
 def websocket_upgrade(request: Request, spoken: Sequence[str]) -> tuple[str, list[tuple[bytes, bytes]]]:
     """The protocol and the headers of the answer. Raises an ApiError if there is no common one."""
-    fault = websocket.handshake_fault(request)
-    if fault:
-        raise errors.BadRequest(f"unable to upgrade: {fault}")
+    err = websocket.describe_handshake_error(request)
+    if err:
+        raise errors.BadRequest(f"unable to upgrade: {err}")
     protocol = websocket.chosen_protocol(request, spoken)
     if protocol is None:
         offered = " ".join(websocket.protocols_of(request))

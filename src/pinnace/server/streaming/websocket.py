@@ -70,7 +70,7 @@ def chosen_protocol(request: Request, spoken: Sequence[str]) -> str | None:
     return next((one for one in protocols_of(request) or [""] if one in spoken), None)
 
 
-def handshake_fault(request: Request) -> str:
+def describe_handshake_error(request: Request) -> str:
     """Why a request cannot become a WebSocket; empty if it can."""
     if request.method != "GET":
         return f"a WebSocket begins with GET, not {request.method}"

@@ -13,13 +13,13 @@ from pinnace.server.write.edits import Edit
 def bound(call: Call, binding: Object, now: str) -> Edit:
     """The pod, assigned to the node that the binding names."""
     target = binding.get("target") or {}
-    faults = []
+    errs = []
     if target.get("kind") not in (None, "", "Node"):
-        faults.append(field_errors.not_supported("target.kind", target["kind"], ["Node", "<empty>"]))
+        errs.append(field_errors.not_supported("target.kind", target["kind"], ["Node", "<empty>"]))
     if not target.get("name"):
-        faults.append(field_errors.required("target.name"))
-    if faults:
-        raise errors.Invalid(faults, group="", kind="Binding", name=call.name)
+        errs.append(field_errors.required("target.name"))
+    if errs:
+        raise errors.Invalid(errs, group="", kind="Binding", name=call.name)
 
     def refused(why: str) -> errors.Conflict:
         return errors.Conflict(why, group="", plural="pods/binding", name=call.name)

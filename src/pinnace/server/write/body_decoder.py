@@ -10,7 +10,7 @@ import orjson
 from pinnace.kinds.golang import empty_fields, field_types
 from pinnace.model import errors, field_errors, quantity
 from pinnace.model.confidential import REDACTED, SECRET
-from pinnace.model.metadata import manager_faults
+from pinnace.model.metadata import validate_manager
 from pinnace.model.objects import Kind, Object
 from pinnace.model.patches.apply import ApplyFailed, described
 from pinnace.model.patches.strategic import unmerged
@@ -85,24 +85,24 @@ class Intake:
             self.modernize(call, wanted)
             unknown = self.decoder_of(kind)(wanted)
             if unknown or oddities:
-                faults = [*oddities, *(f'unknown field "{path}"' for path in unknown)]
+                errs = [*oddities, *(f'unknown field "{path}"' for path in unknown)]
                 if validation == "Strict":
-                    raise DecodeError(f"strict decoding error: {', '.join(faults)}")
+                    raise DecodeError(f"strict decoding error: {', '.join(errs)}")
                 if validation == "Warn":
-                    call.warnings.extend(faults)
-        except DecodeError as problem:
+                    call.warnings.extend(errs)
+        except DecodeError as error:
             if not is_custom and "apply-patch" in call.request.head.content_type:
                 raise ApplyFailed(
                     f"failed to convert new object ({described(wanted)}) to proper version: unable to convert "
-                    f"unstructured object to {kind.group}/{kind.version}, Kind={kind.name}: {problem.conversion}"
+                    f"unstructured object to {kind.group}/{kind.version}, Kind={kind.name}: {error.conversion}"
                 ) from None
             order = orjson.OPT_SORT_KEYS if is_custom else None
             said = whole or orjson.dumps(wanted, option=order)
             text = said.decode() if shown is None else gotext.shown(unmerged(shown))
             if kind == SECRET:
                 text = REDACTED
-            fault = field_errors.invalid("patch", text, str(problem) if shown is None else problem.conversion)
-            raise errors.Invalid([fault], group="", kind="", name="") from None
+            err = field_errors.invalid("patch", text, str(error) if shown is None else error.conversion)
+            raise errors.Invalid([err], group="", kind="", name="") from None
         if not is_custom:  # Those are told that they may not be another kind when they are validated.
             wanted["kind"], wanted["apiVersion"] = kind.name, kind.api_version
         return wanted
@@ -188,8 +188,8 @@ def patch_type_of(call: Call) -> str:
 
 def refuse_force(call: Call) -> None:
     if call.text("force"):
-        fault = field_errors.forbidden("force", "may not be specified for non-apply patch")
-        raise errors.Invalid([fault], group="meta.k8s.io", kind="PatchOptions", name="")
+        err = field_errors.forbidden("force", "may not be specified for non-apply patch")
+        raise errors.Invalid([err], group="meta.k8s.io", kind="PatchOptions", name="")
 
 
 def strictness(call: Call) -> FieldValidation:
@@ -202,16 +202,16 @@ def strictness(call: Call) -> FieldValidation:
         return "Ignore"
     if asked and asked != "Warn":
         options = {"create": "CreateOptions", "update": "UpdateOptions"}.get(call.verb, "PatchOptions")
-        fault = field_errors.not_supported("fieldValidation", asked, ["", "Ignore", "Strict", "Warn"])
-        raise errors.Invalid([fault], group="meta.k8s.io", kind=options, name="")
+        err = field_errors.not_supported("fieldValidation", asked, ["", "Ignore", "Strict", "Warn"])
+        raise errors.Invalid([err], group="meta.k8s.io", kind=options, name="")
     return "Warn"
 
 
 def tell_of_keys(call: Call, repeated: tuple[str, ...]) -> None:
     validation = strictness(call)
     if validation == "Strict":
-        faults = "\n  ".join(("yaml: unmarshal errors:", *repeated))
-        raise errors.BadRequest(f"error strict decoding YAML: error converting YAML to JSON: {faults}")
+        errs = "\n  ".join(("yaml: unmarshal errors:", *repeated))
+        raise errors.BadRequest(f"error strict decoding YAML: error converting YAML to JSON: {errs}")
     if validation == "Warn":
         call.warnings.extend(repeated)
 
@@ -220,11 +220,11 @@ def check_manager(call: Call, options: str, *, is_apply: bool = False) -> None:
     if not is_apply and not call.request.raw_query:
         return
     manager = call.text("fieldManager")
-    faults = list(manager_faults(manager, "fieldManager")) if manager else []
+    errs = list(validate_manager(manager, "fieldManager")) if manager else []
     if is_apply and not manager:
-        faults.append(field_errors.required("fieldManager", "is required for apply patch"))
-    if faults:
-        raise errors.Invalid(faults, group="meta.k8s.io", kind=options, name="")
+        errs.append(field_errors.required("fieldManager", "is required for apply patch"))
+    if errs:
+        raise errors.Invalid(errs, group="meta.k8s.io", kind=options, name="")
     strictness(call)
     _ = call.is_dry_run
 

@@ -16,8 +16,8 @@ def scale_of(obj: Object, paths: ScalePaths) -> Object:
     try:
         wanted, present = integer_at(obj, paths.spec), integer_at(obj, paths.status)
         selector = text_at(obj, paths.selector) if paths.selector else None
-    except JsonPathError as fault:
-        raise errors.InternalError(str(fault)) from None
+    except JsonPathError as err:
+        raise errors.InternalError(str(err)) from None
     scale: Object = {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",

@@ -38,15 +38,15 @@ class DeleteOptions:
 
     @classmethod
     def of(cls, options: Object) -> DeleteOptions:
-        """From a DeleteOptions object. Raises Invalid with every fault."""
+        """From a DeleteOptions object. Raises Invalid with every error."""
         if not options:
             return _WITHOUT
-        faults = []
+        errs = []
         propagation = options.get("propagationPolicy") or ""
         if propagation and propagation not in _POLICIES:
-            faults.append(field_errors.not_supported("propagationPolicy", propagation, [*_POLICIES, "nil"]))
+            errs.append(field_errors.not_supported("propagationPolicy", propagation, [*_POLICIES, "nil"]))
         if propagation and options.get("orphanDependents") is not None:
-            faults.append(
+            errs.append(
                 field_errors.invalid(
                     "propagationPolicy",
                     propagation,
@@ -55,9 +55,9 @@ class DeleteOptions:
             )
         dry_run = options.get("dryRun") or []
         if any(value != "All" for value in dry_run):
-            faults.append(field_errors.not_supported("dryRun", dry_run, ["All"]))
-        if faults:
-            raise errors.Invalid(faults, group="meta.k8s.io", kind="DeleteOptions", name="")
+            errs.append(field_errors.not_supported("dryRun", dry_run, ["All"]))
+        if errs:
+            raise errors.Invalid(errs, group="meta.k8s.io", kind="DeleteOptions", name="")
         preconditions = options.get("preconditions") or {}
         grace: Any = options.get("gracePeriodSeconds")
         return cls(

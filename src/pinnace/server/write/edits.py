@@ -31,7 +31,7 @@ Decode = Callable[[Object], Object]
 
 
 def creation(obj: Object) -> Edit:
-    """What is there already is not looked at: the pipeline asks last, since an object with faults is told those."""
+    """What is there already is not looked at: the pipeline asks last, since an object with errors is told those."""
 
     def edit(live: Object | None) -> Object:
         if obj["metadata"].get("resourceVersion"):
@@ -70,8 +70,8 @@ def _check_revision(call: Call, metadata: Object, live: Object) -> None:
     if seen not in ("", "0"):
         raise call.conflict(errors.MODIFIED)
     if not call.resource.strategy.may_update_unconditionally:
-        fault = field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")
-        raise errors.Invalid([fault], group=call.resource.group, kind=call.resource.plural, name=call.name)
+        err = field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+        raise errors.Invalid([err], group=call.resource.group, kind=call.resource.plural, name=call.name)
     metadata["resourceVersion"] = current
 
 
@@ -134,8 +134,8 @@ class Application(Owning):
             why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             raise call.conflict(why)
         if uid and live is not None and uid != live["metadata"]["uid"]:
-            fault = field_errors.invalid("metadata.uid", uid, "field is immutable")
-            raise errors.Invalid([fault], group=call.resource.group, kind=call.resource.kind.name, name=call.name)
+            err = field_errors.invalid("metadata.uid", uid, "field is immutable")
+            raise errors.Invalid([err], group=call.resource.group, kind=call.resource.kind.name, name=call.name)
         merged = apply.apply(live, self.applied, self.ownership, manager=self.manager, now=self.now, force=self.force)
         if call.resource.namespaced:
             merged["metadata"].setdefault("namespace", call.namespace)

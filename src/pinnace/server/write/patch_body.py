@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pinnace.model import errors
 from pinnace.model.patches.json_and_merge import unknown_patch_fields
 from pinnace.server.request.body import Malformed, media_type_of, parse_json, repeated_fields
-from pinnace.server.request.yaml_body import YamlFault, read_yaml
+from pinnace.server.request.yaml_body import YamlError, read_yaml
 from pinnace.server.write.edits import APPLY_PATCHES, APPLY_YAML, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
 _FORMS = frozenset((JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_YAML))
@@ -50,8 +50,8 @@ def read_patch(body: bytes, media_type: str) -> Patch:
                 return Patch(applied, read_yaml(body).repeated if repeated_fields(body, applied) else ())
         try:
             applied, repeated = read_yaml(body)
-        except YamlFault as fault:
-            raise errors.BadRequest(f"error decoding YAML: error converting YAML to JSON: {fault}") from None
+        except YamlError as err:
+            raise errors.BadRequest(f"error decoding YAML: error converting YAML to JSON: {err}") from None
         if applied is not None and not isinstance(applied, dict):
             raise errors.BadRequest(
                 "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal "
@@ -61,8 +61,8 @@ def read_patch(body: bytes, media_type: str) -> Patch:
     lead = "" if media_type == STRATEGIC_PATCH else "error decoding patch: "
     try:
         document = parse_json(body)
-    except Malformed as fault:
-        raise errors.BadRequest(f"{lead}{fault}") from None
+    except Malformed as err:
+        raise errors.BadRequest(f"{lead}{err}") from None
     wanted, described = (
         (list, "[]handlers.jsonPatchOp") if media_type == JSON_PATCH else (dict, "map[string]interface {}")
     )

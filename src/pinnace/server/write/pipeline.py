@@ -14,8 +14,8 @@ from pinnace.admission.chain import AdmissionChain, Review
 from pinnace.kinds.validation.metadata_repeats import CUSTOM, asks_for_domains, rounds
 from pinnace.model import errors, names
 from pinnace.model.clock import Clock, to_rfc3339
-from pinnace.model.field_errors import Cause
-from pinnace.model.metadata import metadata_faults, metadata_update_faults, told_update_faults
+from pinnace.model.field_errors import FieldError
+from pinnace.model.metadata import validate_metadata, validate_metadata_update, validate_repeated_update
 from pinnace.model.objects import Object, new_uid
 from pinnace.model.patches import managed_fields
 from pinnace.model.resources import Resource, Strategy
@@ -143,9 +143,9 @@ class Pipeline:
                         self._check(call, new, old)
                     except TakesLong:
                         await asyncio.to_thread(self._check, call, new, old)
-                    except errors.Invalid as problem:
-                        if found := await self._admission.faults(review):
-                            raise problem.after(found) from None
+                    except errors.Invalid as error:
+                        if found := await self._admission.errs(review):
+                            raise error.after(found) from None
                         raise
                     if (waiting := self._admission.validate(review)) is not None:
                         await waiting
@@ -157,9 +157,9 @@ class Pipeline:
                         done = await self._remove(call, key, entry, entry.decode(), shown=new)
                     else:
                         done = await self._store_object(call, key, entry, new)
-                except BaseException as problem:
+                except BaseException as error:
                     reservation.give_back()
-                    review.end(is_open=isinstance(problem, asyncio.CancelledError))
+                    review.end(is_open=isinstance(error, asyncio.CancelledError))
                     raise
                 review.end()
                 if done is None or done.is_deleted or call.is_dry_run:
@@ -286,8 +286,8 @@ class Pipeline:
             strategy.prepare(new, old)
         elif facet == "status":
             strategy.prepare_status(new, old)
-        elif old is not None and facet in strategy.facet_prepare:
-            strategy.facet_prepare[facet](new, old)
+        elif old is not None and facet in strategy.prepare_subresource:
+            strategy.prepare_subresource[facet](new, old)
         if (
             old is not None
             and strategy.tracks_generation
@@ -297,13 +297,13 @@ class Pipeline:
             metadata["generation"] = old["metadata"].get("generation", 0) + 1
 
     def _check(self, call: Call, new: Object, old: Object | None) -> None:
-        """Collect every fault. Raises TakesLong of a custom resource whose rules are better asked in a thread."""
+        """Collect every error. Raises TakesLong of a custom resource whose rules are better asked in a thread."""
         resource, strategy = call.resource, call.resource.strategy
-        faults: list[Cause] = []
+        errs: list[FieldError] = []
         if old is not None:
-            faults.extend(metadata_update_faults(new, old))
-        faults.extend(
-            metadata_faults(
+            errs.extend(validate_metadata_update(new, old))
+        errs.extend(
+            validate_metadata(
                 new,
                 namespaced=resource.namespaced,
                 qualified_finalizers=strategy.qualified_finalizers,
@@ -311,15 +311,15 @@ class Pipeline:
                 has_contents_checked=old is not None,
             )
         )
-        if faults:
-            faults = list(_as_told(call, new, old))
+        if errs:
+            errs = list(_as_told(call, new, old))
         if old is None:
-            faults.extend(strategy.validate(new, None))
+            errs.extend(strategy.validate(new, None))
         else:
-            faults.extend(_update_faults(strategy, call.subresource)(new, old))
-        if faults:
+            errs.extend(_validate_update(strategy, call.subresource)(new, old))
+        if errs:
             kind = resource.kind.name if resource.custom is None else str(new.get("kind") or resource.kind.name)
-            raise errors.Invalid(faults, group=resource.stored.group, kind=kind, name=call.name)
+            raise errors.Invalid(errs, group=resource.stored.group, kind=kind, name=call.name)
         if call.subresource in ("", "scale"):
             call.warnings.extend(strategy.warnings(new, old))
 
@@ -444,14 +444,14 @@ def _options(call: Call) -> Object:
     return {"dryRun": list(query["dryRun"]), **given} if query.get("dryRun") else given
 
 
-def _as_told(call: Call, new: Object, old: Object | None) -> Iterable[Cause]:
-    """The faults of metadata that has some: Kubernetes finds some of them again and again, others not everywhere."""
+def _as_told(call: Call, new: Object, old: Object | None) -> Iterable[FieldError]:
+    """The errors of metadata that has some: Kubernetes finds some of them again and again, others not everywhere."""
     resource = call.resource
     place = (resource.stored.group, resource.plural)
     if old is not None:
         word = CUSTOM if resource.custom is not None else rounds(*place, call.subresource)
-        return told_update_faults(new, old, word, namespaced=resource.namespaced)
-    return metadata_faults(
+        return validate_repeated_update(new, old, word, namespaced=resource.namespaced)
+    return validate_metadata(
         new,
         namespaced=resource.namespaced,
         qualified_finalizers=resource.custom is None and asks_for_domains(*place),
@@ -459,15 +459,15 @@ def _as_told(call: Call, new: Object, old: Object | None) -> Iterable[Cause]:
     )
 
 
-def _update_faults(strategy: Strategy, facet: str) -> Callable[[Object, Object], Iterable[Cause]]:
+def _validate_update(strategy: Strategy, facet: str) -> Callable[[Object, Object], Iterable[FieldError]]:
     if facet == "binding":
-        return _no_faults
+        return _accept
     if facet == "status":
         return strategy.validate_status
-    return strategy.facet_faults.get(facet, strategy.validate)
+    return strategy.validate_subresource.get(facet, strategy.validate)
 
 
-def _no_faults(new: Object, old: Object) -> Iterable[Cause]:
+def _accept(new: Object, old: Object) -> Iterable[FieldError]:
     """The scheduler's word counts: what a binding may change is decided by its edit."""
     return ()
 

@@ -111,8 +111,8 @@ class ServiceReservations:
         elif wanted in self._addresses:
             why = f"failed to allocate IP {wanted}: provided IP is already allocated"
         if why:
-            fault = field_errors.invalid("spec.clusterIPs", [wanted], why)
-            raise errors.Invalid([fault], group="", kind="Service", name=name)
+            err = field_errors.invalid("spec.clusterIPs", [wanted], why)
+            raise errors.Invalid([err], group="", kind="Service", name=name)
 
     def _take_ports(self, service: Object, held: set[int], taken: list[int]) -> None:
         spec = service["spec"]
@@ -157,8 +157,8 @@ class ServiceReservations:
         elif wanted in self._ports:
             why = "provided port is already allocated"
         if why:
-            fault = field_errors.invalid(f"spec.ports[{index}].nodePort", wanted, why)
-            raise errors.Invalid([fault], group="", kind="Service", name=service["metadata"].get("name", ""))
+            err = field_errors.invalid(f"spec.ports[{index}].nodePort", wanted, why)
+            raise errors.Invalid([err], group="", kind="Service", name=service["metadata"].get("name", ""))
 
 
 def _addresses_of(service: Object) -> list[str]:

@@ -64,8 +64,8 @@ class Rescaling(Owning):
         entries = live["metadata"].get("managedFields")
         try:
             scale["metadata"]["managedFields"] = owners_of_scale(entries, self.replicas_in)
-        except ValueError as fault:
-            raise ApplyFailed(f"failed to decode managed fields: {fault}") from None
+        except ValueError as err:
+            raise ApplyFailed(f"failed to decode managed fields: {err}") from None
         wanted = self.edit_scale(scale)
         if paths is not None and not (wanted.get("spec") or {}).get("replicas"):
             custom_scales.check_said_replicas(live, paths)
@@ -89,8 +89,8 @@ class Rescaling(Owning):
                 f"the name of the object ({metadata['name']}) does not match the name on the URL ({call.name})"
             )
         if replicas < 0 and not is_custom:
-            fault = field_errors.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
-            raise errors.Invalid([fault], group="autoscaling", kind="Scale", name=call.name)
+            err = field_errors.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
+            raise errors.Invalid([err], group="autoscaling", kind="Scale", name=call.name)
         version = metadata.get("resourceVersion", "")
         if version and version != live["metadata"]["resourceVersion"]:
             raise call.conflict(errors.MODIFIED)

@@ -102,4 +102,4 @@ def _finalize(new: Object, old: Object) -> None:
 
 _FACETS: dict[str, Callable[[Object, Object], None]] = {"status": _status, "approval": _status, "finalize": _finalize}
 FACETS = frozenset((*_FACETS, "ephemeralcontainers", "resize"))
-"""All that show the whole object. What the last two let change is known to their kinds: `Strategy.facet_prepare`."""
+"""Subresources that show the whole object. `Strategy.prepare_subresource` limits what the last two may change."""

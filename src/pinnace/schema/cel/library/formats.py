@@ -23,22 +23,22 @@ _LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _QUALIFIED = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE = f"({_QUALIFIED})?"
 
-_LABEL_FAULT = (
+_LABEL_ERROR = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
     "and must start and end with an alphanumeric character"
 )
-_SUBDOMAIN_FAULT = (
+_SUBDOMAIN_ERROR = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
     "and must start and end with an alphanumeric character"
 )
-_LABEL_1035_FAULT = (
+_LABEL_1035_ERROR = (
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', "
     "start with an alphabetic character, and end with an alphanumeric character"
 )
-_QUALIFIED_FAULT = (
+_QUALIFIED_ERROR = (
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
 )
-_VALUE_FAULT = (
+_VALUE_ERROR = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', "
     "and must start and end with an alphanumeric character"
 )
@@ -49,7 +49,7 @@ class Format:
     """A rule for strings, known by name."""
 
     name: str
-    faults: Callable[[str], list[str]]
+    errs: Callable[[str], list[str]]
     pattern_size: int
     TYPE_NAME: ClassVar[str] = "kubernetes.NamedFormat"
 
@@ -70,54 +70,54 @@ def _too_long(text: str, limit: int, unit: str) -> list[str]:
 
 
 def _label(text: str) -> list[str]:
-    faults = _too_long(text, 63, "characters")
+    errs = _too_long(text, 63, "characters")
     if re.fullmatch(_LABEL, text) is None:
         if re.fullmatch(_SUBDOMAIN, text):
-            return [*faults, "must not contain dots"]
-        faults.append(_mismatch(_LABEL_FAULT, _LABEL, "my-name", "123-abc"))
-    return faults
+            return [*errs, "must not contain dots"]
+        errs.append(_mismatch(_LABEL_ERROR, _LABEL, "my-name", "123-abc"))
+    return errs
 
 
 def _subdomain(text: str, unit: str = "characters") -> list[str]:
-    faults = _too_long(text, 253, unit)
+    errs = _too_long(text, 253, unit)
     if re.fullmatch(_SUBDOMAIN, text) is None:
-        faults.append(_mismatch(_SUBDOMAIN_FAULT, _SUBDOMAIN, "example.com"))
-    return faults
+        errs.append(_mismatch(_SUBDOMAIN_ERROR, _SUBDOMAIN, "example.com"))
+    return errs
 
 
 def _label_1035(text: str) -> list[str]:
-    faults = _too_long(text, 63, "characters")
+    errs = _too_long(text, 63, "characters")
     if re.fullmatch(_LABEL_1035, text) is None:
-        faults.append(_mismatch(_LABEL_1035_FAULT, _LABEL_1035, "my-name", "abc-123"))
-    return faults
+        errs.append(_mismatch(_LABEL_1035_ERROR, _LABEL_1035, "my-name", "abc-123"))
+    return errs
 
 
 def _qualified(text: str) -> list[str]:
-    faults: list[str] = []
+    errs: list[str] = []
     parts = text.split("/")
     if len(parts) > 2:
-        mismatch = _mismatch(_QUALIFIED_FAULT, _QUALIFIED, "MyName", "my.name", "123-abc")
+        mismatch = _mismatch(_QUALIFIED_ERROR, _QUALIFIED, "MyName", "my.name", "123-abc")
         return [
             f"a valid label key {mismatch} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
         ]
     if len(parts) == 2:
         if not parts[0]:
-            faults.append("prefix part must be non-empty")
-        faults += [f"prefix part {fault}" for fault in _subdomain(parts[0], "bytes") if parts[0]]
+            errs.append("prefix part must be non-empty")
+        errs += [f"prefix part {err}" for err in _subdomain(parts[0], "bytes") if parts[0]]
     name = parts[-1]
     if not name:
-        faults.append("name part must be non-empty")
-    faults += [f"name part {fault}" for fault in _too_long(name, 63, "bytes")]
+        errs.append("name part must be non-empty")
+    errs += [f"name part {err}" for err in _too_long(name, 63, "bytes")]
     if re.fullmatch(_QUALIFIED, name) is None:
-        faults.append(f"name part {_mismatch(_QUALIFIED_FAULT, _QUALIFIED, 'MyName', 'my.name', '123-abc')}")
-    return faults
+        errs.append(f"name part {_mismatch(_QUALIFIED_ERROR, _QUALIFIED, 'MyName', 'my.name', '123-abc')}")
+    return errs
 
 
 def _label_value(text: str) -> list[str]:
-    faults = _too_long(text, 63, "bytes")
+    errs = _too_long(text, 63, "bytes")
     if re.fullmatch(_VALUE, text) is None:
-        faults.append(_mismatch(_VALUE_FAULT, _VALUE, "MyValue", "my_value", "12345"))
-    return faults
+        errs.append(_mismatch(_VALUE_ERROR, _VALUE, "MyValue", "my_value", "12345"))
+    return errs
 
 
 def _as_prefix(check: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
@@ -189,8 +189,8 @@ def _named(name: str) -> Optional:
 
 
 def _validate(form: Format, text: str) -> Optional:
-    faults = form.faults(text)
-    return some(faults) if faults else NONE
+    errs = form.errs(text)
+    return some(errs) if errs else NONE
 
 
 def _constant(name: str, form: Format) -> dict[str, tuple[Overload, ...]]:

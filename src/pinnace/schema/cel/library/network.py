@@ -51,8 +51,8 @@ def _parse_address(text: str) -> _Address:
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
-        fault = f'ParseAddr("{text}"): {_address_fault(text)}'
-        raise CelError(f'IP Address "{text}" parse error during conversion from string: {fault}') from None
+        err = f'ParseAddr("{text}"): {_check_address(text)}'
+        raise CelError(f'IP Address "{text}" parse error during conversion from string: {err}') from None
     if isinstance(address, ipaddress.IPv6Address):
         if address.scope_id is not None:
             raise CelError(f'IP address "{text}" with zone value is not allowed')
@@ -61,7 +61,7 @@ def _parse_address(text: str) -> _Address:
     return address
 
 
-def _address_fault(text: str) -> str:
+def _check_address(text: str) -> str:
     """What Go finds first, from left to right."""
     if ":" in text:
         return "each colon-separated field must have at least one digit"
@@ -121,31 +121,31 @@ def _is_link_local_multicast(ip: Ip) -> bool:
     return packed[0] == 0xFF and packed[1] & 0x0F == 2
 
 
-_CIDR_FAULT = "network address parse error during conversion from string: "
+_CIDR_ERROR = "network address parse error during conversion from string: "
 
 
 def _cidr(text: str) -> Cidr:
     try:
         return _parse_cidr(text)
     except ValueError as error:
-        raise CelError(f"{_CIDR_FAULT}{error}") from None
+        raise CelError(f"{_CIDR_ERROR}{error}") from None
 
 
 def _parse_cidr(text: str) -> Cidr:
     head, slash, bits = text.rpartition("/")
     if not slash:
-        raise ValueError(f"{_CIDR_FAULT}netip.ParsePrefix(\"{text}\"): no '/'")
+        raise ValueError(f"{_CIDR_ERROR}netip.ParsePrefix(\"{text}\"): no '/'")
     try:
         address = ipaddress.ip_address(head)
     except ValueError:
-        fault = f'ParseAddr("{head}"): {_address_fault(head)}'
-        raise ValueError(f'{_CIDR_FAULT}netip.ParsePrefix("{text}"): {fault}') from None
+        err = f'ParseAddr("{head}"): {_check_address(head)}'
+        raise ValueError(f'{_CIDR_ERROR}netip.ParsePrefix("{text}"): {err}') from None
     if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None:
-        raise ValueError(f'{_CIDR_FAULT}netip.ParsePrefix("{text}"): IPv6 zones cannot be present in a prefix')
+        raise ValueError(f'{_CIDR_ERROR}netip.ParsePrefix("{text}"): IPv6 zones cannot be present in a prefix')
     if re.fullmatch("0|[1-9][0-9]{0,2}", bits) is None:
-        raise ValueError(f'{_CIDR_FAULT}netip.ParsePrefix("{text}"): bad bits after slash: "{bits}"')
+        raise ValueError(f'{_CIDR_ERROR}netip.ParsePrefix("{text}"): bad bits after slash: "{bits}"')
     if int(bits) > address.max_prefixlen:
-        raise ValueError(f'{_CIDR_FAULT}netip.ParsePrefix("{text}"): prefix length out of range')
+        raise ValueError(f'{_CIDR_ERROR}netip.ParsePrefix("{text}"): prefix length out of range')
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         raise ValueError(f'IPv4-mapped IPv6 address "{text}" is not allowed')
     return Cidr(address, int(bits))
@@ -213,9 +213,9 @@ class Url:
 class BadUrl(ValueError):
     """The text is no absolute URL; the message is Go's."""
 
-    def __init__(self, text: str, fault: str) -> None:
+    def __init__(self, text: str, err: str) -> None:
         shown = text.replace("\\", "\\\\").replace('"', '\\"')
-        super().__init__(f'parse "{shown}": {fault}')
+        super().__init__(f'parse "{shown}": {err}')
 
 
 def parse_url(text: str) -> Url:

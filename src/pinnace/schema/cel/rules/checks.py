@@ -9,7 +9,7 @@ from pinnace.schema.cel.cost.ranges import UNLIMITED
 from pinnace.schema.cel.declarations import MAXIMUM_REQUEST, Declaration, declaration_of
 from pinnace.schema.cel.rules.rules import Rule, RuleError, is_stated
 from pinnace.schema.crd.internal_form import rule_form
-from pinnace.schema.field_errors import Fault
+from pinnace.schema.field_errors import FieldError
 from pinnace.schema.shape import Schema
 
 EXPRESSION_LIMIT = 10_000_000
@@ -21,13 +21,13 @@ _ADVICE = (
 )
 
 
-def rule_faults(schema: Schema, path: str) -> list[Fault]:
+def validate_rule(schema: Schema, path: str) -> list[FieldError]:
     """What is wrong with the rules of a version's schema, which has passed all other checks.
 
     `path` is where the schema stands: spec.versions[0].schema.openAPIV3Schema.
     """
     costs = _Costs()
-    found = list(_faults(schema, path, costs, count=1, unrelated="", is_root=True))
+    found = list(_errs(schema, path, costs, count=1, unrelated="", is_root=True))
     if costs.total > TOTAL_LIMIT:
         contributed = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"
         found += [field_errors.forbidden(where, contributed) for where, _ in costs.highest]
@@ -51,46 +51,46 @@ class _Costs:
             del self.highest[_NAMED_COSTS:]
 
 
-def _faults(
+def _errs(
     schema: Schema, path: str, costs: _Costs, *, count: int | None, unrelated: str, is_root: bool
-) -> Iterator[Fault]:
+) -> Iterator[FieldError]:
     """`count`: how many such values one object may have at most, None for no limit; `unrelated`: the list above whose
     items have no past to compare with."""
     below = _count_below(schema, count)
     if schema.additional is not None:
         where = f"{path}.additionalProperties"
-        yield from _faults(schema.additional, where, costs, count=below, unrelated=unrelated, is_root=False)
+        yield from _errs(schema.additional, where, costs, count=below, unrelated=unrelated, is_root=False)
     for name, child in schema.properties.items():
         where = f"{path}.properties[{name}]"
-        yield from _faults(child, where, costs, count=below, unrelated=unrelated, is_root=False)
+        yield from _errs(child, where, costs, count=below, unrelated=unrelated, is_root=False)
     if schema.items is not None:
         lost = unrelated or ("" if schema.list_type == "map" else path)
-        yield from _faults(schema.items, f"{path}.items", costs, count=below, unrelated=lost, is_root=False)
+        yield from _errs(schema.items, f"{path}.items", costs, count=below, unrelated=lost, is_root=False)
     if schema.raw.get("x-kubernetes-validations"):
         is_resource = is_root or schema.is_embedded_resource
-        yield from _own_faults(schema, path, costs, count, unrelated, is_resource)
+        yield from _validate_own(schema, path, costs, count, unrelated, is_resource)
 
 
-def _own_faults(
+def _validate_own(
     schema: Schema, path: str, costs: _Costs, count: int | None, unrelated: str, is_resource: bool
-) -> Iterator[Fault]:
+) -> Iterator[FieldError]:
     declaration = declaration_of(schema, is_root=is_resource)
     where = f"{path}.x-kubernetes-validations"
     if declaration is None:
         broken = "internal error: failed to construct type information for x-kubernetes-validations rules"
         detail = f"Internal error: {broken}: unable to convert structural schema to CEL declarations"
-        yield Fault(where, "InternalError", detail)
+        yield FieldError(where, "InternalError", detail)
         return
     for index, raw in enumerate(schema.raw["x-kubernetes-validations"]):
         if is_stated(raw):
             times = count if count is not None else MAXIMUM_REQUEST // (declaration.least_bytes + 1)
             rule = Rule(raw, schema, declaration)
-            yield from _one_faults(rule, f"{where}[{index}]", costs, times, unrelated, declaration)
+            yield from _validate_one(rule, f"{where}[{index}]", costs, times, unrelated, declaration)
 
 
-def _one_faults(
+def _validate_one(
     rule: Rule, path: str, costs: _Costs, times: int, unrelated: str, declaration: Declaration
-) -> Iterator[Fault]:
+) -> Iterator[FieldError]:
     uses_old = False
     try:
         cost = min(rule.program.estimated_cost().most * times, UNLIMITED)
@@ -108,7 +108,7 @@ def _one_faults(
             costs.add(f"{path}.messageExpression", cost)
     except RuleError as error:
         shown = field_errors.go_json(rule_form(rule.raw), sorts=False)
-        yield Fault(f"{path}.{error.field}", "FieldValueInvalid", f"Invalid value: {shown}: {error.message}")
+        yield FieldError(f"{path}.{error.field}", "FieldValueInvalid", f"Invalid value: {shown}: {error.message}")
     if uses_old and unrelated:
         detail = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {unrelated}"
         yield field_errors.invalid(f"{path}.rule", rule.raw["rule"], detail)

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from pinnace.schema import field_errors as faults
+from pinnace.schema import field_errors as errs
 from pinnace.schema.cel.declarations import Declaration, declaration_of
 from pinnace.schema.cel.decoding import decoder
 from pinnace.schema.cel.errors import CelError, CompileError, CostExceeded, InstantiationError
@@ -18,7 +18,7 @@ from pinnace.schema.cel.rules.budget import Account, OutOfBudget, TooCostly
 from pinnace.schema.cel.types import BOOL, STRING, optional_of
 from pinnace.schema.cel.values import NONE, some
 from pinnace.schema.crd.field_paths import place_of
-from pinnace.schema.field_errors import Fault
+from pinnace.schema.field_errors import FieldError
 from pinnace.schema.shape import Raw, Schema
 from pinnace.schema.validation.correlation import UNRELATED, OldItems, is_same
 
@@ -28,7 +28,7 @@ OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further
 
 @dataclass(frozen=True, slots=True)
 class RuleError(Exception):
-    """A rule that cannot be compiled; `field` says whether the rule or its messageExpression is at fault."""
+    """A rule that cannot be compiled; `field` says whether the rule or its messageExpression is at error."""
 
     field: str
     message: str
@@ -80,7 +80,7 @@ class Rule:
 
     @cached_property
     def blamed(self) -> str:
-        """The field below that the fault is reported at; empty for the value itself."""
+        """The field below that the error is reported at; empty for the value itself."""
         path = self.raw.get("fieldPath") or ""
         try:
             return place_of(path, self._schema.raw).path if path else ""
@@ -169,7 +169,7 @@ class Rules:
     def is_empty(self) -> bool:
         return not (self._own or self._properties or self._items or self._additional)
 
-    def faults(
+    def errs(
         self,
         value: Any,
         old: Any = None,
@@ -178,17 +178,17 @@ class Rules:
         size: int | None = None,
         warnings: list[str] | None = None,
         patience: int | None = None,
-    ) -> list[Fault]:
+    ) -> list[FieldError]:
         """What the rules say against a value that already fits its schema.
 
         `old` is the value it replaces, None for a new one. Rules that speak of oldSelf run only where there is one.
-        What an unchanged part breaks is no fault; it is added to `warnings`. `size` is that of the document in
+        What an unchanged part breaks is no error; it is added to `warnings`. `size` is that of the document in
         bytes, for callers that know it. Raises TakesLong where counting has begun and comes to more than `patience`.
         """
         if size is None:
             size = max(_size(value), _size(old) if old is not None else 0)
         for metered in (False, True):
-            found: list[Fault] = []
+            found: list[FieldError] = []
             told: list[str] = []
             walk = _Walk(Account(size, metered=metered, patience=patience), found, told)
             try:
@@ -235,7 +235,7 @@ class Rules:
 class _Walk:
     """One object being held against its rules."""
 
-    def __init__(self, account: Account, found: list[Fault], warnings: list[str]) -> None:
+    def __init__(self, account: Account, found: list[FieldError], warnings: list[str]) -> None:
         self._account = account
         self._found = found
         self._warnings = warnings
@@ -247,18 +247,18 @@ class _Walk:
                 return
             passed = self._account.evaluate(rule.program, rule.bindings(value, old))
         except RuleError as error:
-            self._found.append(faults.invalid(at, schema.type, f"rule compile error: {error.message}"))
+            self._found.append(errs.invalid(at, schema.type, f"rule compile error: {error.message}"))
             return
         except OutOfBudget:
-            self._found.append(faults.invalid(at, schema.type, OUT_OF_BUDGET))
+            self._found.append(errs.invalid(at, schema.type, OUT_OF_BUDGET))
             raise _Stop from None
         except CostExceeded as error:
             reason = "no further validation rules will be run due to call cost exceeds limit for rule"
             detail = f"'{error}': {reason}: {rule.told}"
-            self._found.append(faults.invalid(at, schema.type, detail))
+            self._found.append(errs.invalid(at, schema.type, detail))
             raise _Stop from None
         except CelError as error:
-            self._found.append(faults.invalid(at, schema.type, _failure(error, rule)))
+            self._found.append(errs.invalid(at, schema.type, _failure(error, rule)))
             return
         if passed is not True:
             self._report(rule, schema, path, value, old, before)
@@ -270,15 +270,15 @@ class _Walk:
         try:
             message = self._message(rule, value, old)
         except _MessageTooCostly as error:
-            self._add(rule, faults.invalid(at or "<nil>", schema.type, str(error)), before)
+            self._add(rule, errs.invalid(at or "<nil>", schema.type, str(error)), before)
             raise _Stop from None
-        self._add(rule, _fault(rule, schema, at or "<nil>", value, message), before)
+        self._add(rule, _err(rule, schema, at or "<nil>", value, message), before)
 
-    def _add(self, rule: Rule, fault: Fault, before: _Before) -> None:
+    def _add(self, rule: Rule, err: FieldError, before: _Before) -> None:
         if not rule.uses_old and before.is_unchanged:
-            self._warnings.append(str(fault))
+            self._warnings.append(str(err))
         else:
-            self._found.append(fault)
+            self._found.append(err)
 
     def _message(self, rule: Rule, value: Any, old: Any) -> str:
         expression = rule.raw.get("messageExpression")
@@ -295,7 +295,7 @@ class _Walk:
         except CostExceeded:
             raise _MessageTooCostly(
                 "no further validation rules will be run due to call cost exceeds limit for messageExpression: "
-                f"{faults.shown(expression)}"
+                f"{errs.shown(expression)}"
             ) from None
         except (CelError, RuleError):
             return rule.message
@@ -316,18 +316,20 @@ def _failure(error: CelError, rule: Rule) -> str:
     return f"{error} evaluating rule: {rule.told}"
 
 
-def _fault(rule: Rule, schema: Schema, path: str, value: Any, message: str) -> Fault:
+def _err(rule: Rule, schema: Schema, path: str, value: Any, message: str) -> FieldError:
     is_whole = schema.type in ("object", "array")  # Which are not repeated in a message.
     match rule.raw.get("reason"):
         case "FieldValueForbidden":
-            return faults.forbidden(path, message)
+            return errs.forbidden(path, message)
         case "FieldValueRequired":
-            return faults.required(path, message)
+            return errs.required(path, message)
         case "FieldValueDuplicate":
-            return Fault(path, "FieldValueDuplicate", "Duplicate value") if is_whole else faults.duplicate(path, value)
+            return (
+                FieldError(path, "FieldValueDuplicate", "Duplicate value") if is_whole else errs.duplicate(path, value)
+            )
     if is_whole:
-        return Fault(path, "FieldValueInvalid", f"Invalid value: {message}")
-    return faults.invalid(path, value, message)
+        return FieldError(path, "FieldValueInvalid", f"Invalid value: {message}")
+    return errs.invalid(path, value, message)
 
 
 def _size(document: Any) -> int:
