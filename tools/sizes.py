@@ -1,0 +1,33 @@
+"""Check sizes in src/: no function over 60 lines, no file over 500. Exceptions are named here with their reason."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+SOURCE = Path("src/pinnace")
+FUNCTION_LINES = 60
+FILE_LINES = 500
+EXCEPTIONS: dict[str, str] = {}
+"""`path::function` or `path`, and why it stays long."""
+
+
+def main() -> int:
+    findings = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        text = path.read_text()
+        lines = text.count("\n")
+        if lines > FILE_LINES and str(path) not in EXCEPTIONS:
+            findings.append(f"{path}: {lines} lines, at most {FILE_LINES}: split it by what it holds")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                if length > FUNCTION_LINES and f"{path}::{node.name}" not in EXCEPTIONS:
+                    findings.append(f"{path}:{node.lineno}: {node.name} has {length} lines, at most {FUNCTION_LINES}")
+    print("\n".join(findings), end="\n" if findings else "")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""Check the words in src/: retired names, prose that is hard to read, and public class names used for two things.
+
+    python tools/words.py [FOLDER ...]      # src/pinnace without arguments
+
+`docs/glossary.md` says which word to use instead.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path("src/pinnace")
+
+RETIRED = {
+    r"faults?|Faults?|\w*_faults?|Cause": "FieldError, or validate_… for the function",
+    r"\w*[Ss]hel(f|ves)\w*": "WatchCache, cached objects",
+    r"Settler|settler|_settler": "prune and default",
+    r"\w*[Ff]acets?": "subresource",
+    r"\w*[Rr]enditions?": "representation",
+    r"newborn\w*|give_birth|_newborn": "bootstrap",
+    r"upkeep": "background jobs",
+    r"fair_shares": "default flow schemas",
+    r"_?Surroundings|surroundings": "the context it names: server context, manager services, container context",
+    r"_?[Pp]atience|TakesLong": "CEL executor, ExceedsInlineBudget",
+    r"Intake|_?intake": "body decoder",
+    r"Corks?|_?corks?|_?corked": "write coalescer",
+    r"\w*Sink|_?sinks?": "response stream",
+    r"_?Inbox|_?inbox": "byte pipe",
+    r"Heads": "header cache",
+    r"Rounds": "large-response queue, or reinvocation",
+    r"alike|sameness": "one of the three equalities in schema/equality.py",
+    r"Gates|_?gates?": "admission, plug-in",
+    r"problems?|troubles?|refusals?|complaints?": "error",
+}
+PROSE = {
+    r"\b(somebody|nobody|whoever|whomever|whom)\b": "name the user, client or part",
+    r"\b(is|are|was|were|be|been) (told|let)\b": "say who does what: 'the server sends', 'may'",
+    r"\btold of\b": "say who does what",
+    r"\b(he|him|his|himself)\b": "the user, they",
+    r"\b(shel(f|ves)|rendition|facet|newborn|upkeep)s?\b": "see docs/glossary.md",
+}
+PARTICIPLES = re.compile(r"_?(\w+_)?(shown|told|meant|said|called)")
+_WH_SUBJECT = re.compile(r"\s*(What|Who|Whom|Whoever|Whatever)\b(?! is\b.*\?)")
+
+Finding = tuple[Path, int, str]
+
+
+def check_names(path: Path, text: str) -> Iterator[Finding]:
+    patterns = [(re.compile(rf"({pattern})\Z"), instead) for pattern, instead in RETIRED.items()]
+    seen: set[str] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type != tokenize.NAME or token.string in seen:
+            continue
+        seen.add(token.string)
+        for pattern, instead in patterns:
+            if pattern.match(token.string):
+                yield path, token.start[0], f"{token.string}: retired; use {instead}"
+
+
+def check_functions(path: Path, tree: ast.Module) -> Iterator[Finding]:
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and PARTICIPLES.fullmatch(node.name):
+            yield path, node.lineno, f"{node.name}: name a function by a verb in the imperative"
+
+
+def check_prose(path: Path, text: str, tree: ast.Module) -> Iterator[Finding]:
+    for line, prose in (*_docstrings(tree), *_comments(text)):
+        for pattern, instead in PROSE.items():
+            if found := re.search(pattern, prose, re.IGNORECASE):
+                yield path, line, f'"{found[0]}" in prose: {instead}'
+        for sentence in re.split(r"(?<=[.!?:])\s+", prose):
+            if _WH_SUBJECT.match(sentence):
+                yield path, line, f'"{sentence.split(maxsplit=1)[0]} …" as a subject: name the thing'
+
+
+def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value
+
+
+def _comments(text: str) -> Iterator[tuple[int, str]]:
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string.lstrip("# ")
+
+
+def check_classes(trees: dict[Path, ast.Module]) -> Iterator[Finding]:
+    places: dict[str, list[tuple[Path, int]]] = defaultdict(list)
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append((path, node.lineno))
+    for name, found in sorted(places.items()):
+        for path, line in found[1:]:
+            yield path, line, f"class {name}: the name is taken by {found[0][0]}"
+
+
+def main(folders: list[str]) -> int:
+    roots = [Path(folder) for folder in folders] or [SOURCE]
+    findings: list[Finding] = []
+    trees = {path: ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
+    for path, tree in trees.items():
+        if any(path.is_relative_to(root) for root in roots):
+            text = path.read_text()
+            findings += check_names(path, text)
+            findings += check_functions(path, tree)
+            findings += check_prose(path, text, tree)
+    findings += (found for found in check_classes(trees) if any(found[0].is_relative_to(root) for root in roots))
+    for path, line, message in sorted(findings):
+        print(f"{path}:{line}: {message}")
+    if findings:
+        print(f"{len(findings)} findings; docs/glossary.md has the words to use")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
