@@ -22,13 +22,13 @@ from pinnace.auth.certificates.authority import SERVER_NAMES, CertificateFiles, 
 from pinnace.auth.settings import AuthSettings
 from pinnace.auth.users import MASTERS, User
 from pinnace.cluster import kubeconfig
-from pinnace.cluster.admission import Gates, build_admission
+from pinnace.cluster.admission import Admission, build_admission
 from pinnace.cluster.aggregation import Aggregation
 from pinnace.cluster.auditing import AuditSettings, open_audit
 from pinnace.cluster.background_jobs import compact_regularly, expire_events_regularly, renew_lease_regularly
 from pinnace.cluster.bootstrap.default_roles import ensure_default_roles
-from pinnace.cluster.bootstrap.objects import api_endpoints, newborn_objects
-from pinnace.cluster.cached_objects import ShelfObjects
+from pinnace.cluster.bootstrap.objects import api_endpoints, bootstrap_objects
+from pinnace.cluster.cached_objects import CachedObjects
 from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.custom_resources import CustomResources
 from pinnace.cluster.in_process import in_process_client
@@ -121,7 +121,7 @@ class ControlPlane:
     readiness: Readiness
     custom_resources: CustomResources
     aggregation: Aggregation
-    gates: Gates
+    admission: Admission
     nodes: Nodes
     """Where nodes of this process are registered, for exec and logs and the like."""
     minor: str
@@ -180,7 +180,7 @@ async def build(
     reservations = ServiceReservations()
     for entry in fanout.shelf("/registry/core/services/").entries.values():
         reservations.adopt(entry.decode())
-    gates = build_admission(
+    admission = build_admission(
         registry,
         fanout,
         store,
@@ -194,14 +194,14 @@ async def build(
         fanout=fanout,
         store=store,
         clock=clock,
-        admission=gates.chain,
+        admission=admission.chain,
         reservations=reservations,
         ownerships=ownerships,
     )
     metrics = Metrics()
     flows = FlowControl(
-        ShelfObjects(fanout, "/registry/flowcontrol.apiserver.k8s.io/flowschemas/"),
-        ShelfObjects(fanout, "/registry/flowcontrol.apiserver.k8s.io/prioritylevelconfigurations/"),
+        CachedObjects(fanout, "/registry/flowcontrol.apiserver.k8s.io/flowschemas/"),
+        CachedObjects(fanout, "/registry/flowcontrol.apiserver.k8s.io/prioritylevelconfigurations/"),
         patience=settings.request_timeout / 4,
         on_refusal=metrics.drop,
     )
@@ -226,7 +226,7 @@ async def build(
             ),
             schema_of=definitions.of_kind,
             clock=clock,
-            streams=LateStreams(fanout, nodes, gates.chain, security.authorizer, minor=definitions.minor),
+            streams=LateStreams(fanout, nodes, admission.chain, security.authorizer, minor=definitions.minor),
         ),
         pages=Pages(
             version=version_of(definitions.minor),
@@ -280,7 +280,7 @@ async def build(
         readiness,
         custom_resources,
         aggregation,
-        gates,
+        admission,
         nodes,
         definitions.minor,
     )
@@ -323,7 +323,7 @@ async def running(
             await server.start(settings.host, settings.port, context, plane.api)
         except OSError as error:
             raise CannotListen(settings.host, settings.port, error) from error
-        await give_birth(plane, address=settings.host, port=server.port)
+        await bootstrap(plane, address=settings.host, port=server.port)
         definer = in_process_client(plane.local(), field_manager="kube-apiserver")
         upkeep.append(asyncio.create_task(plane.custom_resources.run(definer)))
         upkeep.append(asyncio.create_task(plane.aggregation.run(definer)))
@@ -342,7 +342,7 @@ async def running(
         await asyncio.gather(*upkeep, return_exceptions=True)
         await server.stop(STOP_SECONDS)
         if plane is not None:
-            await plane.gates.webhooks.close()
+            await plane.admission.webhooks.close()
         if store is not None:
             await store.close()
         if audit is not None:
@@ -351,11 +351,11 @@ async def running(
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-async def give_birth(plane: ControlPlane, *, address: str, port: int) -> None:
+async def bootstrap(plane: ControlPlane, *, address: str, port: int) -> None:
     """Make what every cluster has from the start and this one lacks."""
     plane.discovery.tell_address(f"{address}:{port}")
     local = plane.local()
-    for obj in newborn_objects(plane.registry, address=address, port=port, now=plane.clock.now()):
+    for obj in bootstrap_objects(plane.registry, address=address, port=port, now=plane.clock.now()):
         await _ensure(plane, local, obj)
     await ensure_default_roles(plane.registry, plane.fanout, plane.store, plane.clock.now(), minor=plane.minor)
     for obj in api_endpoints(address, port):

@@ -15,7 +15,7 @@ from pinnace.store import store as stores
 log = logging.getLogger(__name__)
 
 
-class StatusKeeper:
+class StatusWriter:
     """Writes what `status_of` says of a key and its object, unless that is None. Notes that come together are one."""
 
     def __init__(

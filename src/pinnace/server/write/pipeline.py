@@ -19,7 +19,7 @@ from pinnace.model.metadata import validate_metadata, validate_metadata_update, 
 from pinnace.model.objects import Object, new_uid
 from pinnace.model.patches import managed_fields
 from pinnace.model.resources import Resource, Strategy
-from pinnace.schema.cel.errors import TakesLong
+from pinnace.schema.cel.errors import ExceedsInlineBudget
 from pinnace.schema.equality import identical
 from pinnace.server.cache.fanout import Fanout
 from pinnace.server.cache.served_versions import in_version, prepare, shown_object, waits_for
@@ -141,7 +141,7 @@ class Pipeline:
                 try:
                     try:
                         self._check(call, new, old)
-                    except TakesLong:
+                    except ExceedsInlineBudget:
                         await asyncio.to_thread(self._check, call, new, old)
                     except errors.Invalid as error:
                         if found := await self._admission.errs(review):
@@ -297,7 +297,7 @@ class Pipeline:
             metadata["generation"] = old["metadata"].get("generation", 0) + 1
 
     def _check(self, call: Call, new: Object, old: Object | None) -> None:
-        """Collect every error. Raises TakesLong of a custom resource whose rules are better asked in a thread."""
+        """Collect every error. Raises ExceedsInlineBudget if the rules of a custom resource belong in a thread."""
         resource, strategy = call.resource, call.resource.strategy
         errs: list[FieldError] = []
         if old is not None:
