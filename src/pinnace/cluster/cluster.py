@@ -57,8 +57,9 @@ from pinnace.server.read.reader import WATCH_SECONDS, Reader
 from pinnace.server.reviews import Reviews
 from pinnace.server.verbs import Verbs
 from pinnace.server.write.field_ownership import Ownerships
-from pinnace.server.write.pipeline import Pipeline, encoded
+from pinnace.server.write.pipeline import Pipeline
 from pinnace.server.write.reservations import ServiceReservations
+from pinnace.server.write.versions import encode
 from pinnace.store.store import Store
 
 SYSTEM = User("system:apiserver", (MASTERS,))
@@ -372,7 +373,7 @@ async def _point(plane: ControlPlane, obj: Object) -> None:
     known = present.decode()["metadata"] if present is not None else {}
     born = {"uid": new_uid(), "creationTimestamp": to_rfc3339(plane.clock.now())}
     obj["metadata"] = {**obj["metadata"], **born, **{name: known[name] for name in born if name in known}}
-    await plane.store.put(resource.prefix + key, encoded(obj, resource), expected=None)
+    await plane.store.put(resource.prefix + key, encode(obj, resource), expected=None)
 
 
 async def _ensure(plane: ControlPlane, local: LocalApi, obj: Object) -> None:
