@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from pinnace.kinds.apps import columns as workload_columns
+from pinnace.kinds.autoscaling import columns as workload_columns
 from pinnace.kinds.rows import scale_resource
 from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Kind, Object
