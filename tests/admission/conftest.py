@@ -1,4 +1,4 @@
-"""A new cluster without sockets for each test."""
+"""A newborn cluster without sockets for each test."""
 
 from __future__ import annotations
 

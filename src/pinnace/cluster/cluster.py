@@ -22,25 +22,28 @@ from pinnace.auth.certificates.authority import SERVER_NAMES, CertificateFiles, 
 from pinnace.auth.settings import AuthSettings
 from pinnace.auth.users import MASTERS, User
 from pinnace.cluster import kubeconfig
-from pinnace.cluster.admission import Admission, build_admission
+from pinnace.cluster.admission import Gates, build_admission
 from pinnace.cluster.aggregation import Aggregation
 from pinnace.cluster.auditing import AuditSettings, open_audit
 from pinnace.cluster.background_jobs import compact_regularly, expire_events_regularly, renew_lease_regularly
 from pinnace.cluster.bootstrap.default_roles import ensure_default_roles
-from pinnace.cluster.bootstrap.objects import api_endpoints, bootstrap_objects
-from pinnace.cluster.cached_objects import CachedObjects
+from pinnace.cluster.bootstrap.objects import api_endpoints, newborn_objects
+from pinnace.cluster.cached_objects import ShelfObjects
 from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.custom_resources import CustomResources
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.kubeconfig import Access
 from pinnace.cluster.nodes import LateStreams, Nodes
 from pinnace.cluster.security import build_security
+from pinnace.cluster.simulation import simulate_nodes
 from pinnace.cluster.storage import open_store
 from pinnace.kinds import catalog
 from pinnace.kinds.definitions import Definitions, minors
 from pinnace.model.clock import Clock, SystemClock, to_rfc3339
 from pinnace.model.objects import Kind, Object, new_uid
 from pinnace.model.resources import Registry
+from pinnace.node.simulated.machines import node_names
+from pinnace.reconcile.manager import Manager
 from pinnace.server.api import Api
 from pinnace.server.audit.events import Auditor
 from pinnace.server.cache.fanout import Fanout
@@ -57,9 +60,8 @@ from pinnace.server.read.reader import WATCH_SECONDS, Reader
 from pinnace.server.reviews import Reviews
 from pinnace.server.verbs import Verbs
 from pinnace.server.write.field_ownership import Ownerships
-from pinnace.server.write.pipeline import Pipeline
+from pinnace.server.write.pipeline import Pipeline, encoded
 from pinnace.server.write.reservations import ServiceReservations
-from pinnace.server.write.versions import encode
 from pinnace.store.store import Store
 
 SYSTEM = User("system:apiserver", (MASTERS,))
@@ -80,6 +82,8 @@ class Settings:
     old_versions: bool = True
     controllers: bool = True
     """Whether namespaces are emptied, garbage is collected, and what every namespace has is made."""
+    nodes: int = 0
+    """The number of simulated nodes."""
     auth: AuthSettings = field(default_factory=AuthSettings)
     audit: AuditSettings = field(default_factory=AuditSettings)
     request_timeout: float = LIMIT_SECONDS
@@ -122,7 +126,7 @@ class ControlPlane:
     readiness: Readiness
     custom_resources: CustomResources
     aggregation: Aggregation
-    admission: Admission
+    gates: Gates
     nodes: Nodes
     """Where nodes of this process are registered, for exec and logs and the like."""
     minor: str
@@ -181,7 +185,7 @@ async def build(
     reservations = ServiceReservations()
     for entry in fanout.shelf("/registry/core/services/").entries.values():
         reservations.adopt(entry.decode())
-    admission = build_admission(
+    gates = build_admission(
         registry,
         fanout,
         store,
@@ -195,14 +199,14 @@ async def build(
         fanout=fanout,
         store=store,
         clock=clock,
-        admission=admission.chain,
+        admission=gates.chain,
         reservations=reservations,
         ownerships=ownerships,
     )
     metrics = Metrics()
     flows = FlowControl(
-        CachedObjects(fanout, "/registry/flowcontrol.apiserver.k8s.io/flowschemas/"),
-        CachedObjects(fanout, "/registry/flowcontrol.apiserver.k8s.io/prioritylevelconfigurations/"),
+        ShelfObjects(fanout, "/registry/flowcontrol.apiserver.k8s.io/flowschemas/"),
+        ShelfObjects(fanout, "/registry/flowcontrol.apiserver.k8s.io/prioritylevelconfigurations/"),
         patience=settings.request_timeout / 4,
         on_refusal=metrics.drop,
     )
@@ -227,7 +231,7 @@ async def build(
             ),
             schema_of=definitions.of_kind,
             clock=clock,
-            streams=LateStreams(fanout, nodes, admission.chain, security.authorizer, minor=definitions.minor),
+            streams=LateStreams(fanout, nodes, gates.chain, security.authorizer, minor=definitions.minor),
         ),
         pages=Pages(
             version=version_of(definitions.minor),
@@ -281,7 +285,7 @@ async def build(
         readiness,
         custom_resources,
         aggregation,
-        admission,
+        gates,
         nodes,
         definitions.minor,
     )
@@ -324,7 +328,7 @@ async def running(
             await server.start(settings.host, settings.port, context, plane.api)
         except OSError as error:
             raise CannotListen(settings.host, settings.port, error) from error
-        await bootstrap(plane, address=settings.host, port=server.port)
+        await give_birth(plane, address=settings.host, port=server.port)
         definer = in_process_client(plane.local(), field_manager="kube-apiserver")
         upkeep.append(asyncio.create_task(plane.custom_resources.run(definer)))
         upkeep.append(asyncio.create_task(plane.aggregation.run(definer)))
@@ -334,8 +338,9 @@ async def running(
         access = _access(settings, files, token, server.port)
         before_ready(access)
         plane.readiness.is_reached = True
-        if settings.controllers:
-            upkeep.append(asyncio.create_task(controllers_of(plane, files).run()))
+        manager = manager_of(plane, files, settings)
+        if manager is not None:
+            upkeep.append(asyncio.create_task(manager.run()))
         yield Cluster(plane, access, server)
     finally:
         for task in upkeep:
@@ -343,7 +348,7 @@ async def running(
         await asyncio.gather(*upkeep, return_exceptions=True)
         await server.stop(STOP_SECONDS)
         if plane is not None:
-            await plane.admission.webhooks.close()
+            await plane.gates.webhooks.close()
         if store is not None:
             await store.close()
         if audit is not None:
@@ -352,11 +357,25 @@ async def running(
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-async def bootstrap(plane: ControlPlane, *, address: str, port: int) -> None:
+def manager_of(plane: ControlPlane, files: CertificateFiles, settings: Settings) -> Manager | None:
+    """The loops that the settings ask for: controllers, simulated nodes, both or none."""
+    if not settings.controllers and not settings.nodes:
+        return None
+    manager = (
+        controllers_of(plane, files)
+        if settings.controllers
+        else Manager(in_process_client(plane.local(), field_manager="kubelet"), name="kubelet")
+    )
+    if settings.nodes:
+        simulate_nodes(plane, manager, list(node_names(settings.nodes)))
+    return manager
+
+
+async def give_birth(plane: ControlPlane, *, address: str, port: int) -> None:
     """Make what every cluster has from the start and this one lacks."""
     plane.discovery.tell_address(f"{address}:{port}")
     local = plane.local()
-    for obj in bootstrap_objects(plane.registry, address=address, port=port, now=plane.clock.now()):
+    for obj in newborn_objects(plane.registry, address=address, port=port, now=plane.clock.now()):
         await _ensure(plane, local, obj)
     await ensure_default_roles(plane.registry, plane.fanout, plane.store, plane.clock.now(), minor=plane.minor)
     for obj in api_endpoints(address, port):
@@ -373,7 +392,7 @@ async def _point(plane: ControlPlane, obj: Object) -> None:
     known = present.decode()["metadata"] if present is not None else {}
     born = {"uid": new_uid(), "creationTimestamp": to_rfc3339(plane.clock.now())}
     obj["metadata"] = {**obj["metadata"], **born, **{name: known[name] for name in born if name in known}}
-    await plane.store.put(resource.prefix + key, encode(obj, resource), expected=None)
+    await plane.store.put(resource.prefix + key, encoded(obj, resource), expected=None)
 
 
 async def _ensure(plane: ControlPlane, local: LocalApi, obj: Object) -> None:

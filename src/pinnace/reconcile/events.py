@@ -35,6 +35,7 @@ class _Saying(NamedTuple):
     type: str
     reason: str
     message: str
+    component: str
 
 
 @dataclass(slots=True)
@@ -61,21 +62,25 @@ class EventRecorder:
         self._waiting: asyncio.Queue[tuple[_Saying, Object]] = asyncio.Queue(_WAITING)
         self._said: OrderedDict[_Saying, _Said] = OrderedDict()
         self._allowances: OrderedDict[str, _Allowance] = OrderedDict()
+        self._lost = 0
 
-    def record(self, obj: Object, type: EventType, reason: str, message: str) -> None:
+    def record(self, obj: Object, type: EventType, reason: str, message: str, *, component: str = "") -> None:
         """Say that something happened to an object. `reason` is one word for machines, in CamelCase.
 
-        The same again is counted on the event that is there; of one object 25 come through at once, then one every
-        five minutes.
+        `component` names the source where it is not the recorder's own. A repeated event is counted on the first one;
+        of one object 25 are written at once, then one every five minutes.
         """
         metadata = obj["metadata"]
-        saying = _Saying(metadata.get("uid", ""), type, reason, message[:1024])
+        saying = _Saying(metadata.get("uid", ""), type, reason, message[:1024], component or self._component)
         if not self._is_allowed(saying.uid or f"{metadata.get('namespace')}/{metadata['name']}"):
             return
         try:
             self._waiting.put_nowait((saying, _reference(obj)))
         except asyncio.QueueFull:
-            _log.warning("too many events wait to be written; lost: %s %s", reason, message)
+            # One line per burst: a line per event would be a second flood.
+            if not self._lost:
+                _log.warning("too many events wait to be written; the first lost: %s %s", reason, message)
+            self._lost += 1
 
     async def run(self) -> None:
         """Write what is recorded, until cancelled."""
@@ -87,6 +92,9 @@ class EventRecorder:
                 _log.warning("an event was lost: %s %s: %s", saying.reason, saying.message, error)
             finally:
                 self._waiting.task_done()
+            if self._lost and self._waiting.empty():
+                _log.warning("%d events were lost", self._lost)
+                self._lost = 0
 
     async def idle(self) -> None:
         """Return when everything that was recorded is written."""
@@ -135,8 +143,8 @@ class EventRecorder:
             "firstTimestamp": now,
             "lastTimestamp": now,
             "count": 1,
-            "source": {"component": self._component},
-            "reportingComponent": self._component,
+            "source": {"component": saying.component},
+            "reportingComponent": saying.component,
             "reportingInstance": self._instance[:128],
         }
         made = await self._client.create(event)

@@ -12,11 +12,15 @@ from typing import Any
 from pinnace.auth.users import AUTHENTICATED, MASTERS, User
 from pinnace.client.client import Client
 from pinnace.cluster import kubeconfig
-from pinnace.cluster.cluster import ControlPlane, Settings, bootstrap, build
+from pinnace.cluster.cluster import ControlPlane, Settings, build, give_birth
 from pinnace.cluster.controllers import controllers_of, trust_of
 from pinnace.cluster.in_process import in_process_client
+from pinnace.cluster.simulation import simulate_nodes
 from pinnace.controllers.security.extension_authentication import KEY as TRUST
 from pinnace.model.objects import Object
+from pinnace.node.simulated.machines import NodeShape
+from pinnace.node.simulated.nodes import SimulatedNodes
+from pinnace.node.simulated.stages import Life
 from pinnace.reconcile.manager import Manager
 from pinnace.sdk.operator.installation import install_external_definitions
 from pinnace.sdk.operator.operator import Operator
@@ -28,7 +32,7 @@ ADMIN = User("admin", (MASTERS, AUTHENTICATED))
 PATIENCE = 10.0
 """Real seconds that anything in a test may take: what takes longer hangs."""
 
-_BOOTSTRAPPED: dict[str, bytes] = {}
+_NEWBORN: dict[str, bytes] = {}
 """What every cluster is born with, kept from the first birth: the next ones are quicker."""
 
 
@@ -45,6 +49,7 @@ class Cluster:
         self._stops: list[tuple[asyncio.Event, asyncio.Task[None]]] = []
         self._wire = wire
         self._socket: Wire | None = None
+        self._nodes: SimulatedNodes | None = None
         self.client: Client = self._client(None, "test")
         """As the administrator."""
 
@@ -65,6 +70,23 @@ class Cluster:
         if options.get("install", True):
             await install_external_definitions(self.client, operator)
         return await self.keep(operator.running(client or self.client, **options), name=operator.name)
+
+    async def add_nodes(
+        self, count: int, *, shape: NodeShape | None = None, life: Life | None = None
+    ) -> SimulatedNodes:
+        """Add simulated nodes, and a scheduler with the first of them; returns when they are ready.
+
+        Pods become ready at once; Job pods complete. `life` chooses otherwise for all nodes of the test; only the first
+        call may give it.
+        """
+        if self._nodes is None:
+            self._nodes = simulate_nodes(self.plane, self.managers[0], (), life=life)
+        elif life is not None:
+            raise ValueError("the life of simulated pods is chosen with the first nodes; leave `life` out here")
+        first = len(self._nodes.names)
+        self._nodes.add([f"node-{number}" for number in range(first, first + count)], shape)
+        await self.settle()
+        return self._nodes
 
     async def keep(self, started: AbstractAsyncContextManager[Manager], *, name: str) -> Manager:
         """Keep a manager running until the test ends."""
@@ -147,21 +169,21 @@ class Cluster:
 
 @asynccontextmanager
 async def running_cluster(*, settings: Settings | None = None, over_http: bool = False) -> AsyncIterator[Cluster]:
-    """A new cluster within a block.
+    """A newborn cluster within a block.
 
     With `over_http` all that the test and its operators say goes over HTTPS on loopback, as to any other cluster.
     """
     clock = ManualClock()
     store = MemoryStore()
     token = secrets.token_urlsafe(16)
-    for key, value in _BOOTSTRAPPED.items() if settings is None else ():
+    for key, value in _NEWBORN.items() if settings is None else ():
         await store.put(key, value, expected=0)
     plane = await build(settings or Settings(), store, clock=clock, tokens={token: ADMIN})
-    if settings is not None or not _BOOTSTRAPPED:
-        await bootstrap(plane, address="127.0.0.1", port=6443)
+    if settings is not None or not _NEWBORN:
+        await give_birth(plane, address="127.0.0.1", port=6443)
         await in_process_client(plane.local(), clock=clock).create(_proxy_trust())
         if settings is None:
-            _BOOTSTRAPPED.update({record.key: record.value for record in (await store.list("")).records})
+            _NEWBORN.update({record.key: record.value for record in (await store.list("")).records})
     plane.aggregation.show(certificates().front_proxy_client)
     plane.readiness.is_reached = True
     definer = in_process_client(plane.local(), clock=clock, field_manager="kube-apiserver")
@@ -178,7 +200,7 @@ async def running_cluster(*, settings: Settings | None = None, over_http: bool =
         for task in upkeep:
             task.cancel()
         await asyncio.gather(*upkeep, return_exceptions=True)
-        await plane.admission.webhooks.close()
+        await plane.gates.webhooks.close()
         await store.close()
 
 

@@ -83,6 +83,15 @@ def up(
             help="Serve the API alone: namespaces are not emptied, and nothing that has lost its owner is removed.",
         ),
     ] = False,
+    nodes: Annotated[
+        int,
+        typer.Option(
+            help="Simulate this many nodes (node-0, …): pods are scheduled and run through their stages, without "
+            "containers.",
+            min=0,
+            max=10_000,
+        ),
+    ] = 0,
     token_auth_file: Annotated[
         Path | None, typer.Option(help='Static tokens: lines of token,user,uid,"group1,group2".', show_default=False)
     ] = None,
@@ -191,6 +200,7 @@ def up(
         name=name,
         old_versions=not no_old_versions,
         controllers=not no_controllers,
+        nodes=nodes,
         auth=AuthSettings(
             token_file=token_auth_file,
             providers=providers,

@@ -27,7 +27,7 @@ _CRITICAL = (
 )
 
 
-def bootstrap_objects(
+def newborn_objects(
     registry: Registry,
     *,
     address: str,

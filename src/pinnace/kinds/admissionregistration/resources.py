@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pinnace.kinds.admissionregistration import columns, conversion, policies, webhooks
+from pinnace.kinds.admissionregistration import columns, webhooks
+from pinnace.kinds.apiregistration import validation
+from pinnace.kinds.policy import conversion as conversions
 from pinnace.kinds.rows import GA, STATUS, Row, old, on_request
 
 GROUP = "admissionregistration.k8s.io"
@@ -15,8 +17,8 @@ _OLD_WEBHOOKS = old(
     deprecated="1.16",
     removed="1.22",
     replacement=_V1,
-    to_stored=conversion.webhooks_to_v1,
-    reshape=conversion.old_webhooks,
+    to_stored=conversions.webhooks_to_v1,
+    reshape=conversions.old_webhooks,
 )
 _MUTATING_POLICY_VERSIONS = (
     GA,
@@ -38,7 +40,7 @@ ROWS = (
         namespaced=False,
         categories=_CATEGORIES,
         versions=_MUTATING_POLICY_VERSIONS,
-        strategy=policies.MUTATING_ADMISSION_POLICY,
+        strategy=validation.MUTATING_ADMISSION_POLICY,
     ),
     Row(
         group=GROUP,
@@ -48,7 +50,7 @@ ROWS = (
         namespaced=False,
         categories=_CATEGORIES,
         versions=_MUTATING_POLICY_VERSIONS,
-        strategy=policies.MUTATING_ADMISSION_POLICY_BINDING,
+        strategy=validation.MUTATING_ADMISSION_POLICY_BINDING,
     ),
     Row(
         group=GROUP,
@@ -58,7 +60,7 @@ ROWS = (
         namespaced=False,
         categories=_CATEGORIES,
         versions=(GA, replace(_OLD_WEBHOOKS, strategy=webhooks.OLD_MUTATING_WEBHOOK_CONFIGURATION)),
-        strategy=webhooks.MUTATING_WEBHOOK_CONFIGURATION,
+        strategy=validation.MUTATING_WEBHOOK_CONFIGURATION,
     ),
     Row(
         group=GROUP,
@@ -69,7 +71,7 @@ ROWS = (
         categories=_CATEGORIES,
         versions=_VALIDATING_POLICY_VERSIONS,
         subresources=(STATUS,),
-        strategy=policies.VALIDATING_ADMISSION_POLICY,
+        strategy=validation.VALIDATING_ADMISSION_POLICY,
     ),
     Row(
         group=GROUP,
@@ -79,7 +81,7 @@ ROWS = (
         namespaced=False,
         categories=_CATEGORIES,
         versions=_VALIDATING_POLICY_VERSIONS,
-        strategy=policies.VALIDATING_ADMISSION_POLICY_BINDING,
+        strategy=validation.VALIDATING_ADMISSION_POLICY_BINDING,
     ),
     Row(
         group=GROUP,
@@ -89,6 +91,6 @@ ROWS = (
         namespaced=False,
         categories=_CATEGORIES,
         versions=(GA, replace(_OLD_WEBHOOKS, strategy=webhooks.OLD_VALIDATING_WEBHOOK_CONFIGURATION)),
-        strategy=webhooks.VALIDATING_WEBHOOK_CONFIGURATION,
+        strategy=validation.VALIDATING_WEBHOOK_CONFIGURATION,
     ),
 )

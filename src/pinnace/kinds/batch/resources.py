@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pinnace.kinds.batch import columns, validation
+from pinnace.kinds import selectable
+from pinnace.kinds.apps import columns
+from pinnace.kinds.batch import validation
 from pinnace.kinds.rows import GA, STATUS, Row, old
-from pinnace.kinds.selectable import text_at
 
 ROWS = (
     Row(
@@ -26,7 +27,7 @@ ROWS = (
         categories=("all",),
         versions=(GA,),
         subresources=(STATUS,),
-        selectable={"status.successful": text_at("status.succeeded", "0")},
+        selectable=selectable.JOB,
         strategy=validation.JOB,
     ),
 )

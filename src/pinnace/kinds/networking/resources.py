@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pinnace.kinds.networking import columns, conversion, ingresses, validation
+from pinnace.kinds.networking import columns, validation
+from pinnace.kinds.networking import conversion as conversions
 from pinnace.kinds.rows import GA, STATUS, Row, old, on_request
 
 GROUP = "networking.k8s.io"
@@ -24,7 +25,7 @@ ROWS = (
         columns=columns.INGRESS_CLASS,
         namespaced=False,
         versions=(GA, old("v1beta1", deprecated="1.19", removed="1.22", replacement=_V1)),
-        strategy=ingresses.INGRESS_CLASS,
+        strategy=validation.INGRESS_CLASS,
     ),
     Row(
         group=GROUP,
@@ -39,9 +40,9 @@ ROWS = (
                 deprecated="1.19",
                 removed="1.22",
                 replacement=_V1,
-                to_stored=conversion.ingress_to_v1,
-                from_stored=conversion.ingress_from_v1,
-                reshape=conversion.old_ingress,
+                to_stored=conversions.ingress_to_v1,
+                from_stored=conversions.ingress_from_v1,
+                reshape=conversions.old_ingress,
             ),
             old(
                 "v1beta1",
@@ -49,13 +50,13 @@ ROWS = (
                 deprecated="1.14",
                 removed="1.22",
                 replacement=_V1,
-                to_stored=conversion.ingress_to_v1,
-                from_stored=conversion.ingress_from_v1,
-                reshape=conversion.old_ingress,
+                to_stored=conversions.ingress_to_v1,
+                from_stored=conversions.ingress_from_v1,
+                reshape=conversions.old_ingress,
             ),
         ),
         subresources=(STATUS,),
-        strategy=ingresses.INGRESS,
+        strategy=validation.INGRESS,
     ),
     Row(
         group=GROUP,

@@ -1,4 +1,4 @@
-"""Defaults and validation of roles and role bindings."""
+"""What is special about roles and bindings; certificate kinds have files of their own and are named here, too."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from pinnace.kinds.certificates import pod_certificates, validation
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.validation.fields import validate_choice, validate_name
 from pinnace.model import names
@@ -101,3 +102,6 @@ ROLE = _access(default=_default_role, validate=partial(_validate_role, namespace
 CLUSTER_ROLE = _access(default=_default_role, validate=partial(_validate_role, namespaced=False))
 ROLE_BINDING = _access(default=_default_binding, validate=partial(_validate_binding, namespaced=True))
 CLUSTER_ROLE_BINDING = _access(default=_default_binding, validate=partial(_validate_binding, namespaced=False))
+CERTIFICATE_SIGNING_REQUEST = validation.CERTIFICATE_SIGNING_REQUEST
+CLUSTER_TRUST_BUNDLE = validation.CLUSTER_TRUST_BUNDLE
+POD_CERTIFICATE_REQUEST = pod_certificates.POD_CERTIFICATE_REQUEST

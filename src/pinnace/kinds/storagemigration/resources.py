@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pinnace.kinds.admissionregistration import columns
+from pinnace.kinds.apiregistration import validation
 from pinnace.kinds.rows import GA, STATUS, Row, on_request
-from pinnace.kinds.storagemigration import columns, validation
 
 ROWS = (
     Row(

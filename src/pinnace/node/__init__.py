@@ -1,0 +1,1 @@
+"""Runs the pods bound to one machine, through a container runtime."""

@@ -1,0 +1,53 @@
+"""Addresses of simulated nodes and pods: each is given to one at a time."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+
+NODE_NETWORK = "198.18.0.0/16"
+POD_NETWORK = "198.19.0.0/16"
+"""For nodes without a podCIDR. Both networks are reserved for benchmarks (RFC 2544): traffic to them goes nowhere."""
+
+
+class NoAddressLeft(Exception):
+    """All addresses of a network are in use."""
+
+
+class AddressPool:
+    """The addresses of one network, given out in turn, so that a released one rests before it is used again."""
+
+    def __init__(self, network: str) -> None:
+        self._network: IPv4Network | IPv6Network = ip_network(network, strict=False)
+        self._first = int(self._network.network_address) + 1
+        self._size = max(1, min(self._network.num_addresses - 2, 1 << 24))
+        self._used: set[int] = set()
+        self._next = 0
+
+    def allocate(self) -> str:
+        """Raises NoAddressLeft."""
+        if len(self._used) >= self._size:
+            raise NoAddressLeft(f"all {self._size} addresses of {self._network} are in use: delete pods or add nodes")
+        while self._next in self._used:
+            self._next = (self._next + 1) % self._size
+        given = self._next
+        self._used.add(given)
+        self._next = (given + 1) % self._size
+        return str(self._network[given + 1])
+
+    def take(self, address: str) -> None:
+        """Note that a pod has this address already."""
+        offset = self._offset(address)
+        if offset is not None:
+            self._used.add(offset)
+
+    def release(self, address: str) -> None:
+        offset = self._offset(address)
+        if offset is not None:
+            self._used.discard(offset)
+
+    def _offset(self, address: str) -> int | None:
+        try:
+            offset = int(ip_address(address)) - self._first
+        except ValueError:
+            return None
+        return offset if 0 <= offset < self._size else None

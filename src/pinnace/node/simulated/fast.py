@@ -1,0 +1,121 @@
+"""The built-in life of simulated pods: ready at once, Job pods complete, deleted pods go. KWOK's fast stages in Python.
+
+Labels and annotations of KWOK's own stages steer single pods: `pod-complete.stage.kwok.x-k8s.io/delay: 10s` delays the
+completion, the label `pod-container-running-failed.stage.kwok.x-k8s.io: "true"` makes a pod fail.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from pinnace.model.objects import Object
+from pinnace.node.simulated import pod_status
+from pinnace.node.simulated.durations import parse_duration
+from pinnace.node.simulated.stages import Delete, Effect, Patch, PodHead, Stage, Surroundings
+
+FAILS = "pod-container-running-failed.stage.kwok.x-k8s.io"
+_KILLED = {"exitCode": 137, "reason": "Error"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How fast simulated pods live, in seconds, and how many of them fail."""
+
+    ready: float = 0.0
+    complete: float = 0.0
+    delete: float = 0.0
+    jitter: float = 0.0
+    """Up to this many seconds more, at random, on every delay."""
+    failure_rate: float = 0.0
+    """The share of Job pods that fail instead of completing."""
+    random: random.Random = field(default_factory=random.Random)
+
+
+class _FastStage:
+    is_followed_at_once = True
+
+    def __init__(
+        self, name: str, seconds: float, pace: Pace, effects: Callable[[Object, Surroundings], Iterable[Effect]]
+    ):
+        self.name = name
+        self._seconds = seconds
+        self._pace = pace
+        self.effects = effects
+
+    def delay(self, obj: Object) -> float:
+        annotations = obj["metadata"].get("annotations") or {}
+        stated = annotations.get(f"{self.name}.stage.kwok.x-k8s.io/delay")
+        seconds = parse_duration(stated) if stated else None
+        if seconds is None:
+            seconds = self._seconds
+        return seconds + self._pace.random.random() * self._pace.jitter if self._pace.jitter else seconds
+
+
+class FastLife:
+    """Pending → running and ready → succeeded for Job pods, and gone once deleted."""
+
+    def __init__(self, pace: Pace | None = None) -> None:
+        pace = pace or Pace()
+        self._pace = pace
+        self._ready = _FastStage("pod-ready", pace.ready, pace, _become_ready)
+        self._complete = _FastStage("pod-complete", pace.complete, pace, _complete)
+        self._fail = _FastStage("pod-container-running-failed", pace.complete, pace, _fail)
+        self._delete = _FastStage("pod-delete", pace.delete, pace, _delete)
+
+    def concerns(self, head: PodHead) -> bool:
+        if head.metadata.deletionTimestamp or head.status.phase in ("", "Pending"):
+            return True
+        return head.status.phase == "Running" and (head.is_of_job or FAILS in (head.metadata.labels or ()))
+
+    def stages_of(self, pod: Object) -> list[Stage]:
+        metadata = pod["metadata"]
+        if "deletionTimestamp" in metadata:
+            return [self._delete]
+        phase = (pod.get("status") or {}).get("phase") or "Pending"
+        if phase == "Pending":
+            return [self._ready]
+        if phase != "Running":
+            return []
+        if (metadata.get("labels") or {}).get(FAILS) == "true":
+            return [self._fail]
+        if not any(owner.get("kind") == "Job" for owner in metadata.get("ownerReferences") or ()):
+            return []
+        return [self._complete, self._fail] if self._pace.failure_rate else [self._complete]
+
+    def choose(self, stages: list[Stage], pod: Object) -> Stage:
+        if len(stages) == 1:
+            return stages[0]
+        return self._fail if self._pace.random.random() < self._pace.failure_rate else self._complete
+
+
+def _become_ready(pod: Object, surroundings: Surroundings) -> Iterable[Effect]:
+    hosts = surroundings.host_ips(pod["spec"]["nodeName"])
+    status = pod_status.running(pod, now=surroundings.now, host_ips=hosts, pod_ips=surroundings.pod_ips(pod))
+    yield Patch({"status": status})
+
+
+def _complete(pod: Object, surroundings: Surroundings) -> Iterable[Effect]:
+    yield Patch({"status": pod_status.succeeded(pod, now=surroundings.now)})
+
+
+def _fail(pod: Object, surroundings: Surroundings) -> Iterable[Effect]:
+    annotations = pod["metadata"].get("annotations") or {}
+    code = annotations.get(f"{FAILS}/exit-code", "1")
+    ended = {
+        "exitCode": int(code) if code.isdigit() else 1,
+        "reason": annotations.get(f"{FAILS}/reason", "Error"),
+        "message": annotations.get(f"{FAILS}/message", ""),
+    }
+    container = annotations.get(f"{FAILS}/container-name", "")
+    yield Patch({"status": pod_status.failed(pod, ended, now=surroundings.now, container=container)})
+
+
+def _delete(pod: Object, surroundings: Surroundings) -> Iterable[Effect]:
+    # A kubelet reports how the containers ended before it lets the pod go. Without finalizers the pod goes at once, and
+    # only a watcher could see the difference.
+    phase = (pod.get("status") or {}).get("phase")
+    if pod["metadata"].get("finalizers") and phase not in ("Succeeded", "Failed"):
+        yield Patch({"status": pod_status.failed(pod, _KILLED, now=surroundings.now)})
+    yield Delete()

@@ -1,0 +1,351 @@
+"""Simulated nodes: three loops over shared informers, however many nodes and pods there are.
+
+One keeps each Node ready, one renews the leases in turn, one takes the pods through their stages. An idle cluster costs
+the renewals alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pinnace.client.client import Client
+from pinnace.client.snapshots import Snapshot
+from pinnace.model import errors
+from pinnace.model.clock import to_rfc3339, to_rfc3339_micro
+from pinnace.model.node_connections import NodeConnection
+from pinnace.model.objects import Key, Object
+from pinnace.node.simulated.addresses import NODE_NETWORK, POD_NETWORK, AddressPool
+from pinnace.node.simulated.connection import SimulatedConnection
+from pinnace.node.simulated.fast import FastLife
+from pinnace.node.simulated.machines import (
+    NOT_READY,
+    NodeShape,
+    host_ips,
+    is_ready,
+    is_simulated,
+    node_object,
+    ready_status,
+)
+from pinnace.node.simulated.stages import Delete, Emit, Life, Patch, Stage, decode_head
+from pinnace.reconcile.controller import Controller, Result
+from pinnace.reconcile.manager import Manager
+
+LEASE_SECONDS = 40
+RENEW_SECONDS = 20.0
+"""Half of the time after which a node without renewals counts as unknown."""
+_LEASES_PER_TURN = 25
+_LEASE = "coordination.k8s.io/v1/Lease"
+_LEASE_NAMESPACE = "kube-node-lease"
+_NODE = "v1/Node"
+_POD = "v1/Pod"
+_COMPONENT = "kubelet"
+_log = logging.getLogger(__name__)
+
+
+class LocalNodes(Protocol):
+    """Where the API server finds the nodes of its own process."""
+
+    def register(self, name: str, connection: NodeConnection) -> None: ...
+
+    def remove(self, name: str) -> None: ...
+
+
+@dataclass(slots=True)
+class _Machine:
+    """What is known of one simulated node."""
+
+    turn: int
+    """Its place in the order of lease renewals."""
+    uid: str = ""
+    host_ips: tuple[str, ...] = ()
+    pod_network: str = POD_NETWORK
+
+
+@dataclass(slots=True)
+class _Plan:
+    """A stage that a pod has entered and whose delay is running."""
+
+    uid: str
+    stage: Stage
+    due: float
+
+
+class SimulatedNodes:
+    """Simulates every Node with the annotation `kwok.x-k8s.io/node`, and creates some of its own with `add`."""
+
+    def __init__(
+        self,
+        manager: Manager,
+        client: Client,
+        *,
+        version: str = "",
+        life: Life | None = None,
+        connections: LocalNodes | None = None,
+    ) -> None:
+        """`client` writes as the kubelets. `version` is what the nodes report as theirs, such as v1.36.0."""
+        self._manager = manager
+        self._client = client
+        self._version = version
+        self._life = life or FastLife()
+        self._clock = client.clock
+        self._machines: dict[str, _Machine] = {}
+        self._stopped: set[str] = set()
+        self._shapes: dict[str, NodeShape] = {}
+        self._turns = 0
+        self._connections = connections
+        self._node_addresses = AddressPool(NODE_NETWORK)
+        self._pods_of: dict[str, set[Key]] = {}
+        self._pools: dict[str, AddressPool] = {}
+        self._addresses: dict[Key, tuple[AddressPool, str]] = {}
+        self._plans: dict[Key, _Plan] = {}
+        self._node_cache = manager.cache(_NODE)
+        self._pod_cache = manager.cache(_POD)
+        self._nodes = Controller("simulated-nodes", self._reconcile_node, workers=8)
+        self._leases = Controller("simulated-leases", self._renew, workers=8)
+        self._pods = Controller("simulated-pods", self._reconcile_pod, workers=16)
+        for controller in (self._nodes, self._leases, self._pods):
+            manager.add(controller)
+        manager.informer(_NODE).on_change(self._hear_node)
+        manager.informer(_POD).on_change(self._hear_pod)
+
+    # Nodes
+
+    def add(self, names: Sequence[str], shape: NodeShape | None = None) -> None:
+        """Create these nodes unless they exist, and simulate them."""
+        for name in names:
+            self._shapes[name] = shape or NodeShape()
+            self._nodes.enqueue(Key("", name), "start")
+
+    def stop(self, name: str) -> None:
+        """Simulate a machine that has died: no renewals, and its pods stay as they are."""
+        self._stopped.add(name)
+
+    def start(self, name: str) -> None:
+        """Bring a stopped node back."""
+        self._stopped.discard(name)
+        self._nodes.enqueue(Key("", name), "start")
+        self._leases.enqueue(Key("", name), "start")
+        for key in list(self._pods_of.get(name, ())):
+            self._pods.enqueue(key, "start")
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._machines)
+
+    def _hear_node(self, old: Snapshot | None, new: Snapshot | None) -> None:
+        latest = new or old
+        assert latest is not None
+        name = latest.key.name
+        node = new.object if new is not None else None
+        if node is None or not is_simulated(node):
+            self._forget_node(name)
+            return
+        known = self._machines.get(name)
+        if known is None:
+            known = self._remember_node(latest.key)
+        known.uid, known.host_ips = node["metadata"]["uid"], host_ips(node)
+        known.pod_network = node["spec"].get("podCIDR") or POD_NETWORK
+        for address in known.host_ips:
+            self._node_addresses.take(address)
+        if not is_ready(node):
+            self._nodes.enqueue(latest.key, "not ready")
+
+    def _remember_node(self, key: Key) -> _Machine:
+        known = self._machines[key.name] = _Machine(self._turns)
+        self._turns += 1
+        if self._connections is not None:
+            self._connections.register(key.name, SimulatedConnection(key.name))
+        self._leases.enqueue(key, "added")
+        for pod in list(self._pods_of.get(key.name, ())):
+            self._pods.enqueue(pod, "node added")
+        return known
+
+    def _forget_node(self, name: str) -> None:
+        known = self._machines.pop(name, None)
+        if known is None:
+            return
+        for address in known.host_ips:
+            self._node_addresses.release(address)
+        if self._connections is not None:
+            self._connections.remove(name)
+
+    async def _reconcile_node(self, key: Key) -> None:
+        if key.name in self._stopped:
+            return
+        now = to_rfc3339(self._clock.now())
+        node = self._node_cache.get(key)
+        shape = self._shapes.get(key.name)
+        if node is None:
+            if shape is None:
+                return
+            address = self._node_addresses.allocate()
+            try:
+                made = await self._client.create(node_object(key.name, address, shape, version=self._version, now=now))
+            except errors.AlreadyExists:
+                return
+            await self._remove_taint(made)
+        elif is_simulated(node) and not is_ready(node):
+            address = "" if host_ips(node) else self._node_addresses.allocate()
+            status = ready_status(node, address, shape or NodeShape(), version=self._version, now=now)
+            await self._client.patch(_NODE, key.name, {"status": status}, subresource="status")
+
+    async def _remove_taint(self, node: Object) -> None:
+        """A new node gets this taint by admission, until it is known to be ready: this one is."""
+        taints = node["spec"].get("taints") or []
+        kept = [taint for taint in taints if taint.get("key") != NOT_READY]
+        if kept != taints:
+            await self._client.patch(_NODE, node["metadata"]["name"], {"spec": {"taints": kept or None}})
+
+    # Leases
+
+    async def _renew(self, key: Key) -> Result | None:
+        machine = self._machines.get(key.name)
+        if machine is None or key.name in self._stopped:
+            return None
+        now = to_rfc3339_micro(self._clock.now())
+        try:
+            await self._client.patch(_LEASE, key.name, {"spec": {"renewTime": now}}, namespace=_LEASE_NAMESPACE)
+        except errors.NotFound:
+            await self._create_lease(key.name, machine, now)
+        return Result(requeue_after=self._until_next_turn(machine))
+
+    async def _create_lease(self, name: str, machine: _Machine, now: str) -> None:
+        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": machine.uid}
+        lease = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": name, "namespace": _LEASE_NAMESPACE, "ownerReferences": [owner]},
+            "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now},
+        }
+        await self._client.create(lease)
+
+    def _until_next_turn(self, machine: _Machine) -> float:
+        """Nodes renew in groups, one group per turn: few wake-ups, and no burst of all nodes at once."""
+        turns = max(1, min(int(RENEW_SECONDS), len(self._machines) // _LEASES_PER_TURN))
+        turn = machine.turn % turns * RENEW_SECONDS / turns
+        ahead = (turn - self._clock.monotonic()) % RENEW_SECONDS
+        return ahead if ahead > 1.0 else ahead + RENEW_SECONDS
+
+    # Pods
+
+    def _hear_pod(self, old: Snapshot | None, new: Snapshot | None) -> None:
+        if new is None:
+            assert old is not None
+            self._forget_pod(old)
+            return
+        head = decode_head(new.body)
+        node = head.spec.nodeName
+        if not node:
+            return
+        self._pods_of.setdefault(node, set()).add(new.key)
+        if node not in self._machines:
+            return
+        if head.status.podIP and new.key not in self._addresses:
+            pool = self._pool(node)
+            pool.take(head.status.podIP)
+            self._addresses[new.key] = (pool, head.status.podIP)
+        if self._life.concerns(head):
+            self._pods.enqueue(new.key, "changed")
+
+    def _forget_pod(self, last: Snapshot) -> None:
+        key = last.key
+        node = decode_head(last.body).spec.nodeName
+        pods = self._pods_of.get(node)
+        if pods is not None:
+            pods.discard(key)
+            if not pods:
+                del self._pods_of[node]
+        self._plans.pop(key, None)
+        held = self._addresses.pop(key, None)
+        if held is not None:
+            held[0].release(held[1])
+
+    async def _reconcile_pod(self, key: Key) -> Result | None:
+        pod = self._pod_cache.get(key)
+        while pod is not None:
+            node = pod["spec"].get("nodeName")
+            if node not in self._machines or node in self._stopped:
+                return None
+            stage = self._stage_of(key, pod)
+            if stage is None:
+                self._plans.pop(key, None)
+                return None
+            wait = self._wait(key, pod, stage)
+            if wait > 0:
+                return Result(requeue_after=wait)
+            pod = await self._enter(key, pod, stage)
+        return None
+
+    def _stage_of(self, key: Key, pod: Object) -> Stage | None:
+        stages = self._life.stages_of(pod)
+        plan = self._plans.get(key)
+        if plan is not None and plan.uid == pod["metadata"]["uid"] and plan.stage in stages:
+            return plan.stage
+        self._plans.pop(key, None)
+        return self._life.choose(stages, pod) if stages else None
+
+    def _wait(self, key: Key, pod: Object, stage: Stage) -> float:
+        """The seconds until the delay of a stage is over. It begins when the stage is first seen to match."""
+        now = self._clock.monotonic()
+        plan = self._plans.get(key)
+        if plan is None:
+            delay = stage.delay(pod)
+            if delay <= 0:
+                return 0.0
+            plan = self._plans[key] = _Plan(pod["metadata"]["uid"], stage, now + delay)
+        return plan.due - now
+
+    async def _enter(self, key: Key, pod: Object, stage: Stage) -> Object | None:
+        """Apply the effects of a stage; returns the pod to go on with, None if the watch tells when to go on."""
+        self._plans.pop(key, None)
+        latest: Object = pod
+        try:
+            for effect in stage.effects(pod, self):
+                match effect:
+                    case Patch(body, subresource, form):
+                        latest = await self._client.patch(
+                            _POD, key.name, body, namespace=key.namespace, subresource=subresource, form=form
+                        )
+                    case Delete():
+                        uid = pod["metadata"]["uid"]
+                        await self._client.delete(_POD, key.name, namespace=key.namespace, grace_seconds=0, uid=uid)
+                        return None
+                    case Emit(type_, reason, message):
+                        self._manager.recorder.record(pod, type_, reason, message, component=_COMPONENT)
+        except (errors.NotFound, errors.Conflict) as error:
+            _log.debug("%s did not enter %s: %s", key, stage.name, error)
+            return None
+        if not stage.is_followed_at_once or latest["metadata"]["uid"] != pod["metadata"]["uid"]:
+            return None
+        return latest
+
+    # For stages
+
+    @property
+    def now(self) -> str:
+        return to_rfc3339(self._clock.now())
+
+    def host_ips(self, node: str) -> Sequence[str]:
+        machine = self._machines.get(node)
+        return machine.host_ips if machine is not None else ()
+
+    def pod_ips(self, pod: Object) -> Sequence[str]:
+        node = pod["spec"]["nodeName"]
+        if pod["spec"].get("hostNetwork"):
+            return self.host_ips(node)
+        key = Key(pod["metadata"]["namespace"], pod["metadata"]["name"])
+        held = self._addresses.get(key)
+        if held is None:
+            pool = self._pool(node)
+            held = self._addresses[key] = (pool, pool.allocate())
+        return (held[1],)
+
+    def _pool(self, node: str) -> AddressPool:
+        network = self._machines[node].pod_network
+        pool = self._pools.get(network)
+        if pool is None:
+            pool = self._pools[network] = AddressPool(network)
+        return pool

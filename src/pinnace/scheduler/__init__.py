@@ -1,0 +1,1 @@
+"""Chooses a node for each pod: filter, score, bind."""

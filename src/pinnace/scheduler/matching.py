@@ -1,0 +1,81 @@
+"""Whether a pod may run on a node, resources aside: node selector, required node affinity, taints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pinnace.model.objects import Object
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_HARD_EFFECTS = ("NoSchedule", "NoExecute")
+Labels = Mapping[str, str]
+
+
+class Constraints:
+    """Where pods of one kind may run. Equal for all pods of a template."""
+
+    __slots__ = ("node_name_terms", "selector", "tolerations")
+
+    def __init__(self, pod: Object) -> None:
+        spec = pod["spec"]
+        affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(_REQUIRED) or {}
+        self.selector: Labels = spec.get("nodeSelector") or {}
+        self.node_name_terms: Sequence[Object] | None = affinity.get("nodeSelectorTerms") if affinity else None
+        self.tolerations: Sequence[Object] = spec.get("tolerations") or ()
+
+    def matches_labels(self, name: str, labels: Labels) -> bool:
+        if any(labels.get(key) != value for key, value in self.selector.items()):
+            return False
+        terms = self.node_name_terms
+        return terms is None or any(_matches_term(term, name, labels) for term in terms)
+
+    def tolerates(self, taints: Sequence[Object]) -> bool:
+        return all(
+            any(_tolerates(toleration, taint) for toleration in self.tolerations)
+            for taint in taints
+            if taint.get("effect") in _HARD_EFFECTS
+        )
+
+
+def _matches_term(term: Object, name: str, labels: Labels) -> bool:
+    expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    if not expressions and not fields:
+        return False  # An empty term selects nothing.
+    return all(_matches(one, labels) for one in expressions) and all(
+        _matches(one, {"metadata.name": name}) for one in fields
+    )
+
+
+def _matches(requirement: Object, labels: Labels) -> bool:
+    value = labels.get(requirement["key"])
+    values: Sequence[Any] = requirement.get("values") or ()
+    match requirement.get("operator"):
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt":
+            return _is_number(value) and int(str(value)) > int(values[0])
+        case "Lt":
+            return _is_number(value) and int(str(value)) < int(values[0])
+        case _:
+            return False
+
+
+def _is_number(text: str | None) -> bool:
+    return text is not None and text.removeprefix("-").isdecimal() and len(text) <= 20
+
+
+def _tolerates(toleration: Object, taint: Object) -> bool:
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+        return False
+    if toleration.get("key") and toleration["key"] != taint.get("key"):
+        return False
+    if toleration.get("operator") == "Exists":
+        return True
+    return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")

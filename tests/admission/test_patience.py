@@ -1,0 +1,174 @@
+"""Expressions that take long: others are served meanwhile, and the answer is the same."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from tests.admission.test_expression_costs import ENDLESS, LONG
+from tests.server.in_process import InProcess, Object, config_map, control_plane
+
+from pinnace.admission.cel_executor import COST_AT_ONCE, Patience
+from pinnace.admission.chain import Requester
+from pinnace.admission.expressions import Budget, Oracles
+from pinnace.auth.users import User
+from pinnace.schema.cel.errors import TakesLong
+from pinnace.schema.cel.library.authorizer import Decision, Oracle, Question
+
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
+EVERY_CONFIG_MAP = {
+    "resourceRules": [
+        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]},
+    ]
+}
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[InProcess]:
+    async with control_plane() as plane:
+        yield plane
+
+
+async def bound(api: InProcess, *validations: Object, actions: tuple[str, ...] = ("Deny",), **spec: object) -> None:
+    """A policy for every ConfigMap, put to use."""
+    metadata = {"name": "costly"}
+    body = {"matchConstraints": EVERY_CONFIG_MAP, "validations": list(validations), **spec}
+    kind = "ValidatingAdmissionPolicy"
+    await api.made(f"{ADMISSION}/validatingadmissionpolicies", {"kind": kind, "metadata": metadata, "spec": body})
+    binding = {"policyName": "costly", "validationActions": list(actions)}
+    await api.made(f"{ADMISSION}/validatingadmissionpolicybindings", {"metadata": metadata, "spec": binding})
+
+
+class Watched:
+    """Where expressions are evaluated."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.threads: list[str] = []
+        evaluate = ThreadPoolExecutor.submit
+
+        def submit(pool: ThreadPoolExecutor, work: object, *arguments: object) -> object:
+            self.threads.append("beside")
+            return evaluate(pool, work, *arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(ThreadPoolExecutor, "submit", submit)
+
+
+async def test_others_are_served_while_an_expression_takes_long(
+    api: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(monkeypatch)
+    await bound(api, {"expression": f"{LONG} && {LONG}"})
+    for count in (1, 2):
+        slow = asyncio.create_task(api.post(CONFIG_MAPS, config_map(f"slow-{count}")))
+        served = 0
+        while not slow.done():
+            assert (await api.get("/api/v1/namespaces/default")).status == 200
+            served += 1
+            await asyncio.sleep(0)
+        assert (await slow).status == 201
+        assert served > 3
+        assert len(watched.threads) == count
+
+
+async def test_a_mutation_that_takes_long_is_made_as_well(api: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch)
+    expression = f'Object{{data: {{"found": {LONG} ? "yes" : "no"}}}}'
+    mutation = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}
+    spec = {
+        "matchConstraints": EVERY_CONFIG_MAP,
+        "matchConditions": [{"name": "long", "expression": LONG}],
+        "mutations": [mutation],
+        "reinvocationPolicy": "Never",
+    }
+    await api.made(f"{ADMISSION}/mutatingadmissionpolicies", {"metadata": {"name": "costly"}, "spec": spec})
+    binding = {"metadata": {"name": "costly"}, "spec": {"policyName": "costly"}}
+    await api.made(f"{ADMISSION}/mutatingadmissionpolicybindings", binding)
+    assert (await api.made(CONFIG_MAPS, config_map("one")))["data"]["found"] == "yes"
+    assert len(watched.threads) == 2
+
+
+async def test_what_is_quick_is_evaluated_at_once(api: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch)
+    await bound(api, {"expression": "object.metadata.name != 'bad'"})
+    assert (await api.post(CONFIG_MAPS, config_map("good"))).status == 201
+    assert (await api.post(CONFIG_MAPS, config_map("bad"))).status == 422
+    assert watched.threads == []
+
+
+async def test_an_expression_that_costs_too_much_has_no_value_and_the_next_ones_have(api: InProcess) -> None:
+    await bound(api, {"expression": ENDLESS}, {"expression": "false", "message": "never"}, actions=("Warn",))
+    reply = await api.post(CONFIG_MAPS, config_map("one"))
+    warnings = reply.header("warning")
+    assert (reply.status, len(warnings)) == (201, 2)
+    assert "resulted in error: operation cancelled: actual cost limit exceeded" in warnings[0]
+    assert warnings[1].endswith(': never"')
+
+
+@pytest.mark.parametrize("policy", ["Fail", "Ignore"])
+async def test_once_all_together_cost_too_much_nothing_else_counts(
+    api: InProcess, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # With less to spend, so that the test does not take the half minute that it would take.
+    monkeypatch.setattr(Budget.__init__, "__kwdefaults__", {"limit": 100_000, "patience": None})
+    await bound(
+        api,
+        {"expression": "false", "message": "never"},
+        {"expression": LONG},
+        {"expression": LONG},
+        failurePolicy=policy,
+    )
+    reply = await api.post(CONFIG_MAPS, config_map("one"))
+    if policy == "Ignore":
+        assert reply.status == 201
+        return
+    assert reply.status == 422
+    assert reply.message.endswith(f"denied request: {OUT_OF_BUDGET}")
+
+
+async def test_a_policy_whose_conditions_do_not_hold_says_nothing_for_the_audit_either(api: InProcess) -> None:
+    await bound(
+        api,
+        matchConditions=[{"name": "never", "expression": "false"}],
+        auditAnnotations=[{"key": "broken", "valueExpression": "string(object.data['no such key'])"}],
+    )
+    assert (await api.post(CONFIG_MAPS, config_map("one"))).status == 201
+
+
+class Hearing:
+    """Tells in which thread it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[threading.Thread] = []
+
+    def decide(self, question: Question) -> Decision:
+        self.asked.append(threading.current_thread())
+        if question.verb == "fail":
+            raise ValueError("nobody knows")
+        return Decision(True)
+
+
+async def test_whoever_is_asked_about_access_is_asked_on_the_event_loop() -> None:
+    hearing, patient = Hearing(), Patience()
+
+    def oracles(user: Requester) -> Oracle:
+        return hearing
+
+    def evaluation(verb: str, given: Oracles, cost: int | None) -> tuple[bool, threading.Thread]:
+        if cost is not None:
+            assert cost == COST_AT_ONCE
+            raise TakesLong
+        return given(User("bob")).decide(Question(verb=verb)).allowed, threading.current_thread()
+
+    owner = object()
+    allowed, thread = await patient.evaluate("a", owner, lambda given, cost: evaluation("get", given, cost), oracles)
+    assert allowed
+    assert hearing.asked == [threading.current_thread()]
+    assert thread is not threading.current_thread()
+    assert patient.is_known("a", owner) and not patient.is_known("a", object())
+    with pytest.raises(ValueError, match="nobody knows"):
+        await patient.evaluate("a", owner, lambda given, cost: evaluation("fail", given, cost), oracles)

@@ -1,0 +1,192 @@
+"""The scheduler binds pods to nodes that fit, spreads them, and says why a pod fits nowhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from tests.node.simulated.pods import pod
+
+from pinnace.model.objects import Object
+from pinnace.node.simulated.machines import NodeShape
+from pinnace.scheduler.requests import requests_of
+from pinnace.testing.cluster import Cluster
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+async def node_of(cluster: Cluster, name: str) -> str:
+    found: str = (await cluster.client.get("v1/Pod", name))["spec"].get("nodeName", "")
+    return found
+
+
+def scheduled(obj: Object) -> Object:
+    found: Object = next(one for one in obj["status"]["conditions"] if one["type"] == "PodScheduled")
+    return found
+
+
+async def test_pods_are_spread_over_the_nodes(cluster: Cluster) -> None:
+    await cluster.add_nodes(4)
+    for number in range(40):
+        await cluster.client.create(pod(f"web-{number}"))
+    await cluster.settle()
+    pods = await cluster.client.list("v1/Pod", namespace="default")
+    assert Counter(one["spec"]["nodeName"] for one in pods) == dict.fromkeys([f"node-{n}" for n in range(4)], 10)
+    events = await cluster.client.list("v1/Event", namespace="default")
+    assert {one["reason"] for one in events} == {"Scheduled"}
+    assert {one["source"]["component"] for one in events} == {"default-scheduler"}
+
+
+def affinity(*terms: Object) -> Object:
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        pytest.param({"nodeSelector": {"zone": "b"}}, "node-1", id="node selector"),
+        pytest.param(
+            {"affinity": affinity({"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b", "c"]}]})},
+            "node-1",
+            id="affinity In",
+        ),
+        pytest.param(
+            {"affinity": affinity({"matchExpressions": [{"key": "size", "operator": "Gt", "values": ["5"]}]})},
+            "node-1",
+            id="affinity Gt",
+        ),
+        pytest.param(
+            {"affinity": affinity({"matchExpressions": [{"key": "zone", "operator": "DoesNotExist"}]})},
+            "node-0",
+            id="affinity DoesNotExist",
+        ),
+        pytest.param(
+            {"affinity": affinity({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]})},
+            "node-1",
+            id="affinity by name",
+        ),
+        pytest.param({"affinity": affinity({"matchExpressions": []})}, "", id="empty term"),
+        pytest.param({"nodeSelector": {"zone": "x"}}, "", id="no such zone"),
+        pytest.param({"nodeSelector": {"kubernetes.io/hostname": "node-2"}}, "", id="taint not tolerated"),
+        pytest.param(
+            {
+                "nodeSelector": {"kubernetes.io/hostname": "node-2"},
+                "tolerations": [{"key": "dedicated", "value": "db", "effect": "NoSchedule"}],
+            },
+            "node-2",
+            id="taint tolerated",
+        ),
+        pytest.param(
+            {"nodeSelector": {"kubernetes.io/hostname": "node-2"}, "tolerations": [{"operator": "Exists"}]},
+            "node-2",
+            id="everything tolerated",
+        ),
+        pytest.param({"schedulerName": "other"}, "", id="another scheduler's pod"),
+        pytest.param({"schedulingGates": [{"name": "example.com/wait"}]}, "", id="gated"),
+    ],
+)
+async def test_a_pod_goes_where_its_constraints_allow(cluster: Cluster, spec: dict[str, Any], expected: str) -> None:
+    await cluster.add_nodes(1)
+    await cluster.add_nodes(1, shape=NodeShape(labels={"zone": "b", "size": "10"}))
+    await cluster.add_nodes(
+        1, shape=NodeShape(labels={"zone": "z"}, taints=({"key": "dedicated", "value": "db", "effect": "NoSchedule"},))
+    )
+    await cluster.client.create(pod("web", **spec))
+    await cluster.settle()
+    assert await node_of(cluster, "web") == expected
+
+
+async def test_a_pod_that_fits_nowhere_says_why_and_is_bound_when_there_is_room(cluster: Cluster) -> None:
+    await cluster.add_nodes(1, shape=NodeShape(cpu="1"))
+    await cluster.client.create(pod("first", cpu="700m"))
+    await cluster.settle()
+    for name in ("second", "third"):
+        await cluster.client.create(pod(name, cpu="500m"))
+    await cluster.settle()
+    waiting = scheduled(await cluster.client.get("v1/Pod", "second"))
+    assert (waiting["status"], waiting["reason"]) == ("False", "Unschedulable")
+    assert waiting["message"] == "0/1 nodes are available: 1 Insufficient cpu."
+    events = await cluster.client.list("v1/Event", namespace="default")
+    assert Counter(one["reason"] for one in events) == {"Scheduled": 1, "FailedScheduling": 2}
+    await cluster.client.delete("v1/Pod", "first")
+    await cluster.settle()
+    assert await node_of(cluster, "second") == await node_of(cluster, "third") == "node-0"
+
+
+async def test_a_finished_pod_makes_room(cluster: Cluster) -> None:
+    await cluster.add_nodes(1, shape=NodeShape(cpu="1"))
+    await cluster.client.create(pod("first", cpu="1"))
+    await cluster.settle()
+    await cluster.client.create(pod("second", cpu="1"))
+    await cluster.settle()
+    await cluster.client.patch("v1/Pod", "first", {"status": {"phase": "Succeeded"}}, subresource="status")
+    await cluster.settle()
+    assert await node_of(cluster, "second") == "node-0"
+
+
+async def test_a_node_runs_no_more_pods_than_it_says(cluster: Cluster) -> None:
+    await cluster.add_nodes(1, shape=NodeShape(pods="3"))
+    for number in range(5):
+        await cluster.client.create(pod(f"web-{number}"))
+    await cluster.settle()
+    pods = await cluster.client.list("v1/Pod", namespace="default")
+    waiting = [one for one in pods if not one["spec"].get("nodeName")]
+    assert len(waiting) == 2
+    assert scheduled(waiting[0])["message"] == "0/1 nodes are available: 1 Too many pods."
+    await cluster.add_nodes(1)
+    assert all([await node_of(cluster, one["metadata"]["name"]) == "node-1" for one in waiting])
+
+
+async def test_a_cordoned_node_gets_no_pods_until_it_is_uncordoned(cluster: Cluster) -> None:
+    await cluster.add_nodes(1)
+    await cluster.client.patch("v1/Node", "node-0", {"spec": {"unschedulable": True}})
+    await cluster.settle()
+    await cluster.client.create(pod("web"))
+    await cluster.settle()
+    assert await node_of(cluster, "web") == ""
+    await cluster.client.patch("v1/Node", "node-0", {"spec": {"unschedulable": None}})
+    await cluster.settle()
+    assert await node_of(cluster, "web") == "node-0"
+
+
+async def test_pods_wait_for_the_first_node(cluster: Cluster) -> None:
+    await cluster.add_nodes(0)
+    await cluster.client.create(pod("web"))
+    await cluster.settle()
+    message = scheduled(await cluster.client.get("v1/Pod", "web"))["message"]
+    assert message == "no nodes available to schedule pods"
+    await cluster.add_nodes(1)
+    assert await node_of(cluster, "web") == "node-0"
+
+
+def container(cpu: str, **more: Any) -> Object:
+    return {"name": "c", "resources": {"requests": {"cpu": cpu}}, **more}
+
+
+@pytest.mark.parametrize(
+    ("spec", "milli"),
+    [
+        pytest.param({"containers": [container("1"), container("500m")]}, 1500, id="sum"),
+        pytest.param({"containers": [container("1")], "initContainers": [container("3")]}, 3000, id="init is larger"),
+        pytest.param(
+            {"containers": [container("1")], "initContainers": [container("1", restartPolicy="Always")]},
+            2000,
+            id="sidecar",
+        ),
+        pytest.param(
+            {
+                "containers": [container("1")],
+                "initContainers": [container("1", restartPolicy="Always"), container("2")],
+            },
+            3000,
+            id="init beside a sidecar",
+        ),
+        pytest.param({"containers": [container("1")], "overhead": {"cpu": "250m"}}, 1250, id="overhead"),
+        pytest.param(
+            {"containers": [container("1")], "resources": {"requests": {"cpu": "4"}}}, 4000, id="requests of the pod"
+        ),
+    ],
+)
+def test_requests_are_counted_as_kubernetes_counts_them(spec: Object, milli: int) -> None:
+    assert requests_of({"spec": spec})["cpu"] == milli
