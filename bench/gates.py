@@ -1,4 +1,4 @@
-"""Prints what the gates of a request cost: who may, whose turn it is, by when, and a webhook that changes a write."""
+"""Prints what authorization, flow control, deadlines and a mutating webhook add to the cost of a request."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pinnace.auth.authorization.rbac import Rbac
 from pinnace.auth.certificates.authority import issue, new_ca
 from pinnace.auth.sources import FixedObjects
 from pinnace.auth.users import User
-from pinnace.cluster.cluster import Settings, build, give_birth
+from pinnace.cluster.cluster import Settings, bootstrap, build
 from pinnace.server.flowcontrol.flow_control import FlowControl
 from pinnace.server.http.deadlines import Deadlines
 from pinnace.server.http.messages import Answer, Response
@@ -186,7 +186,7 @@ async def creates(client_config: Object) -> tuple[float, float]:
     """
     store = MemoryStore()
     plane = await build(Settings(), store)
-    await give_birth(plane, address="127.0.0.1", port=6443)
+    await bootstrap(plane, address="127.0.0.1", port=6443)
     local = plane.local()
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
     hook = {
@@ -215,7 +215,7 @@ async def creates(client_config: Object) -> tuple[float, float]:
                 measured.append(await one(namespace, number))
         for namespace, measured in times.items():
             medians[namespace].append(statistics.median(measured))
-    await plane.gates.webhooks.close()
+    await plane.admission.webhooks.close()
     await store.close()
     return min(medians["kube-public"]), min(medians["default"])
 

@@ -1,4 +1,4 @@
-"""A newborn cluster without sockets for each test."""
+"""A new cluster without sockets for each test."""
 
 from __future__ import annotations
 

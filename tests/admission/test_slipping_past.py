@@ -1,4 +1,4 @@
-"""Every way to change a stored object leads past the same gates: no patch, subresource or old version goes around."""
+"""Every way to change a stored object passes the same admission: no patch, subresource or old version goes around."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from pinnace.store.memory import MemoryStore
 from pinnace.store.store import Damaged, Locked
 
 
-async def test_a_newborn_cluster_has_what_every_cluster_has() -> None:
+async def test_a_new_cluster_has_what_every_cluster_has() -> None:
     async with control_plane() as api:
         namespaces = set((await api.get("/api/v1/namespaces")).names)
         assert {"default", "kube-system", "kube-public", "kube-node-lease"} <= namespaces

@@ -11,7 +11,7 @@ from tests.controllers.world import World
 from tests.testing.both_ways import TOKENS, reached
 
 from pinnace.auth.certificates.authority import CertificateFiles
-from pinnace.cluster.cluster import Settings, build, give_birth
+from pinnace.cluster.cluster import Settings, bootstrap, build
 from pinnace.cluster.controllers import controllers_of
 from pinnace.model.objects import Object
 from pinnace.store.memory import MemoryStore
@@ -27,7 +27,7 @@ async def keyed(request: pytest.FixtureRequest, clock: ManualClock, files: Certi
     """A server that knows the key by which its controllers sign."""
     store = MemoryStore()
     plane = await build(Settings(), store, clock=clock, files=files, tokens=TOKENS)
-    await give_birth(plane, address="127.0.0.1", port=6443)
+    await bootstrap(plane, address="127.0.0.1", port=6443)
     plane.readiness.is_reached = True
     async with reached(plane, request.param) as transport_of:
         manager = controllers_of(plane, files, clock=clock, transport_of=transport_of)

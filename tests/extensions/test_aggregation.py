@@ -19,7 +19,7 @@ from tests.server.in_process import InProcess, Object
 from pinnace.auth.certificates.authority import CertificateFiles, ensure_certificates, issue, new_ca
 from pinnace.auth.users import User
 from pinnace.cluster.aggregation import StoredServices
-from pinnace.cluster.cluster import ControlPlane, Settings, build, give_birth
+from pinnace.cluster.cluster import ControlPlane, Settings, bootstrap, build
 from pinnace.cluster.in_process import in_process_client
 from pinnace.extensions.aggregation.availability import Availability, Finding, error_of_service
 from pinnace.model.objects import Object as Json
@@ -127,7 +127,7 @@ async def cluster(pki: Pki) -> AsyncIterator[Aggregating]:
     async with AsyncExitStack() as stack:
         store = MemoryStore()
         plane = await build(Settings(), store, files=pki.files)
-        await give_birth(plane, address="127.0.0.1", port=6443)
+        await bootstrap(plane, address="127.0.0.1", port=6443)
         kitchen = Kitchen()
         tls = tls_of(pki.certificate, pki.key, pki.files.front_proxy_ca.certificate)
         server = await stack.enter_async_context(AsyncExitStack())

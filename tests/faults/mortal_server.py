@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from tests.testing.both_ways import TOKENS, reached
 
 from pinnace.client.transport import Transport
-from pinnace.cluster.cluster import SYSTEM, ControlPlane, Settings, build, give_birth
+from pinnace.cluster.cluster import SYSTEM, ControlPlane, Settings, bootstrap, build
 from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.in_process import in_process_client
 from pinnace.reconcile.manager import Manager
@@ -33,7 +33,7 @@ class MortalServer:
         """The way to it, until it dies."""
         plane = await build(Settings(), self._store, clock=self.clock, tokens=TOKENS)
         if self.deaths == 0:
-            await give_birth(plane, address="127.0.0.1", port=6443)
+            await bootstrap(plane, address="127.0.0.1", port=6443)
         plane.readiness.is_reached = True
         definer = in_process_client(plane.local(), clock=self.clock)
         self.manager = controllers_of(plane, None, clock=self.clock)

@@ -9,18 +9,17 @@ from __future__ import annotations
 import copy
 import json
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.kinds.strategies import STRATEGIES
 
 from pinnace.model.field_errors import FieldError
 from pinnace.model.objects import Object
-from pinnace.model.resources import Strategy
 
 Record = dict[str, Any]
 OF_THE_SERVER = ("metadata.name", "metadata.labels", "metadata.resourceVersion")
-NAMED_BY_CONTENT = ("API_SERVICE", "CUSTOM_RESOURCE_DEFINITION", "CLUSTER_TRUST_BUNDLE")
+NAMED_BY_CONTENT = ("APIService", "CustomResourceDefinition", "ClusterTrustBundle")
 MOMENTS = ("lastPhaseTransitionTime", "lastTransitionTime", "lastUpdateTime", "timeAdded")
 
 
@@ -30,12 +29,12 @@ def recorded(name: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("record", [pytest.param(record, id=record["name"]) for record in records])
 
 
-def answer_of(rules: ModuleType, record: Record) -> Record:
+def answer_of(record: Record) -> Record:
     """What our rules answer, in the shape of a record's answer."""
-    strategy: Strategy = getattr(rules, record["strategy"])
+    strategy = STRATEGIES[record["kind"]]
     new, old = _without_nulls(record["object"]), _without_nulls(record.get("old"))
-    facet = record.get("sub", "")
-    if bool(facet) and old is not None:
+    subresource = record.get("sub", "")
+    if bool(subresource) and old is not None:
         new["spec"] = copy.deepcopy(old["spec"])
     elif old is not None and "status" in old:
         new["status"] = copy.deepcopy(old["status"])
@@ -43,10 +42,10 @@ def answer_of(rules: ModuleType, record: Record) -> Record:
         new.pop("status", None)
     strategy.default(new)
     prepare, validate = (
-        (strategy.prepare_subresource[facet], strategy.validate_subresource[facet])
-        if facet in strategy.prepare_subresource
+        (strategy.prepare_subresource[subresource], strategy.validate_subresource[subresource])
+        if subresource in strategy.prepare_subresource
         else (strategy.prepare_status, strategy.validate_status)
-        if facet
+        if subresource
         else (strategy.prepare, strategy.validate)
     )
     prepare(new, copy.deepcopy(old))
@@ -64,7 +63,7 @@ def answer_of(rules: ModuleType, record: Record) -> Record:
 def expected_answer(record: Record) -> Record:
     answer: Record = {}
     if "causes" in record:
-        skipped = () if record["strategy"] in NAMED_BY_CONTENT else OF_THE_SERVER
+        skipped = () if record["kind"] in NAMED_BY_CONTENT else OF_THE_SERVER
         answer["causes"] = [cause for cause in record["causes"] if not cause.get("field", "").startswith(skipped)]
     else:
         answer["stored"] = _comparable(record["stored"])

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 from tests.kinds.recorded_writes import Write, answer_here, answer_recorded, recorded
 
-from pinnace.kinds.core import validation
+from pinnace.kinds.coordination import validation as coordination_validation
+from pinnace.kinds.core import secrets, validation
 
 MEBIBYTE = 1024 * 1024
 
 
 @pytest.mark.parametrize("write", recorded("config"), ids=lambda write: write["name"])
 def test_the_answer_is_that_of_a_real_server(write: Write) -> None:
-    assert answer_here(validation, write) == answer_recorded(write)
+    assert answer_here(write) == answer_recorded(write)
 
 
 @pytest.mark.parametrize(
@@ -32,8 +33,8 @@ def test_a_config_map_holds_a_mebibyte(size: int, errs: list[str]) -> None:
 )
 def test_a_secret_holds_a_mebibyte(size: int, errs: list[str]) -> None:
     secret = {"metadata": {"name": "a"}, "stringData": {"a": "x" * size}}
-    validation.SECRET.default(secret)
-    assert [str(cause) for cause in validation.SECRET.validate(secret, None)] == errs
+    secrets.SECRET.default(secret)
+    assert [str(cause) for cause in secrets.SECRET.validate(secret, None)] == errs
 
 
 def test_a_namespace_changes_its_finalizers_elsewhere() -> None:
@@ -83,4 +84,4 @@ def test_a_namespace_changes_its_finalizers_elsewhere() -> None:
 )
 def test_a_candidate_for_a_lease_is_judged(spec: dict[str, str], errs: list[str]) -> None:
     candidate = {"metadata": {"name": "a"}, "spec": spec}
-    assert [str(cause) for cause in validation.LEASE_CANDIDATE.validate(candidate, None)] == errs
+    assert [str(cause) for cause in coordination_validation.LEASE_CANDIDATE.validate(candidate, None)] == errs

@@ -10,7 +10,7 @@ import pytest
 
 from pinnace.kinds import catalog
 from pinnace.kinds.autoscaling.conversion import v1_to_v2, v2_to_v1
-from pinnace.kinds.core import event_conversion as events
+from pinnace.kinds.core import conversion as events
 from pinnace.kinds.definitions import Definitions
 from pinnace.model.objects import Object
 from pinnace.model.resources import Registry, Resource

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from tests.kinds.recorded_answers import Record, answer_of, expected_answer, recorded
 
-from pinnace.kinds.resource import validation
-
 
 @recorded("device")
 def test_a_write_is_answered_as_kubernetes_answers_it(record: Record) -> None:
-    assert answer_of(validation, record) == expected_answer(record)
+    assert answer_of(record) == expected_answer(record)

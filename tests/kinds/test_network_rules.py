@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 from tests.kinds.recorded_writes import Write, answer_here, answer_recorded, recorded
 
-from pinnace.kinds.networking import validation
+from pinnace.kinds.discovery import validation as discovery_validation
+from pinnace.kinds.services import endpoints as validation
+from pinnace.kinds.services import strategy
 
 
 @pytest.mark.parametrize("write", recorded("network"), ids=lambda write: write["name"])
 def test_the_answer_is_that_of_a_real_server(write: Write) -> None:
-    assert answer_here(validation, write) == answer_recorded(write)
+    assert answer_here(write) == answer_recorded(write)
 
 
 def _service(**spec: Any) -> dict[str, Any]:
@@ -25,8 +27,8 @@ def test_a_service_keeps_what_the_server_gave_it() -> None:
     old = _service(type="LoadBalancer", externalTrafficPolicy="Local", ports=ports, **given)
     renumbered = [{"name": "http", "port": 8080}, {"name": "https", "port": 443}]
     new = _service(type="LoadBalancer", externalTrafficPolicy="Local", ports=renumbered)
-    validation.SERVICE.default(new)
-    validation.SERVICE.prepare(new, old)
+    strategy.SERVICE.default(new)
+    strategy.SERVICE.prepare(new, old)
     assert {field: new["spec"][field] for field in given} == given
     assert [port["nodePort"] for port in new["spec"]["ports"]] == [30080, 30443]
 
@@ -35,8 +37,8 @@ def test_a_node_port_that_moved_to_another_port_is_not_given_twice() -> None:
     old = _service(type="NodePort", ports=[{"name": "a", "port": 1, "nodePort": 30001}])
     moved = [{"name": "a", "port": 1}, {"name": "b", "port": 2, "nodePort": 30001}]
     new = _service(type="NodePort", ports=moved)
-    validation.SERVICE.default(new)
-    validation.SERVICE.prepare(new, old)
+    strategy.SERVICE.default(new)
+    strategy.SERVICE.prepare(new, old)
     assert [port.get("nodePort") for port in new["spec"]["ports"]] == [None, 30001]
 
 
@@ -53,5 +55,5 @@ def test_a_slice_of_more_than_a_thousand_endpoints_is_too_long() -> None:
         "addressType": "IPv4",
         "endpoints": [{"addresses": ["10.0.0.1"]}] * 1001,
     }
-    errs = [str(cause) for cause in validation.ENDPOINT_SLICE.validate(endpoint_slice, None)]
+    errs = [str(cause) for cause in discovery_validation.ENDPOINT_SLICE.validate(endpoint_slice, None)]
     assert errs == ["endpoints: Too many: 1001: must have at most 1000 items"]

@@ -13,23 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kinds.strategies import STRATEGIES
 
-from pinnace.kinds.apps import validation as workload_rules
-from pinnace.kinds.autoscaling import validation as scaling_rules
-from pinnace.kinds.batch import validation as batch_rules
 from pinnace.kinds.pods import strategy as pod_rules
 from pinnace.model.field_errors import IMMUTABLE, FieldError
 from pinnace.model.objects import Object
 from pinnace.model.quantity import canonical
-from pinnace.model.resources import Strategy
 
 Record = dict[str, Any]
-STRATEGIES: dict[str, Strategy] = {
-    name: value
-    for module in (pod_rules, workload_rules, batch_rules, scaling_rules)
-    for name, value in vars(module).items()
-    if isinstance(value, Strategy)
-}
 # By admission, and by the moment of the write: none of it is the kind's own doing.
 OF_OTHERS = ("priority", "preemptionPolicy")
 OF_THE_SERVER = ("uid", "creationTimestamp", "namespace", "generation", "managedFields", "resourceVersion")
@@ -49,7 +40,7 @@ def expected_answer(record: Record) -> Record:
 
 def answer_of(record: Record) -> Record:
     """What our rules answer, in the shape of a record's answer."""
-    strategy = STRATEGIES[record["strategy"]]
+    strategy = STRATEGIES[record["kind"]]
     new: Object = decoded(record["object"])
     old: Object | None = decoded(record["old"]) if "old" in record else None
     part = record.get("part", "")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pinnace.schema.cel.errors import TakesLong
+from pinnace.schema.cel.errors import ExceedsInlineBudget
 from pinnace.schema.cel.rules import budget as cel_rule_accounts
 from pinnace.schema.cel.rules.budget import BUDGET
 from pinnace.schema.cel.rules.rules import OUT_OF_BUDGET, Rules, rules_of
@@ -254,16 +254,16 @@ def test_rules_that_might_cost_too_much_are_counted_and_then_pass() -> None:
     assert checked.errs([1, 1]) != []
 
 
-PATIENCE = 2_000
+INLINE_BUDGET = 2_000
 
 
 @pytest.mark.parametrize(
-    ("seconds", "patience", "is_done"),
-    [(0, PATIENCE, True), (1, PATIENCE, False), (1, None, True)],
+    ("seconds", "inline_budget", "is_done"),
+    [(0, INLINE_BUDGET, True), (1, INLINE_BUDGET, False), (1, None, True)],
     ids=["quick", "slow", "nobody waits"],
 )
 def test_many_rules_that_may_cost_much_are_given_up_when_somebody_waits_and_time_is_over(
-    seconds: int, patience: int | None, is_done: bool, monkeypatch: pytest.MonkeyPatch
+    seconds: int, inline_budget: int | None, is_done: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moments = iter(range(1000))
     monkeypatch.setattr(cel_rule_accounts, "perf_counter", lambda: next(moments) * seconds)
@@ -272,10 +272,10 @@ def test_many_rules_that_may_cost_much_are_given_up_when_somebody_waits_and_time
     checked = rules({**NUMBERS, "x-kubernetes-validations": many})
     values = list(range(1000))
     if is_done:
-        assert checked.errs(values, patience=patience) == []
+        assert checked.errs(values, inline_budget=inline_budget) == []
     else:
-        with pytest.raises(TakesLong):
-            checked.errs(values, patience=patience)
+        with pytest.raises(ExceedsInlineBudget):
+            checked.errs(values, inline_budget=inline_budget)
         assert next(moments) == 22  # Eleven took a second each, with two looks at the clock.
 
 
@@ -286,10 +286,10 @@ def test_a_rule_that_may_cost_much_beside_others_is_counted_while_somebody_waits
     values, size = [1] * count, 256  # As if there were more in the document.
     assert checked.errs(values, size=size) == []
     if is_done:
-        assert checked.errs(values, size=size, patience=PATIENCE) == []
+        assert checked.errs(values, size=size, inline_budget=INLINE_BUDGET) == []
     else:
-        with pytest.raises(TakesLong):
-            checked.errs(values, size=size, patience=PATIENCE)
+        with pytest.raises(ExceedsInlineBudget):
+            checked.errs(values, size=size, inline_budget=INLINE_BUDGET)
 
 
 def test_embedded_resources_have_names_and_kinds() -> None:

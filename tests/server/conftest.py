@@ -1,4 +1,4 @@
-"""A newborn cluster without sockets for each test, and what to put in it."""
+"""A new cluster without sockets for each test, and what to put in it."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pinnace.auth.users import User
-from pinnace.cluster.cluster import SYSTEM, ControlPlane, Settings, build, give_birth
+from pinnace.cluster.cluster import SYSTEM, ControlPlane, Settings, bootstrap, build
 from pinnace.model.clock import Clock
 from pinnace.server.http.messages import Response
 from pinnace.server.local import LocalStream
@@ -152,7 +152,7 @@ def reply_of(answer: Response) -> Reply:
     return Reply(answer.status, [(name.decode().lower(), value.decode()) for name, value in pairs], body)
 
 
-_NEWBORN: dict[str, bytes] = {}
+_BOOTSTRAPPED: dict[str, bytes] = {}
 """What a cluster is born with, kept from the first birth: the next ones are quicker."""
 
 
@@ -165,17 +165,17 @@ async def control_plane(
     tokens: dict[str, User] | None = None,
     born: bool = True,
 ) -> AsyncIterator[InProcess]:
-    """A control plane over a store, with the objects of a newborn cluster."""
+    """A control plane over a store, with the objects of a new cluster."""
     is_plain = store is None and settings is None and clock is None and born
     store = store or MemoryStore()
-    if is_plain and _NEWBORN:
-        for key, value in _NEWBORN.items():
+    if is_plain and _BOOTSTRAPPED:
+        for key, value in _BOOTSTRAPPED.items():
             await store.put(key, value, expected=0)
     plane = await build(settings or Settings(), store, clock=clock, tokens=tokens)
-    if born and not (is_plain and _NEWBORN):
-        await give_birth(plane, address="127.0.0.1", port=6443)
+    if born and not (is_plain and _BOOTSTRAPPED):
+        await bootstrap(plane, address="127.0.0.1", port=6443)
         if is_plain:
-            _NEWBORN.update({record.key: record.value for record in (await store.list("")).records})
+            _BOOTSTRAPPED.update({record.key: record.value for record in (await store.list("")).records})
     plane.readiness.is_reached = True
     try:
         yield InProcess(plane)

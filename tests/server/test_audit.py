@@ -16,7 +16,7 @@ from tests.server.in_process import CONFIG_MAPS, MERGE, InProcess
 from pinnace.auth.authorization.authorizers import Action
 from pinnace.auth.users import User
 from pinnace.cluster.auditing import AuditSettings, open_audit
-from pinnace.cluster.cluster import Settings, build, give_birth
+from pinnace.cluster.cluster import Settings, bootstrap, build
 from pinnace.model.clock import SystemClock
 from pinnace.server.audit.events import Auditor
 from pinnace.server.audit.policy import AuditPolicyError, Level, policy_of
@@ -55,7 +55,7 @@ async def audited(*rules: dict[str, Any], **more: Any) -> AsyncIterator[tuple[In
     kept, store = Kept(), MemoryStore()
     auditor = Auditor(policy(*rules, **more), [kept], SystemClock())
     plane = await build(Settings(), store, audit=auditor)
-    await give_birth(plane, address="127.0.0.1", port=6443)
+    await bootstrap(plane, address="127.0.0.1", port=6443)
     kept.lines.clear()
     yield InProcess(plane), kept
     await store.close()
@@ -367,7 +367,7 @@ async def test_webhooks_are_told_of_and_what_they_changed_only_with_bodies(tmp_p
         await api.made(f"{group}/mutatingwebhookconfigurations", {"metadata": {"name": "both"}, "webhooks": hooks})
         await api.made(f"{group}/validatingwebhookconfigurations", {"metadata": {"name": "one"}, "webhooks": hooks[1:]})
         await api.made(CONFIG_MAPS, {"metadata": {"name": "a"}})
-        await api.plane.gates.webhooks.close()
+        await api.plane.admission.webhooks.close()
     told = kept.events()[-1]["annotations"]
     patch = told.pop("patch.webhook.admission.k8s.io/round_0_index_0", None)
     assert told | {"authorization.k8s.io/reason": ""} == {

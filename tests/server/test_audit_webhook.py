@@ -14,7 +14,7 @@ from tests.server.raw_http import until
 
 from pinnace.auth.remote import RemoteConfigError
 from pinnace.cluster.auditing import AuditSettings, open_audit
-from pinnace.cluster.cluster import Settings, build, give_birth
+from pinnace.cluster.cluster import Settings, bootstrap, build
 from pinnace.server.audit.webhook import AuditWebhook, Batching, Refused
 from pinnace.store.memory import MemoryStore
 from pinnace.testing.clock import ManualClock
@@ -158,7 +158,7 @@ async def test_events_arrive_over_https_and_in_the_log_alike(tmp_path: Path) -> 
         assert auditor is not None
         store = MemoryStore()
         plane = await build(Settings(), store, audit=auditor)
-        await give_birth(plane, address="127.0.0.1", port=6443)
+        await bootstrap(plane, address="127.0.0.1", port=6443)
         await plane.local().request("GET", "/version")
         metrics = plane.metrics.text()
         await until(lambda: bool(server.asked))  # What is first sent while the server stops is not sent again.

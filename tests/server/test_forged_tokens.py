@@ -19,7 +19,7 @@ from tests.server.test_access import from_the_wire
 
 from pinnace.auth.authentication import jwt
 from pinnace.auth.certificates.authority import CertificateFiles, ensure_certificates, load_key
-from pinnace.cluster.cluster import Settings, build, give_birth
+from pinnace.cluster.cluster import Settings, bootstrap, build
 from pinnace.store.memory import MemoryStore
 from pinnace.testing.clock import ManualClock
 
@@ -60,7 +60,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
 async def door(files: CertificateFiles) -> AsyncIterator[Door]:
     store, clock = MemoryStore(), ManualClock(NOW)
     plane = await build(Settings(), store, clock=clock, files=files)
-    await give_birth(plane, address="127.0.0.1", port=6443)
+    await bootstrap(plane, address="127.0.0.1", port=6443)
     api = InProcess(plane)
     await api.made(ACCOUNTS, {"metadata": {"name": "robot"}})
     await api.made("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", ADMINS)

@@ -140,7 +140,7 @@ async def test_force_is_for_applies_alone(api: InProcess) -> None:
 
 @asynccontextmanager
 async def only_default() -> AsyncIterator[InProcess]:
-    """A control plane that has one namespace and nothing else: quicker than a newborn cluster."""
+    """A control plane that has one namespace and nothing else: quicker than a new cluster."""
     async with control_plane(born=False) as api:
         await api.made("/api/v1/namespaces", {"metadata": {"name": "default"}})
         yield api

@@ -129,7 +129,7 @@ async def test_a_generated_name_that_is_taken_is_generated_again(
     api: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = iter(["run-taken", "run-taken", "run-taken", "run-free"])
-    monkeypatch.setattr(verbs, "generated_name", lambda prefix: next(names))
+    monkeypatch.setattr(verbs, "generate_name", lambda prefix: next(names))
     body = {"metadata": {"generateName": "run-"}, "data": {"a": "1"}}
     first = await api.made(CONFIG_MAPS, body)
     second = await api.made(CONFIG_MAPS, body)
@@ -141,7 +141,7 @@ async def test_a_generated_name_that_is_taken_is_generated_again(
 async def test_a_generated_name_that_is_always_taken_is_given_up(
     api: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verbs, "generated_name", lambda prefix: "run-taken")
+    monkeypatch.setattr(verbs, "generate_name", lambda prefix: "run-taken")
     await api.made(CONFIG_MAPS, {"metadata": {"generateName": "run-"}})
     reply = await api.post(CONFIG_MAPS, {"metadata": {"generateName": "run-"}})
     assert (reply.status, reply.json["reason"]) == (409, "AlreadyExists")

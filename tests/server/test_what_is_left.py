@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 
 import pytest
 
-from pinnace.cluster.cluster import Settings, build, give_birth
+from pinnace.cluster.cluster import Settings, bootstrap, build
 from pinnace.server.http.header_cache import Head, Heads
 from pinnace.server.http.limits import Limits
 from pinnace.server.http.messages import Peer, Request, Response
@@ -39,7 +39,7 @@ REFUSED = {
 async def test_a_refused_request_is_forgotten(method: str, path: str, headers: dict[bytes, bytes], status: int) -> None:
     store = MemoryStore()
     plane = await build(Settings(), store)
-    await give_birth(plane, address="127.0.0.1", port=6443)
+    await bootstrap(plane, address="127.0.0.1", port=6443)
     gc.collect()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Connections, bindings and evictions pass the gates as what they are: CONNECT with options, CREATE of a message."""
+"""Connections, bindings and evictions pass admission as what they are: CONNECT with options, CREATE of a message."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def api() -> AsyncIterator[InProcess]:
     async with control_plane() as plane:
         await furnish(plane.plane)
         yield plane
-        await plane.plane.gates.webhooks.close()
+        await plane.plane.admission.webhooks.close()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from tests.server.in_process import PODS, InProcess, control_plane
 from tests.streaming.conftest import furnish, made, run_pod
 
 from pinnace.auth.users import User
-from pinnace.cluster.cluster import Settings, build, give_birth
+from pinnace.cluster.cluster import Settings, bootstrap, build
 from pinnace.model.objects import Object
 from pinnace.store.memory import MemoryStore
 
@@ -131,7 +131,7 @@ GET_ONLY = {"apiGroups": [""], "resources": ["pods/exec", "pods/portforward"], "
 async def test_who_may_only_read_may_not_open_a_websocket_since_1_35(minor: str, status: int) -> None:
     store = MemoryStore()
     plane = await build(Settings(kubernetes_version=minor), store)
-    await give_birth(plane, address="127.0.0.1", port=6443)
+    await bootstrap(plane, address="127.0.0.1", port=6443)
     await furnish(plane)
     group = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
     await made(plane, f"{group}/roles", {"metadata": {"name": "peek"}, "rules": [GET_ONLY]})

@@ -9,10 +9,10 @@ from typing import TypeVar
 
 from pinnace.admission.chain import Requester
 from pinnace.admission.expressions import Oracles
-from pinnace.schema.cel.errors import TakesLong
+from pinnace.schema.cel.errors import ExceedsInlineBudget
 from pinnace.schema.cel.library.authorizer import Decision, Oracle, Question
 
-COST_AT_ONCE = 2_000
+INLINE_BUDGET = 2_000
 """What an evaluation may cost while everybody waits for it: one to five milliseconds. Nearly all cost a hundredth."""
 
 _AT_A_TIME = 2
@@ -21,11 +21,11 @@ _SECONDS_TO_ANSWER = 30.0
 
 Evaluated = TypeVar("Evaluated")
 Evaluation = Callable[[Oracles, int | None], Evaluated]
-"""Is told whom to ask about access, and after which cost to raise TakesLong. It may be called twice, the second time in
-a thread of its own: it changes nothing but what it returns."""
+"""Called with the authorizers to ask, and the cost after which it raises ExceedsInlineBudget. It may be called twice,
+the second time in another thread: it changes nothing but its result."""
 
 
-class Patience:
+class CelExecutor:
     """Has expressions evaluated: those that are quick at once, the others while the rest of the server goes on."""
 
     def __init__(self) -> None:
@@ -39,11 +39,11 @@ class Patience:
     async def evaluate(
         self, name: str, owner: object, evaluation: Evaluation[Evaluated], oracles: Oracles
     ) -> Evaluated:
-        """What the evaluation returns, or raises but for TakesLong."""
+        """What the evaluation returns, or raises but for ExceedsInlineBudget."""
         if self._known.get(name) is not owner:
             try:
-                return evaluation(oracles, COST_AT_ONCE)
-            except TakesLong:
+                return evaluation(oracles, INLINE_BUDGET)
+            except ExceedsInlineBudget:
                 self._known[name] = owner
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="expressions")

@@ -62,7 +62,7 @@ class Rounds:
 
 @dataclass(slots=True, eq=False)
 class Review:
-    """One write, as the gates see it. A mutator changes `new`; nobody else does."""
+    """One write, as the plug-ins see it. A mutator changes `new`; nobody else does."""
 
     operation: str  # CREATE, UPDATE, DELETE or CONNECT.
     resource: Resource
@@ -77,7 +77,7 @@ class Review:
     options: Object = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     audit: dict[str, str] = field(default_factory=dict)
-    """What the gates want to be written down about the request."""
+    """What the plug-ins want to be written down about the request."""
     afterwards: list[Callable[[], None]] = field(default_factory=list)
     """To be called once the write is stored or has come to nothing: what a gate has reserved ends then."""
     _rounds: Rounds | None = None
@@ -106,7 +106,7 @@ class Review:
 
     @property
     def changed(self) -> Object:
-        """`new`, for gates that are asked about creations and updates alone."""
+        """`new`, for plug-ins that are asked about creations and updates alone."""
         assert self.new is not None, "only a deletion has nothing new"
         return self.new
 
@@ -143,7 +143,7 @@ class Finding(Protocol):
 class AdmissionChain:
     """Mutators in order, then (after validation of the object) validators in order: together one Mutator and Validator.
 
-    Who is interested in which writes is looked up once for each resource: a write costs nothing at gates that are
+    Who is interested in which writes is looked up once for each resource: a write costs nothing at plug-ins that are
     made for others.
     """
 
@@ -156,41 +156,43 @@ class AdmissionChain:
         )
 
     def asks_about(self, resource: Resource) -> bool:
-        """Whether anybody wants to see questions of this kind. They leave nothing behind: most gates do not care."""
+        """Whether anybody wants to see questions of this kind. They leave nothing behind: most plug-ins do not care."""
         return any(asks_about(resource) for asks_about in self._asking)
 
     def mutate(self, review: Review) -> Awaitable[None] | None:
-        gates = iter(self._gates(review)[0])
-        for mutator in gates:
+        plugins = iter(self._plugins_for(review)[0])
+        for mutator in plugins:
             waiting = mutator.mutate(review)
             if waiting is not None:
-                return self._mutate_on(review, waiting, gates)
+                return self._mutate_on(review, waiting, plugins)
         return None
 
-    async def _mutate_on(self, review: Review, waiting: Awaitable[None], gates: Iterator[Mutator]) -> None:
+    async def _mutate_on(self, review: Review, waiting: Awaitable[None], plugins: Iterator[Mutator]) -> None:
         await waiting
-        for mutator in gates:
+        for mutator in plugins:
             if (pending := mutator.mutate(review)) is not None:
                 await pending
         if review.needs_second_round:  # Only those who take time want one.
             review.rounds.is_second, review.rounds.is_wanted = True, False
-            for mutator in self._gates(review)[0]:
+            for mutator in self._plugins_for(review)[0]:
                 if (pending := mutator.mutate(review)) is not None:
                     await pending
 
     def validate(self, review: Review) -> Awaitable[None] | None:
-        gates = iter(self._gates(review)[1])
-        for validator in gates:
+        plugins = iter(self._plugins_for(review)[1])
+        for validator in plugins:
             waiting = validator.validate(review)
             if waiting is not None:
-                return _validate_on(review, waiting, gates)
+                return _validate_on(review, waiting, plugins)
         return None
 
     async def errs(self, review: Review) -> list[FieldError]:
         """What validators find in an object with which something else is wrong, so that it does not come to them."""
-        return [err for one in self._gates(review)[1] if isinstance(one, Finding) for err in await one.errs(review)]
+        return [
+            err for one in self._plugins_for(review)[1] if isinstance(one, Finding) for err in await one.errs(review)
+        ]
 
-    def _gates(self, review: Review) -> tuple[tuple[Mutator, ...], tuple[Validator, ...]]:
+    def _plugins_for(self, review: Review) -> tuple[tuple[Mutator, ...], tuple[Validator, ...]]:
         resource = review.resource
         place = (resource.group, resource.plural, review.operation)
         found = self._interested.get(place)
@@ -202,9 +204,9 @@ class AdmissionChain:
         return found
 
 
-async def _validate_on(review: Review, waiting: Awaitable[None], gates: Iterator[Validator]) -> None:
+async def _validate_on(review: Review, waiting: Awaitable[None], plugins: Iterator[Validator]) -> None:
     await waiting
-    for validator in gates:
+    for validator in plugins:
         if (pending := validator.validate(review)) is not None:
             await pending
 

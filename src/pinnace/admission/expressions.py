@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pinnace.admission.chain import Requester, Review
-from pinnace.schema.cel.errors import CelError, CompileError, CostExceeded, TakesLong
+from pinnace.schema.cel.errors import CelError, CompileError, CostExceeded, ExceedsInlineBudget
 from pinnace.schema.cel.interpret import Run
 from pinnace.schema.cel.library.authorizer import Authorizer, Oracle, Question, ResourceCheck
 from pinnace.schema.cel.policies import REQUEST_RESOURCE, compiled
@@ -79,7 +79,7 @@ class _Lazy(dict[str, Any]):
 class Budget:
     """Variables and what looking at them may still cost.
 
-    Once `patience` is spent, TakesLong is raised: nothing is wrong, but it should go on where nobody waits.
+    Raises ExceedsInlineBudget once `inline_budget` is spent: evaluate again in a thread, beside the event loop.
     """
 
     def __init__(
@@ -88,13 +88,13 @@ class Budget:
         later: Mapping[str, Program | CompileError] | None = None,
         *,
         limit: int = MOST_COST,
-        patience: int | None = None,
+        inline_budget: int | None = None,
     ) -> None:
         known = _Lazy(variables, later or {})
         known.budget = self
         self._run = Run(known, limit)
         self._limit = self._of_one = limit
-        self._patience = limit if patience is None else min(limit, patience)
+        self._inline_budget = limit if inline_budget is None else min(limit, inline_budget)
 
     @property
     def cost(self) -> int:
@@ -109,16 +109,16 @@ class Budget:
         """Raises CelError. What a variable costs that is looked at meanwhile is not counted as this program's own."""
         run, outer, before = self._run, self._of_one, self._run.cost
         self._of_one = min(self._limit, before + MOST_COST_OF_ONE)
-        run.limit = min(self._of_one, self._patience)
+        run.limit = min(self._of_one, self._inline_budget)
         try:
             return program.evaluate_in(run)
         except CostExceeded:
-            if self._patience < run.cost <= self._of_one:
-                raise TakesLong from None
+            if self._inline_budget < run.cost <= self._of_one:
+                raise ExceedsInlineBudget from None
             raise
         finally:
             self._of_one = min(self._limit, outer + run.cost - before)
-            run.limit = min(self._of_one, self._patience)
+            run.limit = min(self._of_one, self._inline_budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,16 +145,20 @@ def read_conditions(said: Sequence[Mapping[str, Any]] | None) -> tuple[Condition
 
 
 def all_hold(
-    conditions: Sequence[Condition], variables: Mapping[str, Any], *, fails_closed: bool, patience: int | None = None
+    conditions: Sequence[Condition],
+    variables: Mapping[str, Any],
+    *,
+    fails_closed: bool,
+    inline_budget: int | None = None,
 ) -> bool:
     """Whether every condition is true. One that is false decides; else errors refuse, or count as false.
 
-    Raises ConditionFailed, and TakesLong once its patience is spent.
+    Raises ConditionFailed, and ExceedsInlineBudget once its inline budget is spent.
     """
     if not conditions:
         return True
     errs: list[str] = []
-    budget = Budget(variables, limit=MOST_COST_OF_CONDITIONS, patience=patience)
+    budget = Budget(variables, limit=MOST_COST_OF_CONDITIONS, inline_budget=inline_budget)
     for condition in conditions:
         try:
             if isinstance(condition.program, CompileError):

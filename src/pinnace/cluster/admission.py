@@ -1,11 +1,11 @@
-"""The gates that every write passes, in Kubernetes' order, with what they need to know of the cluster."""
+"""The admission plug-ins that every write passes, in Kubernetes' order, with what they need to know of the cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 
-from pinnace.admission.cel_executor import Patience
+from pinnace.admission.cel_executor import CelExecutor
 from pinnace.admission.chain import AdmissionChain, Mutator, Requester, Validator
 from pinnace.admission.plugins.certificates import (
     CertificateApproval,
@@ -40,12 +40,12 @@ from pinnace.auth.authorization.authorizers import Action, Authorizer, Decision,
 from pinnace.auth.certificates.requests import CertificateRequester
 from pinnace.auth.users import AUTHENTICATED, User, service_account_groups, service_account_name
 from pinnace.cluster.bootstrap.default_flow_schemas import GROUP as FLOW_CONTROL
-from pinnace.cluster.cached_objects import ShelfObjects
+from pinnace.cluster.cached_objects import CachedObjects
 from pinnace.cluster.security import Security
 from pinnace.cluster.service_addresses import ServedAddresses
 from pinnace.cluster.status.flow_schemas import FlowSchemaStatuses
 from pinnace.cluster.status.policies import PolicyStatuses
-from pinnace.cluster.status.quotas import keep_quota_statuses
+from pinnace.cluster.status.quotas import write_quota_statuses
 from pinnace.kinds.golang import empty_fields
 from pinnace.model import quantity
 from pinnace.model.clock import Clock
@@ -123,7 +123,7 @@ class PolicyParameters:
     """The objects of a kind, as policies are parameterized with them."""
 
     def __init__(self, fanout: Fanout, resource: Resource) -> None:
-        self._objects = ShelfObjects(fanout, resource.prefix)
+        self._objects = CachedObjects(fanout, resource.prefix)
         self._resource = resource
 
     @property
@@ -165,7 +165,7 @@ class Bodies:
 
 
 @dataclass(frozen=True, slots=True)
-class Gates:
+class Admission:
     """The chain, and what has to be closed when nobody writes any more."""
 
     chain: AdmissionChain
@@ -182,7 +182,7 @@ def build_admission(
     needs_service_accounts: bool,
     limits_audiences: bool,
     guards_claims: bool,
-) -> Gates:
+) -> Admission:
     """`needs_service_accounts`: pods are held to accounts that somebody has to make in every namespace.
 
     `limits_audiences`: nodes get tokens only for those whom their pods' volumes name. `guards_claims`: each part of the
@@ -194,12 +194,12 @@ def build_admission(
         entry = namespaces.entries.get(namespace)
         return entry.fields(_PHASE)["status.phase"] if entry is not None else None
 
-    def objects(group: str, plural: str) -> ShelfObjects:
-        return ShelfObjects(fanout, f"/registry/{group or 'core'}/{plural}/")
+    def objects(group: str, plural: str) -> CachedObjects:
+        return CachedObjects(fanout, f"/registry/{group or 'core'}/{plural}/")
 
-    def counted(place: Place) -> ShelfObjects | None:
+    def counted(place: Place) -> CachedObjects | None:
         found = next((one for one in registry if (one.group, one.plural) == place and one.namespaced), None)
-        return ShelfObjects(fanout, found.prefix) if found is not None else None
+        return CachedObjects(fanout, found.prefix) if found is not None else None
 
     def equivalents(resource: Resource) -> Iterator[Resource]:
         return (one for one in registry if one.prefix == resource.prefix)
@@ -211,13 +211,13 @@ def build_admission(
         return AuthorizerOracle(security.authorizer, user)
 
     bodies = Bodies()
-    patience = Patience()
+    executor = CelExecutor()
     client = WebhookClient(ServedAddresses(fanout))
     mutating = MutatingWebhooks(
-        hooks("mutatingwebhookconfigurations"), client, objects("", "namespaces"), oracle, patience, bodies.read
+        hooks("mutatingwebhookconfigurations"), client, objects("", "namespaces"), oracle, executor, bodies.read
     )
     validating = ValidatingWebhooks(
-        hooks("validatingwebhookconfigurations"), client, objects("", "namespaces"), oracle, patience
+        hooks("validatingwebhookconfigurations"), client, objects("", "namespaces"), oracle, executor
     )
 
     def parameters(api_version: str, kind: str) -> PolicyParameters | None:
@@ -235,7 +235,7 @@ def build_admission(
         objects("", "namespaces"),
         oracle,
         parameters,
-        patience,
+        executor,
     )
     mutating_policies = MutatingPolicies(
         PolicyTable(
@@ -249,7 +249,7 @@ def build_admission(
         oracle,
         parameters,
         bodies.read,
-        patience,
+        executor,
     )
     permissions = AuthorizerPermissions(security.authorizer)
     audiences = TokenAudiences(
@@ -266,7 +266,7 @@ def build_admission(
     quotas = ResourceQuota(objects("", "resourcequotas"), counted, clock)
     quota_kind = registry.find("", "v1", "resourcequotas")
     assert quota_kind is not None, "every minor has quotas"
-    keep_quota_statuses(quotas, fanout, store, quota_kind)
+    write_quota_statuses(quotas, fanout, store, quota_kind)
     policy_kind = registry.find(ADMISSION, "v1", "validatingadmissionpolicies")
     if policy_kind is not None:  # Before 1.30 there was none of this version.
         PolicyStatuses(fanout, store, registry, policy_kind)
@@ -312,7 +312,7 @@ def build_admission(
         validating,
         quotas,
     ]
-    return Gates(AdmissionChain(mutators, validators), client)
+    return Admission(AdmissionChain(mutators, validators), client)
 
 
 def _stored_kind(registry: Registry, group: str, plural: str) -> Resource:

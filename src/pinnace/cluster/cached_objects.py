@@ -8,7 +8,7 @@ from pinnace.model.objects import Object
 from pinnace.server.cache.fanout import Fanout
 
 
-class ShelfObjects:
+class CachedObjects:
     """The objects below one prefix, decoded when they are asked for."""
 
     def __init__(self, fanout: Fanout, prefix: str) -> None:

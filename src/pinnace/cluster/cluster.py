@@ -22,13 +22,13 @@ from pinnace.auth.certificates.authority import SERVER_NAMES, CertificateFiles, 
 from pinnace.auth.settings import AuthSettings
 from pinnace.auth.users import MASTERS, User
 from pinnace.cluster import kubeconfig
-from pinnace.cluster.admission import Gates, build_admission
+from pinnace.cluster.admission import Admission, build_admission
 from pinnace.cluster.aggregation import Aggregation
 from pinnace.cluster.auditing import AuditSettings, open_audit
 from pinnace.cluster.background_jobs import compact_regularly, expire_events_regularly, renew_lease_regularly
 from pinnace.cluster.bootstrap.default_roles import ensure_default_roles
-from pinnace.cluster.bootstrap.objects import api_endpoints, newborn_objects
-from pinnace.cluster.cached_objects import ShelfObjects
+from pinnace.cluster.bootstrap.objects import api_endpoints, bootstrap_objects
+from pinnace.cluster.cached_objects import CachedObjects
 from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.custom_resources import CustomResources
 from pinnace.cluster.in_process import in_process_client
@@ -60,8 +60,9 @@ from pinnace.server.read.reader import WATCH_SECONDS, Reader
 from pinnace.server.reviews import Reviews
 from pinnace.server.verbs import Verbs
 from pinnace.server.write.field_ownership import Ownerships
-from pinnace.server.write.pipeline import Pipeline, encoded
+from pinnace.server.write.pipeline import Pipeline
 from pinnace.server.write.reservations import ServiceReservations
+from pinnace.server.write.versions import encode
 from pinnace.store.store import Store
 
 SYSTEM = User("system:apiserver", (MASTERS,))
@@ -126,7 +127,7 @@ class ControlPlane:
     readiness: Readiness
     custom_resources: CustomResources
     aggregation: Aggregation
-    gates: Gates
+    admission: Admission
     nodes: Nodes
     """Where nodes of this process are registered, for exec and logs and the like."""
     minor: str
@@ -185,7 +186,7 @@ async def build(
     reservations = ServiceReservations()
     for entry in fanout.shelf("/registry/core/services/").entries.values():
         reservations.adopt(entry.decode())
-    gates = build_admission(
+    admission = build_admission(
         registry,
         fanout,
         store,
@@ -199,14 +200,14 @@ async def build(
         fanout=fanout,
         store=store,
         clock=clock,
-        admission=gates.chain,
+        admission=admission.chain,
         reservations=reservations,
         ownerships=ownerships,
     )
     metrics = Metrics()
     flows = FlowControl(
-        ShelfObjects(fanout, "/registry/flowcontrol.apiserver.k8s.io/flowschemas/"),
-        ShelfObjects(fanout, "/registry/flowcontrol.apiserver.k8s.io/prioritylevelconfigurations/"),
+        CachedObjects(fanout, "/registry/flowcontrol.apiserver.k8s.io/flowschemas/"),
+        CachedObjects(fanout, "/registry/flowcontrol.apiserver.k8s.io/prioritylevelconfigurations/"),
         patience=settings.request_timeout / 4,
         on_refusal=metrics.drop,
     )
@@ -231,7 +232,7 @@ async def build(
             ),
             schema_of=definitions.of_kind,
             clock=clock,
-            streams=LateStreams(fanout, nodes, gates.chain, security.authorizer, minor=definitions.minor),
+            streams=LateStreams(fanout, nodes, admission.chain, security.authorizer, minor=definitions.minor),
         ),
         pages=Pages(
             version=version_of(definitions.minor),
@@ -285,7 +286,7 @@ async def build(
         readiness,
         custom_resources,
         aggregation,
-        gates,
+        admission,
         nodes,
         definitions.minor,
     )
@@ -328,7 +329,7 @@ async def running(
             await server.start(settings.host, settings.port, context, plane.api)
         except OSError as error:
             raise CannotListen(settings.host, settings.port, error) from error
-        await give_birth(plane, address=settings.host, port=server.port)
+        await bootstrap(plane, address=settings.host, port=server.port)
         definer = in_process_client(plane.local(), field_manager="kube-apiserver")
         upkeep.append(asyncio.create_task(plane.custom_resources.run(definer)))
         upkeep.append(asyncio.create_task(plane.aggregation.run(definer)))
@@ -348,7 +349,7 @@ async def running(
         await asyncio.gather(*upkeep, return_exceptions=True)
         await server.stop(STOP_SECONDS)
         if plane is not None:
-            await plane.gates.webhooks.close()
+            await plane.admission.webhooks.close()
         if store is not None:
             await store.close()
         if audit is not None:
@@ -371,11 +372,11 @@ def manager_of(plane: ControlPlane, files: CertificateFiles, settings: Settings)
     return manager
 
 
-async def give_birth(plane: ControlPlane, *, address: str, port: int) -> None:
+async def bootstrap(plane: ControlPlane, *, address: str, port: int) -> None:
     """Make what every cluster has from the start and this one lacks."""
     plane.discovery.tell_address(f"{address}:{port}")
     local = plane.local()
-    for obj in newborn_objects(plane.registry, address=address, port=port, now=plane.clock.now()):
+    for obj in bootstrap_objects(plane.registry, address=address, port=port, now=plane.clock.now()):
         await _ensure(plane, local, obj)
     await ensure_default_roles(plane.registry, plane.fanout, plane.store, plane.clock.now(), minor=plane.minor)
     for obj in api_endpoints(address, port):
@@ -392,7 +393,7 @@ async def _point(plane: ControlPlane, obj: Object) -> None:
     known = present.decode()["metadata"] if present is not None else {}
     born = {"uid": new_uid(), "creationTimestamp": to_rfc3339(plane.clock.now())}
     obj["metadata"] = {**obj["metadata"], **born, **{name: known[name] for name in born if name in known}}
-    await plane.store.put(resource.prefix + key, encoded(obj, resource), expected=None)
+    await plane.store.put(resource.prefix + key, encode(obj, resource), expected=None)
 
 
 async def _ensure(plane: ControlPlane, local: LocalApi, obj: Object) -> None:

@@ -30,7 +30,7 @@ from pinnace.auth.settings import AuthSettings
 from pinnace.auth.users import User
 from pinnace.auth.webhooks import WebhookAuthorizer, WebhookTokens
 from pinnace.cluster.bootstrap.default_roles import default_role
-from pinnace.cluster.cached_objects import ShelfObjects
+from pinnace.cluster.cached_objects import CachedObjects
 from pinnace.cluster.status.role_aggregation import RoleAggregation
 from pinnace.model.clock import Clock
 from pinnace.model.resources import Registry, Resource
@@ -69,8 +69,8 @@ def build_security(
     Raises TokenFileError or RemoteConfigError for files that cannot be used.
     """
 
-    def objects(group: str, plural: str) -> ShelfObjects:
-        return ShelfObjects(fanout, _resource(registry, group, plural).prefix)
+    def objects(group: str, plural: str) -> CachedObjects:
+        return CachedObjects(fanout, _resource(registry, group, plural).prefix)
 
     rbac = Rbac(
         roles=objects(RBAC, "roles"),

@@ -188,3 +188,14 @@ def template_columns(path: str) -> tuple[Column, Column]:
         string("Containers", "Names of each container in the template.", listed("name"), wide=True),
         string("Images", "Images referenced by each container in the template.", listed("image"), wide=True),
     )
+
+
+def replica_columns(package: str, kind: str) -> tuple[Column, ...]:
+    return (
+        NAME,
+        integer("Desired", f"{package}.{kind}Spec.replicas", number_at("spec.replicas")),
+        integer("Current", f"{package}.{kind}Status.replicas", number_at("status.replicas")),
+        integer("Ready", f"{package}.{kind}Status.readyReplicas", number_at("status.readyReplicas")),
+        AGE,
+        *template_columns("spec.template"),
+    )

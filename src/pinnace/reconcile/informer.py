@@ -19,6 +19,7 @@ from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors, selectors
 from pinnace.model.objects import Key, Kind, Object
 from pinnace.reconcile.cache import Cache
+from pinnace.reconcile.supervision import Supervise, run_unsupervised
 
 Handler = Callable[[Snapshot | None, Snapshot | None], None]
 """Told of each change: old and new. Old is None for what is new; new is None for what is gone. Must not wait."""
@@ -313,8 +314,9 @@ class Informer:
 class Informers:
     """The informers of one process, each shared by all who ask for its scope."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, supervise: Supervise = run_unsupervised) -> None:
         self._client = client
+        self._supervise = supervise
         self._informers: dict[Scope, Informer] = {}
         self._tasks: dict[Scope, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -329,7 +331,7 @@ class Informers:
         if found is None:
             found = self._informers[scope] = Informer(self._client, scope)
             if self._group is not None:
-                self._tasks[scope] = self._group.create_task(found.run())
+                self._tasks[scope] = self._group.create_task(self._follow(found))
         return found
 
     def drop(self, informer: Informer) -> None:
@@ -354,11 +356,15 @@ class Informers:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 for scope, informer in self._informers.items():
-                    self._tasks[scope] = group.create_task(informer.run())
+                    self._tasks[scope] = group.create_task(self._follow(informer))
                 await asyncio.get_running_loop().create_future()  # A group ends when it has no tasks; this one waits.
         finally:
             self._group = None
             self._tasks.clear()
+
+    async def _follow(self, informer: Informer) -> None:
+        kind = informer.scope.kind
+        await self._supervise(f"informer/{kind.api_version}/{kind.name}", informer.run)
 
     def __iter__(self) -> Iterator[Informer]:
         return iter(list(self._informers.values()))

@@ -22,15 +22,27 @@ from pinnace.reconcile.events import EventRecorder
 from pinnace.reconcile.informer import Informer, Informers, Selection
 from pinnace.reconcile.leader import LeaderElection
 from pinnace.reconcile.metrics import Metrics
+from pinnace.reconcile.supervision import Supervise, run_unsupervised
 
 
 class Manager:
     """Controllers, and what they share."""
 
-    def __init__(self, client: Client, *, name: str = "pinnace", leader: LeaderElection | None = None) -> None:
-        """With a `leader` the controllers work only while it leads; the caches are kept warm meanwhile."""
+    def __init__(
+        self,
+        client: Client,
+        *,
+        name: str = "pinnace",
+        leader: LeaderElection | None = None,
+        supervise: Supervise = run_unsupervised,
+    ) -> None:
+        """With a `leader` the controllers work only while it leads; the caches are kept warm meanwhile.
+
+        `supervise` runs each controller and each informer; by default a failure of one ends all.
+        """
         self.name = name
-        self.informers = Informers(client)
+        self._supervise = supervise
+        self.informers = Informers(client, supervise=supervise)
         self.client = client.telling(self.informers.note_write)
         self.metrics = Metrics()
         self.recorder = EventRecorder(client, name)
@@ -67,7 +79,10 @@ class Manager:
     async def run(self) -> None:
         """Work until cancelled. Then what has been begun is finished, the lease given back, and the watches closed."""
         async with asyncio.TaskGroup() as group:
-            background = [group.create_task(self.informers.run()), group.create_task(self.recorder.run())]
+            background = [
+                group.create_task(self.informers.run()),
+                group.create_task(self._supervise("event-recorder", self.recorder.run)),
+            ]
             try:
                 if self._leader is not None:
                     await self._leader.lead(self._work)
@@ -129,4 +144,4 @@ class Manager:
 
     async def _run_one(self, controller: Controller) -> None:
         await self.informers.synced()  # A reconcile that saw half of a cache would undo what it does not see.
-        await controller.run()
+        await self._supervise(f"controller/{controller.name}", controller.run)

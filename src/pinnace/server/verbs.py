@@ -51,11 +51,12 @@ from pinnace.server.write.body_decoder import (
 )
 from pinnace.server.write.deletion import DeleteOptions
 from pinnace.server.write.field_ownership import Ownerships
+from pinnace.server.write.names import generate_name, manager_of
 from pinnace.server.write.patch_body import read_patch
-from pinnace.server.write.pipeline import Pipeline, Written, generated_name, manager_name
+from pinnace.server.write.pipeline import Pipeline, Written
 from pinnace.server.write.scale_edits import scale_of
 from pinnace.server.write.scales import Scales
-from pinnace.server.write.subresources import FACETS
+from pinnace.server.write.subresources import OBJECT_SUBRESOURCES
 
 _STREAMS = ("application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch")
 """What a watch can be answered in; the second is named, as Kubernetes names it, and clients take the first."""
@@ -122,7 +123,7 @@ class Verbs:
 
     def answer(self, call: Call) -> Outcome | Awaitable[Outcome | Answer]:
         verb = call.verb
-        if call.subresource and call.subresource not in FACETS:
+        if call.subresource and call.subresource not in OBJECT_SUBRESOURCES:
             return self._action(call)
         if verb == "get":
             accepted = self._accepted(call)
@@ -210,7 +211,7 @@ class Verbs:
                 metadata = metadata_of(obj)
                 match_namespace(call, metadata)
             if prefix:
-                call.name = metadata["name"] = generated_name(prefix)
+                call.name = metadata["name"] = generate_name(prefix)
             elif call.resource.strategy.names_itself:
                 call.name = metadata["name"] = new_uid()
             try:
@@ -284,7 +285,7 @@ class Verbs:
         return edits.Application(
             call=call,
             applied=applied,
-            manager=manager_name(call),
+            manager=manager_of(call),
             force=call.flag("force"),
             now=to_rfc3339(self._clock.now()),
             ownership=self._ownerships.of(call),
@@ -374,7 +375,7 @@ class Verbs:
             match_namespace(call, metadata_of(asked))
         if call.subresource:
             default_lifetime(asked)
-        self._reviews.own(call, asked, manager=manager_name(call))
+        self._reviews.own(call, asked, manager=manager_of(call))
         check = partial(self._reviews.check, call)
         # A token is given away: that is a write, whatever is stored.
         if call.subresource or self._pipeline.asks_about(call.resource):
@@ -407,7 +408,7 @@ class Verbs:
         match_namespace(call, metadata_of(binding))
         await self._pipeline.admit(call, binding)
         edit = actions.bound(call, binding, to_rfc3339(self._clock.now()))
-        await self._pipeline.unguarded().write(call, edit)
+        await self._pipeline.without_admission().write(call, edit)
         return Outcome(201, orjson.dumps({**_success_status(), "code": 201}), self._accepted(call))
 
     async def _evict(self, call: Call) -> Outcome:
@@ -419,16 +420,16 @@ class Verbs:
         raw = eviction.get("deleteOptions") or {}
         options = _meant(call, raw)
         await self._pipeline.admit(call, eviction)
-        unguarded = self._pipeline.unguarded()
+        without_admission = self._pipeline.without_admission()
         pod = self._reader.entry(call).decode()
         phase = (pod.get("status") or {}).get("phase")
         if phase not in ("Succeeded", "Failed", "Pending") and "deletionTimestamp" not in pod["metadata"]:
             await self._spend_budget(call, pod)
         if not call.is_dry_run:
             marking = Call("update", call.resource, call.namespace, call.name, "status", "", call.request, call.user)
-            await unguarded.write(marking, actions.marked_for_eviction(call, to_rfc3339(self._clock.now())))
+            await without_admission.write(marking, actions.marked_for_eviction(call, to_rfc3339(self._clock.now())))
         one = Call("delete", call.resource, call.namespace, call.name, "", "", call.request, call.user, call.warnings)
-        await unguarded.delete(one, options, raw_options=raw)
+        await without_admission.delete(one, options, raw_options=raw)
         return Outcome(201, orjson.dumps({**_success_status(), "code": 201}), self._accepted(call))
 
     async def _spend_budget(self, call: Call, pod: Object) -> None:
@@ -453,7 +454,7 @@ class Verbs:
             actions.note_spent_budget(again, now)
             return {**again, "metadata": dict(again["metadata"])}
 
-        await self._pipeline.unguarded().write(one, edit)
+        await self._pipeline.without_admission().write(one, edit)
 
     # Answers.
 

@@ -12,7 +12,7 @@ from typing import Any
 from pinnace.auth.users import AUTHENTICATED, MASTERS, User
 from pinnace.client.client import Client
 from pinnace.cluster import kubeconfig
-from pinnace.cluster.cluster import ControlPlane, Settings, build, give_birth
+from pinnace.cluster.cluster import ControlPlane, Settings, bootstrap, build
 from pinnace.cluster.controllers import controllers_of, trust_of
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.simulation import simulate_nodes
@@ -32,7 +32,7 @@ ADMIN = User("admin", (MASTERS, AUTHENTICATED))
 PATIENCE = 10.0
 """Real seconds that anything in a test may take: what takes longer hangs."""
 
-_NEWBORN: dict[str, bytes] = {}
+_BOOTSTRAPPED: dict[str, bytes] = {}
 """What every cluster is born with, kept from the first birth: the next ones are quicker."""
 
 
@@ -169,21 +169,21 @@ class Cluster:
 
 @asynccontextmanager
 async def running_cluster(*, settings: Settings | None = None, over_http: bool = False) -> AsyncIterator[Cluster]:
-    """A newborn cluster within a block.
+    """A new cluster within a block.
 
     With `over_http` all that the test and its operators say goes over HTTPS on loopback, as to any other cluster.
     """
     clock = ManualClock()
     store = MemoryStore()
     token = secrets.token_urlsafe(16)
-    for key, value in _NEWBORN.items() if settings is None else ():
+    for key, value in _BOOTSTRAPPED.items() if settings is None else ():
         await store.put(key, value, expected=0)
     plane = await build(settings or Settings(), store, clock=clock, tokens={token: ADMIN})
-    if settings is not None or not _NEWBORN:
-        await give_birth(plane, address="127.0.0.1", port=6443)
+    if settings is not None or not _BOOTSTRAPPED:
+        await bootstrap(plane, address="127.0.0.1", port=6443)
         await in_process_client(plane.local(), clock=clock).create(_proxy_trust())
         if settings is None:
-            _NEWBORN.update({record.key: record.value for record in (await store.list("")).records})
+            _BOOTSTRAPPED.update({record.key: record.value for record in (await store.list("")).records})
     plane.aggregation.show(certificates().front_proxy_client)
     plane.readiness.is_reached = True
     definer = in_process_client(plane.local(), clock=clock, field_manager="kube-apiserver")
@@ -200,7 +200,7 @@ async def running_cluster(*, settings: Settings | None = None, over_http: bool =
         for task in upkeep:
             task.cancel()
         await asyncio.gather(*upkeep, return_exceptions=True)
-        await plane.gates.webhooks.close()
+        await plane.admission.webhooks.close()
         await store.close()
 
 

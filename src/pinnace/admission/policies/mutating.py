@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pinnace.admission.cel_executor import Patience
+from pinnace.admission.cel_executor import CelExecutor
 from pinnace.admission.chain import Review
 from pinnace.admission.expressions import Budget, ConditionFailed, Oracles, all_hold, tried
 from pinnace.admission.policies.bindings import (
@@ -69,14 +69,14 @@ class MutatingPolicies:
         oracles: Oracles,
         kinds: ParametersOf,
         read: Read,
-        patience: Patience,
+        executor: CelExecutor,
     ) -> None:
         self._table = table
         self._namespaces = namespaces
         self._oracles = oracles
         self._kinds = kinds
         self._read = read
-        self._patience = patience
+        self._executor = executor
 
     def mutate(self, review: Review) -> Awaitable[None] | None:
         meant = self._table.of(review)
@@ -133,24 +133,24 @@ class MutatingPolicies:
         if not policy.conditions:
             return True
 
-        def holding(oracles: Oracles, patience: int | None) -> bool:
+        def holding(oracles: Oracles, inline_budget: int | None) -> bool:
             variables = situation.variables(oracles, param)
-            return all_hold(policy.conditions, variables, fails_closed=policy.fails_closed, patience=patience)
+            return all_hold(policy.conditions, variables, fails_closed=policy.fails_closed, inline_budget=inline_budget)
 
-        return await self._patience.evaluate(f"mutating/{policy.name}", policy, holding, self._oracles)
+        return await self._executor.evaluate(f"mutating/{policy.name}", policy, holding, self._oracles)
 
     async def _value(self, policy: Policy, step: Mutation, situation: Situation, param: Object | None) -> Any:
         """What a mutation says. Raises NotMutated."""
         program = step.program
 
-        def evaluated(oracles: Oracles, patience: int | None) -> Any:
+        def evaluated(oracles: Oracles, inline_budget: int | None) -> Any:
             if isinstance(program, CompileError):
                 raise CelError(f"compilation error: {program}")
             variables = situation.variables(oracles, param)
-            return Budget(variables, policy.variables, patience=patience).evaluate(program)
+            return Budget(variables, policy.variables, inline_budget=inline_budget).evaluate(program)
 
         try:
-            return await self._patience.evaluate(f"mutating/{policy.name}", policy, evaluated, self._oracles)
+            return await self._executor.evaluate(f"mutating/{policy.name}", policy, evaluated, self._oracles)
         except CelError as err:
             raise NotMutated(f"expression '{step.expression.strip()}' resulted in error: {err}") from None
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from pinnace.admission.cel_executor import Patience
+from pinnace.admission.cel_executor import CelExecutor
 from pinnace.admission.chain import Review
 from pinnace.admission.expressions import OUT_OF_BUDGET, Budget, ConditionFailed, Oracles, all_hold, tried
 from pinnace.admission.policies.bindings import (
@@ -117,13 +117,13 @@ class ValidatingPolicies:
         namespaces: Objects,
         oracles: Oracles,
         kinds: ParametersOf,
-        patience: Patience,
+        executor: CelExecutor,
     ) -> None:
         self._table = table
         self._namespaces = namespaces
         self._oracles = oracles
         self._kinds = kinds
-        self._patience = patience
+        self._executor = executor
 
     def validate(self, review: Review) -> Awaitable[None] | None:
         meant = self._table.of(review)
@@ -161,10 +161,10 @@ class ValidatingPolicies:
         denied: list[Refused] = []
         for param in params:
 
-            def judged(oracles: Oracles, patience: int | None, param: Object | None = param) -> Judgement:
-                return _judged(policy, validations, situation.variables(oracles, param), patience)
+            def judged(oracles: Oracles, inline_budget: int | None, param: Object | None = param) -> Judgement:
+                return _judged(policy, validations, situation.variables(oracles, param), inline_budget)
 
-            judgement = await self._patience.evaluate(f"validating/{policy.name}", policy, judged, self._oracles)
+            judgement = await self._executor.evaluate(f"validating/{policy.name}", policy, judged, self._oracles)
             for failure in judgement.failures:
                 if failure.is_of_annotation or "Deny" in binding.actions:
                     denied.append(Refused(review, f"{who} denied request: {failure.message}", failure.reason))
@@ -179,19 +179,21 @@ class ValidatingPolicies:
         return denied
 
 
-def _judged(policy: Policy, validations: Validations, variables: dict[str, Any], patience: int | None) -> Judgement:
-    """What the policy says, with no effect yet. Raises TakesLong.
+def _judged(
+    policy: Policy, validations: Validations, variables: dict[str, Any], inline_budget: int | None
+) -> Judgement:
+    """What the policy says, with no effect yet. Raises ExceedsInlineBudget.
 
     An expression that costs too much has no value, and the rest go on; once all together do, nothing of it counts.
     """
     try:
-        if not all_hold(policy.conditions, variables, fails_closed=policy.fails_closed, patience=patience):
+        if not all_hold(policy.conditions, variables, fails_closed=policy.fails_closed, inline_budget=inline_budget):
             return Judgement()
     except ConditionFailed as err:
         return Judgement((Failure(0, str(err)),))
     try:
-        failures = _failures(policy, validations, Budget(variables, policy.variables, patience=patience))
-        annotations = list(_annotations(policy, validations, variables, patience))
+        failures = _failures(policy, validations, Budget(variables, policy.variables, inline_budget=inline_budget))
+        annotations = list(_annotations(policy, validations, variables, inline_budget))
     except _OutOfBudget:
         return Judgement((Failure(0, OUT_OF_BUDGET),) if policy.fails_closed else ())
     of_annotations = (one for one in annotations if isinstance(one, Failure))
@@ -245,12 +247,12 @@ def _message(check: Validation, budget: Budget) -> str:
 
 
 def _annotations(
-    policy: Policy, validations: Validations, variables: dict[str, Any], patience: int | None
+    policy: Policy, validations: Validations, variables: dict[str, Any], inline_budget: int | None
 ) -> Iterator[tuple[str, str] | Failure]:
     """They have a budget of their own. Raises _OutOfBudget."""
     if not validations.annotations:
         return
-    budget = Budget(variables, policy.variables, patience=patience)
+    budget = Budget(variables, policy.variables, inline_budget=inline_budget)
     for index, annotation in enumerate(validations.annotations):
         try:
             value = _value(annotation.program, annotation.expression, budget)

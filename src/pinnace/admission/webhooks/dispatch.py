@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from pinnace.admission.cel_executor import Patience
+from pinnace.admission.cel_executor import CelExecutor
 from pinnace.admission.chain import PATCH_NOTE, Review
 from pinnace.admission.expressions import (
     Condition,
@@ -135,13 +135,13 @@ class _Webhooks:
     """What both sorts share: whether to ask, and the question and answer."""
 
     def __init__(
-        self, table: HookTable, client: Client, namespaces: Objects, oracles: Oracles, patience: Patience
+        self, table: HookTable, client: Client, namespaces: Objects, oracles: Oracles, executor: CelExecutor
     ) -> None:
         self._table = table
         self._client = client
         self._namespaces = namespaces
         self._oracles = oracles
-        self._patience = patience
+        self._executor = executor
 
     def asks_about(self, resource: Resource) -> bool:
         """Whether a question of this kind is of interest, though nothing comes of it that is stored."""
@@ -159,12 +159,12 @@ class _Webhooks:
     async def _is_meant(self, review: Review, hook: Hook, request: Object) -> bool:
         """Whether the conditions of a webhook hold."""
 
-        def holding(oracles: Oracles, patience: int | None) -> bool:
+        def holding(oracles: Oracles, inline_budget: int | None) -> bool:
             variables = bindings(review, oracles, request=request)
-            return all_hold(hook.conditions, variables, fails_closed=hook.fails_closed, patience=patience)
+            return all_hold(hook.conditions, variables, fails_closed=hook.fails_closed, inline_budget=inline_budget)
 
         try:
-            return await self._patience.evaluate(f"webhook/{hook.place}", hook, holding, self._oracles)
+            return await self._executor.evaluate(f"webhook/{hook.place}", hook, holding, self._oracles)
         except ConditionFailed as err:
             raise review.forbidden(str(err)) from None
 
@@ -205,10 +205,10 @@ class MutatingWebhooks(_Webhooks):
         client: Client,
         namespaces: Objects,
         oracles: Oracles,
-        patience: Patience,
+        executor: CelExecutor,
         read: Read,
     ) -> None:
-        super().__init__(table, client, namespaces, oracles, patience)
+        super().__init__(table, client, namespaces, oracles, executor)
         self._read = read
 
     def mutate(self, review: Review) -> Awaitable[None] | None:

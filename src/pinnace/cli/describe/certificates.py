@@ -11,7 +11,7 @@ from cryptography.x509.oid import NameOID
 from pinnace.cli.describe.parts import Description, heading, long_time
 from pinnace.cli.session import Unsuitable
 from pinnace.kinds.cells import human_duration, labels_text
-from pinnace.kinds.rbac.columns import request_state
+from pinnace.kinds.certificates.columns import request_state
 from pinnace.model.objects import Object
 
 _SUBJECT = (

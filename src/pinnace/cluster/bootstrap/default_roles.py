@@ -19,7 +19,7 @@ from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Object
 from pinnace.model.resources import Registry
 from pinnace.server.cache.fanout import Fanout
-from pinnace.server.write.pipeline import encoded
+from pinnace.server.write.versions import encode
 from pinnace.store.store import Store
 
 TABLE = Path(__file__).with_suffix(".txt")
@@ -49,11 +49,11 @@ async def ensure_default_roles(registry: Registry, fanout: Fanout, store: Store,
         entry = fanout.shelf(resource.prefix).entries.get(key)
         if entry is None:
             wanted["metadata"] = {**metadata, "uid": str(uuid.uuid4()), "creationTimestamp": to_rfc3339(now)}
-            writes.append(store.put(resource.prefix + key, encoded(wanted, resource), expected=0))
+            writes.append(store.put(resource.prefix + key, encode(wanted, resource), expected=0))
             continue
         completed = completion(entry.decode(), wanted)
         if completed is not None:
-            writes.append(store.put(resource.prefix + key, encoded(completed, resource), expected=entry.revision))
+            writes.append(store.put(resource.prefix + key, encode(completed, resource), expected=entry.revision))
     await asyncio.gather(*writes)
 
 

@@ -27,7 +27,7 @@ _CRITICAL = (
 )
 
 
-def newborn_objects(
+def bootstrap_objects(
     registry: Registry,
     *,
     address: str,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pinnace.cluster.cached_objects import ShelfObjects
-from pinnace.cluster.status.writer import StatusKeeper
+from pinnace.cluster.cached_objects import CachedObjects
+from pinnace.cluster.status.writer import StatusWriter
 from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
@@ -20,16 +20,16 @@ class FlowSchemaStatuses:
         self, fanout: Fanout, store: stores.Store, clock: Clock, *, schema_kind: Resource, level_kind: Resource
     ) -> None:
         self._clock = clock
-        self._schemas = ShelfObjects(fanout, schema_kind.prefix)
-        self._levels = ShelfObjects(fanout, level_kind.prefix)
-        self._keeper = StatusKeeper(fanout, store, schema_kind, self._status)
-        self._schemas.on_change(self._keeper.note)
+        self._schemas = CachedObjects(fanout, schema_kind.prefix)
+        self._levels = CachedObjects(fanout, level_kind.prefix)
+        self._writer = StatusWriter(fanout, store, schema_kind, self._status)
+        self._schemas.on_change(self._writer.note)
         self._levels.on_change(self._note_level)
 
     def _note_level(self, name: str) -> None:
         for key, schema in self._schemas.items():
             if _level_of(schema) == name:
-                self._keeper.note(key)
+                self._writer.note(key)
 
     def _status(self, key: str, schema: Object) -> Object | None:
         level = _level_of(schema)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pinnace.admission.policies.type_checks import type_warnings
-from pinnace.cluster.status.writer import StatusKeeper
+from pinnace.cluster.status.writer import StatusWriter
 from pinnace.model.objects import Object
 from pinnace.model.resources import Registry, Resource
 from pinnace.server.cache.fanout import Fanout
@@ -19,8 +19,8 @@ class PolicyStatuses:
 
     def __init__(self, fanout: Fanout, store: stores.Store, registry: Registry, resource: Resource) -> None:
         self._registry = registry
-        keeper = StatusKeeper(fanout, store, resource, self._status)
-        fanout.on_change(resource.prefix, lambda event: keeper.note(event.key))
+        writer = StatusWriter(fanout, store, resource, self._status)
+        fanout.on_change(resource.prefix, lambda event: writer.note(event.key))
 
     def _status(self, key: str, policy: Object) -> Object | None:
         if _is_known(policy):

@@ -8,7 +8,7 @@ import logging
 from pinnace.auth.authorization.aggregation import gathered_rules
 from pinnace.model.resources import Resource
 from pinnace.server.cache.fanout import Fanout
-from pinnace.server.write.pipeline import encoded
+from pinnace.server.write.versions import encode
 from pinnace.store import store as stores
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class RoleAggregation:
                 rules = gathered_rules(role, roles.values())
                 if rules is None or rules == (role.get("rules") or []):
                     continue
-                value = encoded({**role, "rules": rules or None}, self._resource)
+                value = encode({**role, "rules": rules or None}, self._resource)
                 try:
                     await self._store.put(self._resource.prefix + key, value, expected=entries[key].revision)
                 except stores.Conflict:

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
 from pinnace.server.cache.fanout import Fanout
-from pinnace.server.write.pipeline import encoded
+from pinnace.server.write.versions import encode
 from pinnace.store import store as stores
 
 log = logging.getLogger(__name__)
 
 
-class StatusKeeper:
+class StatusWriter:
     """Writes what `status_of` says of a key and its object, unless that is None. Notes that come together are one."""
 
     def __init__(
@@ -48,7 +48,7 @@ class StatusKeeper:
             status = self._status_of(key, obj)
             if status is None or obj.get("status") == status:
                 continue
-            value = encoded({**obj, "status": status}, self._resource)
+            value = encode({**obj, "status": status}, self._resource)
             try:
                 await self._store.put(self._resource.prefix + key, value, expected=entry.revision)
             except stores.Conflict:

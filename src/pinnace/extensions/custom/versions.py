@@ -21,7 +21,7 @@ from pinnace.schema.shape import Schema
 from pinnace.schema.validation.prune_and_default import Settler
 from pinnace.schema.validation.validate import Validator
 
-COST_AT_ONCE = 2_000
+INLINE_BUDGET = 2_000
 """What the rules of an object may cost while everybody waits for them: one to five milliseconds."""
 _MAX_REPLICAS = 2**31 - 1
 _BLOCKING = frozenset(
@@ -184,7 +184,7 @@ class CustomVersion:
     # Errors.
 
     def errs(self, new: Object, old: Object | None) -> Iterator[FieldError]:
-        """Raises TakesLong on an event loop if the rules cost much: they are to be asked in a thread."""
+        """Raises ExceedsInlineBudget on an event loop if the rules cost much: they are to be asked in a thread."""
         yield from self._validate_type(new)
         validator = self._validator
         found = validator.validate(new) if old is None else validator.validate_update(new, old)
@@ -204,8 +204,8 @@ class CustomVersion:
             yield field_errors.invalid("<nil>", None, _NOT_ALL_CHECKED)
             return
         told: list[str] = []
-        patience = COST_AT_ONCE if _everybody_waits() else None
-        yield from rules.errs(new, old, warnings=told, patience=patience)
+        inline_budget = INLINE_BUDGET if _everybody_waits() else None
+        yield from rules.errs(new, old, warnings=told, inline_budget=inline_budget)
         self._let_pass = (new, told)
 
     def validate_status_fields(self, new: Object, old: Object | None) -> Iterator[FieldError]:

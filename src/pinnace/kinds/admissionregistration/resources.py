@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pinnace.kinds.admissionregistration import columns, webhooks
-from pinnace.kinds.apiregistration import validation
-from pinnace.kinds.policy import conversion as conversions
+from pinnace.kinds.admissionregistration import columns, conversion, policies, webhooks
 from pinnace.kinds.rows import GA, STATUS, Row, old, on_request
 
 GROUP = "admissionregistration.k8s.io"
@@ -17,8 +15,8 @@ _OLD_WEBHOOKS = old(
     deprecated="1.16",
     removed="1.22",
     replacement=_V1,
-    to_stored=conversions.webhooks_to_v1,
-    reshape=conversions.old_webhooks,
+    to_stored=conversion.webhooks_to_v1,
+    reshape=conversion.old_webhooks,
 )
 _MUTATING_POLICY_VERSIONS = (
     GA,
@@ -40,7 +38,7 @@ ROWS = (
         namespaced=False,
         categories=_CATEGORIES,
         versions=_MUTATING_POLICY_VERSIONS,
-        strategy=validation.MUTATING_ADMISSION_POLICY,
+        strategy=policies.MUTATING_ADMISSION_POLICY,
     ),
     Row(
         group=GROUP,
@@ -50,7 +48,7 @@ ROWS = (
         namespaced=False,
         categories=_CATEGORIES,
         versions=_MUTATING_POLICY_VERSIONS,
-        strategy=validation.MUTATING_ADMISSION_POLICY_BINDING,
+        strategy=policies.MUTATING_ADMISSION_POLICY_BINDING,
     ),
     Row(
         group=GROUP,
@@ -60,7 +58,7 @@ ROWS = (
         namespaced=False,
         categories=_CATEGORIES,
         versions=(GA, replace(_OLD_WEBHOOKS, strategy=webhooks.OLD_MUTATING_WEBHOOK_CONFIGURATION)),
-        strategy=validation.MUTATING_WEBHOOK_CONFIGURATION,
+        strategy=webhooks.MUTATING_WEBHOOK_CONFIGURATION,
     ),
     Row(
         group=GROUP,
@@ -71,7 +69,7 @@ ROWS = (
         categories=_CATEGORIES,
         versions=_VALIDATING_POLICY_VERSIONS,
         subresources=(STATUS,),
-        strategy=validation.VALIDATING_ADMISSION_POLICY,
+        strategy=policies.VALIDATING_ADMISSION_POLICY,
     ),
     Row(
         group=GROUP,
@@ -81,7 +79,7 @@ ROWS = (
         namespaced=False,
         categories=_CATEGORIES,
         versions=_VALIDATING_POLICY_VERSIONS,
-        strategy=validation.VALIDATING_ADMISSION_POLICY_BINDING,
+        strategy=policies.VALIDATING_ADMISSION_POLICY_BINDING,
     ),
     Row(
         group=GROUP,
@@ -91,6 +89,6 @@ ROWS = (
         namespaced=False,
         categories=_CATEGORIES,
         versions=(GA, replace(_OLD_WEBHOOKS, strategy=webhooks.OLD_VALIDATING_WEBHOOK_CONFIGURATION)),
-        strategy=validation.VALIDATING_WEBHOOK_CONFIGURATION,
+        strategy=webhooks.VALIDATING_WEBHOOK_CONFIGURATION,
     ),
 )

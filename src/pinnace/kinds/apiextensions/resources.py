@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pinnace.kinds.apiextensions import conversion
-from pinnace.kinds.apiregistration import validation
+from pinnace.kinds.apiextensions import conversion, validation
 from pinnace.kinds.rows import STATUS, Row, Version, old
 
 ROWS = (

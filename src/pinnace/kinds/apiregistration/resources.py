@@ -2,33 +2,8 @@
 
 from __future__ import annotations
 
-from pinnace.kinds import older_schemas
-from pinnace.kinds.admissionregistration import columns
-from pinnace.kinds.apiregistration import validation
+from pinnace.kinds.apiregistration import columns, conversion, validation
 from pinnace.kinds.rows import GA, STATUS, Row, old
-from pinnace.model.objects import Object
-from pinnace.schema.shape import Schema
-
-_HIGHEST_GROUP, _HIGHEST_VERSION = 20000, 1000
-
-
-def _with_one_priority(schema: Schema) -> Schema:
-    """The first versions had one `priority` where there are two today, and notes still write it."""
-    return older_schemas.at(schema, "spec", older_schemas.with_fields(priority={"type": "integer", "format": "int64"}))
-
-
-def _to_v1(service: Object) -> Object:
-    spec = service.get("spec") or {}
-    priority = spec.pop("priority", None)
-    if priority is not None:
-        spec.setdefault("groupPriorityMinimum", min(max(priority, 1), _HIGHEST_GROUP))
-        spec.setdefault("versionPriority", min(max(priority, 1), _HIGHEST_VERSION))
-    return service
-
-
-def _as_it_is(service: Object) -> Object:
-    return service
-
 
 ROWS = (
     Row(
@@ -45,9 +20,9 @@ ROWS = (
                 deprecated="1.19",
                 removed="1.22",
                 replacement="apiregistration.k8s.io/v1",
-                reshape=_with_one_priority,
-                to_stored=_to_v1,
-                from_stored=_as_it_is,
+                reshape=conversion.with_one_priority,
+                to_stored=conversion.api_service_to_v1,
+                from_stored=conversion.api_service_from_v1,
             ),
         ),
         subresources=(STATUS,),

@@ -1,28 +1,19 @@
-"""What is special about API services, custom resource definitions and migrations.
-
-Webhooks, admission policies and flow control have a file each, and are named here, too.
-"""
+"""Defaults and validation of API services."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pinnace.kinds.admissionregistration import policies, webhooks
-from pinnace.kinds.apiextensions import validation as definition_rules
+from pinnace.kinds.admissionregistration import webhooks
 from pinnace.kinds.certificates.parsing import decoded
-from pinnace.kinds.flowcontrol import validation as flow_control_rules
-from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.validation.fields import (
-    in_wire_order,
     validate_choice,
-    validate_condition,
-    validate_immutable,
     validate_name,
 )
 from pinnace.model import names
 from pinnace.model.clock import SystemClock, to_rfc3339
-from pinnace.model.field_errors import IMMUTABLE, FieldError, invalid, required
+from pinnace.model.field_errors import FieldError, invalid, required
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 
@@ -37,9 +28,6 @@ LOCAL_AVAILABLE = {
 def _any_name(name: str) -> list[str]:
     """Whether a name is right depends on the whole object, so `validate` says it."""
     return names.path_segment(name)
-
-
-# --- API services
 
 
 def _default_api_service(service: Object) -> None:
@@ -97,69 +85,11 @@ def _validate_api_service_status(service: Object, old: Object | None) -> Iterato
         yield from validate_choice(condition.get("status", ""), statuses, f"status.conditions[{i}].status")
 
 
-# --- migrations of stored versions
-
-_MIGRATION_SPEC = GoStruct("Resource", Resource=GoStruct("group='' resource=''"), inline=("Resource",))
-
-
-def _default_migration(migration: Object) -> None:
-    migration.setdefault("spec", {}).setdefault("resource", {}).setdefault("group", "")
-    migration.setdefault("status", {})
-
-
-def _validate_migration(migration: Object, old: Object | None) -> Iterator[FieldError]:
-    spec = migration.get("spec", {})
-    resource = spec.get("resource", {})
-    if not resource.get("resource"):
-        yield required("spec.resource.resource", "resource is required to be set")
-    elif errs := names.dns1035_label(resource["resource"]):
-        yield invalid("spec.resource.resource", resource["resource"], ",".join(errs))
-    if resource.get("group") and (errs := names.dns_subdomain(resource["group"])):
-        yield invalid("spec.resource.group", resource["group"], ",".join(errs))
-    if old is not None:
-        yield from validate_immutable(spec, old.get("spec", {}), "spec", shown=_MIGRATION_SPEC.view)
-
-
-def _validate_migration_status(migration: Object, old: Object | None) -> Iterator[FieldError]:
-    status, before = migration.get("status", {}), (old or {}).get("status", {})
-    conditions = status.get("conditions") or []
-    yield from validate_condition(conditions, "status.conditions")
-    if before.get("resourceVersion") and before["resourceVersion"] != status.get("resourceVersion"):
-        yield invalid("status.resourceVersion", status.get("resourceVersion", ""), IMMUTABLE)
-    shown = [in_wire_order(condition) for condition in conditions]
-    outcomes, outcomes_before = _outcomes(status), _outcomes(before)
-    if {"Succeeded", "Failed"} <= outcomes:
-        detail = "Both success and failed conditions cannot be true at the same time"
-        yield invalid("status.conditions", shown, detail)
-    for type_, told in (("Succeeded", "Success"), ("Failed", "Failed")):
-        if type_ in outcomes_before and type_ not in outcomes:
-            yield invalid("status.conditions", shown, f"{told} condition cannot be set to false once it is true")
-
-
-def _outcomes(status: Mapping[str, Any]) -> set[str]:
-    return {item.get("type", "") for item in status.get("conditions") or [] if item.get("status") == "True"}
-
-
-MUTATING_WEBHOOK_CONFIGURATION = webhooks.MUTATING_WEBHOOK_CONFIGURATION
-VALIDATING_WEBHOOK_CONFIGURATION = webhooks.VALIDATING_WEBHOOK_CONFIGURATION
-VALIDATING_ADMISSION_POLICY = policies.VALIDATING_ADMISSION_POLICY
-VALIDATING_ADMISSION_POLICY_BINDING = policies.VALIDATING_ADMISSION_POLICY_BINDING
-MUTATING_ADMISSION_POLICY = policies.MUTATING_ADMISSION_POLICY
-MUTATING_ADMISSION_POLICY_BINDING = policies.MUTATING_ADMISSION_POLICY_BINDING
-FLOW_SCHEMA = flow_control_rules.FLOW_SCHEMA
-PRIORITY_LEVEL_CONFIGURATION = flow_control_rules.PRIORITY_LEVEL_CONFIGURATION
 API_SERVICE = Strategy(
     default=_default_api_service,
     prepare=_prepare_api_service,
     validate=_validate_api_service,
     validate_status=_validate_api_service_status,
     name_rule=_any_name,
-    may_update_unconditionally=False,
-)
-CUSTOM_RESOURCE_DEFINITION = definition_rules.CUSTOM_RESOURCE_DEFINITION
-STORAGE_VERSION_MIGRATION = Strategy(
-    default=_default_migration,
-    validate=_validate_migration,
-    validate_status=_validate_migration_status,
     may_update_unconditionally=False,
 )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from pinnace.kinds.apps import columns, validation
-from pinnace.kinds.apps import conversion as conversions
+from pinnace.kinds.apps import columns, conversion, stateful_sets, validation
 from pinnace.kinds.rows import GA, SCALE, STATUS, Row, old
 
 _v1beta1 = partial(old, "v1beta1", deprecated="1.8", removed="1.16", replacement="apps/v1")
@@ -32,8 +31,8 @@ ROWS = (
             _v1beta2(),
             _v1beta1(
                 group="extensions",
-                to_stored=conversions.daemon_set_of_extensions,
-                reshape=conversions.old_daemon_set,
+                to_stored=conversion.daemon_set_of_extensions,
+                reshape=conversion.old_daemon_set,
             ),
         ),
         subresources=(STATUS,),
@@ -50,13 +49,13 @@ ROWS = (
             GA,
             _v1beta2(),
             _v1beta1(
-                to_stored=conversions.deployment_of_v1beta1,
-                reshape=conversions.old_deployment,
+                to_stored=conversion.deployment_of_v1beta1,
+                reshape=conversion.old_deployment,
             ),
             _v1beta1(
                 group="extensions",
-                to_stored=conversions.deployment_of_extensions,
-                reshape=conversions.old_deployment,
+                to_stored=conversion.deployment_of_extensions,
+                reshape=conversion.old_deployment,
             ),
         ),
         subresources=(SCALE, STATUS),
@@ -74,8 +73,8 @@ ROWS = (
             _v1beta2(),
             _v1beta1(
                 group="extensions",
-                to_stored=conversions.labelled_by_template,
-                reshape=conversions.without_required_selector,
+                to_stored=conversion.labelled_by_template,
+                reshape=conversion.without_required_selector,
             ),
         ),
         subresources=(SCALE, STATUS),
@@ -92,11 +91,11 @@ ROWS = (
             GA,
             _v1beta2(),
             _v1beta1(
-                to_stored=conversions.stateful_set_of_v1beta1,
-                reshape=conversions.without_required_selector,
+                to_stored=conversion.stateful_set_of_v1beta1,
+                reshape=conversion.without_required_selector,
             ),
         ),
         subresources=(SCALE, STATUS),
-        strategy=validation.STATEFUL_SET,
+        strategy=stateful_sets.STATEFUL_SET,
     ),
 )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from pinnace.kinds.pods.defaults import drop_disabled
 from pinnace.kinds.pods.validation import validate_template
+from pinnace.kinds.pods.warnings import template_warnings
 from pinnace.kinds.validation.equality import alike
+from pinnace.kinds.validation.field_lists import dns_label
 from pinnace.kinds.validation.fields import in_key_order
 from pinnace.model import names
 from pinnace.model.field_errors import IMMUTABLE, FieldError, forbidden, invalid, not_supported, required
@@ -122,3 +125,44 @@ def validate_never_ending(spec: Object, kind: str, errs: list[FieldError]) -> No
     if "activeDeadlineSeconds" in spec:
         detail = f"activeDeadlineSeconds in {kind} is not Supported"
         errs.append(forbidden("spec.template.spec.activeDeadlineSeconds", detail))
+
+
+_REPLICA_COUNTS = ("replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration")
+
+
+def fill_status(obj: Object, counts: tuple[str, ...]) -> None:
+    status = obj.get("status")
+    if status is not None:
+        for field in counts:
+            status.setdefault(field, 0)
+
+
+def _changed_template_warnings(new: Object, old: Object | None) -> Iterator[str]:
+    template = new["spec"].get("template")
+    if template is not None and (old is None or not alike(new["spec"], old["spec"])):
+        yield from template_warnings(template, "spec.template")
+
+
+def named_template_warnings(new: Object, old: Object | None) -> Iterator[str]:
+    """For kinds whose own name becomes part of their pods' hostnames."""
+    if old is None and (wrong := dns_label(new["metadata"].get("name", ""))):
+        yield (
+            "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; "
+            f"a DNS label is recommended: [{' '.join(wrong)}]"
+        )
+    yield from _changed_template_warnings(new, old)
+
+
+def validate_replica_counts(new: Object, old: Object | None) -> list[FieldError]:
+    errs: list[FieldError] = []
+    status = new.get("status") or {}
+    validate_count(status, (*_REPLICA_COUNTS, "terminatingReplicas"), "status", errs)
+    validate_replica_status(status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"), errs)
+    return errs
+
+
+def prepare_replicas(new: Object, old: Object | None) -> None:
+    if "template" in new["spec"]:
+        drop_disabled(new["spec"]["template"]["spec"])
+    if old is None:
+        new["status"] = {"replicas": 0}

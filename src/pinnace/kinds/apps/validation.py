@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from pinnace.kinds.apps.rollouts import (
     MISMATCH,
     amount_of,
+    fill_status,
+    named_template_warnings,
+    prepare_replicas,
     shown_selector,
     validate_amount,
     validate_collision,
@@ -14,60 +17,26 @@ from pinnace.kinds.apps.rollouts import (
     validate_lasting_template,
     validate_matching,
     validate_over_all,
+    validate_replica_counts,
     validate_replica_status,
     validate_selector,
     validate_selector_change,
 )
-from pinnace.kinds.apps.stateful_sets import STATEFUL_SET
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.pods.defaults import default_template, drop_disabled
 from pinnace.kinds.pods.warnings import template_warnings
 from pinnace.kinds.validation.equality import alike
-from pinnace.kinds.validation.field_lists import dns_label
 from pinnace.kinds.validation.fields import in_key_order
 from pinnace.model.field_errors import IMMUTABLE, FieldError, forbidden, invalid, not_supported, required
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
-from pinnace.model.selectors import from_labels, from_object, validate_label_selector
+from pinnace.model.selectors import from_object, validate_label_selector
 from pinnace.schema.equality import same
 
-__all__ = [
-    "CONTROLLER_REVISION",
-    "DAEMON_SET",
-    "DEPLOYMENT",
-    "REPLICATION_CONTROLLER",
-    "REPLICA_SET",
-    "STATEFUL_SET",
-]
-
 TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
-_REPLICA_COUNTS = ("replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration")
 _DAEMON_COUNTS = ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady")
 _ROLLING_UPDATE = GoStruct("MaxUnavailable=0 MaxSurge=0")
 _STRATEGY = GoStruct("Type='' RollingUpdate", RollingUpdate=_ROLLING_UPDATE)
-
-
-def _fill_status(obj: Object, counts: tuple[str, ...]) -> None:
-    status = obj.get("status")
-    if status is not None:
-        for field in counts:
-            status.setdefault(field, 0)
-
-
-def _template_warnings(new: Object, old: Object | None) -> Iterator[str]:
-    template = new["spec"].get("template")
-    if template is not None and (old is None or not alike(new["spec"], old["spec"])):
-        yield from template_warnings(template, "spec.template")
-
-
-def _named_template_warnings(new: Object, old: Object | None) -> Iterator[str]:
-    """For kinds whose own name becomes part of their pods' hostnames."""
-    if old is None and (wrong := dns_label(new["metadata"].get("name", ""))):
-        yield (
-            "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; "
-            f"a DNS label is recommended: [{' '.join(wrong)}]"
-        )
-    yield from _template_warnings(new, old)
 
 
 # Deployments
@@ -158,7 +127,7 @@ def _validate_deployment_status(new: Object, old: Object | None) -> list[FieldEr
     return errs
 
 
-# Replica sets and their ancestor
+# Replica sets
 
 
 def _default_replica_set(replica_set: Object) -> None:
@@ -166,7 +135,7 @@ def _default_replica_set(replica_set: Object) -> None:
     default_template(spec)
     if "replicas" not in spec:
         spec["replicas"] = 1
-    _fill_status(replica_set, ("replicas",))
+    fill_status(replica_set, ("replicas",))
 
 
 def _validate_replica_set(new: Object, old: Object | None) -> list[FieldError]:
@@ -175,54 +144,6 @@ def _validate_replica_set(new: Object, old: Object | None) -> list[FieldError]:
     _validate_replicated_template(new["spec"], errs)
     if old is not None:
         validate_selector_change(new, old, errs)
-    return errs
-
-
-def _validate_replica_status(new: Object, old: Object | None) -> list[FieldError]:
-    errs: list[FieldError] = []
-    status = new.get("status") or {}
-    validate_count(status, (*_REPLICA_COUNTS, "terminatingReplicas"), "status", errs)
-    validate_replica_status(status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"), errs)
-    return errs
-
-
-def _default_replication_controller(controller: Object) -> None:
-    spec = controller.setdefault("spec", {})
-    if "template" in spec:
-        default_template(spec)
-        labels = spec["template"]["metadata"].get("labels")
-        if labels:
-            if not spec.get("selector"):
-                spec["selector"] = dict(labels)
-            metadata = controller.setdefault("metadata", {})
-            if not metadata.get("labels"):
-                metadata["labels"] = dict(labels)
-    if "replicas" not in spec:
-        spec["replicas"] = 1
-    _fill_status(controller, ("replicas",))
-
-
-def _prepare_replicas(new: Object, old: Object | None) -> None:
-    if "template" in new["spec"]:
-        drop_disabled(new["spec"]["template"]["spec"])
-    if old is None:
-        new["status"] = {"replicas": 0}
-
-
-def _validate_replication_controller(new: Object, old: Object | None) -> list[FieldError]:
-    errs: list[FieldError] = []
-    spec = new["spec"]
-    validate_count(spec, ("minReadySeconds", "replicas"), "spec", errs)
-    selector, template = spec.get("selector"), spec.get("template")
-    if not selector:
-        errs.append(required("spec.selector"))
-    if template is None:
-        errs.append(required("spec.template"))
-        return errs
-    labels = template["metadata"].get("labels")
-    if selector and not from_labels(selector).matches(labels or {}):
-        errs.append(invalid("spec.template.metadata.labels", in_key_order(labels), MISMATCH))
-    validate_lasting_template(template, "ReplicationController", errs)
     return errs
 
 
@@ -241,7 +162,7 @@ def _default_daemon_set(daemon_set: Object) -> None:
         rolling.setdefault("maxSurge", 0)
     if "revisionHistoryLimit" not in spec:
         spec["revisionHistoryLimit"] = 10
-    _fill_status(daemon_set, _DAEMON_COUNTS)
+    fill_status(daemon_set, _DAEMON_COUNTS)
     # Kept in a field of its own by Kubernetes, which shows it here, and so as set by whoever writes the object.
     metadata = daemon_set.get("metadata") or {}
     metadata["annotations"] = {TEMPLATE_GENERATION: "0", **(metadata.get("annotations") or {})}
@@ -341,15 +262,6 @@ def _validate_revision(new: Object, old: Object | None) -> list[FieldError]:
     return errs
 
 
-REPLICATION_CONTROLLER = Strategy(
-    default=_default_replication_controller,
-    prepare=_prepare_replicas,
-    validate=_validate_replication_controller,
-    validate_status=_validate_replica_status,
-    dependents="orphan",
-    tracks_generation=True,
-    warnings=_named_template_warnings,
-)
 DEPLOYMENT = Strategy(
     default=_default_deployment,
     prepare=_prepare_deployment,
@@ -357,15 +269,15 @@ DEPLOYMENT = Strategy(
     validate=_validate_deployment,
     validate_status=_validate_deployment_status,
     tracks_generation=True,
-    warnings=_named_template_warnings,
+    warnings=named_template_warnings,
 )
 REPLICA_SET = Strategy(
     default=_default_replica_set,
-    prepare=_prepare_replicas,
+    prepare=prepare_replicas,
     validate=_validate_replica_set,
-    validate_status=_validate_replica_status,
+    validate_status=validate_replica_counts,
     tracks_generation=True,
-    warnings=_named_template_warnings,
+    warnings=named_template_warnings,
 )
 DAEMON_SET = Strategy(
     default=_default_daemon_set,

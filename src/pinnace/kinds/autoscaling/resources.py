@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pinnace.kinds.apps import columns
-from pinnace.kinds.autoscaling import conversion as conversions
-from pinnace.kinds.autoscaling import validation
+from pinnace.kinds.autoscaling import columns, conversion, validation
 from pinnace.kinds.rows import STATUS, Row, Version, old
 
 ROWS = (
@@ -17,7 +15,7 @@ ROWS = (
         categories=("all",),
         versions=(
             Version("v2"),
-            Version("v1", to_stored=conversions.v1_to_v2, from_stored=conversions.v2_to_v1),
+            Version("v1", to_stored=conversion.v1_to_v2, from_stored=conversion.v2_to_v1),
             # 1.25 still has this one; its shape is v2's.
             old("v2beta2", deprecated="1.23", removed="1.26", replacement="autoscaling/v2"),
             old(
@@ -25,9 +23,9 @@ ROWS = (
                 deprecated="1.22",
                 removed="1.25",
                 replacement="autoscaling/v2",
-                to_stored=conversions.v2beta1_to_v2,
-                from_stored=conversions.v2_to_v2beta1,
-                reshape=conversions.v2beta1_shape,
+                to_stored=conversion.v2beta1_to_v2,
+                from_stored=conversion.v2_to_v2beta1,
+                reshape=conversion.v2beta1_shape,
             ),
         ),
         subresources=(STATUS,),

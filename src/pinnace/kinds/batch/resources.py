@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pinnace.kinds import selectable
-from pinnace.kinds.apps import columns
-from pinnace.kinds.batch import validation
+from pinnace.kinds.batch import columns, validation
 from pinnace.kinds.rows import GA, STATUS, Row, old
+from pinnace.kinds.selectable import text_at
 
 ROWS = (
     Row(
@@ -27,7 +26,7 @@ ROWS = (
         categories=("all",),
         versions=(GA,),
         subresources=(STATUS,),
-        selectable=selectable.JOB,
+        selectable={"status.successful": text_at("status.succeeded", "0")},
         strategy=validation.JOB,
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinnace.kinds.core import columns, validation
+from pinnace.kinds.coordination import columns, validation
 from pinnace.kinds.rows import GA, Row, old, on_request
 
 GROUP = "coordination.k8s.io"

@@ -1,4 +1,4 @@
-"""The columns of nodes, namespaces, configuration, events and leases."""
+"""The columns of nodes, namespaces, configuration, quotas, events and replication controllers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from pinnace.kinds.cells import (
     NONE,
     UNKNOWN,
     at,
-    boolean,
     condition,
-    integer,
+    labels_at,
     length_of,
     nonempty_at,
-    number_at,
     reach,
+    replica_columns,
     since,
     string,
     text,
@@ -183,50 +182,7 @@ COMPONENT_STATUS = (
     string("Message", "Message of the component conditions", _healthy("message", "")),
     string("Error", "Error of the component conditions", _healthy("error", "")),
 )
-LEASE = (
-    NAME,
-    string("Holder", "io.k8s.api.coordination.v1.LeaseSpec.holderIdentity", at("spec.holderIdentity")),
-    AGE,
-)
-LEASE_CANDIDATE = (
-    NAME,
-    string("LeaseName", "io.k8s.api.coordination.v1alpha2.LeaseCandidateSpec.leaseName", at("spec.leaseName")),
-    string("BinaryVersion", "", at("spec.binaryVersion")),
-    string("EmulationVersion", "", at("spec.emulationVersion")),
-    AGE,
-)
-_PRIORITY = "io.k8s.api.scheduling.v1.PriorityClass"
-PRIORITY_CLASS = (
-    NAME,
-    integer("Value", f"{_PRIORITY}.value", number_at("value")),
-    boolean("Global-Default", f"{_PRIORITY}.globalDefault", at("globalDefault", False)),
-    AGE,
-    string("PreemptionPolicy", f"{_PRIORITY}.preemptionPolicy", at("preemptionPolicy")),
-)
-RUNTIME_CLASS = (NAME, string("Handler", "", at("handler")), AGE)
-
-
-def _group_policy(group: Object, now: datetime) -> str:
-    return "Basic" if reach(group, "spec", "schedulingPolicy", "gang") is None else "Gang"
-
-
-def _group_status(group: Object, now: datetime) -> str:
-    disruption, scheduled = condition(group, "DisruptionTarget"), condition(group, "PodGroupScheduled")
-    if disruption is not None:
-        return text(disruption.get("reason"))
-    if scheduled is None:
-        return "Pending"
-    return "Scheduled" if scheduled.get("status") == "True" else "Unschedulable"
-
-
-POD_GROUP = (
-    NAME,
-    string("Policy", "io.k8s.api.scheduling.v1alpha2.PodGroupSpec.schedulingPolicy", _group_policy),
-    string(
-        "Workload",
-        "Name of the referenced Workload object",
-        at("spec.podGroupTemplateRef.workload.workloadName", NONE),
-    ),
-    string("Status", "Status of the PodGroup", _group_status),
-    AGE,
+REPLICATION_CONTROLLER = (
+    *replica_columns(_CORE, "ReplicationController"),
+    string("Selector", f"{_CORE}.ReplicationControllerSpec.selector", labels_at("spec.selector"), wide=True),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
+from pinnace.kinds.core.conversion import NEW_NAMES
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.validation.fields import validate_immutable, validate_name
 from pinnace.model import names
@@ -21,17 +22,6 @@ _OBJECT_REFERENCE = GoStruct(
     "Kind='' Namespace='' Name='' UID:uid='' APIVersion:apiVersion='' ResourceVersion='' FieldPath=''"
 )
 _SOURCE = GoStruct("Component='' Host=''")
-_CORE_NAMES = {
-    "involvedObject": "regarding",
-    "message": "note",
-    "source": "deprecatedSource",
-    "firstTimestamp": "deprecatedFirstTimestamp",
-    "lastTimestamp": "deprecatedLastTimestamp",
-    "count": "deprecatedCount",
-    "reportingComponent": "reportingController",
-}
-
-
 _ALWAYS_THERE: tuple[tuple[str, object], ...] = (
     ("involvedObject", {}),
     ("source", {}),
@@ -55,7 +45,7 @@ class _Event:
 
     def part(self, field: str) -> object:
         value = self._event.get(field)
-        return value if value is not None else self._event.get(_CORE_NAMES.get(field, field))
+        return value if value is not None else self._event.get(NEW_NAMES.get(field, field))
 
     def structure(self, field: str) -> Object:
         value = self.part(field)
@@ -152,7 +142,7 @@ def _moment(text: str) -> datetime | None:
 def _default_event(event: Object) -> None:
     """What is there even when nobody said it."""
     is_core = event.get("apiVersion", "v1") == "v1" or "involvedObject" in event
-    names_here: Mapping[str, str] = {} if is_core else _CORE_NAMES
+    names_here: Mapping[str, str] = {} if is_core else NEW_NAMES
     for field, empty in _ALWAYS_THERE:
         event.setdefault(names_here.get(field, field), {} if empty == {} else empty)
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from pinnace.kinds import cells, selectable
-from pinnace.kinds.apps import columns as workload_columns
-from pinnace.kinds.apps import validation as workload_rules
-from pinnace.kinds.core import columns as config_columns
-from pinnace.kinds.core import event_conversion
-from pinnace.kinds.core import validation as config_rules
-from pinnace.kinds.networking import columns as network_columns
-from pinnace.kinds.networking import validation as network_rules
+from collections.abc import Mapping
+
+from pinnace.kinds import cells
+from pinnace.kinds.core import columns, conversion, events, nodes, quotas, replication_controllers, secrets, validation
 from pinnace.kinds.pods import columns as pod_columns
-from pinnace.kinds.pods import strategy
+from pinnace.kinds.pods import strategy as pod_strategy
 from pinnace.kinds.rows import ASK, CHANGE, FORWARD, GA, NO_DELETE_COLLECTION, SCALE, STATUS, Row, Version, old
-from pinnace.kinds.storage import columns as storage_columns
-from pinnace.kinds.storage import validation as storage_rules
-from pinnace.model.objects import Kind
+from pinnace.kinds.selectable import Read, fields, text_at
+from pinnace.kinds.services import columns as service_columns
+from pinnace.kinds.services import endpoints
+from pinnace.kinds.services import strategy as service_strategy
+from pinnace.kinds.volumes import claims
+from pinnace.kinds.volumes import columns as volume_columns
+from pinnace.kinds.volumes import validation as volume_validation
+from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import Subresource
 
 _TALK = ("create", "get")
@@ -25,34 +26,58 @@ def _of_core(name: str, kind: str, verbs: tuple[str, ...]) -> Subresource:
     return Subresource(name, Kind("", "v1", kind), verbs)
 
 
+def _source(event: Object) -> str:
+    component = (event.get("source") or {}).get("component")
+    return str(component or event.get("reportingComponent") or "")
+
+
+_INVOLVED = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+_EVENT_FIELDS: Mapping[str, Read] = {
+    **{f"involvedObject.{name}": text_at(f"involvedObject.{name}") for name in _INVOLVED},
+    **fields("reason", "reportingComponent", "type"),
+    "source": _source,
+}
+_NEW_EVENT_FIELDS: Mapping[str, Read] = {
+    **{f"regarding.{name}": text_at(f"involvedObject.{name}") for name in _INVOLVED},
+    **fields("reason", "type"),
+    "reportingController": text_at("reportingComponent"),
+}
+_POD_FIELDS: Mapping[str, Read] = {
+    **fields("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName"),
+    "spec.hostNetwork": text_at("spec.hostNetwork", "false"),
+    **fields("status.phase", "status.podIP", "status.nominatedNodeName"),
+    "status.podIPs": lambda pod: "",  # Accepted, but always empty.
+    "spec.host": text_at("spec.nodeName"),  # The name of spec.nodeName in the first clients.
+}
+
 EVENT = Row(
     group="",
     name="Event",
     plural="events",
-    columns=config_columns.EVENT,
+    columns=columns.EVENT,
     short_names=("ev",),
     versions=(
         GA,
         Version(
             "v1",
             group="events.k8s.io",
-            to_stored=event_conversion.to_core,
-            from_stored=event_conversion.from_core,
-            selectable=selectable.NEW_EVENT,
+            to_stored=conversion.to_core,
+            from_stored=conversion.from_core,
+            selectable=_NEW_EVENT_FIELDS,
         ),
         old(
             "v1beta1",
             group="events.k8s.io",
             deprecated="1.22",
             removed="1.25",
-            to_stored=event_conversion.to_core,
-            from_stored=event_conversion.from_core,
-            reshape=event_conversion.new_shape,
-            selectable=selectable.NEW_EVENT,
+            to_stored=conversion.to_core,
+            from_stored=conversion.from_core,
+            reshape=conversion.new_shape,
+            selectable=_NEW_EVENT_FIELDS,
         ),
     ),
-    selectable=selectable.EVENT,
-    strategy=config_rules.EVENT,
+    selectable=_EVENT_FIELDS,
+    strategy=events.EVENT,
 )
 
 ROWS = (
@@ -61,7 +86,7 @@ ROWS = (
         group="",
         name="ComponentStatus",
         plural="componentstatuses",
-        columns=config_columns.COMPONENT_STATUS,
+        columns=columns.COMPONENT_STATUS,
         short_names=("cs",),
         namespaced=False,
         versions=(Version("v1", deprecated="1.19"),),
@@ -71,19 +96,19 @@ ROWS = (
         group="",
         name="ConfigMap",
         plural="configmaps",
-        columns=config_columns.CONFIG_MAP,
+        columns=columns.CONFIG_MAP,
         short_names=("cm",),
         versions=(GA,),
-        strategy=config_rules.CONFIG_MAP,
+        strategy=validation.CONFIG_MAP,
     ),
     Row(
         group="",
         name="Endpoints",
         plural="endpoints",
-        columns=network_columns.ENDPOINTS,
+        columns=service_columns.ENDPOINTS,
         short_names=("ep",),
         versions=(Version("v1", deprecated="1.33", replacement="discovery.k8s.io/v1 EndpointSlice"),),
-        strategy=network_rules.ENDPOINTS,
+        strategy=endpoints.ENDPOINTS,
     ),
     EVENT,
     Row(
@@ -92,53 +117,53 @@ ROWS = (
         plural="limitranges",
         short_names=("limits",),
         versions=(GA,),
-        strategy=config_rules.LIMIT_RANGE,
+        strategy=quotas.LIMIT_RANGE,
     ),
     Row(
         group="",
         name="Namespace",
         plural="namespaces",
-        columns=config_columns.NAMESPACE,
+        columns=columns.NAMESPACE,
         short_names=("ns",),
         namespaced=False,
         versions=(GA,),
         verbs=NO_DELETE_COLLECTION,
         subresources=(("finalize", ("update",)), STATUS),
-        selectable=selectable.NAMESPACE,
-        strategy=config_rules.NAMESPACE,
+        selectable=fields("status.phase"),
+        strategy=validation.NAMESPACE,
     ),
     Row(
         group="",
         name="Node",
         plural="nodes",
-        columns=config_columns.NODE,
+        columns=columns.NODE,
         short_names=("no",),
         namespaced=False,
         versions=(GA,),
         subresources=(_of_core("proxy", "NodeProxyOptions", FORWARD), STATUS),
-        selectable=selectable.NODE,
-        strategy=config_rules.NODE,
+        selectable={"spec.unschedulable": text_at("spec.unschedulable", "false")},
+        strategy=nodes.NODE,
     ),
     Row(
         group="",
         name="PersistentVolumeClaim",
         plural="persistentvolumeclaims",
-        columns=storage_columns.PERSISTENT_VOLUME_CLAIM,
+        columns=volume_columns.PERSISTENT_VOLUME_CLAIM,
         short_names=("pvc",),
         versions=(GA,),
         subresources=(STATUS,),
-        strategy=storage_rules.PERSISTENT_VOLUME_CLAIM,
+        strategy=claims.PERSISTENT_VOLUME_CLAIM,
     ),
     Row(
         group="",
         name="PersistentVolume",
         plural="persistentvolumes",
-        columns=storage_columns.PERSISTENT_VOLUME,
+        columns=volume_columns.PERSISTENT_VOLUME,
         short_names=("pv",),
         namespaced=False,
         versions=(GA,),
         subresources=(STATUS,),
-        strategy=storage_rules.PERSISTENT_VOLUME,
+        strategy=volume_validation.PERSISTENT_VOLUME,
     ),
     Row(
         group="",
@@ -161,8 +186,8 @@ ROWS = (
             STATUS,
         ),
         since={"resize": "1.33"},
-        selectable=selectable.POD,
-        strategy=strategy.POD,
+        selectable=_POD_FIELDS,
+        strategy=pod_strategy.POD,
     ),
     Row(
         group="",
@@ -170,38 +195,38 @@ ROWS = (
         plural="podtemplates",
         columns=pod_columns.POD_TEMPLATE,
         versions=(GA,),
-        strategy=strategy.POD_TEMPLATE,
+        strategy=pod_strategy.POD_TEMPLATE,
     ),
     Row(
         group="",
         name="ReplicationController",
         plural="replicationcontrollers",
-        columns=workload_columns.REPLICATION_CONTROLLER,
+        columns=columns.REPLICATION_CONTROLLER,
         short_names=("rc",),
         categories=("all",),
         versions=(GA,),
         subresources=(SCALE, STATUS),
-        selectable=selectable.REPLICAS,
-        strategy=workload_rules.REPLICATION_CONTROLLER,
+        selectable={"status.replicas": text_at("status.replicas", "0")},
+        strategy=replication_controllers.REPLICATION_CONTROLLER,
     ),
     Row(
         group="",
         name="ResourceQuota",
         plural="resourcequotas",
-        columns=config_columns.RESOURCE_QUOTA,
+        columns=columns.RESOURCE_QUOTA,
         short_names=("quota",),
         versions=(GA,),
         subresources=(STATUS,),
-        strategy=config_rules.RESOURCE_QUOTA,
+        strategy=quotas.RESOURCE_QUOTA,
     ),
     Row(
         group="",
         name="Secret",
         plural="secrets",
-        columns=config_columns.SECRET,
+        columns=columns.SECRET,
         versions=(GA,),
-        selectable=selectable.SECRET,
-        strategy=config_rules.SECRET,
+        selectable=fields("type"),
+        strategy=secrets.SECRET,
     ),
     Row(
         group="",
@@ -211,18 +236,18 @@ ROWS = (
         short_names=("sa",),
         versions=(GA,),
         subresources=(Subresource("token", Kind("authentication.k8s.io", "v1", "TokenRequest"), ASK),),
-        strategy=config_rules.SERVICE_ACCOUNT,
+        strategy=validation.SERVICE_ACCOUNT,
     ),
     Row(
         group="",
         name="Service",
         plural="services",
-        columns=network_columns.SERVICE,
+        columns=service_columns.SERVICE,
         short_names=("svc",),
         categories=("all",),
         versions=(GA,),
         subresources=(_of_core("proxy", "ServiceProxyOptions", FORWARD), STATUS),
-        selectable=selectable.SERVICE,
-        strategy=network_rules.SERVICE,
+        selectable=fields("spec.clusterIP", "spec.type"),
+        strategy=service_strategy.SERVICE,
     ),
 )

@@ -1,18 +1,13 @@
-"""What is special about config maps, secrets, quotas, limits, events, leases and other small kinds of the core.
-
-Kinds with more to say have a module of their own and are only named here.
-"""
+"""Defaults and validation of config maps, namespaces and service accounts. Other core kinds have their own modules."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pinnace.kinds.coordination import validation
-from pinnace.kinds.core import events, nodes, quotas, secrets
 from pinnace.kinds.core.secrets import MOST_BYTES, config_key_errors, decoded_size, validate_frozen
-from pinnace.kinds.validation.fields import validate_choice, validate_immutable, validate_name
+from pinnace.kinds.validation.fields import validate_name
 from pinnace.model import names
-from pinnace.model.field_errors import FieldError, forbidden, invalid, required, too_long
+from pinnace.model.field_errors import FieldError, invalid, too_long
 from pinnace.model.metadata import STANDARD_FINALIZERS, UNQUALIFIED_FINALIZER
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
@@ -20,9 +15,6 @@ from pinnace.model.resources import Strategy
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 NAMESPACE_FINALIZER = "kubernetes"
 MOUNTABLE_SECRETS = "kubernetes.io/enforce-mountable-secrets"
-SYSTEM_PRIORITIES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
-HIGHEST_USER_PRIORITY = 1_000_000_000
-PREEMPTION_POLICIES = ("PreemptLowerPriority", "Never")
 
 # --- config maps
 
@@ -49,7 +41,6 @@ def _validate_config_map(config_map: Object, old: Object | None) -> Iterator[Fie
 
 
 CONFIG_MAP = Strategy(validate=_validate_config_map)
-SECRET = secrets.SECRET
 
 # --- namespaces
 
@@ -123,55 +114,3 @@ def _service_account_warnings(account: Object, old: Object | None) -> Iterator[s
 SERVICE_ACCOUNT = Strategy(
     answers_with_deleted=True, prepare=_prepare_service_account, warnings=_service_account_warnings
 )
-
-# --- priority classes
-
-
-def _default_priority_class(priority_class: Object) -> None:
-    priority_class.setdefault("preemptionPolicy", "PreemptLowerPriority")
-
-
-def _prepare_priority_class(priority_class: Object, old: Object | None) -> None:
-    if old is None:
-        priority_class["metadata"]["generation"] = 1
-
-
-def _validate_priority_class(priority_class: Object, old: Object | None) -> Iterator[FieldError]:
-    value, policy = priority_class.get("value", 0), priority_class.get("preemptionPolicy")
-    if old is not None:
-        if value != old.get("value", 0):
-            yield forbidden("value", "may not be changed in an update.")
-        yield from validate_immutable(policy, old.get("preemptionPolicy"), "preemptionPolicy")
-        return
-    name = priority_class["metadata"].get("name", "")
-    if name.startswith("system-"):
-        if err := _check_system_priority(name, value, bool(priority_class.get("globalDefault"))):
-            detail = f"priority class names with 'system-' prefix are reserved for system use only. error: {err}"
-            yield forbidden("metadata.name", detail)
-    elif value > HIGHEST_USER_PRIORITY:
-        yield forbidden("value", f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}")
-    if policy == "":
-        yield required("preemptionPolicy")
-    else:
-        yield from validate_choice(policy, PREEMPTION_POLICIES, "preemptionPolicy")
-
-
-def _check_system_priority(name: str, value: int, is_global_default: bool) -> str:
-    if name not in SYSTEM_PRIORITIES:
-        return f"{name} is not a known system priority class"
-    if value != SYSTEM_PRIORITIES[name]:
-        return f"value of {name} PriorityClass must be {SYSTEM_PRIORITIES[name]}"
-    return f"globalDefault of {name} PriorityClass must be false" if is_global_default else ""
-
-
-PRIORITY_CLASS = Strategy(
-    default=_default_priority_class, prepare=_prepare_priority_class, validate=_validate_priority_class
-)
-
-NODE = nodes.NODE
-RUNTIME_CLASS = nodes.RUNTIME_CLASS
-RESOURCE_QUOTA = quotas.RESOURCE_QUOTA
-LIMIT_RANGE = quotas.LIMIT_RANGE
-EVENT = events.EVENT
-LEASE = validation.LEASE
-LEASE_CANDIDATE = validation.LEASE_CANDIDATE

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pinnace.kinds.networking import columns, validation
-from pinnace.kinds.networking import conversion as conversions
+from pinnace.kinds.discovery import columns, conversion, validation
 from pinnace.kinds.rows import GA, Row, old
 
 ROWS = (
@@ -19,9 +18,9 @@ ROWS = (
                 deprecated="1.21",
                 removed="1.25",
                 replacement="discovery.k8s.io/v1",
-                to_stored=conversions.slice_to_v1,
-                from_stored=conversions.slice_from_v1,
-                reshape=conversions.old_endpoint_slice,
+                to_stored=conversion.slice_to_v1,
+                from_stored=conversion.slice_from_v1,
+                reshape=conversion.old_endpoint_slice,
             ),
         ),
         strategy=validation.ENDPOINT_SLICE,

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from pinnace.kinds.admissionregistration import columns
-from pinnace.kinds.apiregistration import validation
-from pinnace.kinds.policy import conversion as conversions
+from pinnace.kinds.flowcontrol import columns, conversion, validation
 from pinnace.kinds.rows import GA, STATUS, Row, Version
 
 GROUP = "flowcontrol.apiserver.k8s.io"
@@ -35,16 +33,16 @@ ROWS = (
         versions=(
             GA,
             _v1beta3(
-                to_stored=conversions.zero_shares_to_v1,
-                from_stored=conversions.zero_shares_from_v1,
+                to_stored=conversion.zero_shares_to_v1,
+                from_stored=conversion.zero_shares_from_v1,
             ),
             _v1beta2(
-                to_stored=conversions.shares_to_nominal,
-                from_stored=conversions.shares_from_nominal,
+                to_stored=conversion.shares_to_nominal,
+                from_stored=conversion.shares_from_nominal,
             ),
             _v1beta1(
-                to_stored=conversions.shares_to_nominal,
-                from_stored=conversions.shares_from_nominal,
+                to_stored=conversion.shares_to_nominal,
+                from_stored=conversion.shares_from_nominal,
             ),
         ),
         subresources=(STATUS,),

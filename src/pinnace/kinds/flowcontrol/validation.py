@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pinnace.kinds.flowcontrol.conversion import PRESERVE_ZERO_SHARES
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.validation.fields import validate_name, validate_range
 from pinnace.model import names
@@ -18,7 +19,6 @@ MAX_PRECEDENCE = 10000
 MAX_QUEUES = 10_000_000
 MAX_HASH_BITS = 60
 NOT_NEGATIVE = "must be a non-negative integer"
-KEEP_ZERO_SHARES = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares"
 EVERYTHING: Object = {
     "resourceRules": [
         {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": True, "namespaces": ["*"]}
@@ -259,8 +259,8 @@ def _default_priority_level(level: Object) -> None:
 
 def _validate_priority_level(level: Object, old: Object | None) -> Iterator[FieldError]:
     spec, name = level.get("spec", {}), level["metadata"].get("name", "")
-    if KEEP_ZERO_SHARES in (level["metadata"].get("annotations") or {}):
-        yield forbidden("metadata.annotations", f"annotation '{KEEP_ZERO_SHARES}' is forbidden")
+    if PRESERVE_ZERO_SHARES in (level["metadata"].get("annotations") or {}):
+        yield forbidden("metadata.annotations", f"annotation '{PRESERVE_ZERO_SHARES}' is forbidden")
     type_, limited, exempt = spec.get("type", ""), spec.get("limited"), spec.get("exempt")
     if (name == "exempt") != (type_ == "Exempt"):
         yield invalid("spec.type", type_, "must be 'Exempt' if and only if `name` is 'exempt'")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinnace.kinds.admissionregistration import columns
+from pinnace.kinds.internal import columns
 from pinnace.kinds.rows import STATUS, Row, on_request
 
 ROWS = (

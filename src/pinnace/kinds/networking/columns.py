@@ -1,74 +1,25 @@
-"""The columns of services, ingresses and what lies behind them."""
+"""The columns of ingresses, network policies, service CIDRs and IP addresses."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from pinnace.kinds.cells import (
     AGE,
     NAME,
     NONE,
-    UNKNOWN,
     at,
-    first_of,
-    labels_at,
     reach,
     selector_at,
     string,
     text,
 )
+from pinnace.kinds.services.columns import load_balancer_addresses
 from pinnace.model.objects import Object
 from pinnace.model.resources import Column
 
-_CORE = "io.k8s.api.core.v1"
 _NETWORKING = "io.k8s.api.networking.v1"
-_DISCOVERY = "io.k8s.api.discovery.v1"
-
-
-def _balancer(obj: Object) -> str:
-    ingress = reach(obj, "status", "loadBalancer", "ingress") or ()
-    addresses = {point.get("ip") or point.get("hostname") or "" for point in ingress}
-    return ",".join(sorted(addresses - {""}))
-
-
-def _cluster_ip(service: Object, now: datetime) -> Any:
-    addresses = reach(service, "spec", "clusterIPs") or ()
-    return addresses[0] if addresses else NONE
-
-
-def _external_ip(service: Object, now: datetime) -> str:
-    own = ",".join(reach(service, "spec", "externalIPs") or ())
-    match reach(service, "spec", "type"):
-        case "ClusterIP" | "NodePort":
-            return own or NONE
-        case "LoadBalancer":
-            return ",".join(part for part in (_balancer(service), own) if part) or "<pending>"
-        case "ExternalName":
-            return text(reach(service, "spec", "externalName"))
-        case _:
-            return UNKNOWN
-
-
-def _service_ports(service: Object, now: datetime) -> str:
-    return ",".join(_port(port) for port in reach(service, "spec", "ports") or ()) or NONE
-
-
-def _port(port: Object) -> str:
-    number, node_port, protocol = port.get("port", 0), port.get("nodePort"), port.get("protocol", "")
-    return f"{number}:{node_port}/{protocol}" if node_port else f"{number}/{protocol}"
-
-
-SERVICE = (
-    NAME,
-    string("Type", f"{_CORE}.ServiceSpec.type", at("spec.type")),
-    string("Cluster-IP", f"{_CORE}.ServiceSpec.clusterIP", _cluster_ip),
-    string("External-IP", f"{_CORE}.ServiceSpec.externalIPs", _external_ip),
-    string("Port(s)", f"{_CORE}.ServiceSpec.ports", _service_ports),
-    AGE,
-    string("Selector", f"{_CORE}.ServiceSpec.selector", labels_at("spec.selector"), wide=True),
-)
 
 
 def _hosts(ingress: Object, now: datetime) -> str:
@@ -93,7 +44,7 @@ INGRESS = (
     string(
         "Address",
         "Address is a list containing ingress points for the load-balancer",
-        lambda obj, now: _balancer(obj),
+        lambda obj, now: load_balancer_addresses(obj),
     ),
     string(
         "Ports",
@@ -128,59 +79,6 @@ INGRESS_CLASS = (
 NETWORK_POLICY = (
     NAME,
     string("Pod-Selector", f"{_NETWORKING}.NetworkPolicySpec.podSelector", selector_at("spec.podSelector")),
-    AGE,
-)
-
-
-def _host_port(address: str, port: Any) -> str:
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
-
-def _endpoints(endpoints: Object, now: datetime) -> str:
-    subsets = endpoints.get("subsets") or ()
-    if not subsets:
-        return NONE
-    shown: list[str] = []
-    for subset in subsets:
-        addresses = [text(address.get("ip")) for address in subset.get("addresses") or ()]
-        ports = subset.get("ports") or ()
-        if ports:
-            shown += [_host_port(address, port.get("port", 0)) for port in ports for address in addresses]
-        else:
-            shown += addresses
-    listed = ",".join(shown[:3])
-    return f"{listed} + {len(shown) - 3} more..." if len(shown) > 3 else listed
-
-
-ENDPOINTS = (
-    NAME,
-    string("Endpoints", f"{_CORE}.Endpoints.subsets", _endpoints),
-    AGE,
-)
-
-
-def _slice_ports(endpoint_slice: Object, now: datetime) -> str:
-    ports = endpoint_slice.get("ports") or ()
-    return first_of((_slice_port(port) for port in ports), len(ports))
-
-
-def _slice_port(port: Object) -> str:
-    if port.get("port") is not None:
-        return text(port["port"])
-    return "*" if port.get("name") is None else text(port["name"])
-
-
-def _slice_endpoints(endpoint_slice: Object, now: datetime) -> str:
-    endpoints = endpoint_slice.get("endpoints") or ()
-    addresses = [address for endpoint in endpoints for address in endpoint.get("addresses") or ()]
-    return first_of(addresses, len(addresses))
-
-
-ENDPOINT_SLICE = (
-    NAME,
-    string("AddressType", f"{_DISCOVERY}.EndpointSlice.addressType", at("addressType")),
-    string("Ports", f"{_DISCOVERY}.EndpointSlice.ports", _slice_ports),
-    string("Endpoints", f"{_DISCOVERY}.EndpointSlice.endpoints", _slice_endpoints),
     AGE,
 )
 SERVICE_CIDR = (

@@ -1,4 +1,4 @@
-"""Ingresses, endpoint slices and network policies as their betas wrote them."""
+"""Ingresses as v1beta1 wrote them: backends had other fields."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from pinnace.kinds import older_schemas
 from pinnace.model.objects import Object
 from pinnace.schema.shape import Schema
 
-ZONE = "topology.kubernetes.io/zone"
-HOSTNAME = "kubernetes.io/hostname"
-
 _STRING = {"type": "string"}
-_STRING_MAP = {"type": "object", "additionalProperties": _STRING}
 _INT_OR_STRING = {"x-kubernetes-int-or-string": True}
 
 
@@ -26,11 +22,6 @@ def old_ingress(schema: Schema) -> Schema:
     schema = older_schemas.at(schema, "spec", older_schemas.renamed("backend", "defaultBackend"))
     schema = older_schemas.at(schema, "spec.rules.[].http.paths.[].backend", _old_backend)
     return older_schemas.at(schema, "spec.rules.[].http.paths.[]", older_schemas.optional("pathType"))
-
-
-def old_endpoint_slice(schema: Schema) -> Schema:
-    change = older_schemas.with_fields(("deprecatedTopology", "zone"), topology=_STRING_MAP)
-    return older_schemas.at(schema, "endpoints.[]", change)
 
 
 def ingress_to_v1(ingress: Object) -> Object:
@@ -87,32 +78,3 @@ def _old_backend_of(backend: Object) -> Object:
         return rest
     port = service.get("port") or {}
     return {"serviceName": service.get("name", ""), "servicePort": port.get("name") or port.get("number", 0), **rest}
-
-
-def slice_to_v1(endpoint_slice: Object) -> Object:
-    for endpoint in endpoint_slice.get("endpoints") or ():
-        topology = endpoint.pop("topology", None)
-        if not topology:
-            continue
-        rest = dict(topology)
-        if ZONE in rest:
-            endpoint["zone"] = rest.pop(ZONE)
-        # A host name that differs from the node's is odd, but someone's: keep it.
-        if HOSTNAME in rest and rest[HOSTNAME] == endpoint.get("nodeName"):
-            del rest[HOSTNAME]
-        if rest:
-            endpoint["deprecatedTopology"] = rest
-    return endpoint_slice
-
-
-def slice_from_v1(endpoint_slice: Object) -> Object:
-    for endpoint in endpoint_slice.get("endpoints") or ():
-        topology = dict(endpoint.pop("deprecatedTopology", None) or {})
-        zone, node = endpoint.pop("zone", None), endpoint.get("nodeName")
-        if zone is not None:
-            topology[ZONE] = zone
-        if node is not None and not topology.get(HOSTNAME):
-            topology[HOSTNAME] = node
-        if topology:
-            endpoint["topology"] = topology
-    return endpoint_slice

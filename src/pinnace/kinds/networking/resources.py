@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pinnace.kinds.networking import columns, validation
-from pinnace.kinds.networking import conversion as conversions
+from pinnace.kinds.networking import columns, conversion, ingresses, validation
 from pinnace.kinds.rows import GA, STATUS, Row, old, on_request
 
 GROUP = "networking.k8s.io"
@@ -25,7 +24,7 @@ ROWS = (
         columns=columns.INGRESS_CLASS,
         namespaced=False,
         versions=(GA, old("v1beta1", deprecated="1.19", removed="1.22", replacement=_V1)),
-        strategy=validation.INGRESS_CLASS,
+        strategy=ingresses.INGRESS_CLASS,
     ),
     Row(
         group=GROUP,
@@ -40,9 +39,9 @@ ROWS = (
                 deprecated="1.19",
                 removed="1.22",
                 replacement=_V1,
-                to_stored=conversions.ingress_to_v1,
-                from_stored=conversions.ingress_from_v1,
-                reshape=conversions.old_ingress,
+                to_stored=conversion.ingress_to_v1,
+                from_stored=conversion.ingress_from_v1,
+                reshape=conversion.old_ingress,
             ),
             old(
                 "v1beta1",
@@ -50,13 +49,13 @@ ROWS = (
                 deprecated="1.14",
                 removed="1.22",
                 replacement=_V1,
-                to_stored=conversions.ingress_to_v1,
-                from_stored=conversions.ingress_from_v1,
-                reshape=conversions.old_ingress,
+                to_stored=conversion.ingress_to_v1,
+                from_stored=conversion.ingress_from_v1,
+                reshape=conversion.old_ingress,
             ),
         ),
         subresources=(STATUS,),
-        strategy=validation.INGRESS,
+        strategy=ingresses.INGRESS,
     ),
     Row(
         group=GROUP,

@@ -1,15 +1,10 @@
-"""What is special about services, endpoints, ingresses and network policies.
-
-Kinds with more to say have a module of their own and are only named here.
-"""
+"""Defaults and validation of network policies, service CIDRs and IP addresses. Ingresses have their own module."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
 from pinnace.kinds.golang.printing import GoStruct
-from pinnace.kinds.networking import ingresses
-from pinnace.kinds.services import endpoints, strategy
 from pinnace.kinds.validation.addresses import (
     cidr_warnings,
     sloppy_cidr,
@@ -31,11 +26,6 @@ _DIRECTIONS = (("ingress", "from"), ("egress", "to"))
 _SERVICE_CIDR_SPEC = GoStruct("CIDRs:cidrs")
 _PARENT = GoStruct("Group='' Resource='' Namespace='' Name=''")
 
-SERVICE = strategy.SERVICE
-ENDPOINTS = endpoints.ENDPOINTS
-ENDPOINT_SLICE = endpoints.ENDPOINT_SLICE
-INGRESS = ingresses.INGRESS
-INGRESS_CLASS = ingresses.INGRESS_CLASS
 
 # --- network policies
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pinnace.kinds.apps import columns
-from pinnace.kinds.autoscaling import validation
-from pinnace.kinds.policy import conversion as conversions
+from pinnace.kinds.policy import columns, conversion, validation
 from pinnace.kinds.rows import GA, STATUS, Row, old
 
 ROWS = (
@@ -21,8 +19,8 @@ ROWS = (
                 deprecated="1.21",
                 removed="1.25",
                 replacement="policy/v1",
-                to_stored=conversions.budget_to_v1,
-                from_stored=conversions.budget_from_v1,
+                to_stored=conversion.budget_to_v1,
+                from_stored=conversion.budget_from_v1,
             ),
         ),
         subresources=(STATUS,),

@@ -1,4 +1,4 @@
-"""What is special about roles and bindings; certificate kinds have files of their own and are named here, too."""
+"""Defaults and validation of roles and role bindings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from pinnace.kinds.certificates import pod_certificates, validation
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.validation.fields import validate_choice, validate_name
 from pinnace.model import names
@@ -102,6 +101,3 @@ ROLE = _access(default=_default_role, validate=partial(_validate_role, namespace
 CLUSTER_ROLE = _access(default=_default_role, validate=partial(_validate_role, namespaced=False))
 ROLE_BINDING = _access(default=_default_binding, validate=partial(_validate_binding, namespaced=True))
 CLUSTER_ROLE_BINDING = _access(default=_default_binding, validate=partial(_validate_binding, namespaced=False))
-CERTIFICATE_SIGNING_REQUEST = validation.CERTIFICATE_SIGNING_REQUEST
-CLUSTER_TRUST_BUNDLE = validation.CLUSTER_TRUST_BUNDLE
-POD_CERTIFICATE_REQUEST = pod_certificates.POD_CERTIFICATE_REQUEST

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pinnace.kinds import cells, selectable
-from pinnace.kinds.resource import columns, validation
-from pinnace.kinds.resource import conversion as conversions
+from pinnace.kinds import cells
+from pinnace.kinds.resource import columns, conversion, slices, validation
 from pinnace.kinds.rows import GA, STATUS, Row, on_request
+from pinnace.kinds.selectable import fields
 
 GROUP = "resource.k8s.io"
 _BETA2 = on_request("v1beta2", deprecated="1.36", removed="1.39")
@@ -32,10 +32,10 @@ ROWS = (
                 "v1beta1",
                 deprecated="1.35",
                 removed="1.38",
-                to_stored=conversions.claim_to_v1,
-                from_stored=conversions.claim_from_v1,
+                to_stored=conversion.claim_to_v1,
+                from_stored=conversion.claim_from_v1,
             ),
-            on_request("v1alpha3", to_stored=conversions.claim_to_v1, from_stored=conversions.claim_from_v1),
+            on_request("v1alpha3", to_stored=conversion.claim_to_v1, from_stored=conversion.claim_from_v1),
         ),
         subresources=(STATUS,),
         strategy=validation.RESOURCE_CLAIM,
@@ -52,10 +52,10 @@ ROWS = (
                 "v1beta1",
                 deprecated="1.35",
                 removed="1.38",
-                to_stored=conversions.template_to_v1,
-                from_stored=conversions.template_from_v1,
+                to_stored=conversion.template_to_v1,
+                from_stored=conversion.template_from_v1,
             ),
-            on_request("v1alpha3", to_stored=conversions.template_to_v1, from_stored=conversions.template_from_v1),
+            on_request("v1alpha3", to_stored=conversion.template_to_v1, from_stored=conversion.template_from_v1),
         ),
         strategy=validation.RESOURCE_CLAIM_TEMPLATE,
     ),
@@ -72,13 +72,13 @@ ROWS = (
                 "v1beta1",
                 deprecated="1.35",
                 removed="1.38",
-                to_stored=conversions.slice_to_v1,
-                from_stored=conversions.slice_from_v1,
+                to_stored=conversion.slice_to_v1,
+                from_stored=conversion.slice_from_v1,
             ),
-            on_request("v1alpha3", to_stored=conversions.slice_to_v1, from_stored=conversions.slice_from_v1),
+            on_request("v1alpha3", to_stored=conversion.slice_to_v1, from_stored=conversion.slice_from_v1),
         ),
-        selectable=selectable.RESOURCE_SLICE,
-        strategy=validation.RESOURCE_SLICE,
+        selectable=fields("spec.nodeName", "spec.driver"),
+        strategy=slices.RESOURCE_SLICE,
     ),
     Row(
         group=GROUP,

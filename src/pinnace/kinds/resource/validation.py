@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from pinnace.kinds.golang.printing import GoStruct
-from pinnace.kinds.resource import slices
 from pinnace.kinds.resource.checks import (
     MAX_CONFIGS,
     MAX_REQUESTS,
@@ -460,7 +459,6 @@ RESOURCE_CLAIM = Strategy(
     validate_status=_validate_claim_status,
 )
 RESOURCE_CLAIM_TEMPLATE = Strategy(answers_with_deleted=True, default=_default_template, validate=_validate_template)
-RESOURCE_SLICE = slices.RESOURCE_SLICE
 DEVICE_CLASS = Strategy(
     answers_with_deleted=True, default=_default_class, validate=_validate_class, tracks_generation=True
 )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pinnace.kinds import cells
-from pinnace.kinds.core import columns, validation
 from pinnace.kinds.rows import GA, STATUS, Row, old, on_request
+from pinnace.kinds.scheduling import columns, validation
 
 GROUP = "scheduling.k8s.io"
 

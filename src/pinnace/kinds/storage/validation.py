@@ -16,7 +16,7 @@ from pinnace.kinds.validation.fields import (
     validate_range,
 )
 from pinnace.kinds.validation.node_selectors import DEPRECATED_NODE_LABELS
-from pinnace.kinds.volumes import claims, validation
+from pinnace.kinds.volumes import validation
 from pinnace.kinds.volumes.sources import default_source, validate_csi_driver_name
 from pinnace.model import names, quantity
 from pinnace.model.field_errors import FieldError, duplicate, forbidden, invalid, required, too_long
@@ -333,8 +333,6 @@ def _capacity_warnings(capacity: Object, old: Object | None) -> Iterator[str]:
             yield f"nodeTopology.matchLabels.{label}: {message}"
 
 
-PERSISTENT_VOLUME = validation.PERSISTENT_VOLUME
-PERSISTENT_VOLUME_CLAIM = claims.PERSISTENT_VOLUME_CLAIM
 STORAGE_CLASS = Strategy(
     answers_with_deleted=True, default=_default_class, validate=_validate_class, warnings=_class_warnings
 )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pinnace.kinds.admissionregistration import columns
-from pinnace.kinds.apiregistration import validation
 from pinnace.kinds.rows import GA, STATUS, Row, on_request
+from pinnace.kinds.storagemigration import columns, validation
 
 ROWS = (
     Row(

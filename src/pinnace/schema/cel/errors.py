@@ -19,7 +19,7 @@ class CostExceeded(CelError):
         super().__init__("operation cancelled: actual cost limit exceeded")
 
 
-class TakesLong(Exception):
+class ExceedsInlineBudget(Exception):
     """An evaluation is not done yet, and everybody waits for it: it is to be done again where nobody does."""
 
 

@@ -19,7 +19,7 @@ class AuditNotes:
     decision: Decision | None = None
     """Whether it was allowed, and why. Of what is refused before that is asked, there is none."""
     admission: dict[str, dict[str, str]] = field(default_factory=dict)
-    """What the gates said about each object: of its last attempt, if a write had to be tried again."""
+    """What the admission plug-ins said about each object: of its last attempt, if a write had to be tried again."""
 
     @property
     def annotations(self) -> dict[str, str]:

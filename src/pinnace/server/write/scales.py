@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from pinnace.kinds.apps import columns as workload_columns
+from pinnace.kinds.autoscaling import columns as workload_columns
 from pinnace.kinds.rows import scale_resource
 from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Kind, Object
@@ -25,8 +25,8 @@ from pinnace.server.write.body_decoder import (
     patch_type_of,
     refuse_force,
 )
+from pinnace.server.write.names import manager_of
 from pinnace.server.write.patch_body import read_patch
-from pinnace.server.write.pipeline import manager_name
 from pinnace.server.write.scale_edits import Rescaling
 
 _SCALE = Kind("autoscaling", "v1", "Scale")
@@ -82,12 +82,12 @@ class Scales:
 
     def _owned(self, call: Call, scale: Object, wanted: Object) -> Object:
         ownership, now = self._ownership(call), to_rfc3339(self._clock.now())
-        managed_fields.after_update(scale, wanted, ownership, manager=manager_name(call), now=now)
+        managed_fields.after_update(scale, wanted, ownership, manager=manager_of(call), now=now)
         return wanted
 
     def _applied(self, call: Call, applied: Object) -> Callable[[Object], Object]:
         check_applied(call, applied, _SCALE)
-        manager, force = manager_name(call), call.flag("force")
+        manager, force = manager_of(call), call.flag("force")
         ownership, now = self._ownership(call), to_rfc3339(self._clock.now())
 
         def laid_over(scale: Object) -> Object:

@@ -45,7 +45,7 @@ def left_by_status(resource: Resource) -> tuple[tuple[str, ...], ...]:
     return LEFT_BY_STATUS.get((resource.group, resource.plural), ())
 
 
-def keep_from(old: Object, new: Object, resource: Resource, *, facet: str) -> None:
+def keep_from(old: Object, new: Object, resource: Resource, *, subresource: str) -> None:
     """Put back into `new` all that an update through this URL cannot change. Parts of `old` are shared."""
     metadata, before = new["metadata"], old["metadata"]
     for name in ("creationTimestamp", "generation"):
@@ -57,18 +57,18 @@ def keep_from(old: Object, new: Object, resource: Resource, *, facet: str) -> No
         if name in before:
             metadata.setdefault(name, before[name])
     metadata.pop("selfLink", None)
-    for name in _metadata_left_by(resource, facet):
+    for name in _metadata_left_by(resource, subresource):
         _take(metadata, before, name)
-    if facet in _FACETS:
-        _FACETS[facet](new, old)
-    elif resource.has_status and facet not in _SETS_STATUS:
+    if subresource in _EDITABLE:
+        _EDITABLE[subresource](new, old)
+    elif resource.has_status and subresource not in _SETS_STATUS:
         _take(new, old, "status")
 
 
-def _metadata_left_by(resource: Resource, facet: str) -> tuple[str, ...]:
-    if facet in ("ephemeralcontainers", "resize"):
+def _metadata_left_by(resource: Resource, subresource: str) -> tuple[str, ...]:
+    if subresource in ("ephemeralcontainers", "resize"):
         return _OF_METADATA
-    if facet != "status":
+    if subresource != "status":
         return ()
     left = left_by_status(resource)
     return _OF_METADATA if left is _ALL_METADATA else tuple(name for _, name in left)
@@ -100,6 +100,6 @@ def _finalize(new: Object, old: Object) -> None:
         del new["spec"]["finalizers"]
 
 
-_FACETS: dict[str, Callable[[Object, Object], None]] = {"status": _status, "approval": _status, "finalize": _finalize}
-FACETS = frozenset((*_FACETS, "ephemeralcontainers", "resize"))
+_EDITABLE: dict[str, Callable[[Object, Object], None]] = {"status": _status, "approval": _status, "finalize": _finalize}
+OBJECT_SUBRESOURCES = frozenset((*_EDITABLE, "ephemeralcontainers", "resize"))
 """Subresources that show the whole object. `Strategy.prepare_subresource` limits what the last two may change."""

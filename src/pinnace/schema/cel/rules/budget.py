@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import perf_counter
 from typing import Any
 
-from pinnace.schema.cel.errors import CostExceeded, TakesLong
+from pinnace.schema.cel.errors import CostExceeded, ExceedsInlineBudget
 from pinnace.schema.cel.interpret import Run
 from pinnace.schema.cel.program import Program
 
@@ -24,16 +24,16 @@ class TooCostly(Exception):
 class Account:
     """What may still be spent. Unmetered, every rule is charged the most it could cost an object of this size.
 
-    Where somebody waits, that is, where there is `patience`, more is looked at once the bounds come to BLINDLY: what
-    they bound is seldom spent, so that the clock and the meter tell whether it takes long.
+    On the event loop, that is, with an `inline_budget`, real cost is measured once the bounds come to BLINDLY: the
+    bounds are seldom reached, so the clock and the meter decide whether the evaluation takes long.
     """
 
-    def __init__(self, size: int, *, metered: bool, patience: int | None) -> None:
+    def __init__(self, size: int, *, metered: bool, inline_budget: int | None) -> None:
         self.left = BUDGET
-        self._patience = patience
+        self._inline_budget = inline_budget
         self._size = size
         self._metered = metered
-        self._floor = 0 if patience is None else BUDGET - BLINDLY
+        self._floor = 0 if inline_budget is None else BUDGET - BLINDLY
         self._spent = 0.0
         self._counted = 0
 
@@ -55,7 +55,7 @@ class Account:
             return self._evaluate_counting(program, bindings)
         # By the limit of a call none takes more than five milliseconds by itself.
         if self._spent > SECONDS_AT_ONCE:
-            raise TakesLong
+            raise ExceedsInlineBudget
         began = perf_counter()
         try:
             return program.evaluate(**bindings)
@@ -63,24 +63,24 @@ class Account:
             self._spent += perf_counter() - began
 
     def _evaluate_counting(self, program: Program, bindings: dict[str, Any]) -> Any:
-        assert self._patience is not None, "there is no floor where nobody waits"
-        run = Run(bindings, self._patience - self._counted)
+        assert self._inline_budget is not None, "there is no floor where nobody waits"
+        run = Run(bindings, self._inline_budget - self._counted)
         try:
             return program.evaluate_in(run)
         except CostExceeded:  # Not of what a call may cost, which is more than its bound.
-            raise TakesLong from None
+            raise ExceedsInlineBudget from None
         finally:
             self._counted += run.cost
 
     def _evaluate_metered(self, program: Program, bindings: dict[str, Any]) -> Any:
-        patience = BUDGET if self._patience is None else self._patience
-        run = Run(bindings, min(CALL_LIMIT, patience))
+        inline_budget = BUDGET if self._inline_budget is None else self._inline_budget
+        run = Run(bindings, min(CALL_LIMIT, inline_budget))
         try:
             return program.evaluate_in(run)
         finally:
             self.left -= run.cost
-            if BUDGET - self.left > patience and self._patience is not None:
-                raise TakesLong
+            if BUDGET - self.left > inline_budget and self._inline_budget is not None:
+                raise ExceedsInlineBudget
             if self.left < 0:
                 raise OutOfBudget
 

@@ -177,20 +177,20 @@ class Rules:
         path: str = "",
         size: int | None = None,
         warnings: list[str] | None = None,
-        patience: int | None = None,
+        inline_budget: int | None = None,
     ) -> list[FieldError]:
         """What the rules say against a value that already fits its schema.
 
         `old` is the value it replaces, None for a new one. Rules that speak of oldSelf run only where there is one.
         What an unchanged part breaks is no error; it is added to `warnings`. `size` is that of the document in
-        bytes, for callers that know it. Raises TakesLong where counting has begun and comes to more than `patience`.
+        bytes, for callers that know it. Raises ExceedsInlineBudget if the counted cost exceeds `inline_budget`.
         """
         if size is None:
             size = max(_size(value), _size(old) if old is not None else 0)
         for metered in (False, True):
             found: list[FieldError] = []
             told: list[str] = []
-            walk = _Walk(Account(size, metered=metered, patience=patience), found, told)
+            walk = _Walk(Account(size, metered=metered, inline_budget=inline_budget), found, told)
             try:
                 before = _Before(_Relation(value, old, self._schema.raw)) if old is not None else _Before()
                 self._check(walk, path, value, old, before)

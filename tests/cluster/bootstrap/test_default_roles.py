@@ -42,7 +42,7 @@ KUBERNETES = {
     "1.36": (133, "3eafbf67a56dce5c"),
     "1.37": (141, "f40aefbc70bc96df"),
 }
-"""How many objects each minor makes with its default feature gates, and a digest of all that they say."""
+"""How many objects each minor makes with its default feature admission plug-ins, and a digest of all that they say."""
 
 
 @pytest.mark.parametrize("minor", minors())

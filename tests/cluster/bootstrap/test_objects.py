@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.cluster.bootstrap.objects import api_endpoints, newborn_objects
+from pinnace.cluster.bootstrap.objects import api_endpoints, bootstrap_objects
 from pinnace.kinds import catalog
 from pinnace.kinds.definitions import Definitions
 from pinnace.model.objects import Object
 from pinnace.model.resources import Registry
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-NEWBORN_1_36 = [json.loads(line) for line in (Path(__file__).parent / "newborn_1_36.jsonl").read_text().splitlines()]
+OBJECTS_1_36 = [json.loads(line) for line in (Path(__file__).parent / "objects_1_36.jsonl").read_text().splitlines()]
 """The flow schemas, priority levels and API services of a new Kubernetes 1.36."""
 
 
@@ -23,7 +23,7 @@ def born(
     minor: str = "1.36", *, address: str = "192.0.2.7", old_versions: bool = False
 ) -> dict[tuple[str, str], Object]:
     registry = Registry(catalog.resources(Definitions.load(minor), old_versions=old_versions))
-    objects = newborn_objects(registry, address=address, port=6443, now=NOW)
+    objects = bootstrap_objects(registry, address=address, port=6443, now=NOW)
     return {(obj["kind"], obj["metadata"]["name"]): obj for obj in objects}
 
 
@@ -31,7 +31,7 @@ def test_flow_control_and_api_services_equal_those_of_a_real_cluster() -> None:
     objects = born()
     kinds = {"FlowSchema", "PriorityLevelConfiguration", "APIService"}
     made = {key: (obj["apiVersion"], obj["spec"]) for key, obj in objects.items() if key[0] in kinds}
-    assert made == {(obj["kind"], obj["name"]): (obj["apiVersion"], obj["spec"]) for obj in NEWBORN_1_36}
+    assert made == {(obj["kind"], obj["name"]): (obj["apiVersion"], obj["spec"]) for obj in OBJECTS_1_36}
 
 
 def test_the_api_has_a_service_with_an_address() -> None:

@@ -1,4 +1,4 @@
-"""The built-in gates, through the front door: what they fill in, and the words in which they refuse."""
+"""The built-in admission plug-ins, through the front door: what they fill in, and the words in which they refuse."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.server.in_process import CONFIG_MAPS, PODS, InProcess, Object, control_plane, pod
 
 from pinnace.auth.users import User
-from pinnace.cluster.cluster import Settings, build, give_birth
+from pinnace.cluster.cluster import Settings, bootstrap, build
 from pinnace.store.memory import MemoryStore
 
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
@@ -34,7 +34,7 @@ def claim(name: str = "data", size: str = "1Gi", **spec: Any) -> Object:
 async def strict_api() -> AsyncIterator[InProcess]:
     store = MemoryStore()
     plane = await build(Settings(), store, needs_service_accounts=True)
-    await give_birth(plane, address="127.0.0.1", port=6443)
+    await bootstrap(plane, address="127.0.0.1", port=6443)
     yield InProcess(plane)
     await store.close()
 

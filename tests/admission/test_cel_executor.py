@@ -11,11 +11,11 @@ import pytest
 from tests.admission.test_expression_costs import ENDLESS, LONG
 from tests.server.in_process import InProcess, Object, config_map, control_plane
 
-from pinnace.admission.cel_executor import COST_AT_ONCE, Patience
+from pinnace.admission.cel_executor import INLINE_BUDGET, CelExecutor
 from pinnace.admission.chain import Requester
 from pinnace.admission.expressions import Budget, Oracles
 from pinnace.auth.users import User
-from pinnace.schema.cel.errors import TakesLong
+from pinnace.schema.cel.errors import ExceedsInlineBudget
 from pinnace.schema.cel.library.authorizer import Decision, Oracle, Question
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -114,7 +114,7 @@ async def test_once_all_together_cost_too_much_nothing_else_counts(
     api: InProcess, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # With less to spend, so that the test does not take the half minute that it would take.
-    monkeypatch.setattr(Budget.__init__, "__kwdefaults__", {"limit": 100_000, "patience": None})
+    monkeypatch.setattr(Budget.__init__, "__kwdefaults__", {"limit": 100_000, "inline_budget": None})
     await bound(
         api,
         {"expression": "false", "message": "never"},
@@ -153,15 +153,15 @@ class Hearing:
 
 
 async def test_whoever_is_asked_about_access_is_asked_on_the_event_loop() -> None:
-    hearing, patient = Hearing(), Patience()
+    hearing, patient = Hearing(), CelExecutor()
 
     def oracles(user: Requester) -> Oracle:
         return hearing
 
     def evaluation(verb: str, given: Oracles, cost: int | None) -> tuple[bool, threading.Thread]:
         if cost is not None:
-            assert cost == COST_AT_ONCE
-            raise TakesLong
+            assert cost == INLINE_BUDGET
+            raise ExceedsInlineBudget
         return given(User("bob")).decide(Question(verb=verb)).allowed, threading.current_thread()
 
     owner = object()
