@@ -131,9 +131,9 @@ async def measure_turns() -> None:
         except StopIteration:
             return
 
-    at_once = best(lambda: flows.passed(BOB, GET, lambda: answer))
+    at_once = best(lambda: flows.dispatch(BOB, GET, lambda: answer))
     told("fair turns, not contended, answered at once", at_once, "µs", 2)
-    seated = best(lambda: drained(flows.passed(BOB, GET, later))) - best(lambda: drained(later()))
+    seated = best(lambda: drained(flows.dispatch(BOB, GET, later))) - best(lambda: drained(later()))
     told("fair turns, not contended, answered later", seated, "µs", 2)
     deadlines = Deadlines()
     told("request timeout", best(lambda: deadlines.end(deadlines.begin(None))), "µs", 2)

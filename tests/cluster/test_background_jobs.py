@@ -108,7 +108,7 @@ async def test_upkeep_goes_on_when_the_disk_has_room_again(caplog: pytest.LogCap
         ]
         await until(lambda: store.refused > 3)
         store.is_full = False
-        await until(lambda: store.compacted > 0 and not api.plane.fanout.shelf("/registry/core/events/").entries)
+        await until(lambda: store.compacted > 0 and not api.plane.fanout.cache("/registry/core/events/").entries)
         for task in tasks:
             task.cancel()
         assert "trying again" in caplog.text

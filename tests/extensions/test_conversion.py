@@ -33,7 +33,7 @@ def two_versions(webhook: Webhook, *, stored: str = "v1") -> Object:
 
 
 async def stored_version(cluster: Cluster, key: str = "default/pinnace") -> str:
-    entry = cluster.plane.fanout.shelf("/registry/example.com/boats/").entries[key]
+    entry = cluster.plane.fanout.cache("/registry/example.com/boats/").entries[key]
     return str(json.loads(entry.body)["apiVersion"])
 
 

@@ -26,8 +26,8 @@ async def stored_twice(cluster: Cluster) -> None:
 
 
 def stored_versions(cluster: Cluster) -> set[str]:
-    shelf = cluster.plane.fanout.shelf("/registry/example.com/boats/")
-    return {json.loads(entry.body)["apiVersion"] for entry in shelf.entries.values()}
+    cache = cluster.plane.fanout.cache("/registry/example.com/boats/")
+    return {json.loads(entry.body)["apiVersion"] for entry in cache.entries.values()}
 
 
 async def test_every_object_is_rewritten_and_the_old_version_struck(cluster: Cluster) -> None:

@@ -15,7 +15,16 @@ import uvloop
 from OpenSSL.SSL import Context
 
 from pinnace.auth.certificates.authority import CertificateFiles, ensure_certificates
-from pinnace.server.http.server import Answer, HttpServer, Limits, Request, Response, Sink, Stream, tls_context
+from pinnace.server.http.server import (
+    Answer,
+    HttpServer,
+    Limits,
+    Request,
+    Response,
+    ResponseStream,
+    StreamingResponse,
+    tls_context,
+)
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the:pytest.PytestDeprecationWarning")
@@ -131,15 +140,15 @@ class Watchers:
     """A handler whose streams stay open."""
 
     def __init__(self) -> None:
-        self.sinks: list[Sink] = []
+        self.streams: list[ResponseStream] = []
         self.closed = 0
 
     def __call__(self, request: Request) -> Answer:
-        return Stream(200, [(b"Content-Type", b"application/json")], self._start)
+        return StreamingResponse(200, [(b"Content-Type", b"application/json")], self._start)
 
-    def _start(self, sink: Sink) -> None:
-        self.sinks.append(sink)
-        sink.on_close(self._count)
+    def _start(self, stream: ResponseStream) -> None:
+        self.streams.append(stream)
+        stream.on_close(self._count)
 
     def _count(self) -> None:
         self.closed += 1

@@ -19,7 +19,7 @@ from tests.server.in_process import InProcess, Object, Reply, config_map, contro
 
 from pinnace.auth.users import ANONYMOUS, User, authenticated
 from pinnace.cluster.cluster import Settings
-from pinnace.server.http.header_cache import Head
+from pinnace.server.http.header_cache import RequestHead
 from pinnace.server.http.messages import Peer, Request, Response, split_target
 from pinnace.server.local import NoTransport
 
@@ -76,7 +76,7 @@ async def from_the_wire(api: InProcess, target: str, *, is_upgrade: bool = False
     path, query = split_target(target)
     named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
     answer = api.plane.api(
-        Request("GET", target, path, query, Head(named), b"", Peer(NoTransport()), upgrade=is_upgrade)
+        Request("GET", target, path, query, RequestHead(named), b"", Peer(NoTransport()), upgrade=is_upgrade)
     )
     done = await answer if isinstance(answer, Awaitable) else answer
     assert isinstance(done, Response)

@@ -19,7 +19,7 @@ from pinnace.cluster.auditing import AuditSettings, open_audit
 from pinnace.cluster.cluster import Settings, bootstrap, build
 from pinnace.model.clock import SystemClock
 from pinnace.server.audit.events import Auditor
-from pinnace.server.audit.policy import AuditPolicyError, Level, policy_of
+from pinnace.server.audit.policy import AuditLevel, AuditPolicyError, parse_policy
 from pinnace.server.http.audit_context import AuditNotes
 from pinnace.server.http.messages import Response
 from pinnace.server.local import LocalStream
@@ -30,7 +30,7 @@ ALICE = User("alice", ("devs", "system:authenticated"))
 
 
 def policy(*rules: dict[str, Any], **more: Any) -> Any:
-    return policy_of({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": list(rules), **more})
+    return parse_policy({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": list(rules), **more})
 
 
 class Kept:
@@ -102,25 +102,25 @@ MATCHES: list[tuple[dict[str, Any], Action, bool]] = [
 @pytest.mark.parametrize(("rule", "action", "is_matched"), MATCHES)
 def test_a_rule_matches_as_in_kubernetes(rule: dict[str, Any], action: Action, is_matched: bool) -> None:
     level = policy({"level": "Metadata", **rule}).decide(ALICE, action).level
-    assert level is (Level.Metadata if is_matched else Level.Nothing)
+    assert level is (AuditLevel.Metadata if is_matched else AuditLevel.Nothing)
 
 
 def test_the_first_rule_that_matches_counts() -> None:
     decided = policy({"level": "None", "users": ["alice"]}, {"level": "Request"}).decide(ALICE, PODS)
-    assert decided.level is Level.Nothing
+    assert decided.level is AuditLevel.Nothing
 
 
 @pytest.mark.parametrize(
     ("resources", "level"),
     [
-        ([], Level.Metadata),
-        ([{"group": ""}], Level.Metadata),
-        ([{"group": "", "resources": ["*"]}], Level.Metadata),
-        ([{"group": "*", "resources": ["secrets"]}], Level.Metadata),
-        ([{"group": "", "resources": ["secrets"]}], Level.RequestResponse),
+        ([], AuditLevel.Metadata),
+        ([{"group": ""}], AuditLevel.Metadata),
+        ([{"group": "", "resources": ["*"]}], AuditLevel.Metadata),
+        ([{"group": "*", "resources": ["secrets"]}], AuditLevel.Metadata),
+        ([{"group": "", "resources": ["secrets"]}], AuditLevel.RequestResponse),
     ],
 )
-def test_bodies_of_secrets_are_for_rules_that_name_secrets(resources: list[Any], level: Level) -> None:
+def test_bodies_of_secrets_are_for_rules_that_name_secrets(resources: list[Any], level: AuditLevel) -> None:
     assert policy({"level": "RequestResponse", "resources": resources}).decide(ALICE, SECRET).level is level
 
 
@@ -145,7 +145,7 @@ def test_a_policy_that_cannot_be_meant_is_refused(manifest: Any, why: str) -> No
     if isinstance(manifest, dict):
         manifest = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", **manifest}
     with pytest.raises(AuditPolicyError) as refused:
-        policy_of(manifest)
+        parse_policy(manifest)
     assert why in str(refused.value)
 
 

@@ -15,7 +15,7 @@ from tests.server.raw_http import until
 from pinnace.auth.remote import RemoteConfigError
 from pinnace.cluster.auditing import AuditSettings, open_audit
 from pinnace.cluster.cluster import Settings, bootstrap, build
-from pinnace.server.audit.webhook import AuditWebhook, Batching, Refused
+from pinnace.server.audit.webhook import AuditWebhook, BatchOptions, DeliveryError
 from pinnace.store.memory import MemoryStore
 from pinnace.testing.clock import ManualClock
 
@@ -36,7 +36,7 @@ class Receiving:
         await self.is_open.wait()
         if self.refusals:
             self.refusals -= 1
-            raise Refused("it answered 503", is_final=self.is_final)
+            raise DeliveryError("it answered 503", is_final=self.is_final)
         sent = json.loads(document)
         assert (sent["kind"], sent["apiVersion"]) == ("EventList", "audit.k8s.io/v1")
         self.batches.append([item["n"] for item in sent["items"]])
@@ -53,7 +53,7 @@ async def turn() -> None:
 
 async def test_events_wait_for_each_other_but_not_for_long() -> None:
     clock, receiving = ManualClock(), Receiving()
-    webhook = AuditWebhook(receiving, clock, Batching(most_together=3, longest_wait=30))
+    webhook = AuditWebhook(receiving, clock, BatchOptions(most_together=3, longest_wait=30))
     for number in range(4):
         webhook.write(line(number))
     await turn()
@@ -67,7 +67,7 @@ async def test_events_wait_for_each_other_but_not_for_long() -> None:
 
 async def test_what_is_refused_comes_again_later_each_time() -> None:
     clock, receiving = ManualClock(), Receiving(refusals=3)
-    webhook = AuditWebhook(receiving, clock, Batching(most_together=1, first_pause=10))
+    webhook = AuditWebhook(receiving, clock, BatchOptions(most_together=1, first_pause=10))
     webhook.write(line(1))
     await turn()
     attempts = []
@@ -84,7 +84,7 @@ async def test_in_the_end_it_is_lost_and_that_is_told(
     refusals: int, is_final: bool, attempts: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock, receiving = ManualClock(), Receiving(refusals=refusals, is_final=is_final)
-    webhook = AuditWebhook(receiving, clock, Batching(most_together=2))
+    webhook = AuditWebhook(receiving, clock, BatchOptions(most_together=2))
     with caplog.at_level(logging.ERROR):
         webhook.write(line(1))
         webhook.write(line(2))
@@ -98,7 +98,7 @@ async def test_in_the_end_it_is_lost_and_that_is_told(
 async def test_a_server_that_hangs_costs_events_and_no_memory() -> None:
     clock, receiving = ManualClock(), Receiving()
     receiving.is_open.clear()
-    webhook = AuditWebhook(receiving, clock, Batching(most_together=10, most_waiting=50))
+    webhook = AuditWebhook(receiving, clock, BatchOptions(most_together=10, most_waiting=50))
     for number in range(1_000):
         webhook.write(line(number))
         if number % 10 == 9:
@@ -114,7 +114,7 @@ async def test_a_server_that_hangs_costs_events_and_no_memory() -> None:
 
 async def test_stopping_sends_what_is_left_and_waits_for_no_pause() -> None:
     clock, receiving = ManualClock(), Receiving(refusals=1)
-    webhook = AuditWebhook(receiving, clock, Batching(most_together=2))
+    webhook = AuditWebhook(receiving, clock, BatchOptions(most_together=2))
     for number in range(5):
         webhook.write(line(number))
     await turn()
@@ -129,7 +129,7 @@ async def test_stopping_does_not_wait_for_a_server_that_hangs(monkeypatch: pytes
     monkeypatch.setattr("pinnace.server.audit.webhook._CLOSING_SECONDS", 0.01)
     receiving = Receiving()
     receiving.is_open.clear()
-    webhook = AuditWebhook(receiving, ManualClock(), Batching(most_together=1))
+    webhook = AuditWebhook(receiving, ManualClock(), BatchOptions(most_together=1))
     for number in range(6):
         webhook.write(line(number))
     await webhook.close()
@@ -152,7 +152,7 @@ async def test_events_arrive_over_https_and_in_the_log_alike(tmp_path: Path) -> 
             policy_file=policy,
             log_path=log_path,
             webhook=server.kubeconfig(tmp_path / "config", at="/events?timeout=30s"),
-            batching=Batching(longest_wait=0.01, first_pause=0.01),
+            batching=BatchOptions(longest_wait=0.01, first_pause=0.01),
         )
         auditor = open_audit(settings)
         assert auditor is not None

@@ -1,4 +1,4 @@
-"""Discovery says what is served, as the real server says it."""
+"""DiscoveryPages says what is served, as the real server says it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pinnace.model.objects import Kind
 from pinnace.model.resources import Registry, Resource, Subresource
 from pinnace.model.version_order import version_rank
 from pinnace.schema.shape import Schema
-from pinnace.server.discovery.discovery import Discovery, storage_version_hash
-from pinnace.server.discovery.documents import Document
+from pinnace.server.discovery.discovery import DiscoveryPages, storage_version_hash
+from pinnace.server.discovery.documents import ServedDocument
 
 CHANGE = ("get", "patch", "update")
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
@@ -41,13 +41,13 @@ def registry() -> Registry:
     )
 
 
-def _read(page: Document | None) -> Any:
+def _read(page: ServedDocument | None) -> Any:
     assert page is not None
     return orjson.loads(page.body)
 
 
 def test_the_roots_list_versions_and_groups(registry: Registry) -> None:
-    discovery = Discovery(registry)
+    discovery = DiscoveryPages(registry)
     discovery.page("/api")
     discovery.tell_address("127.0.0.1:6443")
     assert _read(discovery.page("/api")) == {
@@ -61,12 +61,12 @@ def test_the_roots_list_versions_and_groups(registry: Registry) -> None:
 
 
 def test_a_group_names_its_versions_the_preferred_one_first(registry: Registry) -> None:
-    group = _read(Discovery(registry).page("/apis/autoscaling"))
+    group = _read(DiscoveryPages(registry).page("/apis/autoscaling"))
     assert [version["version"] for version in group["versions"]] == ["v2", "v1"]
 
 
 def test_a_version_lists_resources_and_subresources_by_name(registry: Registry) -> None:
-    page = _read(Discovery(registry).page("/apis/apps/v1"))
+    page = _read(DiscoveryPages(registry).page("/apis/apps/v1"))
     assert (page["kind"], page["apiVersion"], page["groupVersion"]) == ("APIResourceList", "v1", "apps/v1")
     assert [row["name"] for row in page["resources"]] == ["deployments", "deployments/scale", "deployments/status"]
     assert page["resources"][0] == {
@@ -90,13 +90,13 @@ def test_a_version_lists_resources_and_subresources_by_name(registry: Registry) 
 
 
 def test_what_is_not_stored_has_no_storage_hash(registry: Registry) -> None:
-    binding, pod = _read(Discovery(registry).page("/api/v1"))["resources"]
+    binding, pod = _read(DiscoveryPages(registry).page("/api/v1"))["resources"]
     assert "storageVersionHash" not in binding
     assert pod["storageVersionHash"] == storage_version_hash(Kind("", "v1", "Pod"))
 
 
 def test_everything_can_be_had_at_once(registry: Registry) -> None:
-    page = Discovery(registry).page("/apis", AGGREGATED)
+    page = DiscoveryPages(registry).page("/apis", AGGREGATED)
     assert page is not None
     assert page.content_type == "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     assert ("Vary", "Accept") in page.headers
@@ -126,12 +126,12 @@ def test_everything_can_be_had_at_once(registry: Registry) -> None:
     ],
 )
 def test_the_client_chooses_the_form(registry: Registry, accept: str, version: str) -> None:
-    page = _read(Discovery(registry).page("/apis", accept))
+    page = _read(DiscoveryPages(registry).page("/apis", accept))
     assert page["apiVersion"] == (f"apidiscovery.k8s.io/{version}" if version else "v1")
 
 
 def test_a_client_that_holds_the_page_is_recognised(registry: Registry) -> None:
-    page = Discovery(registry).page("/apis", AGGREGATED)
+    page = DiscoveryPages(registry).page("/apis", AGGREGATED)
     assert page is not None
     assert page.is_held_by(page.etag)
     assert page.is_held_by(f'"other", {page.etag}')
@@ -140,7 +140,7 @@ def test_a_client_that_holds_the_page_is_recognised(registry: Registry) -> None:
 
 
 def test_pages_follow_the_registry(registry: Registry) -> None:
-    discovery = Discovery(registry)
+    discovery = DiscoveryPages(registry)
     before = discovery.page("/apis", AGGREGATED)
     assert discovery.page("/apis", AGGREGATED) is before
     boat = _resource(Kind("example.com", "v1", "Boat"), "boats")
@@ -158,7 +158,7 @@ def test_pages_follow_the_registry(registry: Registry) -> None:
     "path", ["/apis/nothing", "/apis/apps/v9", "/api/v9", "/apis//v1", "/other", "/apis/apps/v1/pods"]
 )
 def test_there_is_no_page_of_what_is_not_served(registry: Registry, path: str) -> None:
-    assert Discovery(registry).page(path) is None
+    assert DiscoveryPages(registry).page(path) is None
 
 
 def test_versions_rank_as_kubernetes_ranks_them() -> None:

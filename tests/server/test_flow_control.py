@@ -75,7 +75,7 @@ class Work:
         return work
 
     def start(self, flow: FlowControl, user: User) -> asyncio.Task[Any]:
-        answer = flow.passed(user, LIST, self.by(user.name))
+        answer = flow.dispatch(user, LIST, self.by(user.name))
 
         async def result() -> Any:
             return answer if isinstance(answer, Response) else await answer  # type: ignore[misc]
@@ -166,7 +166,7 @@ async def test_a_task_that_is_cancelled_before_it_starts_takes_no_seat_along() -
         await answer
 
     for _ in range(3):  # The first would be seated, the others would wait.
-        tasks = [asyncio.create_task(answered(flow.passed(User(name), LIST, work.by(name)))) for name in "abc"]
+        tasks = [asyncio.create_task(answered(flow.dispatch(User(name), LIST, work.by(name)))) for name in "abc"]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -375,7 +375,7 @@ async def test_who_counts_refusals_is_told_of_those_who_waited_in_vain_too() -> 
     first = work.start(flow, User("a"))
     await turn()
     about: Any = object()
-    late = flow.passed(User("b"), LIST, work.by("b"), about)
+    late = flow.dispatch(User("b"), LIST, work.by("b"), about)
     assert not isinstance(late, Response)
     assert told == []
     assert (await late).status == 429  # type: ignore[misc]

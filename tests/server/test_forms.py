@@ -11,7 +11,7 @@ from tests.server.conftest import fill
 from tests.server.in_process import CONFIG_MAPS, PODS, TABLE, InProcess, pod
 
 from pinnace.server import api as api_module
-from pinnace.server.http.compression import zipped_whole
+from pinnace.server.http.compression import compress_whole
 
 METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
@@ -104,9 +104,9 @@ async def test_what_is_large_is_compressed_beside_the_loop_whatever_pieces_it_co
 
     def watched(body: bytes) -> bytes:
         threads.add(threading.current_thread())
-        return zipped_whole(body)
+        return compress_whole(body)
 
-    monkeypatch.setattr(api_module, "zipped_whole", watched)
+    monkeypatch.setattr(api_module, "compress_whole", watched)
     for number in range(5):
         note = {"large": "x" * 200_000}
         await alone.made(CONFIG_MAPS, {"metadata": {"name": f"cm-{number}", "annotations": note}})

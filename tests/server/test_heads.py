@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pinnace.server.http.header_cache import Head, Heads
+from pinnace.server.http.header_cache import HeaderCache, RequestHead
 from pinnace.server.http.limits import Limits
 from pinnace.server.http.messages import Peer, Request, Response
-from pinnace.server.http.request_parser import NEVER, Incoming
+from pinnace.server.http.request_parser import NEVER, RequestParser
 from pinnace.server.local import NoTransport
 
 FIRST = (
@@ -44,36 +44,38 @@ class Listening:
         self.seen.append(("upgraded",))
 
 
-def read(heads: Heads, *pieces: bytes, limits: Limits | None = None) -> list[Seen]:
+def read(header_cache: HeaderCache, *pieces: bytes, limits: Limits | None = None) -> list[Seen]:
     """What a connection makes of the pieces, and what it waits for at the end."""
     listening, loop = Listening(), asyncio.new_event_loop()
     try:
-        incoming = Incoming(listening, Peer(NoTransport()), heads=heads, limits=limits or Limits(), loop=loop)
+        parser = RequestParser(
+            listening, Peer(NoTransport()), header_cache=header_cache, limits=limits or Limits(), loop=loop
+        )
         for piece in pieces:
-            incoming.feed(piece)
-        is_in_body, is_waited_for = incoming.is_in_body and incoming.is_reading, incoming.deadline != NEVER
-        return [*listening.seen, (incoming.is_reading, incoming.is_last, is_in_body, is_waited_for)]
+            parser.feed(piece)
+        is_in_body, is_waited_for = parser.is_in_body and parser.is_reading, parser.deadline != NEVER
+        return [*listening.seen, (parser.is_reading, parser.is_last, is_in_body, is_waited_for)]
     finally:
         loop.close()
 
 
-def knowing(*requests: bytes) -> Heads:
-    heads = Heads()
+def knowing(*requests: bytes) -> HeaderCache:
+    header_cache = HeaderCache()
     for request in requests:
-        read(heads, request)
-    return heads
+        read(header_cache, request)
+    return header_cache
 
 
-def is_known(heads: Heads, request: bytes) -> bool:
-    return heads.read(request, 1 << 20) is not None
+def is_known(header_cache: HeaderCache, request: bytes) -> bool:
+    return header_cache.read(request, 1 << 20) is not None
 
 
 def test_the_second_request_is_read_from_memory() -> None:
-    heads = Heads()
-    assert not is_known(heads, FIRST)
-    first = read(heads, FIRST)
-    assert is_known(heads, FIRST)
-    assert read(heads, FIRST) == first == read(Heads(), FIRST)
+    header_cache = HeaderCache()
+    assert not is_known(header_cache, FIRST)
+    first = read(header_cache, FIRST)
+    assert is_known(header_cache, FIRST)
+    assert read(header_cache, FIRST) == first == read(HeaderCache(), FIRST)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +90,9 @@ def test_the_second_request_is_read_from_memory() -> None:
     ],
 )
 def test_neither_the_body_nor_what_is_asked_for_makes_a_difference(other: bytes) -> None:
-    heads = knowing(FIRST)
-    assert is_known(heads, other)
-    assert read(heads, other) == read(Heads(), other)
+    header_cache = knowing(FIRST)
+    assert is_known(header_cache, other)
+    assert read(header_cache, other) == read(HeaderCache(), other)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +124,7 @@ def test_neither_the_body_nor_what_is_asked_for_makes_a_difference(other: bytes)
     ],
 )
 def test_what_is_not_the_same_is_read_by_the_parser(other: bytes) -> None:
-    assert read(knowing(FIRST), other) == read(Heads(), other)
+    assert read(knowing(FIRST), other) == read(HeaderCache(), other)
 
 
 @pytest.mark.parametrize(
@@ -137,9 +139,9 @@ def test_what_is_not_the_same_is_read_by_the_parser(other: bytes) -> None:
 )
 def test_headers_about_the_connection_are_read_each_time(header: bytes) -> None:
     request = b"GET / HTTP/1.1\r\nHost: here\r\n" + header + b"\r\n\r\n"
-    heads = knowing(request)
-    assert not is_known(heads, request)
-    assert read(heads, request) == read(Heads(), request)
+    header_cache = knowing(request)
+    assert not is_known(header_cache, request)
+    assert read(header_cache, request) == read(HeaderCache(), request)
 
 
 @pytest.mark.parametrize(
@@ -157,30 +159,30 @@ def test_headers_about_the_connection_are_read_each_time(header: bytes) -> None:
 def test_a_body_belongs_to_its_request_however_its_length_is_told(body: bytes) -> None:
     request = b"POST / HTTP/1.1\r\nHost: here\r\n" + body
     head = request[: request.index(b"\r\n\r\n") + 4]
-    heads = knowing(request)
-    assert read(heads, request) == read(Heads(), request)
-    assert read(heads, head, request[len(head) :]) == read(Heads(), request)
-    assert read(heads, head) == read(Heads(), head)
+    header_cache = knowing(request)
+    assert read(header_cache, request) == read(HeaderCache(), request)
+    assert read(header_cache, head, request[len(head) :]) == read(HeaderCache(), request)
+    assert read(header_cache, head) == read(HeaderCache(), head)
 
 
 def test_the_length_of_one_body_is_not_told_of_others() -> None:
     for request in (FIRST, FIRST.replace(b"5\r\n", b"7\r\n").replace(b"hello", b"goodbye")):
-        for heads in (knowing(FIRST), Heads()):
-            assert b"content-length" not in heads_of(heads, request)
-    assert b"content-length" not in heads_of(Heads(), FIRST.replace(b"HTTP/1.1", b"HTTP/1.0"))
+        for header_cache in (knowing(FIRST), HeaderCache()):
+            assert b"content-length" not in heads_of(header_cache, request)
+    assert b"content-length" not in heads_of(HeaderCache(), FIRST.replace(b"HTTP/1.1", b"HTTP/1.0"))
 
 
-def heads_of(heads: Heads, request: bytes) -> dict[bytes, bytes]:
-    (_, _, _, _, *told), _ = read(heads, request)
-    headers = told[Head.__slots__.index("headers")]
+def heads_of(header_cache: HeaderCache, request: bytes) -> dict[bytes, bytes]:
+    (_, _, _, _, *told), _ = read(header_cache, request)
+    headers = told[RequestHead.__slots__.index("headers")]
     assert isinstance(headers, dict)
     return headers
 
 
 def test_each_value_of_a_header_that_came_more_than_once_is_remembered() -> None:
     request = b"GET / HTTP/1.1\r\nHost: here\r\nImpersonate-Group: a\r\nX: y\r\nImpersonate-Group: b\r\n\r\n"
-    heads = knowing(request)
-    known = heads.read(request, 0)
+    header_cache = knowing(request)
+    known = header_cache.read(request, 0)
     assert known is not None
     assert [value for name, value in known[4].pairs() if name == b"impersonate-group"] == [b"a", b"b"]
 
@@ -189,30 +191,30 @@ def test_two_requests_that_came_together_are_not_taken_for_one_another() -> None
     one = b"GET /mine HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer mine\r\n\r\n"
     other = one.replace(b"mine", b"yours")
     for request in (one, other):
-        assert read(knowing(one + other), request) == read(Heads(), request)
+        assert read(knowing(one + other), request) == read(HeaderCache(), request)
 
 
 @pytest.mark.parametrize("body", [b"\r\n", b"Content-Length: 12\r\n\r\nhello, there"], ids=["none", "some"])
 def test_what_came_in_pieces_is_not_taken_for_a_part_of_it(body: bytes) -> None:
     request = b"GET / HTTP/1.1\r\nHost: here\r\nX: yes\r\n" + body
     for at in range(1, len(request)):
-        heads = Heads()
-        assert read(heads, request[:at], request[at:]) == read(Heads(), request)
+        header_cache = HeaderCache()
+        assert read(header_cache, request[:at], request[at:]) == read(HeaderCache(), request)
         for end in range(at - 4, at + 1):
             part = request[: max(end, 0)] + b"\r\n\r\n"
-            assert read(heads, part) == read(Heads(), part)
+            assert read(header_cache, part) == read(HeaderCache(), part)
 
 
 def test_a_body_that_looks_like_a_known_request_is_a_body() -> None:
     head = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % len(FIRST)
-    assert read(knowing(FIRST), head, FIRST) == read(Heads(), head + FIRST)
+    assert read(knowing(FIRST), head, FIRST) == read(HeaderCache(), head + FIRST)
     half = head[:-2]
-    assert read(knowing(FIRST), half, FIRST) == read(Heads(), half + FIRST)
+    assert read(knowing(FIRST), half, FIRST) == read(HeaderCache(), half + FIRST)
 
 
 def test_nothing_is_answered_after_the_last_request_though_its_headers_are_known() -> None:
     last = b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n"
-    assert read(knowing(FIRST), last, FIRST) == read(Heads(), last, FIRST)
+    assert read(knowing(FIRST), last, FIRST) == read(HeaderCache(), last, FIRST)
     assert len(read(knowing(FIRST), last, FIRST)) == 2
 
 
@@ -221,7 +223,7 @@ def test_nothing_is_answered_after_the_last_request_though_its_headers_are_known
     [(b"Bearer t", "t"), (b"bEARER  t ", "t"), (b"Bearer ", None), (b"Basic t", None), (b"Bearert", None), (b"", None)],
 )
 def test_who_shows_a_token_is_known_by_it(authorization: bytes, token: str | None) -> None:
-    assert Head({b"authorization": authorization}).bearer == token
+    assert RequestHead({b"authorization": authorization}).bearer == token
 
 
 @pytest.mark.parametrize(
@@ -229,29 +231,29 @@ def test_who_shows_a_token_is_known_by_it(authorization: bytes, token: str | Non
     [(b"impersonate-user", True), (b"impersonate-extra-scopes", True), (b"x-impersonate-user", False)],
 )
 def test_who_wants_to_be_somebody_else_says_so_by_any_of_these_headers(name: bytes, does: bool) -> None:
-    assert Head({name: b"bob"}).impersonates is does
+    assert RequestHead({name: b"bob"}).impersonates is does
 
 
 def test_one_that_a_body_is_too_large_for_is_refused_though_its_headers_are_known() -> None:
     limits = Limits(body=4)
-    assert read(knowing(FIRST), FIRST, limits=limits) == read(Heads(), FIRST, limits=limits)
+    assert read(knowing(FIRST), FIRST, limits=limits) == read(HeaderCache(), FIRST, limits=limits)
 
 
 def test_what_came_with_an_earlier_request_is_not_taken_for_the_first() -> None:
     get = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
     assert not is_known(knowing(get + FIRST), FIRST)
-    assert read(knowing(get + FIRST), get, FIRST, get) == read(Heads(), get, FIRST, get)
+    assert read(knowing(get + FIRST), get, FIRST, get) == read(HeaderCache(), get, FIRST, get)
 
 
 def test_memory_is_bounded() -> None:
-    heads = Heads()
+    header_cache = HeaderCache()
     for number in range(3000):
-        read(heads, b"GET / HTTP/1.1\r\nHost: here\r\nX: %d\r\n\r\n" % number)
-    assert is_known(heads, b"GET / HTTP/1.1\r\nHost: here\r\nX: 2999\r\n\r\n")
-    assert not is_known(heads, b"GET / HTTP/1.1\r\nHost: here\r\nX: 0\r\n\r\n")
+        read(header_cache, b"GET / HTTP/1.1\r\nHost: here\r\nX: %d\r\n\r\n" % number)
+    assert is_known(header_cache, b"GET / HTTP/1.1\r\nHost: here\r\nX: 2999\r\n\r\n")
+    assert not is_known(header_cache, b"GET / HTTP/1.1\r\nHost: here\r\nX: 0\r\n\r\n")
     large = b"GET / HTTP/1.1\r\nHost: here\r\nX: %b\r\n\r\n" % (b"x" * 5000)
-    read(heads, large)
-    assert not is_known(heads, large)
+    read(header_cache, large)
+    assert not is_known(header_cache, large)
 
 
 @given(
@@ -264,17 +266,17 @@ def test_memory_is_bounded() -> None:
 @example(at=len(FIRST) - 5, gone=0, put=b"\r\n\r\n")
 def test_a_known_request_that_was_tampered_with_means_what_the_parser_says(at: int, gone: int, put: bytes) -> None:
     other = FIRST[:at] + put + FIRST[at + gone :]
-    assert read(knowing(FIRST), other) == read(Heads(), other)
-    assert read(knowing(FIRST, other), other, FIRST) == read(Heads(), other, FIRST)
+    assert read(knowing(FIRST), other) == read(HeaderCache(), other)
+    assert read(knowing(FIRST, other), other, FIRST) == read(HeaderCache(), other, FIRST)
 
 
 def test_requests_that_are_remembered_whole_are_neither_too_many_nor_too_long() -> None:
-    heads = Heads()
+    header_cache = HeaderCache()
     get = FIRST.replace(b"POST", b"GET").replace(b"Content-Length: 5\r\n", b"").removesuffix(b"hello")
     targets = [get.replace(b"fieldManager=me", b"limit=%d" % number) for number in range(3000)]
     for one in targets:
-        assert read(heads, one) == read(Heads(), one) == read(heads, one)
+        assert read(header_cache, one) == read(HeaderCache(), one) == read(header_cache, one)
     long = get.replace(b"fieldManager=me", b"labelSelector=%b" % (b"x" * 5000))
-    assert read(heads, long) == read(Heads(), long) == read(heads, long)
-    assert len(heads._whole) <= 1000
-    assert max(map(len, heads._whole)) <= 4096
+    assert read(header_cache, long) == read(HeaderCache(), long) == read(header_cache, long)
+    assert len(header_cache._whole) <= 1000
+    assert max(map(len, header_cache._whole)) <= 4096

@@ -62,8 +62,8 @@ async def test_stopping_ends_streams_cleanly(files: CertificateFiles, secure: bo
         client = await served.connect()
         await client.send(GET)
         await client.head()
-        await until(lambda: len(watchers.sinks) == 1)
-        watchers.sinks[0].write(frame(b"last words"))
+        await until(lambda: len(watchers.streams) == 1)
+        watchers.streams[0].write(frame(b"last words"))
         stopping = asyncio.ensure_future(served.server.stop(10.0))
         assert await client.rest() == frame(b"last words") + b"0\r\n\r\n"
         client.writer.close()

@@ -20,7 +20,15 @@ from tests.server.raw_http import (
 )
 
 from pinnace.auth.certificates.authority import CertificateFiles
-from pinnace.server.http.server import Answer, Request, Sink, Stream, Takeover, frame, reader_and_writer
+from pinnace.server.http.server import (
+    Answer,
+    Request,
+    ResponseStream,
+    StreamingResponse,
+    Takeover,
+    frame,
+    reader_and_writer,
+)
 
 __all__ = ["event_loop_policy", "files", "pytestmark"]
 
@@ -33,16 +41,16 @@ async def test_a_stream_sends_shared_chunks_until_it_is_finished_and_the_connect
             await client.send(GET)
             status, headers = await client.head()
             assert (status, headers[b"transfer-encoding"]) == (200, b"chunked")
-        await until(lambda: len(watchers.sinks) == 3)
+        await until(lambda: len(watchers.streams) == 3)
         event = frame(b'{"type":"ADDED"}\n')
-        for sink in watchers.sinks:
-            sink.write(event)
-            sink.write(event)
+        for stream in watchers.streams:
+            stream.write(event)
+            stream.write(event)
         for client in clients:
             assert [await client.chunk(), await client.chunk()] == [b'{"type":"ADDED"}\n'] * 2
-        watchers.sinks[0].finish()
+        watchers.streams[0].finish()
         assert await clients[0].chunk() == b""
-        assert (watchers.sinks[0].closed, watchers.closed) == (True, 1)
+        assert (watchers.streams[0].closed, watchers.closed) == (True, 1)
         await clients[0].send(GET)
         assert (await clients[0].head())[0] == 200
 
@@ -53,32 +61,32 @@ async def test_a_stream_learns_that_its_client_left() -> None:
         client = await served.connect()
         await client.send(GET)
         await client.head()
-        await until(lambda: len(watchers.sinks) == 1)
+        await until(lambda: len(watchers.streams) == 1)
         client.writer.transport.abort()
         await until(lambda: watchers.closed == 1)
-        sink = watchers.sinks[0]
-        sink.write(frame(b"too late"))
-        sink.finish()
-        await sink.drained()
-        assert (sink.closed, sink.buffered, watchers.closed) == (True, 0, 1)
+        stream = watchers.streams[0]
+        stream.write(frame(b"too late"))
+        stream.finish()
+        await stream.drain()
+        assert (stream.closed, stream.buffered, watchers.closed) == (True, 0, 1)
 
 
 async def test_a_coroutine_stream_ends_with_its_coroutine_and_is_cancelled_when_its_client_leaves() -> None:
     cancelled = asyncio.Event()
 
-    async def start(sink: Sink) -> None:
-        sink.write(frame(b"one"))
+    async def start(stream: ResponseStream) -> None:
+        stream.write(frame(b"one"))
         try:
             await asyncio.Event().wait()
         finally:
             cancelled.set()
 
-    async def short(sink: Sink) -> None:
-        sink.write(frame(b"one"))
-        await sink.drained()
+    async def short(stream: ResponseStream) -> None:
+        stream.write(frame(b"one"))
+        await stream.drain()
 
     async def handler(request: Request) -> Answer:
-        return Stream(200, (), short if request.path == "/short" else start)
+        return StreamingResponse(200, (), short if request.path == "/short" else start)
 
     async with serving(handler) as served:
         client = await served.connect()
@@ -93,12 +101,12 @@ async def test_a_coroutine_stream_ends_with_its_coroutine_and_is_cancelled_when_
 
 
 async def test_a_stream_that_fails_does_not_end_well() -> None:
-    async def start(sink: Sink) -> None:
-        sink.write(frame(b"one"))
-        await sink.drained()
+    async def start(stream: ResponseStream) -> None:
+        stream.write(frame(b"one"))
+        await stream.drain()
         raise RuntimeError("no more")
 
-    async with serving(lambda request: Stream(200, (), start)) as served:
+    async with serving(lambda request: StreamingResponse(200, (), start)) as served:
         client = await served.connect()
         await client.send(GET)
         await client.head()
@@ -112,10 +120,10 @@ async def test_an_http_1_0_client_gets_a_stream_without_chunks() -> None:
         await client.send(b"GET / HTTP/1.0\r\n\r\n")
         _, headers = await client.head()
         assert b"transfer-encoding" not in headers
-        await until(lambda: len(watchers.sinks) == 1)
-        watchers.sinks[0].write(frame(b"one\n"))
-        watchers.sinks[0].write(frame(b"two\n"))
-        watchers.sinks[0].finish()
+        await until(lambda: len(watchers.streams) == 1)
+        watchers.streams[0].write(frame(b"one\n"))
+        watchers.streams[0].write(frame(b"two\n"))
+        watchers.streams[0].finish()
         assert await client.rest() == b"one\ntwo\n"
 
 
@@ -127,20 +135,20 @@ async def test_a_stream_knows_what_its_client_has_not_taken(files: CertificateFi
         client = await served.connect(limit=1 << 20)
         await client.send(GET)
         await client.head()
-        await until(lambda: len(watchers.sinks) == 1)
-        (sink,) = watchers.sinks
+        await until(lambda: len(watchers.streams) == 1)
+        (stream,) = watchers.streams
         client.writer.transport.pause_reading()  # type: ignore[attr-defined]
         event = frame(b"x" * 1_000_000)
         for _ in range(30):
-            sink.write(event)
+            stream.write(event)
         await asyncio.sleep(0)
-        assert sink.buffered > 10_000_000
+        assert stream.buffered > 10_000_000
         client.writer.transport.resume_reading()  # type: ignore[attr-defined]
-        drained = asyncio.ensure_future(sink.drained())
+        drained = asyncio.ensure_future(stream.drain())
         for _ in range(30):
             assert len(await client.chunk()) == 1_000_000
         await drained
-        assert sink.buffered == 0
+        assert stream.buffered == 0
 
 
 async def test_head_of_a_stream_is_only_the_head() -> None:
@@ -150,7 +158,7 @@ async def test_head_of_a_stream_is_only_the_head() -> None:
         for _ in range(2):
             await client.send(b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n")
             assert (await client.head())[0] == 200
-    assert watchers.sinks == []
+    assert watchers.streams == []
 
 
 UPGRADE = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"

@@ -14,7 +14,7 @@ from pinnace.model.objects import Kind
 from pinnace.model.openapi.schemas import schema_name
 from pinnace.model.resources import Registry, Resource, Subresource
 from pinnace.schema.shape import Schema
-from pinnace.server.discovery.documents import Document
+from pinnace.server.discovery.documents import ServedDocument
 from pinnace.server.discovery.openapi import OpenApi
 
 DEFINITIONS = Definitions.load("1.36")
@@ -45,7 +45,7 @@ def openapi(registry: Registry) -> OpenApi:
     return OpenApi(registry, DEFINITIONS)
 
 
-def _read(document: Document | None) -> Any:
+def _read(document: ServedDocument | None) -> Any:
     assert document is not None
     return orjson.loads(document.body)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from pinnace.server.http.response_queue import LARGE, SLICE, TURN, Outgoing, Rounds
+from pinnace.server.http.response_queue import LARGE, SLICE, TURN, LargeResponseQueue, OutputQueue
 from pinnace.server.http.tls import RECORD
 
 
@@ -22,102 +22,102 @@ class Bottomless:
         return 0
 
 
-def _outgoing(transport: Bottomless) -> Outgoing:
-    outgoing: list[Outgoing] = []
+def _output(transport: Bottomless) -> OutputQueue:
+    output: list[OutputQueue] = []
 
     def go_on() -> None:
-        outgoing[0].resume()
+        output[0].resume()
 
-    outgoing.append(Outgoing(cast(asyncio.Transport, transport), go_on))
-    return outgoing[0]
+    output.append(OutputQueue(cast(asyncio.Transport, transport), go_on))
+    return output[0]
 
 
 async def test_others_get_their_turn_though_a_client_takes_everything_at_once() -> None:
     transport = Bottomless()
-    outgoing = _outgoing(transport)
+    output = _output(transport)
     whole = bytes(range(256)) * (2 * TURN // 256) + b"end"
-    outgoing.write_all([whole])
+    output.write_all([whole])
     assert len(transport.taken) == TURN // SLICE
-    assert not outgoing.is_free
-    outgoing.write(b", and more")
-    drained = asyncio.ensure_future(outgoing.drained())
+    assert not output.is_free
+    output.write(b", and more")
+    drained = asyncio.ensure_future(output.drain())
     await asyncio.sleep(0)
     assert len(transport.taken) == 2 * TURN // SLICE
     await drained
-    assert outgoing.is_free
-    assert outgoing.buffered == 0
+    assert output.is_free
+    assert output.buffered == 0
     assert b"".join(transport.taken) == whole + b", and more"
 
 
 async def test_what_is_lost_between_two_turns_is_not_written() -> None:
     transport = Bottomless()
-    outgoing = _outgoing(transport)
-    outgoing.write_all([bytes(2 * TURN)])
-    outgoing.drop()
+    output = _output(transport)
+    output.write_all([bytes(2 * TURN)])
+    output.drop()
     await asyncio.sleep(0)
     assert len(transport.taken) == TURN // SLICE
 
 
 async def test_what_is_small_goes_together_and_takes_what_fills_a_record_of_what_is_large() -> None:
     transport = Bottomless()
-    outgoing = _outgoing(transport)
+    output = _output(transport)
     pieces = [b"head", b"begin", b"x" * LARGE, b"y" * (SLICE + LARGE), b"end", b"."]
-    outgoing.write_all(list(pieces))
+    output.write_all(list(pieces))
     assert [len(one) for one in transport.taken] == [RECORD, LARGE, SLICE, LARGE - RECORD + 9 + 4]
     assert b"".join(transport.taken) == b"".join(pieces)
 
 
 async def test_what_is_held_goes_out_when_it_is_let_go_with_its_first_record_filled() -> None:
     transport = Bottomless()
-    outgoing = _outgoing(transport)
+    output = _output(transport)
     large = bytes(range(256)) * (LARGE // 128)
     for small in (b"head", b"x" * RECORD, b"x" * (RECORD + 1)):
-        assert outgoing.hold(small, large)
+        assert output.hold(small, large)
         assert transport.taken == []
-        assert not outgoing.is_free
-        assert not outgoing.is_waiting
-        assert outgoing.buffered == len(small) + len(large)
-        assert outgoing.let_go() == len(small) + len(large)
+        assert not output.is_free
+        assert not output.is_waiting
+        assert output.buffered == len(small) + len(large)
+        assert output.release() == len(small) + len(large)
         assert b"".join(transport.taken) == small + large
         assert len(transport.taken) == 2
         assert len(transport.taken[0]) % RECORD == 0
-        assert outgoing.is_free
-        assert outgoing.let_go() == 0
+        assert output.is_free
+        assert output.release() == 0
         transport.taken.clear()
 
 
 async def test_what_is_written_behind_something_held_stays_behind_it() -> None:
     transport = Bottomless()
-    outgoing = _outgoing(transport)
-    assert outgoing.hold(b"one", bytes(LARGE))
-    outgoing.write(b"two")
-    assert not outgoing.hold(b"three", bytes(LARGE))
-    drained = asyncio.ensure_future(outgoing.drained())
-    outgoing.let_go()
+    output = _output(transport)
+    assert output.hold(b"one", bytes(LARGE))
+    output.write(b"two")
+    assert not output.hold(b"three", bytes(LARGE))
+    drained = asyncio.ensure_future(output.drain())
+    output.release()
     await drained
     assert b"".join(transport.taken) == b"one" + bytes(LARGE) + b"twothree" + bytes(LARGE)
 
 
 async def test_what_is_held_and_very_large_takes_turns() -> None:
     transport = Bottomless()
-    outgoing = _outgoing(transport)
-    assert outgoing.hold(b"head", bytes(2 * TURN))
-    outgoing.let_go()
-    assert not outgoing.is_free
-    assert outgoing.is_waiting
-    await outgoing.drained()
+    output = _output(transport)
+    assert output.hold(b"head", bytes(2 * TURN))
+    output.release()
+    assert not output.is_free
+    assert output.is_waiting
+    await output.drain()
     assert b"".join(transport.taken) == b"head" + bytes(2 * TURN)
 
 
 def test_nothing_is_held_for_who_is_gone() -> None:
     transport = Bottomless()
-    outgoing = _outgoing(transport)
-    outgoing.hold(b"head", bytes(LARGE))
-    outgoing.drop()
-    assert outgoing.let_go() == 0
-    assert not outgoing.hold(b"head", bytes(LARGE))
+    output = _output(transport)
+    output.hold(b"head", bytes(LARGE))
+    output.drop()
+    assert output.release() == 0
+    assert not output.hold(b"head", bytes(LARGE))
     assert transport.taken == []
-    assert outgoing.buffered == 0
+    assert output.buffered == 0
 
 
 class Full(Bottomless):
@@ -125,22 +125,22 @@ class Full(Bottomless):
 
     def __init__(self) -> None:
         super().__init__()
-        self.outgoing = _outgoing(self)
+        self.output = _output(self)
 
     def write(self, data: bytes | memoryview) -> None:
         super().write(data)
-        self.outgoing.is_paused = True
+        self.output.is_paused = True
 
 
 def test_what_is_large_waits_if_the_client_takes_no_more_than_what_is_before_it() -> None:
     transport = Full()
-    outgoing = transport.outgoing
-    outgoing.hold(b"head", bytes(LARGE))
-    assert outgoing.let_go() == RECORD
+    output = transport.output
+    output.hold(b"head", bytes(LARGE))
+    assert output.release() == RECORD
     assert [len(one) for one in transport.taken] == [RECORD]
-    assert outgoing.is_waiting
-    assert outgoing.buffered == LARGE + 4 - RECORD
-    outgoing.resume()
+    assert output.is_waiting
+    assert output.buffered == LARGE + 4 - RECORD
+    output.resume()
     assert b"".join(transport.taken) == b"head" + bytes(LARGE)
 
 
@@ -151,14 +151,14 @@ class Waiting:
         self.size = size
         self.is_sent = False
 
-    def let_go(self) -> int:
+    def release(self) -> int:
         self.is_sent = True
         return self.size
 
 
 async def test_others_are_heard_before_what_is_held_is_sent_and_again_after_some_of_it() -> None:
     loop = asyncio.get_running_loop()
-    rounds, waiting = Rounds(loop), [Waiting(TURN // 2) for _ in range(5)]
+    large_responses, waiting = LargeResponseQueue(loop), [Waiting(TURN // 2) for _ in range(5)]
     sent: list[int] = []
 
     def look() -> None:
@@ -166,7 +166,7 @@ async def test_others_are_heard_before_what_is_held_is_sent_and_again_after_some
 
     loop.call_soon(look)
     for one in waiting:
-        rounds.hold(one)
+        large_responses.hold(one)
     assert not any(one.is_sent for one in waiting)
     for _ in range(4):
         await asyncio.sleep(0)
@@ -175,16 +175,16 @@ async def test_others_are_heard_before_what_is_held_is_sent_and_again_after_some
 
 
 class Broken(Waiting):
-    def let_go(self) -> int:
+    def release(self) -> int:
         raise RuntimeError("no transport")
 
 
 async def test_one_that_cannot_be_sent_holds_up_no_other() -> None:
     loop, told = asyncio.get_running_loop(), []
     loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
-    rounds, good = Rounds(loop), [Waiting(1), Waiting(1)]
+    large_responses, good = LargeResponseQueue(loop), [Waiting(1), Waiting(1)]
     for one in (good[0], Broken(1), good[1]):
-        rounds.hold(one)
+        large_responses.hold(one)
     for _ in range(3):
         await asyncio.sleep(0)
     assert [one.is_sent for one in good] == [True, True]

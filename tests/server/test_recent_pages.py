@@ -11,7 +11,7 @@ import pytest
 from pinnace.cluster.cluster import Cluster, Settings, running
 from pinnace.server.http.messages import Response
 from pinnace.server.read.continue_tokens import Extent
-from pinnace.server.read.recent_lists import Joined, RecentPages
+from pinnace.server.read.recent_lists import RecentPage, RecentPages
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -27,8 +27,8 @@ def whole(answer: Response) -> Any:
     return orjson.loads(body if isinstance(body, bytes) else b"".join(body))
 
 
-def page(text: bytes, *, changed: int = 1) -> Joined:
-    return Joined(text, Extent(), changed)
+def page(text: bytes, *, changed: int = 1) -> RecentPage:
+    return RecentPage(text, Extent(), changed)
 
 
 def test_empty_pages_are_not_kept_without_end() -> None:

@@ -9,7 +9,7 @@ from tests.server.in_process import CONFIG_MAPS, InProcess
 
 from pinnace.auth.users import User
 from pinnace.model.resources import Registry
-from pinnace.server.http.header_cache import Head
+from pinnace.server.http.header_cache import RequestHead
 from pinnace.server.http.messages import Peer, Request
 from pinnace.server.local import NoTransport
 from pinnace.server.request.call import Call, understand
@@ -20,7 +20,7 @@ BOB = User("bob")
 
 def request(target: str, method: str = "GET") -> Request:
     path, _, query = target.partition("?")
-    return Request(method, target, path, query, Head({}), b"", Peer(NoTransport()))
+    return Request(method, target, path, query, RequestHead({}), b"", Peer(NoTransport()))
 
 
 def understood(asked: Request, registry: Registry) -> Call:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from pinnace.server.http.connection import Connection, FirstLines, Surroundings
-from pinnace.server.http.header_cache import Heads
-from pinnace.server.http.response_queue import Rounds
-from pinnace.server.http.response_stream import Corks
+from pinnace.server.http.connection import Connection, ServerContext, StatusLines
+from pinnace.server.http.header_cache import HeaderCache
+from pinnace.server.http.response_queue import LargeResponseQueue
+from pinnace.server.http.response_stream import WriteCoalescer
 from pinnace.server.http.server import Limits, Request, Response
 
 LIMITS = Limits()
@@ -51,7 +51,17 @@ async def asked() -> tuple[Full, Connection, float]:
         return Response(200, (), BODY)
 
     connection = Connection(
-        Surroundings(loop, answer, LIMITS, set(), set(), Corks(loop), Rounds(loop), FirstLines(), Heads())
+        ServerContext(
+            loop,
+            answer,
+            LIMITS,
+            set(),
+            set(),
+            WriteCoalescer(loop),
+            LargeResponseQueue(loop),
+            StatusLines(),
+            HeaderCache(),
+        )
     )
     transport.protocol = connection
     connection.connection_made(transport)

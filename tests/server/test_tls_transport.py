@@ -21,7 +21,7 @@ from tests.server.raw_http import client_context, event_loop_policy, files, pyte
 from pinnace.auth.certificates.authority import CertificateFiles
 from pinnace.server.http import listener
 from pinnace.server.http.listener import Listener
-from pinnace.server.http.tls import OPENSSL, Channel
+from pinnace.server.http.tls import OPENSSL, TlsConnection
 
 __all__ = ["event_loop_policy", "files", "pytestmark"]
 
@@ -371,13 +371,13 @@ class Updating:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows with each attempt to read."""
     counted: list[int] = []
-    take = Channel.take
+    take = TlsConnection.take
 
-    def counting(self: Channel) -> bytes:
+    def counting(self: TlsConnection) -> bytes:
         counted.append(len(counted))
         return take(self)
 
-    monkeypatch.setattr(Channel, "take", counting)
+    monkeypatch.setattr(TlsConnection, "take", counting)
     return counted
 
 

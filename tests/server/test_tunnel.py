@@ -10,7 +10,7 @@ import pytest
 
 from pinnace.model.byte_streams import Duplex
 from pinnace.server.http.server import Answer, HttpServer, Request
-from pinnace.server.streaming.tunnel import Exchange
+from pinnace.server.streaming.tunnel import UpstreamExchange
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -20,12 +20,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:Overriding the:pytest.PytestDepr
 
 
 @asynccontextmanager
-async def upstream(serve: Serve) -> AsyncIterator[Callable[[], Awaitable[Exchange]]]:
+async def upstream(serve: Serve) -> AsyncIterator[Callable[[], Awaitable[UpstreamExchange]]]:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
 
-    async def connect() -> Exchange:
-        return Exchange(Duplex(*await asyncio.open_connection("127.0.0.1", port)))
+    async def connect() -> UpstreamExchange:
+        return UpstreamExchange(Duplex(*await asyncio.open_connection("127.0.0.1", port)))
 
     try:
         yield connect

@@ -104,7 +104,7 @@ async def test_a_watch_ends_after_its_time(alone: InProcess) -> None:
 @pytest.fixture
 def quick_bookmarks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers that are made from now on send a bookmark every few milliseconds."""
-    defaults = reader.Reader.__init__.__kwdefaults__
+    defaults = reader.ObjectReader.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "bookmark_seconds", 0.005)
 
@@ -148,12 +148,12 @@ class HeldStore(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.has_read = asyncio.Event()
-        self.let_go = asyncio.Event()
+        self.release = asyncio.Event()
 
     async def watch(self, prefix: str, *, since: int) -> AsyncIterator[Batch]:
         async for changes in super().watch(prefix, since=since):
             self.has_read.set()
-            await self.let_go.wait()
+            await self.release.wait()
             yield changes
 
 
@@ -170,7 +170,7 @@ async def test_a_bookmark_never_runs_ahead_of_the_events_before_it(monkeypatch: 
         abreast = await api.watch(f"{PODS}?{query}&resourceVersion={since}")
         assert [event["type"] for event in await abreast.take(3)] == ["BOOKMARK"] * 3
         assert behind.stream.buffered == 0, "a bookmark would skip the events that are still to come"
-        store.let_go.set()
+        store.release.set()
         events = await behind.take(11)
         assert [short(event)[1] for event in events] == [*names, ""]
         assert events[-1]["type"] == "BOOKMARK"
@@ -191,7 +191,7 @@ async def test_what_is_written_while_history_is_read_is_neither_lost_nor_told_tw
         watch = await api.watch(f"{CONFIG_MAPS}?watch=1&resourceVersion={since}")
         await store.has_read.wait()
         names += await fill(api, 3, start=10)
-        store.let_go.set()
+        store.release.set()
         assert [short(event)[1] for event in await watch.take(13)] == names
         names = await fill(api, 2, start=13)
         assert [short(event)[1] for event in await watch.take(2)] == names

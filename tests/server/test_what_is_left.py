@@ -10,10 +10,10 @@ from collections.abc import Awaitable
 import pytest
 
 from pinnace.cluster.cluster import Settings, bootstrap, build
-from pinnace.server.http.header_cache import Head, Heads
+from pinnace.server.http.header_cache import HeaderCache, RequestHead
 from pinnace.server.http.limits import Limits
 from pinnace.server.http.messages import Peer, Request, Response
-from pinnace.server.http.request_parser import Incoming
+from pinnace.server.http.request_parser import RequestParser
 from pinnace.server.local import NoTransport
 from pinnace.store.memory import MemoryStore
 
@@ -43,7 +43,7 @@ async def test_a_refused_request_is_forgotten(method: str, path: str, headers: d
     gc.collect()
     gc.disable()
     try:
-        answer = plane.api(Request(method, path, path, "", Head(headers), b"", Peer(NoTransport())))
+        answer = plane.api(Request(method, path, path, "", RequestHead(headers), b"", Peer(NoTransport())))
         if isinstance(answer, Awaitable):
             answer = await answer
         assert isinstance(answer, Response) and answer.status == status
@@ -70,9 +70,9 @@ async def test_what_was_read_is_forgotten_when_the_client_leaves(begun: bytes) -
     loop = asyncio.get_running_loop()
     tracemalloc.start()
     try:
-        incoming = Incoming(Silent(), Peer(NoTransport()), heads=Heads(), limits=Limits(), loop=loop)
-        incoming.feed(begun % (b"x" * LARGE))
-        incoming.stop()
+        parser = RequestParser(Silent(), Peer(NoTransport()), header_cache=HeaderCache(), limits=Limits(), loop=loop)
+        parser.feed(begun % (b"x" * LARGE))
+        parser.stop()
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

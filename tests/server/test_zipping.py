@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pinnace.server.http import compression
-from pinnace.server.http.compression import Packed, Zipper, joined, packed
+from pinnace.server.http.compression import CompressedEnd, GzipCache, compress_end, join_compressed
 
 LIST = b'{"metadata":{"name":"a"}},' * 20_000
 
@@ -21,11 +21,11 @@ def packings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows with each end that is packed."""
     counted: list[int] = []
 
-    def counting(end: bytes) -> Packed:
+    def counting(end: bytes) -> CompressedEnd:
         counted.append(len(end))
-        return packed(end)
+        return compress_end(end)
 
-    monkeypatch.setattr(compression, "packed", counting)
+    monkeypatch.setattr(compression, "compress_end", counting)
     return counted
 
 
@@ -37,21 +37,21 @@ async def unzipped(zipped: list[bytes] | Awaitable[list[bytes]]) -> bytes:
 @example(begin=b"", end=b"")
 @example(begin=b"x" * 70_000, end=b"y" * 70_000)
 def test_a_beginning_and_an_end_make_a_whole(begin: bytes, end: bytes) -> None:
-    assert gzip.decompress(b"".join(joined(begin, packed(end)))) == begin + end
+    assert gzip.decompress(b"".join(join_compressed(begin, compress_end(end)))) == begin + end
 
 
 async def test_what_came_before_is_not_packed_again_though_another_answer_begins_with_it(packings: list[int]) -> None:
-    zipper = Zipper()
-    assert await unzipped(zipper.zipped([b"first,", LIST])) == b"first," + LIST
-    again = zipper.zipped([b"second,", LIST])
+    zipper = GzipCache()
+    assert await unzipped(zipper.compress([b"first,", LIST])) == b"first," + LIST
+    again = zipper.compress([b"second,", LIST])
     assert isinstance(again, list), "nothing is left to wait for"
     assert await unzipped(again) == b"second," + LIST
     assert packings == [len(LIST)]
 
 
 async def test_those_who_ask_at_once_wait_for_the_same_and_one_who_leaves_spoils_nothing(packings: list[int]) -> None:
-    zipper = Zipper()
-    asking = [asyncio.ensure_future(unzipped(zipper.zipped([b"%d," % number, LIST]))) for number in range(5)]
+    zipper = GzipCache()
+    asking = [asyncio.ensure_future(unzipped(zipper.compress([b"%d," % number, LIST]))) for number in range(5)]
     await asyncio.sleep(0)
     asking.pop().cancel()
     assert await asyncio.gather(*asking) == [b"%d," % number + LIST for number in range(4)]
@@ -59,20 +59,20 @@ async def test_those_who_ask_at_once_wait_for_the_same_and_one_who_leaves_spoils
 
 
 async def test_memory_is_bounded_and_what_was_asked_for_longest_ago_is_forgotten(packings: list[int]) -> None:
-    zipper = Zipper(most_bytes=3 * len(LIST))
+    zipper = GzipCache(most_bytes=3 * len(LIST))
     lists = [LIST + b"%d" % number for number in range(4)]
     for one in (*lists, lists[-1], lists[0]):
-        assert await unzipped(zipper.zipped([b"", one])) == one
+        assert await unzipped(zipper.compress([b"", one])) == one
     assert len(packings) == 5
 
 
 async def test_one_that_could_not_be_packed_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(end: bytes) -> Packed:
+    def refuse(end: bytes) -> CompressedEnd:
         raise MemoryError
 
-    zipper = Zipper()
+    zipper = GzipCache()
     with monkeypatch.context() as failing:
-        failing.setattr(compression, "packed", refuse)
+        failing.setattr(compression, "compress_end", refuse)
         with pytest.raises(MemoryError):
-            await unzipped(zipper.zipped([b"", LIST]))
-    assert await unzipped(zipper.zipped([b"", LIST])) == LIST
+            await unzipped(zipper.compress([b"", LIST]))
+    assert await unzipped(zipper.compress([b"", LIST])) == LIST

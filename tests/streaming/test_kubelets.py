@@ -23,8 +23,8 @@ from pinnace.cluster.in_process import in_process_client
 from pinnace.model import errors
 from pinnace.model.node_connections import CommandStreams, LogOptions, PodAddress
 from pinnace.server.http.server import Answer, HttpServer, Request, Response, tls_context
-from pinnace.server.streaming.exec import Wanted, serve_command
-from pinnace.server.streaming.kubelets import Kubelet, NoAddress, place_of
+from pinnace.server.streaming.exec import RequestedStreams, serve_command
+from pinnace.server.streaming.kubelets import Kubelet, NoAddress, kubelet_address
 from pinnace.server.streaming.logs import serve_log
 from pinnace.server.streaming.port_forward import serve_ports
 
@@ -54,7 +54,7 @@ class FakeKubelet:
             case "exec" if query["command"] == ["missing"]:
                 return Response(404, (), b"container not found")
             case "exec" | "attach":
-                wanted = Wanted("input" in query, "output" in query, "error" in query, "tty" in query)
+                wanted = RequestedStreams("input" in query, "output" in query, "error" in query, "tty" in query)
 
                 async def perform(streams: CommandStreams) -> int:
                     if kind == "attach":
@@ -217,7 +217,7 @@ async def test_a_server_that_is_no_kubelet_is_no_kubelet() -> None:
 
 def test_where_a_kubelet_is_is_read_from_its_node() -> None:
     addresses = [{"type": "Hostname", "address": "name"}, {"type": "InternalIP", "address": "10.0.0.1"}]
-    assert place_of({"status": {"addresses": addresses}}) == ("10.0.0.1", 10250)
-    assert place_of({"status": {"addresses": addresses[:1]}}) == ("name", 10250)
+    assert kubelet_address({"status": {"addresses": addresses}}) == ("10.0.0.1", 10250)
+    assert kubelet_address({"status": {"addresses": addresses[:1]}}) == ("name", 10250)
     with pytest.raises(NoAddress, match="no preferred addresses found; known addresses: \\[\\]"):
-        place_of({})
+        kubelet_address({})

@@ -17,23 +17,23 @@ from tests.streaming.raw_client import upgraded
 
 from pinnace.auth.certificates.authority import issue, new_ca
 from pinnace.cluster.cluster import Cluster
-from pinnace.server.http.header_cache import Head
+from pinnace.server.http.header_cache import RequestHead
 from pinnace.server.http.messages import Peer, header_block
 from pinnace.server.http.server import (
     Answer,
     HttpServer,
     Request,
     Response,
-    Sink,
-    Stream,
+    ResponseStream,
+    StreamingResponse,
     Takeover,
     frame,
     reader_and_writer,
     tls_context,
 )
 from pinnace.server.local import NoTransport
-from pinnace.server.streaming.html_links import relinked
-from pinnace.server.streaming.relay import passed_on
+from pinnace.server.streaming.html_links import rewrite_links
+from pinnace.server.streaming.relay import forwarded_headers
 
 PODS = "/api/v1/namespaces/default/pods"
 SERVICES = "/api/v1/namespaces/default/services"
@@ -65,16 +65,16 @@ class Site:
             case "/page":
                 return Response(200, [(b"Content-Type", b"text/html")], PAGE)
             case "/slow":
-                return Stream(200, [(b"Content-Type", b"text/plain")], self._slowly)
+                return StreamingResponse(200, [(b"Content-Type", b"text/plain")], self._slowly)
             case "/echo" if request.upgrade:
                 return Takeover(_echo, [(b"Connection", b"Upgrade"), (b"Upgrade", b"echo")])
         body = f"{request.method} {request.target} {request.body.decode()}".encode()
         return Response(201 if request.method == "POST" else 200, [(b"X-Site", b"yes")], body)
 
-    async def _slowly(self, sink: Sink) -> None:
+    async def _slowly(self, stream: ResponseStream) -> None:
         for number in range(3):
-            sink.write(frame(b"part %d\n" % number))
-            await sink.drained()
+            stream.write(frame(b"part %d\n" % number))
+            await stream.drain()
 
 
 async def _echo(transport: asyncio.Transport, leftover: bytes) -> None:
@@ -161,7 +161,7 @@ async def test_links_of_a_pods_pages_to_itself_lead_through_the_proxy(browser: a
 @pytest.mark.parametrize("junk", [b"<a href='", b"<!--", b"<script>", b"<a href=/x "], ids=repr)
 def test_a_page_of_what_never_ends_is_left_as_it_is(junk: bytes) -> None:
     page = junk * 100_000
-    assert relinked(page, lambda link: "never") == page
+    assert rewrite_links(page, lambda link: "never") == page
 
 
 async def test_a_pod_may_be_asked_over_https(browser: aiohttp.ClientSession, tmp_path: Path) -> None:
@@ -253,6 +253,6 @@ def test_headers_of_a_pod_cannot_smuggle_in_others() -> None:
 def test_a_token_that_is_named_as_a_protocol_goes_no_further() -> None:
     token = b"base64url.bearer.authorization.k8s.io.c2VjcmV0"
     headers = {b"upgrade": b"websocket", b"sec-websocket-protocol": b"one, " + token, b"x": b"y"}
-    head = Head(headers, ((b"sec-websocket-protocol", b"two"),))
+    head = RequestHead(headers, ((b"sec-websocket-protocol", b"two"),))
     request = Request("GET", "/", "/", "", head, b"", Peer(NoTransport()), upgrade=True)
-    assert list(passed_on(request)) == [(b"x", b"y"), (b"sec-websocket-protocol", b"one, two")]
+    assert list(forwarded_headers(request)) == [(b"x", b"y"), (b"sec-websocket-protocol", b"one, two")]

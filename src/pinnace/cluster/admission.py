@@ -55,7 +55,7 @@ from pinnace.schema.cel.library.authorizer import Decision as Answer
 from pinnace.schema.cel.library.authorizer import Question
 from pinnace.schema.golang.decode import Decoders
 from pinnace.server.cache.fanout import Fanout
-from pinnace.server.cache.served_versions import in_version
+from pinnace.server.cache.served_versions import to_served_version
 from pinnace.store.store import Store
 
 _PHASE = {"status.phase": lambda obj: str((obj.get("status") or {}).get("phase") or "Active")}
@@ -140,7 +140,7 @@ class PolicyParameters:
     def _shown(self, obj: Object) -> Object:
         custom = self._resource.custom
         if custom is None:
-            return in_version(obj, self._resource)
+            return to_served_version(obj, self._resource)
         if obj.get("apiVersion") == self._resource.kind.api_version:
             return obj
         shown = custom.shown([obj])
@@ -188,7 +188,7 @@ def build_admission(
     `limits_audiences`: nodes get tokens only for those whom their pods' volumes name. `guards_claims`: each part of the
     status of a claim for devices is for those who may write that part.
     """
-    namespaces = fanout.shelf("/registry/core/namespaces/")
+    namespaces = fanout.cache("/registry/core/namespaces/")
 
     def phase_of(namespace: str) -> str | None:
         entry = namespaces.entries.get(namespace)

@@ -17,8 +17,8 @@ from pinnace.extensions.aggregation.registration import Registration
 from pinnace.model.clock import AlarmClock, SystemClock
 from pinnace.model.objects import Object
 from pinnace.server.cache.fanout import Fanout
-from pinnace.server.cache.watch_cache import Event
-from pinnace.server.metrics import Labels, Metrics
+from pinnace.server.cache.watch_cache import CacheEvent
+from pinnace.server.metrics import Labels, RequestMetrics
 
 API_SERVICES = "/registry/apiregistration.k8s.io/apiservices/"
 _SERVICES = "/registry/core/services/"
@@ -39,7 +39,7 @@ class ReachableAddresses:
 
     def address_of(self, namespace: str, name: str, port: int) -> tuple[str, int]:
         host, at = self._served.address_of(namespace, name, port)
-        entry = self._fanout.shelf(_SERVICES).entries.get(f"{namespace}/{name}")
+        entry = self._fanout.cache(_SERVICES).entries.get(f"{namespace}/{name}")
         spec: Object = (entry.decode().get("spec") or {}) if entry is not None else {}
         if spec.get("type") != "ExternalName" and not is_of_this_machine(host):
             raise LookupError(f'service "{name}" has no endpoint that can be reached from here')
@@ -53,15 +53,15 @@ class StoredServices:
         self._fanout = fanout
 
     def service(self, namespace: str, name: str) -> Object | None:
-        entry = self._fanout.shelf(_SERVICES).entries.get(f"{namespace}/{name}")
+        entry = self._fanout.cache(_SERVICES).entries.get(f"{namespace}/{name}")
         return entry.decode() if entry is not None else None
 
     def slices(self, namespace: str, name: str) -> Sequence[Object]:
-        shelf = self._fanout.shelf(_SLICES)
-        found = [shelf.entries[key].decode() for key in shelf.keys_labelled({_OWNER: name}, namespace)]
+        cache = self._fanout.cache(_SLICES)
+        found = [cache.entries[key].decode() for key in cache.keys_labelled({_OWNER: name}, namespace)]
         if found:
             return found
-        entry = self._fanout.shelf(_ENDPOINTS).entries.get(f"{namespace}/{name}")
+        entry = self._fanout.cache(_ENDPOINTS).entries.get(f"{namespace}/{name}")
         subsets = (entry.decode().get("subsets") or ()) if entry is not None else ()
         return [{"endpoints": subset.get("addresses") or [], "ports": subset.get("ports") or []} for subset in subsets]
 
@@ -76,10 +76,10 @@ class Aggregation:
         self._services = StoredServices(fanout)
         self._clock = clock or SystemClock()
         self._availability: Availability | None = None
-        for entry in fanout.shelf(API_SERVICES).entries.values():
+        for entry in fanout.cache(API_SERVICES).entries.values():
             self.api_services.put(entry.decode())
         self._registration = Registration()
-        for entry in fanout.shelf(DEFINITIONS).entries.values():
+        for entry in fanout.cache(DEFINITIONS).entries.values():
             self._registration.put(entry.decode())
         fanout.on_change(DEFINITIONS, self._definition_changed)
         fanout.on_change(API_SERVICES, self._changed)
@@ -102,12 +102,12 @@ class Aggregation:
         finally:
             await self._connections.close()
 
-    def measured_by(self, metrics: Metrics) -> None:
+    def measured_by(self, metrics: RequestMetrics) -> None:
         """Tell which APIServices are unavailable, under the names that dashboards and alerts of Kubernetes know."""
 
         def unavailable() -> list[tuple[Labels, float]]:
             backends = self.api_services.backends()
-            return [((("name", backend.name),), float(bool(backend.trouble))) for backend in backends]
+            return [((("name", backend.name),), float(bool(backend.unavailable_reason))) for backend in backends]
 
         def failures() -> list[tuple[Labels, float]]:
             counted = self._availability.failures if self._availability is not None else {}
@@ -120,7 +120,7 @@ class Aggregation:
             failures,
         )
 
-    def _changed(self, event: Event) -> None:
+    def _changed(self, event: CacheEvent) -> None:
         if event.new is None:
             self.api_services.drop(event.key)
             version, _, group = event.key.partition(".")
@@ -133,7 +133,7 @@ class Aggregation:
         if self._availability is not None:
             self._availability.wake(event.key)
 
-    def _definition_changed(self, event: Event) -> None:
+    def _definition_changed(self, event: CacheEvent) -> None:
         if event.new is not None:
             self._registration.put(event.new.decode())
         else:
@@ -145,7 +145,7 @@ class Aggregation:
             for api_service in self.api_services.served_by(namespace, name):
                 self._availability.wake(api_service)
 
-    def _slice_changed(self, event: Event) -> None:
+    def _slice_changed(self, event: CacheEvent) -> None:
         entry = event.new or event.old
         if entry is not None and self.api_services.revision:
             metadata = entry.decode()["metadata"]

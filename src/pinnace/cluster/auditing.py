@@ -7,10 +7,10 @@ from pathlib import Path
 
 from pinnace.auth.remote import Remote, RemoteError, read_remote
 from pinnace.model.clock import AlarmClock, SystemClock
-from pinnace.server.audit.events import Auditor, Lines
+from pinnace.server.audit.events import AuditBackend, Auditor
 from pinnace.server.audit.log import AuditLog, Rotation
 from pinnace.server.audit.policy import AuditPolicyError, read_policy
-from pinnace.server.audit.webhook import AuditWebhook, Batching, Refused
+from pinnace.server.audit.webhook import AuditWebhook, BatchOptions, DeliveryError
 
 _TRY_AGAIN = frozenset((429, 500, 502, 503, 504))
 
@@ -25,7 +25,7 @@ class AuditSettings:
     rotation: Rotation = field(default_factory=Rotation)
     webhook: Path | None = None
     """A kubeconfig that says where to send events."""
-    batching: Batching = field(default_factory=Batching)
+    batching: BatchOptions = field(default_factory=BatchOptions)
 
 
 class _Receiver:
@@ -39,7 +39,7 @@ class _Receiver:
             await self._remote.send(document)
         except RemoteError as error:
             is_final = error.status != 0 and error.status not in _TRY_AGAIN
-            raise Refused(str(error), is_final=is_final) from None
+            raise DeliveryError(str(error), is_final=is_final) from None
 
 
 def open_audit(settings: AuditSettings, *, clock: AlarmClock | None = None) -> Auditor | None:
@@ -54,7 +54,7 @@ def open_audit(settings: AuditSettings, *, clock: AlarmClock | None = None) -> A
         )
     clock = clock or SystemClock()
     policy = read_policy(settings.policy_file)
-    backends: list[Lines] = []
+    backends: list[AuditBackend] = []
     if settings.webhook is not None:
         backends.append(AuditWebhook(_Receiver(read_remote(settings.webhook)), clock, settings.batching))
     if settings.log_path is not None:

@@ -78,9 +78,9 @@ async def expire_events(fanout: Fanout, store: stores.Store, before: datetime) -
 
     What an event says of its own times is the client's; when it was written is ours.
     """
-    shelf = fanout.shelf(EVENTS)
+    cache = fanout.cache(EVENTS)
     expired = 0
-    for key, entry in sorted(shelf.entries.items(), key=lambda item: item[1].revision):
+    for key, entry in sorted(cache.entries.items(), key=lambda item: item[1].revision):
         if _last_written(entry.decode()) >= before:
             break
         try:

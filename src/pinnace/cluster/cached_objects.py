@@ -16,17 +16,17 @@ class CachedObjects:
         self._prefix = prefix
 
     def get(self, key: str) -> Object | None:
-        entry = self._fanout.shelf(self._prefix).entries.get(key)
+        entry = self._fanout.cache(self._prefix).entries.get(key)
         return entry.decode() if entry is not None else None
 
     def items(self) -> Iterator[tuple[str, Object]]:
-        for key, entry in list(self._fanout.shelf(self._prefix).entries.items()):
+        for key, entry in list(self._fanout.cache(self._prefix).entries.items()):
             yield key, entry.decode()
 
     def in_namespace(self, namespace: str) -> Iterator[tuple[str, Object]]:
-        shelf = self._fanout.shelf(self._prefix)
-        for key in shelf.keys_of(namespace):
-            yield key, shelf.entries[key].decode()
+        cache = self._fanout.cache(self._prefix)
+        for key in cache.keys_of(namespace):
+            yield key, cache.entries[key].decode()
 
     def on_change(self, changed: Callable[[str], None]) -> None:
         self._fanout.on_change(self._prefix, lambda event: changed(event.key))

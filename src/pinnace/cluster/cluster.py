@@ -47,16 +47,16 @@ from pinnace.reconcile.manager import Manager
 from pinnace.server.api import Api
 from pinnace.server.audit.events import Auditor
 from pinnace.server.cache.fanout import Fanout
-from pinnace.server.discovery.discovery import Discovery
+from pinnace.server.discovery.discovery import DiscoveryPages
 from pinnace.server.discovery.openapi import OpenApi
-from pinnace.server.discovery.pages import Pages
+from pinnace.server.discovery.pages import NonResourcePages
 from pinnace.server.flowcontrol import metrics as flow_metrics
 from pinnace.server.flowcontrol.flow_control import FlowControl
 from pinnace.server.http.deadlines import LIMIT_SECONDS
 from pinnace.server.http.server import HttpServer, tls_context
 from pinnace.server.local import LocalApi
-from pinnace.server.metrics import Metrics
-from pinnace.server.read.reader import WATCH_SECONDS, Reader
+from pinnace.server.metrics import RequestMetrics
+from pinnace.server.read.reader import WATCH_SECONDS, ObjectReader
 from pinnace.server.reviews import Reviews
 from pinnace.server.verbs import Verbs
 from pinnace.server.write.field_ownership import Ownerships
@@ -119,11 +119,11 @@ class ControlPlane:
 
     api: Api
     registry: Registry
-    discovery: Discovery
+    discovery: DiscoveryPages
     fanout: Fanout
     store: Store
     clock: Clock
-    metrics: Metrics
+    metrics: RequestMetrics
     readiness: Readiness
     custom_resources: CustomResources
     aggregation: Aggregation
@@ -184,7 +184,7 @@ async def build(
     )
     ownerships = Ownerships(registry)
     reservations = ServiceReservations()
-    for entry in fanout.shelf("/registry/core/services/").entries.values():
+    for entry in fanout.cache("/registry/core/services/").entries.values():
         reservations.adopt(entry.decode())
     admission = build_admission(
         registry,
@@ -204,7 +204,7 @@ async def build(
         reservations=reservations,
         ownerships=ownerships,
     )
-    metrics = Metrics()
+    metrics = RequestMetrics()
     flows = FlowControl(
         CachedObjects(fanout, "/registry/flowcontrol.apiserver.k8s.io/flowschemas/"),
         CachedObjects(fanout, "/registry/flowcontrol.apiserver.k8s.io/prioritylevelconfigurations/"),
@@ -213,13 +213,13 @@ async def build(
     )
     readiness = Readiness()
     nodes = Nodes(fanout, files)
-    discovery = Discovery(registry, aggregated=aggregation.api_services)
+    discovery = DiscoveryPages(registry, aggregated=aggregation.api_services)
     api = Api(
         registry=registry,
         verbs=Verbs(
             registry=registry,
             fanout=fanout,
-            reader=Reader(fanout, store, watch_seconds=settings.min_request_timeout),
+            reader=ObjectReader(fanout, store, watch_seconds=settings.min_request_timeout),
             pipeline=pipeline,
             ownerships=ownerships,
             reviews=Reviews(
@@ -234,7 +234,7 @@ async def build(
             clock=clock,
             streams=LateStreams(fanout, nodes, admission.chain, security.authorizer, minor=definitions.minor),
         ),
-        pages=Pages(
+        pages=NonResourcePages(
             version=version_of(definitions.minor),
             discovery=discovery,
             openapi=OpenApi(registry, definitions),
@@ -389,7 +389,7 @@ async def _point(plane: ControlPlane, obj: Object) -> None:
     if resource is None:
         return
     key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
-    present = plane.fanout.shelf(resource.prefix).entries.get(key)
+    present = plane.fanout.cache(resource.prefix).entries.get(key)
     known = present.decode()["metadata"] if present is not None else {}
     born = {"uid": new_uid(), "creationTimestamp": to_rfc3339(plane.clock.now())}
     obj["metadata"] = {**obj["metadata"], **born, **{name: known[name] for name in born if name in known}}
@@ -402,7 +402,7 @@ async def _ensure(plane: ControlPlane, local: LocalApi, obj: Object) -> None:
         return  # This minor does not have the kind.
     name = obj["metadata"]["name"]
     key = f"{obj['metadata']['namespace']}/{name}" if resource.namespaced else name
-    if key in plane.fanout.shelf(resource.prefix).entries:
+    if key in plane.fanout.cache(resource.prefix).entries:
         return  # Made at an earlier start. Whoever has changed it since had a reason.
     group = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
     where = f"/namespaces/{obj['metadata']['namespace']}" if resource.namespaced else ""

@@ -15,7 +15,7 @@ from pinnace.model.clock import Clock
 from pinnace.model.resources import Registry
 from pinnace.schema.golang.decode import Decoders
 from pinnace.server.cache.fanout import Fanout
-from pinnace.server.cache.watch_cache import Event
+from pinnace.server.cache.watch_cache import CacheEvent
 
 DEFINITIONS = "/registry/apiextensions.k8s.io/customresourcedefinitions/"
 _METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
@@ -39,9 +39,9 @@ class CustomResources:
         self._clock = clock
         self._names: dict[str, None] = {}
         self._lifecycle: DefinitionLifecycle | None = None
-        shelf = fanout.shelf(DEFINITIONS)
-        self.kinds.load(entry.body for entry in shelf.entries.values())
-        self._names.update(dict.fromkeys(shelf.entries))
+        cache = fanout.cache(DEFINITIONS)
+        self.kinds.load(entry.body for entry in cache.entries.values())
+        self._names.update(dict.fromkeys(cache.entries))
         fanout.on_change(DEFINITIONS, self._changed)
 
     def give_up_after(self, seconds: float) -> None:
@@ -59,7 +59,7 @@ class CustomResources:
         finally:
             await self._calls.close()
 
-    def _changed(self, event: Event) -> None:
+    def _changed(self, event: CacheEvent) -> None:
         if event.new is not None:
             self.kinds.put(event.new.body)
         else:

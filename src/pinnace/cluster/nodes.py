@@ -43,9 +43,9 @@ class Nodes:
         own = self._own.get(node)
         if own is not None:
             return own
-        from pinnace.server.streaming.kubelets import Kubelet, place_of  # noqa: PLC0415 - most clusters have no kubelets.
+        from pinnace.server.streaming.kubelets import Kubelet, kubelet_address  # noqa: PLC0415 - most clusters have no kubelets.
 
-        host, port = place_of(self._fanout.shelf(_NODES).entries[node].decode())
+        host, port = kubelet_address(self._fanout.cache(_NODES).entries[node].decode())
         return Kubelet(host, port, self._client_tls)
 
     def _client_tls(self) -> ssl.SSLContext:

@@ -21,7 +21,7 @@ class ServedAddresses:
 
     def address_of(self, namespace: str, name: str, port: int) -> tuple[str, int]:
         """A host and a port. Raises LookupError with a sentence if nobody serves it."""
-        entry = self._fanout.shelf(_SERVICES).entries.get(f"{namespace}/{name}")
+        entry = self._fanout.cache(_SERVICES).entries.get(f"{namespace}/{name}")
         if entry is None:
             raise LookupError(f'service "{name}" not found')
         spec: Object = entry.decode().get("spec") or {}
@@ -38,9 +38,9 @@ class ServedAddresses:
         raise LookupError(f'no endpoints available for service "{name}"')
 
     def _of_slices(self, namespace: str, name: str, asked: Object) -> tuple[str, int] | None:
-        shelf = self._fanout.shelf(_SLICES)
-        for key in shelf.keys_labelled({_OWNER: name}, namespace):
-            slice_ = shelf.entries[key].decode()
+        cache = self._fanout.cache(_SLICES)
+        for key in cache.keys_labelled({_OWNER: name}, namespace):
+            slice_ = cache.entries[key].decode()
             port = _port(slice_.get("ports"), asked)
             for endpoint in slice_.get("endpoints") or ():
                 is_ready = (endpoint.get("conditions") or {}).get("ready")
@@ -49,7 +49,7 @@ class ServedAddresses:
         return None
 
     def _of_endpoints(self, namespace: str, name: str, asked: Object) -> tuple[str, int] | None:
-        entry = self._fanout.shelf(_ENDPOINTS).entries.get(f"{namespace}/{name}")
+        entry = self._fanout.cache(_ENDPOINTS).entries.get(f"{namespace}/{name}")
         for subset in (entry.decode().get("subsets") or ()) if entry is not None else ():
             port = _port(subset.get("ports"), asked)
             if port is not None and subset.get("addresses"):

@@ -14,9 +14,9 @@ from pinnace.auth.users import User
 from pinnace.model import errors
 from pinnace.model.byte_streams import Duplex, HttpAnswer
 from pinnace.model.objects import Object
-from pinnace.server.http.messages import Answer, Request, Response, Sink, Stream
-from pinnace.server.streaming.relay import OF_THE_CONNECTION, forwarded_for, passed_on, relay
-from pinnace.server.streaming.tunnel import Exchange
+from pinnace.server.http.messages import Answer, Request, Response, ResponseStream, StreamingResponse
+from pinnace.server.streaming.relay import OF_THE_CONNECTION, forwarded_for, forwarded_headers, relay
+from pinnace.server.streaming.tunnel import UpstreamExchange
 
 LARGEST_ANSWER = 256 << 20
 REDIRECTED = b"the backend attempted to redirect this request, which is not permitted"
@@ -28,7 +28,7 @@ _AGREED_SECONDS = 60.0
 _EXTRA_KEY = "!#$&'*+-.^_`|~"
 
 
-class Backend(Protocol):
+class AggregatedBackend(Protocol):
     """One version of a group that another server answers for."""
 
     @property
@@ -37,7 +37,7 @@ class Backend(Protocol):
     def version(self) -> str: ...
 
     @property
-    def trouble(self) -> str:
+    def unavailable_reason(self) -> str:
         """Why it cannot be asked now; empty if it can."""
 
     @property
@@ -66,27 +66,27 @@ class Backend(Protocol):
         """
 
 
-class Aggregated(Protocol):
+class AggregatedBackends(Protocol):
     """The backends there are now; `revision` tells that something about them has changed."""
 
     @property
     def revision(self) -> int: ...
-    def find(self, group: str, version: str) -> Backend | None: ...
-    def backends(self) -> Iterable[Backend]: ...
+    def find(self, group: str, version: str) -> AggregatedBackend | None: ...
+    def backends(self) -> Iterable[AggregatedBackend]: ...
 
     def priorities(self, group: str, version: str) -> tuple[int, int] | None:
         """Of the group and of the version in it, whoever serves them; None if no APIService says."""
 
 
-class Alone:
+class NoBackends:
     """Stands where no other servers are."""
 
     revision = 0
 
-    def find(self, group: str, version: str) -> Backend | None:
+    def find(self, group: str, version: str) -> AggregatedBackend | None:
         return None
 
-    def backends(self) -> Iterable[Backend]:
+    def backends(self) -> Iterable[AggregatedBackend]:
         return ()
 
     def priorities(self, group: str, version: str) -> tuple[int, int] | None:
@@ -94,7 +94,7 @@ class Alone:
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class ForwardedRequest:
     """A request that was passed on, as the metrics count it."""
 
     verb: str
@@ -106,23 +106,23 @@ class Passed:
     subresource: str
 
     @property
-    def resource(self) -> Passed:
+    def resource(self) -> ForwardedRequest:
         return self
 
 
-def passed(action: Action, backend: Backend) -> Passed | None:
+def counted_request(action: Action, backend: AggregatedBackend) -> ForwardedRequest | None:
     """What to count; None if it is about nothing that the backend has: whoever asks must not choose the labels."""
     name = f"{action.resource}/{action.subresource}" if action.subresource else action.resource
     if not action.verb or not any(row["name"] == name for row in backend.resources):
         return None
     where = (action.resource, action.namespace, action.name, action.subresource)
-    return Passed(action.verb, backend.group, backend.version, *where)
+    return ForwardedRequest(action.verb, backend.group, backend.version, *where)
 
 
-async def pass_on(request: Request, user: User, backend: Backend, action: Action) -> Answer:
+async def forward(request: Request, user: User, backend: AggregatedBackend, action: Action) -> Answer:
     """What the backend answers. Raises Unavailable if it cannot, Timeout if it does not."""
-    if backend.trouble:
-        raise errors.Unavailable(f"service unavailable: {backend.trouble}")
+    if backend.unavailable_reason:
+        raise errors.Unavailable(f"service unavailable: {backend.unavailable_reason}")
     is_long = action.verb == "watch" or action.subresource in _LONG_SUBRESOURCES
     target = request.target  # As it was written: what is escaped stays so.
     if not target.startswith("/"):
@@ -137,7 +137,7 @@ async def pass_on(request: Request, user: User, backend: Backend, action: Action
                 answer.close()
                 return Response(502, ((b"Content-Type", b"text/plain; charset=utf-8"),), REDIRECTED)
             if is_long and answer.status == 200 and request.method != "HEAD":
-                return Stream(answer.status, headers, partial(_relay, answer))
+                return StreamingResponse(answer.status, headers, partial(_relay, answer))
             body = await _gathered(answer)
         except BaseException:
             answer.close()
@@ -150,11 +150,11 @@ async def pass_on(request: Request, user: User, backend: Backend, action: Action
         raise errors.Unavailable(f"service unavailable: {error}") from None
 
 
-async def _upgraded(request: Request, target: str, user: User, backend: Backend) -> Answer:
+async def _upgraded(request: Request, target: str, user: User, backend: AggregatedBackend) -> Answer:
     """What the backend makes of a request to speak another protocol: bytes pass both ways if it agrees."""
     async with asyncio.timeout(_AGREED_SECONDS):
         connection, host = await backend.connect()
-        exchange = Exchange(connection)
+        exchange = UpstreamExchange(connection)
         try:
             said = [("Host", host), *headers_for(request, user)]
             headers = [(name.encode("latin-1"), value.encode()) for name, value in said]
@@ -171,14 +171,14 @@ async def _upgraded(request: Request, target: str, user: User, backend: Backend)
 
 def headers_for(request: Request, user: User) -> list[tuple[str, str]]:
     """The caller's headers, less what concerns this connection alone, and who the caller is."""
-    passed = [
+    counted_request = [
         (name.decode("latin-1"), value.decode("utf-8", "replace"))
-        for name, value in passed_on(request)
+        for name, value in forwarded_headers(request)
         if name not in _OF_THE_SENDER
     ]
     if forwarded := forwarded_for(request):
-        passed.append(("X-Forwarded-For", forwarded))
-    return [*passed, *remote_headers(user)]
+        counted_request.append(("X-Forwarded-For", forwarded))
+    return [*counted_request, *remote_headers(user)]
 
 
 def remote_headers(user: User) -> list[tuple[str, str]]:
@@ -207,10 +207,10 @@ async def _gathered(answer: HttpAnswer) -> list[bytes]:
     return pieces
 
 
-async def _relay(answer: HttpAnswer, sink: Sink) -> None:
+async def _relay(answer: HttpAnswer, stream: ResponseStream) -> None:
     try:
-        await relay(answer, sink)
+        await relay(answer, stream)
     except OSError:
         pass  # A watch that is cut is a watch that ended: clients begin another.
     finally:
-        sink.finish()
+        stream.finish()

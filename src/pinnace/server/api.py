@@ -19,13 +19,13 @@ from pinnace.auth.authorization.authorizers import Action, Authorizer, Decision,
 from pinnace.auth.users import User
 from pinnace.model import errors
 from pinnace.model.resources import Registry
-from pinnace.server.aggregation import Aggregated, Alone, Backend, pass_on, passed
+from pinnace.server.aggregation import AggregatedBackend, AggregatedBackends, NoBackends, counted_request, forward
 from pinnace.server.audit.events import Auditor
 from pinnace.server.flowcontrol.flow_control import FlowControl
-from pinnace.server.http.compression import Zipper, zipped_whole
-from pinnace.server.http.deadlines import LIMIT_SECONDS, LONG_RUNNING, Deadlines, asked_seconds, too_late
-from pinnace.server.http.messages import Answer, Request, Response, Stream, Takeover
-from pinnace.server.metrics import HANDED_OVER, Metrics
+from pinnace.server.http.compression import GzipCache, compress_whole
+from pinnace.server.http.deadlines import LIMIT_SECONDS, LONG_RUNNING, Deadlines, requested_timeout, timeout_error
+from pinnace.server.http.messages import Answer, Request, Response, StreamingResponse, Takeover
+from pinnace.server.metrics import TAKEOVER_CODE, RequestMetrics
 from pinnace.server.read.watch_sockets import watch_over_websocket
 from pinnace.server.request.call import Call, action_of, requested_action, understand
 from pinnace.server.request.credentials import Shown, ShownInUpgrade
@@ -46,7 +46,7 @@ _JSON = b"application/json"
 _YAML = b"application/yaml"
 _PLAIN_TEXT = b"text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff"
 _NO_CACHE_AND_TYPE = b"\r\nCache-Control: no-cache, private\r\nContent-Type: "
-_ANSWERS = (Response, Stream, Takeover)
+_ANSWERS = (Response, StreamingResponse, Takeover)
 
 
 class Identify(Protocol):
@@ -72,8 +72,8 @@ class Api:
         pages: Pages,
         identify: Identify,
         authorizer: Authorizer,
-        metrics: Metrics,
-        aggregated: Aggregated | None = None,
+        metrics: RequestMetrics,
+        aggregated: AggregatedBackends | None = None,
         audit: Auditor | None = None,
         flow_control: FlowControl | None = None,
         impersonator: Impersonator | None = None,
@@ -83,7 +83,7 @@ class Api:
         self._impersonator = impersonator or Impersonator(authorizer)
         self._deadlines = Deadlines(request_timeout)
         self._flow_control = flow_control
-        self._aggregated = aggregated or Alone()
+        self._aggregated = aggregated or NoBackends()
         self._registry = registry
         self._routes = Routes(registry)
         self._verbs = verbs
@@ -91,7 +91,7 @@ class Api:
         self._identify = identify
         self._authorizer = authorizer
         self._metrics = metrics
-        self._zipper = Zipper()
+        self._zipper = GzipCache()
         words = secrets.token_hex(10)
         self._audit_prefix = f"Audit-Id: {words[:8]}-{words[8:12]}-{words[12:16]}-{words[16:]}-".encode()
         self._audit_numbers = itertools.count(1)
@@ -109,7 +109,7 @@ class Api:
     def answer(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
         """Answer somebody who is known already: the way in for callers of this process."""
         if self._audit is not None:
-            return self._audit.recorded(request, user, self._answer)
+            return self._audit.record(request, user, self._answer)
         return self._answer(request, user)
 
     def _answer(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
@@ -134,7 +134,7 @@ class Api:
 
     def _unknown(self, request: Request, refused: errors.ApiError) -> Response:
         answer = self._refused(request, refused)
-        return answer if self._audit is None else self._audit.unauthenticated(request, answer)
+        return answer if self._audit is None else self._audit.record_unauthenticated(request, answer)
 
     async def _impersonated(self, request: Request, user: User, wanted: User) -> Answer:
         try:
@@ -178,7 +178,7 @@ class Api:
         self, request: Request, user: User, action: Action, then: Callable[[], Answer | Awaitable[Answer]]
     ) -> Answer | Awaitable[Answer]:
         if self._flow_control is not None:
-            then = partial(self._flow_control.passed, user, action, partial(self._settled, request, then))
+            then = partial(self._flow_control.dispatch, user, action, partial(self._settled, request, then))
         decision = self._authorizer.decide(user, action)
         if not isinstance(decision, Decision):
             return self._once_allowed(request, user, action, decision, then)
@@ -192,26 +192,26 @@ class Api:
         except errors.ApiError as refused:
             return self._refused(request, refused)
 
-    async def _elsewhere(self, request: Request, user: User, backend: Backend, action: Action) -> Answer:
+    async def _elsewhere(self, request: Request, user: User, backend: AggregatedBackend, action: Action) -> Answer:
         started = time.perf_counter()
         self._metrics.in_flight += 1
         goes_on = request.upgrade or action.verb == "watch" or action.subresource in LONG_RUNNING
-        deadline = None if goes_on else self._deadlines.begin(asked_seconds(request))
+        deadline = None if goes_on else self._deadlines.begin(requested_timeout(request))
         try:
-            answer = await pass_on(request, user, backend, action)
+            answer = await forward(request, user, backend, action)
         except errors.ApiError as refused:
             answer = self._refused(request, refused)
         except asyncio.CancelledError:
             if deadline is None or not deadline.is_over:
                 raise
-            answer = self._refused(request, too_late())
+            answer = self._refused(request, timeout_error())
         finally:
             self._metrics.in_flight -= 1
             if deadline is not None:
                 self._deadlines.end(deadline)
-        counted = passed(action, backend)
+        counted = counted_request(action, backend)
         if counted is not None:
-            code = HANDED_OVER if isinstance(answer, Takeover) else answer.status
+            code = TAKEOVER_CODE if isinstance(answer, Takeover) else answer.status
             self._metrics.observe(counted, code, time.perf_counter() - started)
         return answer
 
@@ -245,7 +245,7 @@ class Api:
         started = time.perf_counter()
         act: Callable[[], Answer | Awaitable[Answer]] = partial(self._act, call, started)
         if self._flow_control is not None:
-            act = partial(self._flow_control.passed, call.user, action, act, call)
+            act = partial(self._flow_control.dispatch, call.user, action, act, call)
         decision = self._authorizer.decide(call.user, action)
         if not isinstance(decision, Decision):
             return self._once_allowed(call.request, call.user, action, decision, act, call)
@@ -263,7 +263,7 @@ class Api:
         refused = self._refused(request, refusal(user, action, decision.reason))
         if self._flow_control is None:
             return refused
-        return self._flow_control.passed(user, action, lambda: refused, call)
+        return self._flow_control.dispatch(user, action, lambda: refused, call)
 
     async def _once_allowed(
         self,
@@ -304,7 +304,7 @@ class Api:
     async def _later(self, call: Call, outcome: Awaitable[Outcome | Answer], started: float) -> Answer:
         self._metrics.in_flight += 1
         is_limited = call.subresource not in LONG_RUNNING
-        deadline = self._deadlines.begin(asked_seconds(call.request)) if is_limited else None
+        deadline = self._deadlines.begin(requested_timeout(call.request)) if is_limited else None
         found: Outcome | Answer | None = None
         try:
             found = await outcome
@@ -318,7 +318,7 @@ class Api:
         except asyncio.CancelledError:
             if deadline is None or not deadline.is_over:
                 raise
-            done = self._refused(call.request, too_late(), call.warnings)
+            done = self._refused(call.request, timeout_error(), call.warnings)
         finally:
             self._metrics.in_flight -= 1
             if deadline is not None:
@@ -334,7 +334,7 @@ class Api:
         if outcome.stream is not None:
             if request.upgrade and is_websocket(request):
                 return watch_over_websocket(request, outcome.stream)
-            return Stream(outcome.status, self._head(_JSON, call.warnings), outcome.stream)
+            return StreamingResponse(outcome.status, self._head(_JSON, call.warnings), outcome.stream)
         body, accepted, content_type = outcome.body, outcome.accepted, _JSON
         if accepted.is_yaml:
             body, content_type = as_yaml(orjson.loads(_whole(body))), _YAML
@@ -346,14 +346,14 @@ class Api:
         if request.head.takes_gzip and _size(body) > _GZIP_FROM:
             head += b"Content-Encoding: gzip\r\nVary: Accept-Encoding\r\n"
             if isinstance(body, list) and len(body[-1]) > _GZIP_FROM:
-                zipped = self._zipper.zipped(body)
+                zipped = self._zipper.compress(body)
                 if isinstance(zipped, list):
                     return Response(outcome.status, head, zipped)
                 return _once_zipped(outcome.status, head, zipped)
             whole = _whole(body)
             if len(whole) > _THREAD_FROM:
-                return _once_zipped(outcome.status, head, asyncio.to_thread(zipped_whole, whole))
-            return Response(outcome.status, head, zipped_whole(whole))
+                return _once_zipped(outcome.status, head, asyncio.to_thread(compress_whole, whole))
+            return Response(outcome.status, head, compress_whole(whole))
         return Response(outcome.status, head, body)
 
     def _refused(self, request: Request, refused: errors.ApiError, warnings: list[str] | None = None) -> Response:
@@ -378,14 +378,14 @@ class Api:
 def _upgraded_code(call: Call, outcome: Outcome | Answer | None, answer: Answer) -> int:
     """What an answer to somebody who wants another protocol is counted as."""
     is_watched = isinstance(outcome, Outcome) and outcome.stream is not None and is_websocket(call.request)
-    return HANDED_OVER if is_watched or isinstance(answer, Takeover) else answer.status
+    return TAKEOVER_CODE if is_watched or isinstance(answer, Takeover) else answer.status
 
 
 def _check_timeout(request: Request) -> None:
     """Refuse a limit that is none, unless the request has none anyway."""
     action = requested_action(request)
     if action.verb != "watch" and action.subresource not in LONG_RUNNING:
-        asked_seconds(request)
+        requested_timeout(request)
 
 
 def _method_verb(request: Request) -> str:

@@ -11,8 +11,17 @@ from typing import Protocol, cast
 
 from pinnace.auth.users import User, authenticated
 from pinnace.model.byte_streams import Duplex
-from pinnace.server.http.header_cache import Head
-from pinnace.server.http.messages import Answer, Peer, Request, Response, Stream, Takeover, split_target, unframe
+from pinnace.server.http.header_cache import RequestHead
+from pinnace.server.http.messages import (
+    Answer,
+    Peer,
+    Request,
+    Response,
+    StreamingResponse,
+    Takeover,
+    split_target,
+    unframe,
+)
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +53,7 @@ class LocalApi:
     ) -> Response:
         """One request and its whole answer, a log or what is proxied too. A watch is for `stream`."""
         answer = await self._answer(method, target, body, headers)
-        if isinstance(answer, Stream) and not _is_watch(target):
+        if isinstance(answer, StreamingResponse) and not _is_watch(target):
             pieces = [piece async for piece in LocalStream(answer)]
             return Response(answer.status, answer.headers, pieces)
         if not isinstance(answer, Response):
@@ -56,7 +65,7 @@ class LocalApi:
         answer = await self._answer("GET", target, b"", headers)
         if isinstance(answer, Response):
             return answer
-        if not isinstance(answer, Stream):
+        if not isinstance(answer, StreamingResponse):
             raise TypeError(f"GET {target} takes over a connection, and there is none here")
         return LocalStream(answer)
 
@@ -79,12 +88,12 @@ class LocalApi:
         return await answer if isinstance(answer, Awaitable) else answer
 
 
-_NO_HEADERS = Head({})
+_NO_HEADERS = RequestHead({})
 
 
 @lru_cache(maxsize=256)
-def _head(pairs: tuple[tuple[str, str], ...]) -> Head:
-    return Head({name.lower().encode(): value.encode() for name, value in pairs})
+def _head(pairs: tuple[tuple[str, str], ...]) -> RequestHead:
+    return RequestHead({name.lower().encode(): value.encode() for name, value in pairs})
 
 
 class LocalConnection:
@@ -123,9 +132,9 @@ async def _run(takeover: Takeover, writer: asyncio.StreamWriter) -> None:
 
 
 class LocalStream:
-    """The sink of a stream whose reader is in this process. Iterate over it, and close it when done."""
+    """The stream of a response whose reader is in this process. Iterate over it, and close it when done."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: StreamingResponse) -> None:
         self.status = stream.status
         self._chunks: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._callbacks: list[Callable[[], None]] = []
@@ -174,7 +183,7 @@ class LocalStream:
             self._buffered += len(data)
             self._chunks.put_nowait(data)
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         while self._buffered and not self._closed:
             self._taken.clear()
             await self._taken.wait()

@@ -10,14 +10,14 @@ from typing import Protocol
 
 _BUCKETS = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60)
 
-HANDED_OVER = 0
+TAKEOVER_CODE = 0
 """The code of a connection that speaks another protocol from then on: Kubernetes gives it away before anything is
 answered, be it a 101 or that the handshake was no good, and so knows of none."""
 
 Labels = tuple[tuple[str, str], ...]
 
 
-class Place(Protocol):
+class CountedResource(Protocol):
     """Which resource a request was for."""
 
     @property
@@ -28,13 +28,13 @@ class Place(Protocol):
     def plural(self) -> str: ...
 
 
-class Counted(Protocol):
+class CountedRequest(Protocol):
     """A request for objects."""
 
     @property
     def verb(self) -> str: ...
     @property
-    def resource(self) -> Place: ...
+    def resource(self) -> CountedResource: ...
     @property
     def namespace(self) -> str: ...
     @property
@@ -55,7 +55,7 @@ class _Row:
         self.total = 0.0
 
 
-class Metrics:
+class RequestMetrics:
     """Requests counted and timed by verb, resource and code; gauges are read from whoever knows them."""
 
     def __init__(self) -> None:
@@ -65,12 +65,12 @@ class Metrics:
         self.started = time.time()
         self.in_flight = 0
 
-    def drop(self, call: Counted) -> None:
+    def drop(self, call: CountedRequest) -> None:
         """Count a request that got no turn. How long it has waited says nothing of how long such requests take."""
         codes = self._rows.setdefault(_place(call), _Row()).codes
         codes[429] = codes.get(429, 0) + 1
 
-    def observe(self, call: Counted, code: int, seconds: float) -> None:
+    def observe(self, call: CountedRequest, code: int, seconds: float) -> None:
         place = _place(call)
         row = self._rows.get(place)
         if row is None:
@@ -172,7 +172,7 @@ _VERBS = {
 }
 
 
-def _place(call: Counted) -> tuple[str, str, str, str, str, str]:
+def _place(call: CountedRequest) -> tuple[str, str, str, str, str, str]:
     resource = call.resource
     scope = "resource" if call.name or call.verb == "create" else "namespace" if call.namespace else "cluster"
     return _VERBS[call.verb], resource.group, resource.version, resource.plural, call.subresource, scope

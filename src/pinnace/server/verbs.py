@@ -19,11 +19,17 @@ from pinnace.model.resources import Registry, Resource
 from pinnace.schema.golang.decode import DecodeError
 from pinnace.schema.shape import Schema
 from pinnace.server.cache.fanout import Fanout
-from pinnace.server.cache.representations import Form, MetadataOnly, Plain, Rows, partial_metadata
-from pinnace.server.cache.served_versions import prepare, shown_object
-from pinnace.server.cache.watch_cache import Entry
-from pinnace.server.http.messages import Answer, Sink
-from pinnace.server.read.reader import Reader
+from pinnace.server.cache.representations import (
+    MetadataRepresentation,
+    ObjectRepresentation,
+    Representation,
+    TableRepresentation,
+    partial_metadata,
+)
+from pinnace.server.cache.served_versions import decode_served, prepare
+from pinnace.server.cache.watch_cache import CachedObject
+from pinnace.server.http.messages import Answer, ResponseStream
+from pinnace.server.read.reader import ObjectReader
 from pinnace.server.request import body as bodies
 from pinnace.server.request.call import Call
 from pinnace.server.request.negotiation import (
@@ -76,7 +82,7 @@ class Outcome:
     body: bytes | list[bytes] = b""
     """In pieces where it is large, so that they need not be joined to be sent."""
     accepted: Accepted = PLAIN
-    stream: Callable[[Sink], Awaitable[None] | None] | None = None
+    stream: Callable[[ResponseStream], Awaitable[None] | None] | None = None
 
 
 class Streams(Protocol):
@@ -93,7 +99,7 @@ class Verbs:
         *,
         registry: Registry,
         fanout: Fanout,
-        reader: Reader,
+        reader: ObjectReader,
         pipeline: Pipeline,
         ownerships: Ownerships,
         reviews: Reviews,
@@ -112,7 +118,7 @@ class Verbs:
         self._streams = streams
         self._intake = Intake(registry, schema_of)
         self._scales = Scales(registry, self._intake, schema_of, clock)
-        self._forms: dict[tuple[int, Accepted, str, bool], tuple[Resource, Form]] = {}
+        self._forms: dict[tuple[int, Accepted, str, bool], tuple[Resource, Representation]] = {}
         self._writers: dict[str, Callable[[Call], Awaitable[Outcome]]] = {
             "create": self._create,
             "update": self._update,
@@ -142,7 +148,7 @@ class Verbs:
 
     def _list(self, call: Call) -> Outcome | Awaitable[Outcome]:
         accepted = self._accepted(call)
-        found = self._reader.recent(call) or self._reader.list(call, self._form(call, accepted))
+        found = self._reader.recent_list(call) or self._reader.list(call, self._form(call, accepted))
         if isinstance(found, _WHOLE):
             return Outcome(body=found, accepted=accepted)
         return self._listed(found, accepted)
@@ -169,7 +175,7 @@ class Verbs:
             raise _no_route(call)
         return accepted
 
-    def _form(self, call: Call, accepted: Accepted) -> Form:
+    def _form(self, call: Call, accepted: Accepted) -> Representation:
         resource = call.resource
         include = call.text("includeObject") if accepted.view == "Table" else ""
         is_list = call.verb in ("list", "deletecollection")
@@ -178,13 +184,13 @@ class Verbs:
         if known is not None and known[0] is resource:
             return known[1]
         _check_view(call, accepted, include)
-        form: Form
+        form: Representation
         if accepted.view == "Table":
-            form = Rows(resource, version=accepted.version, include=include, clock=self._clock)
+            form = TableRepresentation(resource, version=accepted.version, include=include, clock=self._clock)
         elif accepted.view:
-            form = MetadataOnly(resource, accepted.version)
+            form = MetadataRepresentation(resource, accepted.version)
         else:
-            form = Plain(resource)
+            form = ObjectRepresentation(resource)
         self._registry.shed(self._forms)
         self._forms[place] = (resource, form)
         return form
@@ -245,7 +251,7 @@ class Verbs:
             return read(call)
         except errors.BadRequest:
             if call.subresource or "apply-patch" not in call.request.head.content_type:
-                self._reader.entry(call)
+                self._reader.cached_object(call)
             raise
 
     def _patch_edit(self, call: Call) -> edits.Edit:
@@ -301,13 +307,13 @@ class Verbs:
 
     async def _delete_collection(self, call: Call) -> Outcome:
         raw, options = self._delete_options(call)
-        doomed, extent, revision = await self._reader.doomed(call)
+        doomed, extent, revision = await self._reader.select_for_deletion(call)
         accepted = self._accepted(call)
         form = self._form(call, accepted)
         entries = list(doomed.values())
-        if form.waits and (waiting := form.prepare(entries)) is not None:
+        if form.needs_preparation and (waiting := form.prepare(entries)) is not None:
             await waiting
-        listed = form.many(entries, metadata=extent.metadata(revision))
+        listed = form.encode_list(entries, metadata=extent.metadata(revision))
         room = asyncio.Semaphore(_DELETED_AT_ONCE)
 
         async def delete(key: str) -> None:
@@ -350,7 +356,7 @@ class Verbs:
     def _action(self, call: Call) -> Outcome | Awaitable[Outcome | Answer]:
         match call.subresource, call.verb:
             case "scale", "get":
-                return self._show_scale(call, self._reader.entry(call))
+                return self._show_scale(call, self._reader.cached_object(call))
             case "scale", "update" | "patch":
                 self._accepted(call)
                 return self._rescale(call)
@@ -387,15 +393,15 @@ class Verbs:
             answer = partial_metadata(answer, accepted.version)
         return Outcome(201, orjson.dumps(answer), accepted=accepted)
 
-    async def _show_scale(self, call: Call, entry: Entry) -> Outcome:
+    async def _show_scale(self, call: Call, entry: CachedObject) -> Outcome:
         waiting = prepare((entry,), call.resource)
         if waiting is not None:
             await waiting
-        scale = scale_of(shown_object(entry, call.resource), call.resource)
+        scale = scale_of(decode_served(entry, call.resource), call.resource)
         accepted = self._accepted(call)
         seen = Call("get", self._scales.resource(call), call.namespace, call.name, "", "", call.request, call.user)
         form = self._form(seen, accepted)
-        return Outcome(body=form.one(Entry(orjson.dumps(scale), entry.revision)), accepted=accepted)
+        return Outcome(body=form.encode_object(CachedObject(orjson.dumps(scale), entry.revision)), accepted=accepted)
 
     async def _rescale(self, call: Call) -> Outcome:
         edit = self._scales.replaced(call) if call.verb == "update" else self._read_patch(call, self._scales.patched)
@@ -421,7 +427,7 @@ class Verbs:
         options = _meant(call, raw)
         await self._pipeline.admit(call, eviction)
         without_admission = self._pipeline.without_admission()
-        pod = self._reader.entry(call).decode()
+        pod = self._reader.cached_object(call).decode()
         phase = (pod.get("status") or {}).get("phase")
         if phase not in ("Succeeded", "Failed", "Pending") and "deletionTimestamp" not in pod["metadata"]:
             await self._spend_budget(call, pod)
@@ -437,8 +443,8 @@ class Verbs:
         budgets = self._registry.find("policy", "v1", "poddisruptionbudgets")
         if budgets is None:
             return
-        shelf = self._fanout.shelf(budgets.prefix)
-        found = [shelf.entries[key].decode() for key in shelf.keys_of(call.namespace)]
+        cache = self._fanout.cache(budgets.prefix)
+        found = [cache.entries[key].decode() for key in cache.keys_of(call.namespace)]
         spent = actions.refuse_if_budget_is_spent(pod, found)
         if spent is None:
             return
@@ -461,9 +467,9 @@ class Verbs:
     async def _show(self, call: Call, written: Written, status: int) -> Outcome:
         accepted = self._accepted(call)
         form = self._form(call, accepted)
-        if form.waits and (waiting := form.prepare((written.entry,))) is not None:
+        if form.needs_preparation and (waiting := form.prepare((written.entry,))) is not None:
             await waiting
-        body = form.one(written.entry)
+        body = form.encode_object(written.entry)
         return Outcome(status, body, accepted=accepted)
 
 

@@ -14,7 +14,7 @@ from pinnace.cli.commands.apply import MARKS
 from pinnace.cli.flags import AllNamespaces, Context, Fields, Files, Kubeconfig, Labels, Namespace, Recursive
 from pinnace.cli.kubectl.documents import read_documents
 from pinnace.cli.kubectl.durations import seconds_of
-from pinnace.cli.kubectl.read import Read, Request, pages, requests_for
+from pinnace.cli.kubectl.read import Read, ReadRequest, pages, requests_for
 from pinnace.cli.kubectl.resource_types import ResourceTypes, of_object
 from pinnace.cli.session import CommandError, converse, failing_with, progress, raise_all
 from pinnace.client.client import Client, Propagation
@@ -147,7 +147,7 @@ def _grace(seconds: int, *, now: bool, force: bool) -> int | None:
     return seconds if seconds > 0 else None
 
 
-async def _requests(client: Client, read: Read, files: list[str], recursive: bool, every: bool) -> list[Request]:
+async def _requests(client: Client, read: Read, files: list[str], recursive: bool, every: bool) -> list[ReadRequest]:
     if files and read.words:
         raise CommandError(
             "when paths, URLs, or stdin is provided as input, you may not specify a resource by arguments as well"
@@ -167,7 +167,7 @@ async def _requests(client: Client, read: Read, files: list[str], recursive: boo
     return requests
 
 
-async def _delete(client: Client, requests: list[Request], how: _Deletion) -> None:
+async def _delete(client: Client, requests: list[ReadRequest], how: _Deletion) -> None:
     failures: list[Exception] = []
     gone: list[tuple[ServedKind, str, str, str]] = []
     found = 0
@@ -193,13 +193,13 @@ async def _delete(client: Client, requests: list[Request], how: _Deletion) -> No
         await _wait(client, gone, how.timeout)
 
 
-def _from_file(error: errors.ApiError, request: Request) -> errors.ApiError:
+def _from_file(error: errors.ApiError, request: ReadRequest) -> errors.ApiError:
     if request.source:
         error.message = f"error when deleting {quoted(request.source)}: {error.message}"
     return error
 
 
-async def _names(client: Client, request: Request) -> list[tuple[str, str]]:
+async def _names(client: Client, request: ReadRequest) -> list[tuple[str, str]]:
     found = []
     async for page in pages(client, request):
         found += [(item["metadata"].get("namespace", ""), item["metadata"]["name"]) for item in page]

@@ -25,7 +25,7 @@ from pinnace.cli.describe.parts import Description, generic
 from pinnace.cli.describe.pods import pod
 from pinnace.cli.flags import AllNamespaces, Context, Files, Kubeconfig, Labels, Namespace, Recursive
 from pinnace.cli.kubectl.documents import read_documents
-from pinnace.cli.kubectl.read import Read, Request, pages, requests_for
+from pinnace.cli.kubectl.read import Read, ReadRequest, pages, requests_for
 from pinnace.cli.kubectl.resource_types import ResourceTypes
 from pinnace.cli.session import Unsuitable, converse, raise_all
 from pinnace.client.client import Client
@@ -162,8 +162,8 @@ async def _describe(client: Client, read: Read, *, show_events: bool | None) -> 
         print(f"No resources found{where}", file=sys.stderr)
 
 
-async def _with_prefix(client: Client, request: Request) -> list[Object]:
-    every = Request(served=request.served, namespace=request.namespace)
+async def _with_prefix(client: Client, request: ReadRequest) -> list[Object]:
+    every = ReadRequest(served=request.served, namespace=request.namespace)
     return [
         obj async for page in pages(client, every) for obj in page if obj["metadata"]["name"].startswith(request.name)
     ]

@@ -14,7 +14,7 @@ import typer
 from pinnace.cli.flags import AllNamespaces, Context, Fields, Files, Kubeconfig, Labels, Namespace, Recursive
 from pinnace.cli.kubectl.documents import read_documents
 from pinnace.cli.kubectl.formats import Printer
-from pinnace.cli.kubectl.read import Read, Request, pages, requests_for, tables
+from pinnace.cli.kubectl.read import Read, ReadRequest, pages, requests_for, tables
 from pinnace.cli.kubectl.resource_types import ResourceTypes
 from pinnace.cli.kubectl.sort import NoSuchField, sorted_by
 from pinnace.cli.kubectl.tables import TableOptions, TablePrinter
@@ -189,7 +189,7 @@ def _in_rows(wanted: Wanted, served: ServedKind, *, with_kinds: bool = False) ->
 # Tables
 
 
-async def _show_tables(client: Client, requests: list[Request], wanted: Wanted) -> None:
+async def _show_tables(client: Client, requests: list[ReadRequest], wanted: Wanted) -> None:
     kinds = [(served, list(several)) for served, several in groupby(requests, key=lambda request: request.served)]
     failures: list[Exception] = []
     answered: list[tuple[ServedKind, list[Object]]] = []
@@ -240,7 +240,7 @@ def _by_order(found: list[Object], path: str, *, is_all: bool) -> list[Object]:
 # In full
 
 
-async def _show_in_full(client: Client, requests: list[Request], wanted: Wanted) -> None:
+async def _show_in_full(client: Client, requests: list[ReadRequest], wanted: Wanted) -> None:
     printer = _in_full(wanted)
     failures: list[Exception] = []
     items: list[Object] = []

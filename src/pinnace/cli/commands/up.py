@@ -31,7 +31,7 @@ from pinnace.schema.cel.times import parse_duration
 from pinnace.schema.cel.values import NANOS
 from pinnace.server.audit.log import Rotation
 from pinnace.server.audit.policy import AuditPolicyError
-from pinnace.server.audit.webhook import Batching
+from pinnace.server.audit.webhook import BatchOptions
 from pinnace.store.store import StoreError
 
 COLLECT_AFTER = (20_000, 20, 50)
@@ -217,7 +217,7 @@ def up(
                 compresses=audit_log_compress,
             ),
             webhook=audit_webhook_config_file,
-            batching=Batching(
+            batching=BatchOptions(
                 most_waiting=audit_webhook_batch_buffer_size,
                 most_together=audit_webhook_batch_max_size,
                 longest_wait=_seconds("--audit-webhook-batch-max-wait", audit_webhook_batch_max_wait),

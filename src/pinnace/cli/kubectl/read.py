@@ -35,7 +35,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ReadRequest:
     """One object, or those of a kind that the selectors choose."""
 
     served: ServedKind
@@ -58,7 +58,7 @@ class Request:
         return target_of(path, {**wanted, "limit": limit, **more})
 
 
-def requests_for(types: ResourceTypes, read: Read, namespace: str) -> list[Request]:
+def requests_for(types: ResourceTypes, read: Read, namespace: str) -> list[ReadRequest]:
     """One request for each object that is named, else one for each kind. Raises CommandError."""
     if read.documents:
         return [_request_of(types, document, namespace, read) for document in read.documents]
@@ -69,7 +69,7 @@ def requests_for(types: ResourceTypes, read: Read, namespace: str) -> list[Reque
         if read.all_namespaces and any(one.served.namespaced for one in asked):
             raise CommandError("a resource cannot be retrieved by name across all namespaces")
     return [
-        Request(
+        ReadRequest(
             served=one.served,
             namespace="" if read.all_namespaces or not one.served.namespaced else namespace,
             name=one.name,
@@ -83,14 +83,14 @@ def requests_for(types: ResourceTypes, read: Read, namespace: str) -> list[Reque
     ]
 
 
-def _request_of(types: ResourceTypes, document: Document, namespace: str, read: Read) -> Request:
+def _request_of(types: ResourceTypes, document: Document, namespace: str, read: Read) -> ReadRequest:
     obj = document.object
     served = served_for(types, document)
     name = (obj.get("metadata") or {}).get("name")
     if not name:
         raise CommandError("resource name may not be empty")
     where = (obj.get("metadata") or {}).get("namespace") or namespace
-    return Request(
+    return ReadRequest(
         served=served,
         namespace=where if served.namespaced else "",
         name=name,
@@ -115,7 +115,7 @@ def served_for(types: ResourceTypes, document: Document) -> ServedKind:
     return served
 
 
-async def tables(client: Client, request: Request) -> AsyncIterator[Object]:
+async def tables(client: Client, request: ReadRequest) -> AsyncIterator[Object]:
     """The answer to a request as Tables, or as whole objects where the server has no Table."""
     token = ""
     while True:
@@ -127,7 +127,7 @@ async def tables(client: Client, request: Request) -> AsyncIterator[Object]:
             return
 
 
-async def pages(client: Client, request: Request) -> AsyncIterator[list[Object]]:
+async def pages(client: Client, request: ReadRequest) -> AsyncIterator[list[Object]]:
     """The answer to a request as whole objects."""
     token = ""
     while True:
@@ -144,7 +144,7 @@ async def pages(client: Client, request: Request) -> AsyncIterator[list[Object]]
             return
 
 
-async def _read(client: Client, request: Request, token: str, accept: str) -> Object:
+async def _read(client: Client, request: ReadRequest, token: str, accept: str) -> Object:
     try:
         answer: Object = orjson.loads(await client.read(request.target(token=token), accept=accept))
     except errors.BadRequest as error:

@@ -9,7 +9,7 @@ from typing import Protocol
 import orjson
 
 from pinnace.cli.kubectl.formats import Printer
-from pinnace.cli.kubectl.read import Request
+from pinnace.cli.kubectl.read import ReadRequest
 from pinnace.cli.kubectl.tables import ACCEPT, TablePrinter
 from pinnace.cli.session import CommandError
 from pinnace.client.client import Client
@@ -27,7 +27,7 @@ class _Show(Protocol):
 
 async def watch_requests(
     client: Client,
-    requests: list[Request],
+    requests: list[ReadRequest],
     printer: Printer | TablePrinter,
     *,
     is_table: bool,
@@ -63,7 +63,7 @@ async def watch_requests(
                 raise
 
 
-async def _show_existing(client: Client, request: Request, accept: str, show: _Show, *, silent: bool) -> str:
+async def _show_existing(client: Client, request: ReadRequest, accept: str, show: _Show, *, silent: bool) -> str:
     """Show what is there; the version to watch from."""
     token = ""
     while True:
@@ -103,11 +103,11 @@ def _version(obj: Object) -> str:
     return version
 
 
-def _by_name(request: Request) -> Request:
+def _by_name(request: ReadRequest) -> ReadRequest:
     """A watch of one object is a watch of the collection that selects it."""
     if not request.name:
         return request
-    return Request(
+    return ReadRequest(
         served=request.served,
         namespace=request.namespace,
         fields=f"metadata.name={request.name}",

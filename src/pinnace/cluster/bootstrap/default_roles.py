@@ -46,7 +46,7 @@ async def ensure_default_roles(registry: Registry, fanout: Fanout, store: Store,
         assert resource is not None, "every minor has roles"
         metadata = wanted["metadata"]
         key = f"{metadata['namespace']}/{metadata['name']}" if resource.namespaced else metadata["name"]
-        entry = fanout.shelf(resource.prefix).entries.get(key)
+        entry = fanout.cache(resource.prefix).entries.get(key)
         if entry is None:
             wanted["metadata"] = {**metadata, "uid": str(uuid.uuid4()), "creationTimestamp": to_rfc3339(now)}
             writes.append(store.put(resource.prefix + key, encode(wanted, resource), expected=0))

@@ -33,7 +33,7 @@ class RoleAggregation:
     async def _gather(self) -> None:
         while self._is_stale:
             self._is_stale = False
-            entries = dict(self._fanout.shelf(self._resource.prefix).entries)
+            entries = dict(self._fanout.cache(self._resource.prefix).entries)
             roles = {key: entry.decode() for key, entry in entries.items()}
             for key, role in roles.items():
                 rules = gathered_rules(role, roles.values())

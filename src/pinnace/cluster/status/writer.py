@@ -41,7 +41,7 @@ class StatusWriter:
     async def _write(self) -> None:
         while self._stale:
             key = self._stale.pop()
-            entry = self._fanout.shelf(self._resource.prefix).entries.get(key)
+            entry = self._fanout.cache(self._resource.prefix).entries.get(key)
             if entry is None:
                 continue
             obj = entry.decode()

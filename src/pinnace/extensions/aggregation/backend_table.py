@@ -43,8 +43,8 @@ class ApiServices:
             known = self._backends[name] = self._places[backend.group, backend.version] = backend
             self.revision += 1
         trouble = trouble_of(api_service)
-        if trouble != known.trouble:
-            known.trouble = trouble
+        if trouble != known.unavailable_reason:
+            known.unavailable_reason = trouble
             self.revision += 1
 
     def drop(self, name: str) -> None:

@@ -122,7 +122,7 @@ class HttpBackend:
         self.group: str = spec["group"]
         self.version: str = spec["version"]
         self.spec: Object = spec
-        self.trouble = "it has not been asked yet"
+        self.unavailable_reason = "it has not been asked yet"
         self.resources: Sequence[Object] = ()
         self.openapi_url = ""
         self._connections = connections

@@ -23,12 +23,20 @@ from pinnace.server.audit.policy import (
     REQUEST_RECEIVED,
     RESPONSE_COMPLETE,
     RESPONSE_STARTED,
-    Level,
-    Policy,
-    Verdict,
+    AuditDecision,
+    AuditLevel,
+    AuditPolicy,
 )
 from pinnace.server.http.audit_context import AuditNotes
-from pinnace.server.http.messages import Answer, Request, Response, Sink, Stream, Takeover, header_block
+from pinnace.server.http.messages import (
+    Answer,
+    Request,
+    Response,
+    ResponseStream,
+    StreamingResponse,
+    Takeover,
+    header_block,
+)
 from pinnace.server.request.body import PROTOBUF, YAML, media_type_of
 from pinnace.server.request.call import requested_action
 from pinnace.server.request.yaml_body import read_yaml
@@ -43,7 +51,7 @@ _TELLS_NOTHING = frozenset((401, 403, 404, 405, 409, 410, 429, 503, 504))
 """Refusals whose words are about names and users, never about what a body holds."""
 
 
-class Lines(Protocol):
+class AuditBackend(Protocol):
     def write(self, line: bytes) -> None:
         """Keep one line."""
 
@@ -54,7 +62,7 @@ class Lines(Protocol):
 class Auditor:
     """Answers a request through somebody else and writes down both, stage by stage."""
 
-    def __init__(self, policy: Policy, backends: Sequence[Lines], clock: Clock) -> None:
+    def __init__(self, policy: AuditPolicy, backends: Sequence[AuditBackend], clock: Clock) -> None:
         """Every one of the backends is given every event."""
         self._policy = policy
         self._backends = tuple(backends)
@@ -73,7 +81,7 @@ class Auditor:
         for backend in self._backends:
             backend.write(line)
 
-    def recorded(self, request: Request, user: User, answering: Answering) -> Answer | Awaitable[Answer]:
+    def record(self, request: Request, user: User, answering: Answering) -> Answer | Awaitable[Answer]:
         """The answer, with the id of its event in a header."""
         action = requested_action(request)
         verdict = self._policy.decide(user, action)
@@ -84,11 +92,11 @@ class Auditor:
         except Exception as error:
             record.panic(error)
             raise
-        if isinstance(answer, Response | Stream | Takeover):
+        if isinstance(answer, Response | StreamingResponse | Takeover):
             return record.answered(answer)
         return self._later(record, answer)
 
-    def unauthenticated(self, request: Request, answer: Response) -> Response:
+    def record_unauthenticated(self, request: Request, answer: Response) -> Response:
         """The refusal of somebody who could not show who he is."""
         action = requested_action(request)
         verdict = self._policy.decide(_NOBODY, action)
@@ -111,7 +119,7 @@ class _Record:
         self,
         keep: Callable[[bytes], None],
         clock: Clock,
-        verdict: Verdict,
+        verdict: AuditDecision,
         request: Request,
         user: User,
         action: Action,
@@ -124,7 +132,7 @@ class _Record:
         given = request.headers.get(b"audit-id", b"")
         self._id = given.decode() if _GIVEN_ID.fullmatch(given) else str(uuid4())
         self._event: dict[str, Any] = {}
-        if verdict.level is Level.Nothing:
+        if verdict.level is AuditLevel.Nothing:
             return
         request.notes = AuditNotes()
         received = to_rfc3339_micro(clock.now())
@@ -177,8 +185,8 @@ class _Record:
         self._event["responseStatus"] = {"metadata": {}, "code": answer.status}
         self._note_who_decided()
         self.write(RESPONSE_STARTED)
-        if isinstance(answer, Stream):
-            return Stream(answer.status, headers, self._until_closed(answer.start))
+        if isinstance(answer, StreamingResponse):
+            return StreamingResponse(answer.status, headers, self._until_closed(answer.start))
         return Takeover(self._until_returned(answer.run), headers, answer.status)
 
     def panic(self, error: Exception) -> None:
@@ -205,11 +213,11 @@ class _Record:
         return Response(answer.status, _with_id(answer.headers, self._id), answer.body)
 
     def _until_closed(
-        self, start: Callable[[Sink], Awaitable[None] | None]
-    ) -> Callable[[Sink], Awaitable[None] | None]:
-        def started(sink: Sink) -> Awaitable[None] | None:
-            sink.on_close(lambda: self.write(RESPONSE_COMPLETE))
-            return start(sink)
+        self, start: Callable[[ResponseStream], Awaitable[None] | None]
+    ) -> Callable[[ResponseStream], Awaitable[None] | None]:
+        def started(stream: ResponseStream) -> Awaitable[None] | None:
+            stream.on_close(lambda: self.write(RESPONSE_COMPLETE))
+            return start(stream)
 
         return started
 
@@ -236,13 +244,13 @@ class _Record:
             for name in ("namespace", "name", "uid", "resourceVersion"):
                 if isinstance(metadata.get(name), str) and metadata[name]:
                     reference.setdefault(name, metadata[name])
-        if self._verdict.level >= Level.Request and said is not None:
+        if self._verdict.level >= AuditLevel.Request and said is not None:
             self._event["requestObject"] = self._without_managers(said)
 
     def _note_response(self, answer: Response) -> None:
         status: dict[str, Any] = {"metadata": {}, "code": answer.status}
         said: Any = None
-        wants_object = self._verdict.level >= Level.RequestResponse and self._action.resource
+        wants_object = self._verdict.level >= AuditLevel.RequestResponse and self._action.resource
         if wants_object or answer.status >= 400:
             said = _answered_object(answer)
         if isinstance(said, dict) and said.get("kind") == "Status":
@@ -264,7 +272,7 @@ class _Record:
         if notes.constraint:
             self._event["authenticationMetadata"] = {"impersonationConstraint": notes.constraint}
         annotations = notes.annotations
-        if self._verdict.level < Level.Request:  # What quotes bodies is for those who want them.
+        if self._verdict.level < AuditLevel.Request:  # What quotes bodies is for those who want them.
             annotations = {name: said for name, said in annotations.items() if not name.startswith(PATCH_NOTE)}
         self._event["annotations"] = annotations or None
 

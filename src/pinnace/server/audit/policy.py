@@ -27,7 +27,7 @@ _CONFIDENTIAL = frozenset((("", "secrets"), ("", "serviceaccounts/token"), ("aut
 """What carries passwords and tokens: a rule has to name it to have its bodies written down."""
 
 
-class Level(IntEnum):
+class AuditLevel(IntEnum):
     """How much is written down, each level more than the one before."""
 
     Nothing = 0
@@ -38,10 +38,10 @@ class Level(IntEnum):
     @property
     def label(self) -> str:
         """As Kubernetes writes it."""
-        return "None" if self is Level.Nothing else self.name
+        return "None" if self is AuditLevel.Nothing else self.name
 
 
-_LEVELS = {level.label: level for level in Level}
+_LEVELS = {level.label: level for level in AuditLevel}
 
 
 class AuditPolicyError(ValueError):
@@ -70,10 +70,10 @@ class GroupResources:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class AuditRule:
     """The level of the requests that it matches. What is left empty matches everything."""
 
-    level: Level
+    level: AuditLevel
     users: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
     verbs: frozenset[str] = frozenset()
@@ -104,35 +104,35 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AuditDecision:
     """What is to be written down of one request."""
 
-    level: Level
+    level: AuditLevel
     omitted_stages: frozenset[str] = frozenset()
     omits_managed_fields: bool = False
     is_confidential: bool = False
     """Nothing of the bodies may be told, not even in the words of a refusal."""
 
 
-_NOTHING = Verdict(Level.Nothing)
+_NOTHING = AuditDecision(AuditLevel.Nothing)
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class AuditPolicy:
     """Rules, of which the first that matches counts. What none matches is not written down."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[AuditRule, ...]
 
-    def decide(self, user: User, action: Action) -> Verdict:
+    def decide(self, user: User, action: Action) -> AuditDecision:
         for rule in self.rules:
             if rule.matches(user, action):
                 hidden = (action.group, _combined(action)) in _CONFIDENTIAL and not rule.names(action)
-                level = min(rule.level, Level.Metadata) if hidden else rule.level
-                return Verdict(level, rule.omitted_stages, rule.omits_managed_fields, hidden)
+                level = min(rule.level, AuditLevel.Metadata) if hidden else rule.level
+                return AuditDecision(level, rule.omitted_stages, rule.omits_managed_fields, hidden)
         return _NOTHING
 
 
-def read_policy(path: Path) -> Policy:
+def read_policy(path: Path) -> AuditPolicy:
     """The policy in a file. Raises AuditPolicyError."""
     try:
         manifest = yaml.safe_load(path.read_bytes())
@@ -141,12 +141,12 @@ def read_policy(path: Path) -> Policy:
     except yaml.YAMLError as error:
         raise AuditPolicyError(f"the audit policy {path} is not YAML: {error}") from None
     try:
-        return policy_of(manifest)
+        return parse_policy(manifest)
     except AuditPolicyError as error:
         raise AuditPolicyError(f"the audit policy {path} cannot be used: {error}") from None
 
 
-def policy_of(manifest: Any) -> Policy:
+def parse_policy(manifest: Any) -> AuditPolicy:
     """The policy that a manifest of kind Policy says. Raises AuditPolicyError."""
     if not isinstance(manifest, dict) or manifest.get("kind") != "Policy":
         raise AuditPolicyError("expected an object of kind Policy")
@@ -158,7 +158,7 @@ def policy_of(manifest: Any) -> Policy:
     rules = manifest.get("rules")
     if not isinstance(rules, list) or not rules:
         raise AuditPolicyError("rules: expected at least one rule")
-    return Policy(
+    return AuditPolicy(
         tuple(_rule(rule, f"rules[{index}]", omitted=omitted, omits=omits) for index, rule in enumerate(rules))
     )
 
@@ -176,7 +176,7 @@ _RULE_FIELDS = (
 )
 
 
-def _rule(said: Any, where: str, *, omitted: frozenset[str], omits: bool) -> Rule:
+def _rule(said: Any, where: str, *, omitted: frozenset[str], omits: bool) -> AuditRule:
     if not isinstance(said, dict):
         raise AuditPolicyError(f"{where}: expected an object")
     _warn_of_unknown(said, _RULE_FIELDS, where)
@@ -197,7 +197,7 @@ def _rule(said: Any, where: str, *, omitted: frozenset[str], omits: bool) -> Rul
             message = "non-resource URL wildcards '*' must be the final character of the rule"
             raise AuditPolicyError(f"{where}.nonResourceURLs[{index}]: {path!r}: {message}")
     own = said.get("omitManagedFields")
-    return Rule(
+    return AuditRule(
         level=_LEVELS[str(level)],
         users=frozenset(_texts(said, "users", where)),
         groups=frozenset(_texts(said, "userGroups", where)),

@@ -19,7 +19,7 @@ _FACTOR, _JITTER = 1.5, 0.2
 _CLOSING_SECONDS = 5.0
 
 
-class Refused(Exception):
+class DeliveryError(Exception):
     """The other server did not take what was sent."""
 
     def __init__(self, why: str, *, is_final: bool = False) -> None:
@@ -28,13 +28,13 @@ class Refused(Exception):
         self.is_final = is_final
 
 
-class Receiver(Protocol):
+class EventReceiver(Protocol):
     async def send(self, document: bytes) -> None:
-        """Have a document taken. Raises Refused."""
+        """Have a document taken. Raises DeliveryError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batching:
+class BatchOptions:
     """How many events go together, and how long they wait for each other. Times are seconds."""
 
     most_waiting: int = 10_000
@@ -48,10 +48,10 @@ class Batching:
 class AuditWebhook:
     """Gathers lines and sends them. What cannot be sent after several attempts is lost, and that is logged."""
 
-    def __init__(self, receiver: Receiver, clock: AlarmClock, batching: Batching | None = None) -> None:
+    def __init__(self, receiver: EventReceiver, clock: AlarmClock, batching: BatchOptions | None = None) -> None:
         self._receiver = receiver
         self._clock = clock
-        self._batching = batching or Batching()
+        self._batching = batching or BatchOptions()
         self._lines: list[bytes] = []
         self._alarm: Alarm | None = None
         self._is_due = False
@@ -129,7 +129,7 @@ class AuditWebhook:
             except asyncio.CancelledError:
                 self._lose(len(batch), "the server stops")
                 raise
-            except Refused as error:
+            except DeliveryError as error:
                 if error.is_final or is_last:
                     self._lose(len(batch), str(error))
                     return

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import NotRequired, Protocol, TypedDict, Unpack
 
-from pinnace.server.cache.watch_cache import Entry, Event, Shelf, stamp
+from pinnace.server.cache.watch_cache import CachedObject, CacheEvent, WatchCache, stamp
 from pinnace.server.http.messages import frame
 from pinnace.store import store as stores
 
@@ -15,14 +15,14 @@ FRESHNESS_SECONDS = 3.0
 _FIRST_SEGMENT = len("/registry/")
 
 
-class Rendition(Protocol):
+class EventRepresentation(Protocol):
     """The form in which a client wants objects: version, metadata only, or rows of a table."""
 
     @property
     def name(self) -> object:
         """Equal for renditions that make equal bytes, so that watchers can share them."""
 
-    def one(self, entry: Entry) -> bytes:
+    def encode_object(self, entry: CachedObject) -> bytes:
         """One object, encoded."""
 
 
@@ -32,31 +32,31 @@ def _nothing() -> None:
 
 class WatcherOptions(TypedDict):
     namespace: str
-    matches: Callable[[str, Entry], bool] | None
-    rendition: Rendition
+    matches: Callable[[str, CachedObject], bool] | None
+    representation: EventRepresentation
     deliver: Callable[[bytes], None]
-    later: NotRequired[Rendition | None]
+    later: NotRequired[EventRepresentation | None]
     """The form of all events but the first, where they differ."""
     finish: NotRequired[Callable[[], None]]
     """Ends the client's watch."""
 
 
-class Watcher:
+class CacheWatcher:
     """One client's watch: which objects, in which form, and where frames go."""
 
-    __slots__ = ("cancelled", "deliver", "finish", "later", "matches", "namespace", "queued", "rendition")
+    __slots__ = ("cancelled", "deliver", "finish", "later", "matches", "namespace", "queued", "representation")
 
     def __init__(self, **options: Unpack[WatcherOptions]) -> None:
         self.namespace = options["namespace"]
         self.matches = options["matches"]
-        self.rendition = options["rendition"]
+        self.representation = options["representation"]
         self.deliver = options["deliver"]
         self.later = options.get("later")
         self.finish = options.get("finish", _nothing)
         self.queued: list[bytes] = []
         self.cancelled = False
 
-    def frame_of(self, event: Event) -> bytes | None:
+    def frame_of(self, event: CacheEvent) -> bytes | None:
         """The event as this watcher sees it: one that enters its selection is ADDED, one that leaves DELETED."""
         new, old = event.new, event.old
         if self.matches is not None:
@@ -72,55 +72,55 @@ class Watcher:
             old = old.at(event.revision)
         return self._framed(event, "DELETED", old)
 
-    def _framed(self, event: Event, kind: str, entry: Entry) -> bytes:
-        form = (kind, self.rendition.name)
+    def _framed(self, event: CacheEvent, kind: str, entry: CachedObject) -> bytes:
+        shared = (kind, self.representation.name)
         if event.frames is None:
             event.frames = {}
-        framed = event.frames.get(form)
+        framed = event.frames.get(shared)
         if framed is None:
-            framed = event.frames[form] = frame(event_line(kind, self.rendition.one(entry)))
+            framed = event.frames[shared] = frame(event_line(kind, self.representation.encode_object(entry)))
         if self.later is not None:
-            self.rendition, self.later = self.later, None
+            self.representation, self.later = self.later, None
         return framed
 
-    def line_of(self, kind: str, entry: Entry) -> bytes:
+    def line_of(self, kind: str, entry: CachedObject) -> bytes:
         """An event of this watcher alone."""
-        line = event_line(kind, self.rendition.one(entry))
+        line = event_line(kind, self.representation.encode_object(entry))
         if self.later is not None:
-            self.rendition, self.later = self.later, None
+            self.representation, self.later = self.later, None
         return line
 
     def take_headers(self) -> bool:
         """Whether what is sent next is the first, and says what only the first does. Whatever follows will not."""
         if self.later is None:
             return False
-        self.rendition, self.later = self.later, None
+        self.representation, self.later = self.later, None
         return True
 
 
-class LateWatcher(Watcher):
+class ConvertingWatcher(CacheWatcher):
     """A watcher whose objects have to be converted elsewhere first: its events wait, in order, to be fetched."""
 
     __slots__ = ("_arrived", "_waiting", "is_busy")
 
     def __init__(self, **options: Unpack[WatcherOptions]) -> None:
         super().__init__(**options)
-        self._waiting: list[Event] = []
+        self._waiting: list[CacheEvent] = []
         self._arrived = asyncio.Event()
         self.is_busy = True
         """There are events that its client has not seen."""
 
-    def frame_of(self, event: Event) -> bytes | None:
+    def frame_of(self, event: CacheEvent) -> bytes | None:
         self._waiting.append(event)
         self._arrived.set()
         self.is_busy = True
         return None
 
-    def frame_now(self, event: Event) -> bytes | None:
+    def frame_now(self, event: CacheEvent) -> bytes | None:
         """The event as this watcher sees it, once its objects are prepared."""
         return super().frame_of(event)
 
-    async def fetch(self) -> list[Event]:
+    async def fetch(self) -> list[CacheEvent]:
         """The events that came since the last time, at least one."""
         if not self._waiting:
             self.is_busy = False
@@ -139,9 +139,9 @@ class Fanout:
 
     def __init__(self, store: stores.Store) -> None:
         self._store = store
-        self._shelves: dict[str, Shelf] = {}
-        self._watchers: dict[tuple[str, str], set[Watcher]] = {}
-        self._listeners: dict[str, list[Callable[[Event], None]]] = {}
+        self._caches: dict[str, WatchCache] = {}
+        self._watchers: dict[tuple[str, str], set[CacheWatcher]] = {}
+        self._listeners: dict[str, list[Callable[[CacheEvent], None]]] = {}
         self._progress: list[Callable[[int], None]] = []
         self.revision = 0
         self._loaded = 0
@@ -172,7 +172,7 @@ class Fanout:
             self.forget_progress(look)
         return True
 
-    def on_change(self, prefix: str, callback: Callable[[Event], None]) -> None:
+    def on_change(self, prefix: str, callback: Callable[[CacheEvent], None]) -> None:
         """Call back with every change below a resource's prefix, before its writer gets an answer. It must not fail."""
         self._listeners.setdefault(prefix, []).append(callback)
 
@@ -183,29 +183,29 @@ class Fanout:
         self.revision = self._loaded = max(self.revision, page.revision)
         for record in page.records:
             prefix, key = split_key(record.key)
-            shelf = self.shelf(prefix)
-            known = shelf.entries.get(key)
+            cache = self.cache(prefix)
+            known = cache.entries.get(key)
             if known is None or known.revision < record.revision:
-                shelf.load(key, Entry(stamp(record.value, record.revision), record.revision))
-        for shelf in self._shelves.values():  # Those that were followed before they were loaded know no more either.
-            shelf.recent_since = max(shelf.recent_since, page.revision)
-            shelf.changed = max(shelf.changed, page.revision)
+                cache.load(key, CachedObject(stamp(record.value, record.revision), record.revision))
+        for cache in self._caches.values():  # Those that were followed before they were loaded know no more either.
+            cache.recent_since = max(cache.recent_since, page.revision)
+            cache.changed = max(cache.changed, page.revision)
 
-    def shelf(self, prefix: str) -> Shelf:
-        found = self._shelves.get(prefix)
+    def cache(self, prefix: str) -> WatchCache:
+        found = self._caches.get(prefix)
         if found is None:
-            found = self._shelves[prefix] = Shelf(prefix, revision=self._loaded)
+            found = self._caches[prefix] = WatchCache(prefix, revision=self._loaded)
         return found
 
     def counts(self) -> dict[str, int]:
-        return {prefix: len(shelf.entries) for prefix, shelf in self._shelves.items()}
+        return {prefix: len(cache.entries) for prefix, cache in self._caches.items()}
 
     def follow(self, changes: list[stores.Change]) -> None:
-        touched: list[Watcher] = []
+        touched: list[CacheWatcher] = []
         watchers = self._watchers
         for change in changes:
             prefix, key = split_key(change.key)
-            event = self.shelf(prefix).apply(change, key)
+            event = self.cache(prefix).apply(change, key)
             self.revision = change.revision
             if prefix in self._listeners:
                 for listener in self._listeners[prefix]:
@@ -227,10 +227,10 @@ class Fanout:
         for told in self._progress:
             told(self.revision)
 
-    def join(self, prefix: str, watcher: Watcher) -> None:
+    def join(self, prefix: str, watcher: CacheWatcher) -> None:
         self._watchers.setdefault((prefix, watcher.namespace), set()).add(watcher)
 
-    def leave(self, prefix: str, watcher: Watcher) -> None:
+    def leave(self, prefix: str, watcher: CacheWatcher) -> None:
         watcher.cancelled = True
         place = (prefix, watcher.namespace)
         others = self._watchers.get(place)
@@ -245,7 +245,7 @@ class Fanout:
             if place == prefix:
                 watcher.finish()
 
-    def watchers(self) -> list[tuple[str, Watcher]]:
+    def watchers(self) -> list[tuple[str, CacheWatcher]]:
         return [(prefix, watcher) for (prefix, _), some in self._watchers.items() for watcher in some]
 
 
@@ -255,7 +255,7 @@ def split_key(key: str) -> tuple[str, str]:
     return key[:end], key[end:]
 
 
-def _queue(interested: set[Watcher], event: Event, touched: list[Watcher]) -> None:
+def _queue(interested: set[CacheWatcher], event: CacheEvent, touched: list[CacheWatcher]) -> None:
     for watcher in interested:
         framed = watcher.frame_of(event)
         if framed is not None:

@@ -14,34 +14,41 @@ from pinnace.kinds.golang import empty_fields
 from pinnace.model.clock import Clock
 from pinnace.model.objects import Object
 from pinnace.model.resources import Column, Resource, Strategy
-from pinnace.server.cache.served_versions import head_of, in_version, prepare, shown_body, shown_object, waits_for
-from pinnace.server.cache.watch_cache import Entry
+from pinnace.server.cache.served_versions import (
+    decode_served,
+    encode_served,
+    head_of,
+    needs_preparation,
+    prepare,
+    to_served_version,
+)
+from pinnace.server.cache.watch_cache import CachedObject
 
 _METADATA = b'"metadata":{'
 
 
-class Form(Protocol):
+class Representation(Protocol):
     """A rendition and its list; `name` is equal for forms that make equal bytes."""
 
     @property
     def name(self) -> object: ...
 
     @property
-    def waits(self) -> bool:
+    def needs_preparation(self) -> bool:
         """Objects may have to be converted elsewhere: `prepare` them before they are asked for."""
 
-    def prepare(self, entries: Iterable[Entry]) -> Awaitable[None] | None:
+    def prepare(self, entries: Iterable[CachedObject]) -> Awaitable[None] | None:
         """Have all that takes long done for these. None where there is nothing to wait for."""
 
-    def one(self, entry: Entry) -> bytes: ...
+    def encode_object(self, entry: CachedObject) -> bytes: ...
 
-    def many(self, entries: Iterable[Entry], *, metadata: Object) -> bytes | list[bytes]: ...
+    def encode_list(self, entries: Iterable[CachedObject], *, metadata: Object) -> bytes | list[bytes]: ...
 
-    def bookmark(self, metadata: Object) -> bytes:
+    def encode_bookmark(self, metadata: Object) -> bytes:
         """An object of this form that has nothing but these metadata."""
 
 
-class Plain:
+class ObjectRepresentation:
     """Whole objects of one served version. Where that is the stored version, the bytes are passed on untouched."""
 
     def __init__(self, resource: Resource) -> None:
@@ -55,32 +62,32 @@ class Plain:
         )
         self._stored_head = len(head_of(resource.stored))
         self.name: object = kind
-        self.waits = waits_for(resource)
+        self.needs_preparation = needs_preparation(resource)
 
-    def prepare(self, entries: Iterable[Entry]) -> Awaitable[None] | None:
-        return prepare(entries, self._resource) if self.waits else None
+    def prepare(self, entries: Iterable[CachedObject]) -> Awaitable[None] | None:
+        return prepare(entries, self._resource) if self.needs_preparation else None
 
-    def one(self, entry: Entry) -> bytes:
+    def encode_object(self, entry: CachedObject) -> bytes:
         if self._resource.custom is not None:
-            return shown_body(entry, self._resource, self._resource.custom)
+            return encode_served(entry, self._resource, self._resource.custom)
         if self._is_stored:
             return entry.body
         if not self._resource.is_converted:  # The shape is the same: only the head says another version.
             return self._head + entry.body[entry.body.index(_METADATA) + len(_METADATA) :]
         return encode(self.object(entry))
 
-    def object(self, entry: Entry) -> Object:
+    def object(self, entry: CachedObject) -> Object:
         """The object in this version, decoded, for the caller to keep."""
-        return shown_object(entry, self._resource)
+        return decode_served(entry, self._resource)
 
-    def many(self, entries: Iterable[Entry], *, metadata: Object) -> bytes | list[bytes]:
-        return self.listing(self.joined(entries), metadata=metadata)
+    def encode_list(self, entries: Iterable[CachedObject], *, metadata: Object) -> bytes | list[bytes]:
+        return self.wrap_list(self.join_items(entries), metadata=metadata)
 
-    def joined(self, entries: Iterable[Entry]) -> bytes:
+    def join_items(self, entries: Iterable[CachedObject]) -> bytes:
         """The items of a list, and its end. Those of built-in kinds do not say what they are: the list does."""
         resource = self._resource
         if resource.custom is not None or resource.is_converted:
-            item = self.one if resource.custom is not None else self._item
+            item = self.encode_object if resource.custom is not None else self._item
             return b"%b]}\n" % b",".join(map(item, entries))
         rests = [entry.body[self._stored_head :] for entry in entries]
         if not rests:
@@ -89,19 +96,19 @@ class Plain:
         rests[-1] += b"]}\n"
         return _NEXT_ITEM.join(rests)
 
-    def _item(self, entry: Entry) -> bytes:
+    def _item(self, entry: CachedObject) -> bytes:
         obj = self.object(entry)
         obj.pop("kind", None)
         obj.pop("apiVersion", None)
         return encode(obj)
 
-    def listing(self, items: bytes, *, metadata: Object) -> list[bytes]:
-        """The list of these items, which are `joined`, in pieces."""
+    def wrap_list(self, items: bytes, *, metadata: Object) -> list[bytes]:
+        """The list of these items, which are `join_items`, in pieces."""
         if self._resource.custom is not None:
             metadata = {"continue": "", **metadata}  # Kubernetes says it of custom kinds even where nothing follows.
         return [b'%b%b,"items":[' % (self._list_head, orjson.dumps(metadata)), items]
 
-    def bookmark(self, metadata: Object) -> bytes:
+    def encode_bookmark(self, metadata: Object) -> bytes:
         return orjson.dumps({**self._nothing, "metadata": metadata})
 
     @cached_property
@@ -120,7 +127,7 @@ class _Parts(msgspec.Struct, gc=False):
 _parts = msgspec.json.Decoder(_Parts).decode
 
 
-class MetadataOnly:
+class MetadataRepresentation:
     """PartialObjectMetadata: for clients that only follow names, labels and owners."""
 
     def __init__(self, resource: Resource, version: str) -> None:
@@ -128,34 +135,34 @@ class MetadataOnly:
         self._version = version
         self._head = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/%b","metadata":%%b}' % version.encode()
         self.name: object = ("PartialObjectMetadata", version)
-        self.waits = False
+        self.needs_preparation = False
 
-    def prepare(self, entries: Iterable[Entry]) -> Awaitable[None] | None:
+    def prepare(self, entries: Iterable[CachedObject]) -> Awaitable[None] | None:
         return None
 
-    def one(self, entry: Entry) -> bytes:
+    def encode_object(self, entry: CachedObject) -> bytes:
         return self._head % self._metadata(entry)
 
-    def many(self, entries: Iterable[Entry], *, metadata: Object) -> list[bytes]:
+    def encode_list(self, entries: Iterable[CachedObject], *, metadata: Object) -> list[bytes]:
         version = self._version.encode()
         head = b'{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/%b","metadata":%b,"items":' % (
             version,
             orjson.dumps(metadata),
         )
-        items = b",".join(map(self.one, entries))
+        items = b",".join(map(self.encode_object, entries))
         return [head, b"[", items, b"]}\n"] if items else [head, b"null}\n"]
 
-    def bookmark(self, metadata: Object) -> bytes:
+    def encode_bookmark(self, metadata: Object) -> bytes:
         return orjson.dumps(partial_metadata({"metadata": metadata}, self._version))
 
-    def _metadata(self, entry: Entry) -> bytes | msgspec.Raw:
+    def _metadata(self, entry: CachedObject) -> bytes | msgspec.Raw:
         """As it stands in the object, which need not be decoded for it."""
         if self._strategy.version_annotations:
             return orjson.dumps(without_version_annotations(entry.decode(), self._strategy)["metadata"])
         return _parts(entry.body).metadata
 
 
-class Rows:
+class TableRepresentation:
     """Table: what kubectl prints, made here so that clients need not know the kinds."""
 
     def __init__(self, resource: Resource, *, version: str, include: str, clock: Clock, headers: bool = True) -> None:
@@ -165,31 +172,33 @@ class Rows:
         self._clock = clock
         self._headers = headers
         self.name: object = ("Table", resource.kind, version, self._include, headers)
-        self.waits = waits_for(resource)
+        self.needs_preparation = needs_preparation(resource)
 
-    def prepare(self, entries: Iterable[Entry]) -> Awaitable[None] | None:
-        return prepare(entries, self._resource) if self.waits else None
+    def prepare(self, entries: Iterable[CachedObject]) -> Awaitable[None] | None:
+        return prepare(entries, self._resource) if self.needs_preparation else None
 
-    def without_headers(self) -> Rows:
+    def without_headers(self) -> TableRepresentation:
         """For the second and later events of a watch, which do not repeat the columns."""
-        return Rows(self._resource, version=self._version, include=self._include, clock=self._clock, headers=False)
+        return TableRepresentation(
+            self._resource, version=self._version, include=self._include, clock=self._clock, headers=False
+        )
 
-    def one(self, entry: Entry) -> bytes:
+    def encode_object(self, entry: CachedObject) -> bytes:
         obj = self._object(entry)
         version = obj["metadata"].get("resourceVersion")  # What is only tried out has none.
         return self._table([obj], {"resourceVersion": version} if version else {})
 
-    def many(self, entries: Iterable[Entry], *, metadata: Object) -> bytes:
+    def encode_list(self, entries: Iterable[CachedObject], *, metadata: Object) -> bytes:
         objects = [self._object(entry) for entry in entries]
         if self._resource.row_order is not None:
             objects.sort(key=self._resource.row_order)
         return self._table(objects, metadata)
 
-    def _object(self, entry: Entry) -> Object:
+    def _object(self, entry: CachedObject) -> Object:
         """What columns are given: the stored version, but of custom kinds the version that is asked for."""
-        return entry.decode() if self._resource.custom is None else shown_object(entry, self._resource)
+        return entry.decode() if self._resource.custom is None else decode_served(entry, self._resource)
 
-    def bookmark(self, metadata: Object) -> bytes:
+    def encode_bookmark(self, metadata: Object) -> bytes:
         """Whatever is asked for, its row has an object: that says what the bookmark means."""
         obj = _nothing_but(metadata, self._resource)
         now = self._clock.now()
@@ -217,7 +226,7 @@ class Rows:
         for obj in objects:
             row: Object = {"cells": [column.value(obj, now) for column in columns], "object": None}
             if self._include == "Object":
-                row["object"] = in_version(obj, self._resource)
+                row["object"] = to_served_version(obj, self._resource)
             elif self._include == "Metadata":
                 own = without_version_annotations(obj, self._resource.strategy)
                 row["object"] = partial_metadata(own, self._version)

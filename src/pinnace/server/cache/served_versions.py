@@ -14,7 +14,7 @@ import orjson
 from pinnace.model import errors
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import Custom, Resource
-from pinnace.server.cache.watch_cache import Entry
+from pinnace.server.cache.watch_cache import CachedObject
 
 
 @lru_cache(maxsize=4096)
@@ -23,12 +23,12 @@ def head_of(kind: Kind) -> bytes:
     return b'{"kind":%b,"apiVersion":%b,"metadata":{' % (orjson.dumps(kind.name), orjson.dumps(kind.api_version))
 
 
-def waits_for(resource: Resource) -> bool:
+def needs_preparation(resource: Resource) -> bool:
     """Showing an object of this resource may take a while."""
     return resource.custom is not None and resource.custom.is_converted_elsewhere
 
 
-def in_version(obj: Object, resource: Resource) -> Object:
+def to_served_version(obj: Object, resource: Resource) -> Object:
     """A stored object of a built-in kind as the served version shows it. May change the object given."""
     if resource.kind != resource.stored:
         if resource.is_converted:
@@ -37,15 +37,15 @@ def in_version(obj: Object, resource: Resource) -> Object:
     return obj
 
 
-def shown_object(entry: Entry, resource: Resource) -> Object:
+def decode_served(entry: CachedObject, resource: Resource) -> Object:
     """The object in the version of the resource, decoded, for the caller to change. Prepared, if that takes long."""
     if resource.custom is None:
-        return in_version(entry.decode(), resource)
-    obj: Object = orjson.loads(shown_body(entry, resource, resource.custom))
+        return to_served_version(entry.decode(), resource)
+    obj: Object = orjson.loads(encode_served(entry, resource, resource.custom))
     return obj
 
 
-def shown_body(entry: Entry, resource: Resource, custom: Custom) -> bytes:
+def encode_served(entry: CachedObject, resource: Resource, custom: Custom) -> bytes:
     """The bytes of a custom object in the version of the resource. Prepared, if that takes long."""
     known = _known(entry, resource, custom)
     if known is not None:
@@ -56,17 +56,17 @@ def shown_body(entry: Entry, resource: Resource, custom: Custom) -> bytes:
     return _keep(entry, resource, shown[0])
 
 
-def selectable_values(entry: Entry, resource: Resource) -> dict[str, str]:
+def selectable_values(entry: CachedObject, resource: Resource) -> dict[str, str]:
     """The values of the fields that this resource can be selected by, as they are in its version. Prepared, if that
     takes long."""
     custom = resource.custom
     if custom is None or _known(entry, resource, custom) is entry.body:
         return entry.fields(resource.selectable)
-    obj = shown_object(entry, resource)
+    obj = decode_served(entry, resource)
     return {name: value(obj) for name, value in resource.selectable.items()}
 
 
-def prepare(entries: Iterable[Entry], resource: Resource) -> Awaitable[None] | None:
+def prepare(entries: Iterable[CachedObject], resource: Resource) -> Awaitable[None] | None:
     """Have these objects converted, all at once. None where there is nothing to wait for."""
     custom = resource.custom
     if custom is None:
@@ -81,16 +81,16 @@ def prepare(entries: Iterable[Entry], resource: Resource) -> Awaitable[None] | N
     return _prepare_later(waiting, resource, shown)
 
 
-async def _prepare_later(entries: list[Entry], resource: Resource, shown: Awaitable[list[Object]]) -> None:
+async def _prepare_later(entries: list[CachedObject], resource: Resource, shown: Awaitable[list[Object]]) -> None:
     _keep_all(entries, resource, await shown)
 
 
-def _keep_all(entries: list[Entry], resource: Resource, shown: list[Object]) -> None:
+def _keep_all(entries: list[CachedObject], resource: Resource, shown: list[Object]) -> None:
     for entry, obj in zip(entries, shown, strict=True):
         _keep(entry, resource, obj)
 
 
-def _known(entry: Entry, resource: Resource, custom: Custom) -> bytes | None:
+def _known(entry: CachedObject, resource: Resource, custom: Custom) -> bytes | None:
     if entry.shown is not None:
         kept = entry.shown.get(resource.version)
         if kept is not None and kept[0] is resource:
@@ -100,7 +100,7 @@ def _known(entry: Entry, resource: Resource, custom: Custom) -> bytes | None:
     return None
 
 
-def _keep(entry: Entry, resource: Resource, obj: Object) -> bytes:
+def _keep(entry: CachedObject, resource: Resource, obj: Object) -> bytes:
     ordered = {"kind": obj["kind"], "apiVersion": obj["apiVersion"], "metadata": obj["metadata"], **obj}
     body = bytes(memoryview(orjson.dumps(ordered)))
     if body == entry.body:

@@ -40,7 +40,7 @@ def restamp(body: bytes, revision: int) -> bytes:
     return b"%b%d%b" % (body[:start], revision, body[body.index(b'"', start) :])
 
 
-class Entry:
+class CachedObject:
     """One object at one revision. Labels and fields are decoded when first asked for, then kept."""
 
     __slots__ = ("_fields", "_labels", "body", "revision", "shown")
@@ -53,9 +53,9 @@ class Entry:
         self.shown: dict[str, tuple[object, bytes]] | None = None
         """By version: what an object of a custom kind looks like there, and to which resource (see presentation)."""
 
-    def at(self, revision: int) -> Entry:
+    def at(self, revision: int) -> CachedObject:
         """The same object as a later change shows it."""
-        moved = Entry(restamp(self.body, revision), revision)
+        moved = CachedObject(restamp(self.body, revision), revision)
         if self.shown is not None:
             moved.shown = {version: (of, restamp(body, revision)) for version, (of, body) in self.shown.items()}
         return moved
@@ -82,12 +82,12 @@ class Entry:
         return known[1]
 
 
-class Event:
+class CacheEvent:
     """One change as watchers see it: what the entry was and what it is; `frames` are shared by all who want them."""
 
     __slots__ = ("frames", "key", "new", "old", "revision")
 
-    def __init__(self, key: str, revision: int, new: Entry | None, old: Entry | None) -> None:
+    def __init__(self, key: str, revision: int, new: CachedObject | None, old: CachedObject | None) -> None:
         self.key = key
         self.revision = revision
         self.new = new
@@ -95,27 +95,27 @@ class Event:
         self.frames: dict[object, bytes] | None = None
 
 
-def _size(event: Event) -> int:
+def _size(event: CacheEvent) -> int:
     """What an event holds that would be gone without it: mostly what the object was before."""
     return len(event.old.body) if event.old is not None else 0
 
 
-class Shelf:
+class WatchCache:
     """The objects of one resource, by namespace/name (or name), and its last changes."""
 
     def __init__(self, prefix: str, *, revision: int) -> None:
         self.prefix = prefix
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, CachedObject] = {}
         self.changed = revision
         """The revision of the last change here, or of the start, before which more may have changed than is known."""
-        self.recent: deque[Event] = deque()
+        self.recent: deque[CacheEvent] = deque()
         self._recent_bytes = 0
         self.recent_since = revision
         """Every change after this revision is in `recent`."""
         self._keys = SortedKeys([])
         self._by_label: dict[tuple[str, str], set[str]] | None = None  # Made when labels are first asked for.
 
-    def load(self, key: str, entry: Entry) -> None:
+    def load(self, key: str, entry: CachedObject) -> None:
         """Put what was there before this process, without telling anyone."""
         if key not in self.entries:
             self._keys.add(key)
@@ -123,7 +123,7 @@ class Shelf:
         self.changed = max(self.changed, entry.revision)
         self._by_label = None
 
-    def apply(self, change: stores.Change, key: str) -> Event:
+    def apply(self, change: stores.Change, key: str) -> CacheEvent:
         old = self.entries.get(key)
         if change.value is None:
             new = None
@@ -132,14 +132,14 @@ class Shelf:
                 self._keys.remove(key)
                 old = old.at(change.revision)
         else:
-            new = Entry(stamp(change.value, change.revision), change.revision)
+            new = CachedObject(stamp(change.value, change.revision), change.revision)
             self.entries[key] = new
             if old is None:
                 self._keys.add(key)
         self.changed = change.revision
         if self._by_label is not None:
             self._index(key, old, new)
-        event = Event(key, change.revision, new, old)
+        event = CacheEvent(key, change.revision, new, old)
         self.recent.append(event)
         self._recent_bytes += _size(event)
         while len(self.recent) > RECENT_EVENTS or self._recent_bytes > RECENT_BYTES:
@@ -165,7 +165,7 @@ class Shelf:
         beginning = f"{namespace}/" if namespace else ""
         return sorted(key for key in found if key.startswith(beginning) and key > after)
 
-    def _index(self, key: str, old: Entry | None, new: Entry | None) -> None:
+    def _index(self, key: str, old: CachedObject | None, new: CachedObject | None) -> None:
         assert self._by_label is not None
         before, after = old.labels if old is not None else _NO_LABELS, new.labels if new is not None else _NO_LABELS
         if before == after:
@@ -179,7 +179,7 @@ class Shelf:
         for label in after.items():
             self._by_label.setdefault(label, set()).add(key)
 
-    def since(self, revision: int) -> Iterator[Event]:
+    def since(self, revision: int) -> Iterator[CacheEvent]:
         """The remembered changes after a revision, oldest first."""
         fresh = []
         for event in reversed(self.recent):

@@ -9,10 +9,10 @@ import orjson
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
-from pinnace.server.aggregation import Aggregated, Backend
-from pinnace.server.discovery.documents import Document
+from pinnace.server.aggregation import AggregatedBackend, AggregatedBackends
+from pinnace.server.discovery.documents import ServedDocument
 
-Served = list[Resource] | Backend
+Served = list[Resource] | AggregatedBackend
 """One version of a group: resources of this server, or all that a backend has."""
 Rank = tuple[int, int, int, str]
 
@@ -22,8 +22,8 @@ _FIRST = frozenset(("", "apiregistration.k8s.io"))
 """Come first whatever others want: the core, and the group that says who comes first."""
 
 
-def merged(
-    local: Mapping[str, Mapping[str, list[Resource]]], aggregated: Aggregated, *, rank: Callable[[str], Rank]
+def merge_groups(
+    local: Mapping[str, Mapping[str, list[Resource]]], aggregated: AggregatedBackends, *, rank: Callable[[str], Rank]
 ) -> dict[str, dict[str, Served]]:
     """All groups and versions, in the order that clients are to prefer. A version that is both is the backend's.
 
@@ -48,11 +48,11 @@ def _comes_before(name: str, other: str, highest: Mapping[str, int]) -> bool:
     return (-highest[name], name) < (-highest[other], other)
 
 
-def _priorities(aggregated: Aggregated, group: str, version: str) -> tuple[int, int]:
+def _priorities(aggregated: AggregatedBackends, group: str, version: str) -> tuple[int, int]:
     return aggregated.priorities(group, version) or _OF_CUSTOM_KINDS
 
 
-def aggregated_version(backend: Backend) -> Object:
+def version_of_backend(backend: AggregatedBackend) -> Object:
     """A backend's version as the aggregated page has it: what was last seen, stale if it cannot be asked now."""
     rows: dict[str, Object] = {}
     for row in backend.resources:
@@ -72,29 +72,29 @@ def aggregated_version(backend: Backend) -> Object:
         said |= {"singularResource": row.get("singularName") or "", "verbs": row.get("verbs") or []}
         said |= {field: row[field] for field in ("shortNames", "categories") if row.get(field)}
         rows[name] = {**said, **{k: v for k, v in rows.get(name, {}).items() if k == "subresources"}}
-    freshness = "Stale" if backend.trouble else "Current"
+    freshness = "Stale" if backend.unavailable_reason else "Current"
     return {"version": backend.version, "resources": list(rows.values()), "freshness": freshness}
 
 
-def merged_index(own: Document, aggregated: Aggregated) -> Document:
+def merge_index(own: ServedDocument, aggregated: AggregatedBackends) -> ServedDocument:
     """The index of /openapi/v3 with the documents of backends, where those say they are."""
     index = orjson.loads(own.body)
     for backend in aggregated.backends():
         index["paths"].pop(_path(backend), None)
         if backend.openapi_url:
             index["paths"][_path(backend)] = {"serverRelativeURL": backend.openapi_url}
-    return Document(orjson.dumps(index), own.content_type, own.etag, own.headers)
+    return ServedDocument(orjson.dumps(index), own.content_type, own.etag, own.headers)
 
 
-async def described(backend: Backend) -> Document:
+async def fetch_openapi(backend: AggregatedBackend) -> ServedDocument:
     """The OpenAPI v3 document of a backend. Raises Unavailable if it cannot be had."""
     try:
         body, told = await backend.openapi()
     except (OSError, TimeoutError, ValueError) as error:
         raise errors.Unavailable(f"service unavailable: {error}") from None
     headers = (("Cache-Control", "no-cache, private"), ("Vary", "Accept"))
-    return Document(body, etag=f'"{told}"' if told else "", headers=headers)
+    return ServedDocument(body, etag=f'"{told}"' if told else "", headers=headers)
 
 
-def _path(backend: Backend) -> str:
+def _path(backend: AggregatedBackend) -> str:
     return f"apis/{backend.group}/{backend.version}"

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 import orjson
 
 from pinnace.model.objects import Object
-from pinnace.server.aggregation import Aggregated, Backend
-from pinnace.server.discovery.documents import Document
+from pinnace.server.aggregation import AggregatedBackend, AggregatedBackends
+from pinnace.server.discovery.documents import ServedDocument
 from pinnace.server.discovery.openapi_protobuf import encode_document
 
 JSON = "application/json"
@@ -19,7 +19,7 @@ PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 _REFERENCE = re.compile(rb'"#/(definitions|parameters|responses)/([^"]+)"')
 
-Own = Callable[[str], Document | None]
+Own = Callable[[str], ServedDocument | None]
 """The document of this server alone, in a form that this Accept header takes."""
 Place = tuple[str, str]
 """A section that others refer to, and a name in it."""
@@ -28,15 +28,15 @@ Place = tuple[str, str]
 class MergedOpenApi:
     """This server's document with those of the backends that can be asked; written anew only if one has changed."""
 
-    def __init__(self, own: Own, aggregated: Aggregated) -> None:
+    def __init__(self, own: Own, aggregated: AggregatedBackends) -> None:
         self._own = own
         self._aggregated = aggregated
-        self._written: dict[str, Document] = {}
+        self._written: dict[str, ServedDocument] = {}
 
-    async def v2(self, accept: str) -> Document | None:
+    async def v2(self, accept: str) -> ServedDocument | None:
         """None if the client accepts neither JSON nor protobuf. A backend that is gone is left out, or as last seen."""
         found = self._own(accept)
-        backends = [backend for backend in self._aggregated.backends() if not backend.trouble]
+        backends = [backend for backend in self._aggregated.backends() if not backend.unavailable_reason]
         if found is None or not backends:
             return found
         documents = await asyncio.gather(*(backend.openapi_v2() for backend in backends))
@@ -52,13 +52,13 @@ class MergedOpenApi:
             assert own is not None  # JSON is always offered.
             document = orjson.loads(own.body)
             for backend, body, _ in theirs:
-                add(document, body, backend)
+                merge_backend(document, body, backend)
             body = orjson.dumps(document) if content_type == JSON else encode_document(document)
-            known = self._written[content_type] = Document(body, content_type, etag, found.headers)
+            known = self._written[content_type] = ServedDocument(body, content_type, etag, found.headers)
         return known
 
 
-def add(document: Object, body: bytes, backend: Backend) -> None:
+def merge_backend(document: Object, body: bytes, backend: AggregatedBackend) -> None:
     """Put what a backend says of its own version into the document. What cannot be understood is left out.
 
     A definition that has the name of another but says something else gets a number behind its name.

@@ -11,9 +11,9 @@ import orjson
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import Registry, Resource
 from pinnace.model.version_order import version_rank
-from pinnace.server.aggregation import Aggregated, Alone
-from pinnace.server.discovery.aggregated_discovery import Served, aggregated_version, merged
-from pinnace.server.discovery.documents import Document, content_hash
+from pinnace.server.aggregation import AggregatedBackends, NoBackends
+from pinnace.server.discovery.aggregated_discovery import Served, merge_groups, version_of_backend
+from pinnace.server.discovery.documents import ServedDocument, content_hash
 from pinnace.server.request.negotiation import JSON, clauses
 
 _AGGREGATED_VERSIONS = ("v2", "v2beta1")
@@ -23,21 +23,21 @@ Groups = dict[str, dict[str, list[Resource]]]
 """By group and version, each in the order that clients are to prefer."""
 
 
-class Discovery:
+class DiscoveryPages:
     """Writes the discovery pages of a registry and of other servers; each is kept until one of them changes.
 
     The page of a version that another server answers for is that server's to write.
     """
 
-    def __init__(self, registry: Registry, *, aggregated: Aggregated | None = None) -> None:
+    def __init__(self, registry: Registry, *, aggregated: AggregatedBackends | None = None) -> None:
         self._registry = registry
-        self._others = aggregated or Alone()
+        self._others = aggregated or NoBackends()
         self._address = ""
         self._revisions = (-1, -1)
         self._groups: dict[str, dict[str, Served]] = {}
-        self._pages: dict[str, Document] = {}
+        self._pages: dict[str, ServedDocument] = {}
 
-    def page(self, path: str, accept: str = "") -> Document | None:
+    def page(self, path: str, accept: str = "") -> ServedDocument | None:
         """The page of /api, /api/<version>, /apis, /apis/<group> or /apis/<group>/<version>; None if there is none."""
         self._refresh()
         parts = path.strip("/").split("/")
@@ -56,10 +56,10 @@ class Discovery:
         revisions = (self._registry.revision, self._others.revision)
         if self._revisions != revisions:
             self._revisions = revisions
-            self._groups = merged(grouped(self._registry), self._others, rank=version_rank)
+            self._groups = merge_groups(group_resources(self._registry), self._others, rank=version_rank)
             self._pages.clear()
 
-    def _kept(self, name: str, write: Callable[[], Document | None]) -> Document | None:
+    def _kept(self, name: str, write: Callable[[], ServedDocument | None]) -> ServedDocument | None:
         page = self._pages.get(name)
         if page is None:
             page = write()
@@ -67,7 +67,7 @@ class Discovery:
                 self._pages[name] = page
         return page
 
-    def _single(self, parts: list[str]) -> Document | None:
+    def _single(self, parts: list[str]) -> ServedDocument | None:
         match parts:
             case ["api"]:
                 return _written(self._versions_of_the_core())
@@ -89,7 +89,7 @@ class Discovery:
             "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": self._address}],
         }
 
-    def _resources(self, group: str, version: str) -> Document | None:
+    def _resources(self, group: str, version: str) -> ServedDocument | None:
         found = self._groups.get(group, {}).get(version)
         if not isinstance(found, list):
             return None
@@ -100,7 +100,7 @@ class Discovery:
             page["apiVersion"] = "v1"
         return _written({**page, "groupVersion": group_version, "resources": listed})
 
-    def _aggregated(self, root: str, version: str) -> Document | None:
+    def _aggregated(self, root: str, version: str) -> ServedDocument | None:
         if root not in ("api", "apis"):
             return None
         items = [
@@ -114,10 +114,10 @@ class Discovery:
         page = {"kind": "APIGroupDiscoveryList", "apiVersion": f"apidiscovery.k8s.io/{version}", "metadata": {}}
         body = orjson.dumps({**page, "items": items}, option=orjson.OPT_APPEND_NEWLINE)
         content_type = f"{JSON};g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
-        return Document(body, content_type, etag=f'"{content_hash(body)}"', headers=_SHARED)
+        return ServedDocument(body, content_type, etag=f'"{content_hash(body)}"', headers=_SHARED)
 
 
-def grouped(registry: Registry) -> Groups:
+def group_resources(registry: Registry) -> Groups:
     """Groups stay in the order in which they joined the registry; versions are ranked, resources sorted by name."""
     groups: Groups = {}
     for resource in registry:
@@ -150,8 +150,8 @@ def _wanted_aggregation(accept: str) -> str:
     return ""
 
 
-def _written(page: Object) -> Document:
-    return Document(orjson.dumps(page, option=orjson.OPT_APPEND_NEWLINE))
+def _written(page: Object) -> ServedDocument:
+    return ServedDocument(orjson.dumps(page, option=orjson.OPT_APPEND_NEWLINE))
 
 
 def _group(name: str, versions: dict[str, Served]) -> Object:
@@ -193,7 +193,7 @@ def _nicknames(resource: Resource) -> Object:
 
 def _aggregated_version(version: str, found: Served) -> Object:
     if not isinstance(found, list):
-        return aggregated_version(found)
+        return version_of_backend(found)
     return {"version": version, "resources": [_aggregated_row(one) for one in found], "freshness": "Current"}
 
 

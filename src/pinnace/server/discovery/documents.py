@@ -6,11 +6,11 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 
-from pinnace.server.http.compression import zipped_whole
+from pinnace.server.http.compression import compress_whole
 
 
 @dataclass(frozen=True)
-class Document:
+class ServedDocument:
     """Bytes with what HTTP must know of them. An `etag` carries its quotes; it is empty where there is none."""
 
     body: bytes
@@ -23,7 +23,7 @@ class Document:
     @cached_property
     def gzipped(self) -> bytes:
         """The body for clients that accept gzip, packed once."""
-        return zipped_whole(self.body)
+        return compress_whole(self.body)
 
     def is_held_by(self, if_none_match: str) -> bool:
         """True if the client, by its If-None-Match header, has this very document: answer 304."""

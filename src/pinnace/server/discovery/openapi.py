@@ -16,8 +16,8 @@ from pinnace.model.openapi.custom import Envelope, published, published_list
 from pinnace.model.openapi.paths import FormV2, FormV3, Paths
 from pinnace.model.openapi.schemas import IN_EVERY_DOCUMENT, OPENNESS, REFERENCE, schema_name, with_references
 from pinnace.model.resources import Registry, Resource
-from pinnace.server.discovery.discovery import Groups, grouped
-from pinnace.server.discovery.documents import Document
+from pinnace.server.discovery.discovery import Groups, group_resources
+from pinnace.server.discovery.documents import ServedDocument
 from pinnace.server.discovery.openapi_protobuf import encode_document
 from pinnace.server.request.negotiation import clauses
 
@@ -36,7 +36,7 @@ _INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
 _BARE_REFERENCE = re.compile(rb'\{"\$ref":"#/\$defs/([^"]+)"\}')
 
 
-class Definitions(Protocol):
+class SchemaDefinitions(Protocol):
     """The definitions of the built-in kinds."""
 
     minor: str
@@ -52,22 +52,22 @@ class OpenApi:
     A document's hash is that of what it describes, so that the index can name all hashes without writing a document.
     """
 
-    def __init__(self, registry: Registry, definitions: Definitions) -> None:
+    def __init__(self, registry: Registry, definitions: SchemaDefinitions) -> None:
         self._registry = registry
         self._schemas = Schemas(definitions)
         self._minor = definitions.minor
         self._revision = -1
         self._groups: Groups = {}
         self._hashes: dict[str, str] = {}
-        self._written: dict[str, Document] = {}
+        self._written: dict[str, ServedDocument] = {}
 
-    def index(self) -> Document:
+    def index(self) -> ServedDocument:
         """/openapi/v3: where the document of each group and version is."""
         self._refresh()
         paths = {path: {"serverRelativeURL": _url(path, told)} for path, told in self._hashes.items()}
-        return Document(orjson.dumps({"paths": paths}), "text/plain; charset=utf-8")
+        return ServedDocument(orjson.dumps({"paths": paths}), "text/plain; charset=utf-8")
 
-    def v3(self, path: str, *, hash: str = "") -> Document | None:
+    def v3(self, path: str, *, hash: str = "") -> ServedDocument | None:
         """/openapi/v3/<path>: the document of `api/v1` or `apis/<group>/<version>`; None if that is not served.
 
         A document that is asked for by its hash may be kept forever. One whose hash is another has moved: `location`.
@@ -77,12 +77,12 @@ class OpenApi:
         if present is None:
             return None
         if hash and hash != present:
-            return Document(b"", JSON, f'"{present}"', _FRESH, location=_url(path, present))
+            return ServedDocument(b"", JSON, f'"{present}"', _FRESH, location=_url(path, present))
         if hash:
             return self._kept(f"{path} forever", present, lambda: self._write_v3(path), headers=_FOREVER)
         return self._kept(path, present, lambda: self._write_v3(path))
 
-    def v2(self, accept: str = "") -> Document | None:
+    def v2(self, accept: str = "") -> ServedDocument | None:
         """/openapi/v2: everything in one document; None if the client accepts neither JSON nor protobuf: answer 406."""
         self._refresh()
         told = hashlib.sha512("".join(self._hashes.values()).encode()).hexdigest().upper()
@@ -97,7 +97,7 @@ class OpenApi:
         if self._revision == self._registry.revision:
             return
         self._revision = self._registry.revision
-        self._groups = grouped(self._registry)
+        self._groups = group_resources(self._registry)
         self._hashes = {
             _path(group, version): self._hash(resources)
             for group, versions in self._groups.items()
@@ -126,11 +126,11 @@ class OpenApi:
         write: Callable[[], bytes],
         content_type: str = JSON,
         headers: tuple[tuple[str, str], ...] = _FRESH,
-    ) -> Document:
+    ) -> ServedDocument:
         etag = f'"{told}"'
         document = self._written.get(name)
         if document is None or document.etag != etag:
-            document = self._written[name] = Document(write(), content_type, etag, headers)
+            document = self._written[name] = ServedDocument(write(), content_type, etag, headers)
         return document
 
     def _write_v3(self, path: str) -> bytes:
@@ -193,7 +193,7 @@ _SECURITY = orjson.dumps(
 class Schemas:
     """The schemas that resources need, as JSON whose references are `#/$defs/<name>`."""
 
-    def __init__(self, definitions: Definitions) -> None:
+    def __init__(self, definitions: SchemaDefinitions) -> None:
         self._definitions = definitions
 
     def is_built_in(self, kind: Kind) -> bool:

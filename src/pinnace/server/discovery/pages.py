@@ -10,10 +10,10 @@ import orjson
 
 from pinnace.auth.users import User
 from pinnace.model import errors
-from pinnace.server.aggregation import Aggregated, Alone, Backend
-from pinnace.server.discovery.aggregated_discovery import described, merged_index
+from pinnace.server.aggregation import AggregatedBackend, AggregatedBackends, NoBackends
+from pinnace.server.discovery.aggregated_discovery import fetch_openapi, merge_index
 from pinnace.server.discovery.aggregated_openapi import MergedOpenApi
-from pinnace.server.discovery.documents import Document
+from pinnace.server.discovery.documents import ServedDocument
 from pinnace.server.http.messages import Answer, Request, Response
 from pinnace.server.request.negotiation import ALL_OFFERED, JSON, ONLY_JSON, YAML, clauses, is_named, negotiate
 from pinnace.server.request.pretty import indented, wants_pretty
@@ -39,18 +39,18 @@ Check = Callable[[], str]
 """Says what is wrong; an empty answer means that all is well."""
 
 
-class Discovery(Protocol):
+class DiscoverySource(Protocol):
     """Which resources there are."""
 
-    def page(self, path: str, accept: str) -> Document | None: ...
+    def page(self, path: str, accept: str) -> ServedDocument | None: ...
 
 
-class OpenApi(Protocol):
+class OpenApiSource(Protocol):
     """What the resources look like."""
 
-    def index(self) -> Document: ...
-    def v3(self, path: str, *, hash: str = "") -> Document | None: ...
-    def v2(self, accept: str = "") -> Document | None: ...
+    def index(self) -> ServedDocument: ...
+    def v3(self, path: str, *, hash: str = "") -> ServedDocument | None: ...
+    def v2(self, accept: str = "") -> ServedDocument | None: ...
 
 
 class Issuer(Protocol):
@@ -62,22 +62,22 @@ class Issuer(Protocol):
     def jwks(self) -> Mapping[str, object]: ...
 
 
-class Pages:
+class NonResourcePages:
     """`checks` are asked in order; those named in `only_ready` say when to send traffic, not whether to restart."""
 
     def __init__(
         self,
         *,
         version: Mapping[str, str],
-        discovery: Discovery,
-        openapi: OpenApi,
+        discovery: DiscoverySource,
+        openapi: OpenApiSource,
         metrics: Callable[[], str],
         issuer: Issuer,
         checks: Mapping[str, Check],
         only_ready: frozenset[str] = frozenset(),
-        aggregated: Aggregated | None = None,
+        aggregated: AggregatedBackends | None = None,
     ) -> None:
-        self._aggregated = aggregated or Alone()
+        self._aggregated = aggregated or NoBackends()
         self._version = orjson.dumps(version, option=orjson.OPT_INDENT_2)
         self._discovery = discovery
         self._openapi = openapi
@@ -116,7 +116,7 @@ class Pages:
         return path.rstrip("/") in _ONLY_READ
 
     def _described(self, request: Request, segments: list[str], accept: str) -> Response | Awaitable[Response] | None:
-        document: Document | None
+        document: ServedDocument | None
         match segments:
             case ["openapi", "v2"]:
                 if self._aggregated.revision:
@@ -125,7 +125,7 @@ class Pages:
             case ["openapi", "v3"] | ["openapi", "v3", ""]:
                 document = self._openapi.index()
                 if self._aggregated.revision:
-                    document = merged_index(document, self._aggregated)
+                    document = merge_index(document, self._aggregated)
             case ["openapi", "v3", "apis", group, version] if backend := self._aggregated.find(group, version):
                 return _shown_later(request, backend)
             case ["openapi", "v3", *rest]:
@@ -203,8 +203,8 @@ class Pages:
         return Response(200, _TEXT, "\n".join([*lines, f"{page} check passed", ""]).encode())
 
 
-async def _shown_later(request: Request, backend: Backend) -> Response:
-    return _shown(request, await described(backend))
+async def _shown_later(request: Request, backend: AggregatedBackend) -> Response:
+    return _shown(request, await fetch_openapi(backend))
 
 
 def _if_accepted(body: bytes, accept: str) -> bytes:
@@ -213,7 +213,7 @@ def _if_accepted(body: bytes, accept: str) -> bytes:
     return body
 
 
-def _in_form(document: Document, request: Request) -> Document:
+def _in_form(document: ServedDocument, request: Request) -> ServedDocument:
     """A page of discovery as the client takes it. Those that were asked for by a form of their own are in it."""
     accept = request.head.accept
     if document.content_type != JSON:
@@ -232,11 +232,11 @@ def _in_form(document: Document, request: Request) -> Document:
     return document
 
 
-def _shown_if_accepted(request: Request, document: Document | None) -> Response:
+def _shown_if_accepted(request: Request, document: ServedDocument | None) -> Response:
     return _shown(request, document) if document is not None else Response(406, _NOT_ACCEPTED)
 
 
-def _shown(request: Request, document: Document) -> Response:
+def _shown(request: Request, document: ServedDocument) -> Response:
     headers = [(b"Content-Type", document.content_type.encode())]
     headers += [(name.encode(), value.encode()) for name, value in document.headers]
     if document.etag:

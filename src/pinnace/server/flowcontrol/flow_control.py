@@ -12,9 +12,9 @@ from pinnace.auth.authorization.authorizers import Action
 from pinnace.auth.users import User, split_service_account
 from pinnace.model.objects import Object
 from pinnace.server.flowcontrol.metrics import FlowCounts
-from pinnace.server.flowcontrol.priority_levels import Level, Pool, Seat, hand_of
-from pinnace.server.http.messages import Answer, Response, Stream, Takeover, header_block
-from pinnace.server.metrics import Counted
+from pinnace.server.flowcontrol.priority_levels import PriorityLevel, Seat, SeatPool, hand_of
+from pinnace.server.http.messages import Answer, Response, StreamingResponse, Takeover, header_block
+from pinnace.server.metrics import CountedRequest
 
 READS_AT_ONCE = 400
 WRITES_AT_ONCE = 200
@@ -26,13 +26,13 @@ _SHARES, _QUEUES, _HAND, _QUEUE_LENGTH = 30, 64, 8, 50
 _REFUSED_HEADERS = b"Retry-After: 1\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n"
 _REFUSED = b"Too many requests, please try again later.\n"
 
-_ANSWERS = (Response, Stream, Takeover)
+_ANSWERS = (Response, StreamingResponse, Takeover)
 """A tuple: a union would be made anew for every request."""
 
 Then = Callable[[], Answer | Awaitable[Answer]]
 
 
-class Objects(Protocol):
+class FlowObjects(Protocol):
     """The objects of one kind, as they are now."""
 
     def items(self) -> Iterable[tuple[str, Object]]: ...
@@ -45,7 +45,7 @@ class _Flow:
 
     __slots__ = ("counts", "hand", "headers", "level")
 
-    def __init__(self, counts: FlowCounts, level: Level, hand: tuple[int, ...], headers: bytes) -> None:
+    def __init__(self, counts: FlowCounts, level: PriorityLevel, hand: tuple[int, ...], headers: bytes) -> None:
         self.counts = counts
         self.level = level
         self.hand = hand
@@ -71,7 +71,7 @@ class _Seated:
 
     def __init__(self, flow: _Flow, pending: Awaitable[Answer]) -> None:
         self._flow = flow
-        self._level: Level | None = flow.level
+        self._level: PriorityLevel | None = flow.level
         self._pending = pending
 
     def __await__(self) -> Generator[Any, None, Answer]:
@@ -95,20 +95,20 @@ class FlowControl:
 
     def __init__(
         self,
-        schemas: Objects,
-        levels: Objects,
+        schemas: FlowObjects,
+        levels: FlowObjects,
         *,
         seats: int = READS_AT_ONCE + WRITES_AT_ONCE,
         patience: float = MOST_SECONDS,
-        on_refusal: Callable[[Counted], None] = lambda about: None,
+        on_refusal: Callable[[CountedRequest], None] = lambda about: None,
     ) -> None:
         self._schema_objects = schemas
         self._level_objects = levels
         self._seats = seats
         self._patience = patience
         self._on_refusal = on_refusal
-        self._pool = Pool()
-        self._levels: dict[str, Level] = {}
+        self._pool = SeatPool()
+        self._levels: dict[str, PriorityLevel] = {}
         self._level_uids: dict[str, str] = {}
         self._schemas: list[Object] = []
         self._hand_sizes: dict[str, tuple[int, int]] = {}
@@ -118,8 +118,8 @@ class FlowControl:
         schemas.on_change(self._forget)
         levels.on_change(self._forget)
 
-    def passed(
-        self, user: User, action: Action, then: Then, about: Counted | None = None
+    def dispatch(
+        self, user: User, action: Action, then: Then, about: CountedRequest | None = None
     ) -> Answer | Awaitable[Answer]:
         """What `then` answers, once it is its turn; 429 if there is none. `then` must not raise once it had to wait.
 
@@ -146,12 +146,12 @@ class FlowControl:
         level.executing += 1
         return _Seated(flow, answer)
 
-    def _refused(self, flow: _Flow, reason: str, about: Counted | None) -> Answer:
+    def _refused(self, flow: _Flow, reason: str, about: CountedRequest | None) -> Answer:
         if about is not None:
             self._on_refusal(about)
         return flow.refused(reason)
 
-    async def _waited(self, flow: _Flow, seat: Seat, then: Then, about: Counted | None) -> Answer:
+    async def _waited(self, flow: _Flow, seat: Seat, then: Then, about: CountedRequest | None) -> Answer:
         counts, began = flow.counts, asyncio.get_running_loop().time()
         counts.waiting += 1
         try:
@@ -174,7 +174,7 @@ class FlowControl:
             seat.give_back()
 
     @property
-    def levels(self) -> Iterable[Level]:
+    def levels(self) -> Iterable[PriorityLevel]:
         """Every level, as it is now."""
         if self._is_stale:
             self._reload()
@@ -215,7 +215,7 @@ class FlowControl:
         """Give a level its limits; how many queues it has, and how many of them each flow is dealt."""
         level = self._levels.get(name)
         if level is None:
-            level = self._levels[name] = Level(name, self._pool)
+            level = self._levels[name] = PriorityLevel(name, self._pool)
         level.is_exempt = spec.get("type") == "Exempt"
         of_kind = spec.get("exempt" if level.is_exempt else "limited") or {}
         level.nominal = math.ceil(self._seats * _shares(spec) / total)
@@ -266,7 +266,9 @@ class FlowControl:
             queues, size = self._hand_sizes[level]
             hand = hand_of(f"{name}/{distinguished}", queues=queues, size=size)
             return _Flow(self._counted(name, level), self._levels[level], hand, headers)
-        free = Level("", Pool())  # There are no schemas yet, or none for this: nobody has said that it must wait.
+        free = PriorityLevel(
+            "", SeatPool()
+        )  # There are no schemas yet, or none for this: nobody has said that it must wait.
         free.is_exempt, free.guaranteed = True, sys.maxsize
         return _Flow(FlowCounts("", ""), free, (), b"")
 

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from pinnace.server.flowcontrol.priority_levels import Level
+from pinnace.server.flowcontrol.priority_levels import PriorityLevel
 
 BUCKETS = (0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0)
 """Of seconds waited. Those who did not have to wait are in the first."""
@@ -48,7 +48,7 @@ class FlowCounts:
 
 class Flows(Protocol):
     @property
-    def levels(self) -> Iterable[Level]: ...
+    def levels(self) -> Iterable[PriorityLevel]: ...
     @property
     def counts(self) -> Iterable[FlowCounts]: ...
 
@@ -59,7 +59,7 @@ def gauges(flows: Flows) -> list[tuple[str, str, Read]]:
     def each(value: Callable[[FlowCounts], float]) -> Read:
         return lambda: [(counts.labels, value(counts)) for counts in flows.counts]
 
-    def each_level(value: Callable[[Level], float]) -> Read:
+    def each_level(value: Callable[[PriorityLevel], float]) -> Read:
         return lambda: [((("priority_level", level.name),), value(level)) for level in flows.levels]
 
     def rejected() -> Samples:
@@ -103,7 +103,7 @@ def waits(flows: Flows) -> list[str]:
     return lines
 
 
-def _limit_now(level: Level) -> float:
+def _limit_now(level: PriorityLevel) -> float:
     """What it has, and what it could yet take."""
     if level.is_exempt:
         return level.nominal

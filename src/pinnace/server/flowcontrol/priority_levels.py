@@ -14,7 +14,7 @@ from collections import deque
 Turn = asyncio.Future[None]
 
 
-class Pool:
+class SeatPool:
     """All seats of the levels that have limits."""
 
     __slots__ = ("hungry", "seats", "used")
@@ -23,7 +23,7 @@ class Pool:
         self.seats = 0
         self.used = 0
         """Seats that are taken, or kept for a level that does not lend them."""
-        self.hungry: dict[Level, None] = {}
+        self.hungry: dict[PriorityLevel, None] = {}
         """Levels in which somebody waits, in the order in which they are served."""
 
     def offer(self) -> None:
@@ -38,7 +38,7 @@ class Pool:
             level.seat_next()
 
 
-class Level:
+class PriorityLevel:
     """The seats of one priority level, and its queues."""
 
     __slots__ = (
@@ -55,7 +55,7 @@ class Level:
         "waiting",
     )
 
-    def __init__(self, name: str, pool: Pool) -> None:
+    def __init__(self, name: str, pool: SeatPool) -> None:
         self.name = name
         self.pool = pool
         self.is_exempt = False
@@ -153,8 +153,8 @@ class Seat:
 
     __slots__ = ("_index", "_level", "turn")
 
-    def __init__(self, level: Level, turn: Turn, index: int) -> None:
-        self._level: Level | None = level
+    def __init__(self, level: PriorityLevel, turn: Turn, index: int) -> None:
+        self._level: PriorityLevel | None = level
         self._index = index
         self.turn = turn
         """Done when the seat is taken."""

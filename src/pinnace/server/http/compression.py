@@ -19,7 +19,7 @@ _X = 1 << 30
 _CRC_32 = 0xEDB88320
 
 
-class Packed(NamedTuple):
+class CompressedEnd(NamedTuple):
     """The end of a body, packed so that it can follow any beginning."""
 
     data: bytes
@@ -29,7 +29,7 @@ class Packed(NamedTuple):
     """What the checksum of a beginning is multiplied by where this follows it."""
 
 
-class Zipper:
+class GzipCache:
     """Packs bodies whose last piece is large and may come again: the same object, as lists that were joined before are.
 
     The end is packed in a thread, since that takes long and leaves the interpreter alone; whoever asks for it
@@ -39,41 +39,41 @@ class Zipper:
     def __init__(self, *, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._bytes = 0
-        self._known: dict[int, tuple[bytes, asyncio.Future[Packed]]] = {}
+        self._known: dict[int, tuple[bytes, asyncio.Future[CompressedEnd]]] = {}
 
-    def zipped(self, pieces: list[bytes]) -> list[bytes] | Awaitable[list[bytes]]:
+    def compress(self, pieces: list[bytes]) -> list[bytes] | Awaitable[list[bytes]]:
         *begin, end = pieces
         known = self._known.get(id(end))
         if known is None:  # One that is known is kept, so that no other can have its place in memory.
-            pending: asyncio.Future[Packed] = asyncio.ensure_future(asyncio.to_thread(packed, end))
+            pending: asyncio.Future[CompressedEnd] = asyncio.ensure_future(asyncio.to_thread(compress_end, end))
             self._known[id(end)] = (end, pending)
-            pending.add_done_callback(lambda done: self._settle(end, done))
+            pending.add_done_callback(lambda done: self._keep(end, done))
         elif known[1].done():
-            return joined(b"".join(begin), known[1].result())
+            return join_compressed(b"".join(begin), known[1].result())
         else:
             pending = known[1]
-        return _once_packed(b"".join(begin), pending)
+        return _join_when_compressed(b"".join(begin), pending)
 
-    def _settle(self, end: bytes, done: asyncio.Future[Packed]) -> None:
+    def _keep(self, end: bytes, done: asyncio.Future[CompressedEnd]) -> None:
         if done.cancelled() or done.exception() is not None:
             del self._known[id(end)]  # Whoever waits is told; the next one tries again.
             return
-        self._bytes += _held(end, done.result())
+        self._bytes += _size_of(end, done.result())
         for key, (oldest, packing) in list(self._known.items()):
             if self._bytes <= self._most_bytes:
                 return
             if packing.done():
-                self._bytes -= _held(oldest, packing.result())
+                self._bytes -= _size_of(oldest, packing.result())
                 del self._known[key]
 
 
-def packed(end: bytes) -> Packed:
+def compress_end(end: bytes) -> CompressedEnd:
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
     data = packer.compress(end) + packer.flush(zlib.Z_FULL_FLUSH)
-    return Packed(data, zlib.crc32(end), len(end), _power_of_x(8 * len(end)))
+    return CompressedEnd(data, zlib.crc32(end), len(end), _power_of_x(8 * len(end)))
 
 
-def joined(begin: bytes, end: Packed) -> list[bytes]:
+def join_compressed(begin: bytes, end: CompressedEnd) -> list[bytes]:
     """The gzip file of a beginning and an end, in pieces."""
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
     first = packer.compress(begin) + packer.flush(zlib.Z_FULL_FLUSH)
@@ -82,17 +82,17 @@ def joined(begin: bytes, end: Packed) -> list[bytes]:
     return [_HEADER + first, end.data, _LAST_BLOCK + trailer]
 
 
-def zipped_whole(body: bytes) -> bytes:
+def compress_whole(body: bytes) -> bytes:
     """The gzip file of a body that always begins in the same way, or that nobody else will ask for."""
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
     return packer.compress(body) + packer.flush()
 
 
-async def _once_packed(begin: bytes, pending: asyncio.Future[Packed]) -> list[bytes]:
-    return joined(begin, await asyncio.shield(pending))  # Who leaves does not spoil it for the others.
+async def _join_when_compressed(begin: bytes, pending: asyncio.Future[CompressedEnd]) -> list[bytes]:
+    return join_compressed(begin, await asyncio.shield(pending))  # Who leaves does not spoil it for the others.
 
 
-def _held(end: bytes, done: Packed) -> int:
+def _size_of(end: bytes, done: CompressedEnd) -> int:
     return len(end) + len(done.data)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from email.utils import formatdate
 from typing import Any, cast
 
-from pinnace.server.http.header_cache import Heads
+from pinnace.server.http.header_cache import HeaderCache
 from pinnace.server.http.limits import Limits
 from pinnace.server.http.messages import (
     Answer,
@@ -22,26 +22,26 @@ from pinnace.server.http.messages import (
     Peer,
     Request,
     Response,
-    Stream,
+    StreamingResponse,
     Takeover,
     failure,
     header_block,
     status_line,
 )
-from pinnace.server.http.request_parser import NEVER, Incoming
-from pinnace.server.http.response_queue import LARGE, Outgoing, Rounds
-from pinnace.server.http.response_stream import ChunkedSink, Corks
+from pinnace.server.http.request_parser import NEVER, RequestParser
+from pinnace.server.http.response_queue import LARGE, LargeResponseQueue, OutputQueue
+from pinnace.server.http.response_stream import ChunkedStream, WriteCoalescer
 
 BURST = 32
 """Pipelined requests answered before other connections get their turn."""
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_ANSWERS = (Response, Stream, Takeover)
+_ANSWERS = (Response, StreamingResponse, Takeover)
 
 log = logging.getLogger(__name__)
 
 
-class FirstLines:
+class StatusLines:
     """The lines that answers begin with, their status and the date, made once per second."""
 
     __slots__ = ("_lines", "_until")
@@ -63,7 +63,7 @@ class FirstLines:
 
 
 @dataclass(slots=True, eq=False)
-class Surroundings:
+class ServerContext:
     """What the connections of one server share."""
 
     loop: asyncio.AbstractEventLoop
@@ -71,10 +71,10 @@ class Surroundings:
     limits: Limits
     connections: set[Connection]
     tasks: set[asyncio.Task[None]]
-    corks: Corks
-    rounds: Rounds
-    first_lines: FirstLines
-    heads: Heads
+    coalescer: WriteCoalescer
+    large_responses: LargeResponseQueue
+    status_lines: StatusLines
+    header_cache: HeaderCache
     stopping: bool = False
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -91,12 +91,12 @@ class Connection(asyncio.Protocol):
     nothing after it is interpreted.
     """
 
-    def __init__(self, around: Surroundings) -> None:
-        self._around = around
-        self._limits = around.limits
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
+        self._limits = context.limits
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
-        self._incoming: Incoming = cast(Incoming, None)
-        self._outgoing: Outgoing = cast(Outgoing, None)
+        self._parser: RequestParser = cast(RequestParser, None)
+        self._output: OutputQueue = cast(OutputQueue, None)
         self._reading_paused = False
         # What waits to be answered: requests with whether the connection outlives them, or a refusal, which ends it.
         self._queue: deque[tuple[Request, bool, bool] | Response] = deque()
@@ -104,7 +104,7 @@ class Connection(asyncio.Protocol):
         self._burst = 0
         self._advance_scheduled = False
         self._task: asyncio.Task[None] | None = None
-        self._sink: ChunkedSink | None = None
+        self._stream: ChunkedStream | None = None
         self._closing = False
         self._discarding = False
         self._given_away = False
@@ -118,51 +118,53 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._outgoing = Outgoing(self._transport, self.resume_writing)
-        around = self._around
-        self._incoming = Incoming(self, Peer(transport), heads=around.heads, limits=around.limits, loop=around.loop)
-        if self._around.stopping:
+        self._output = OutputQueue(self._transport, self.resume_writing)
+        context = self._context
+        self._parser = RequestParser(
+            self, Peer(transport), header_cache=context.header_cache, limits=context.limits, loop=context.loop
+        )
+        if self._context.stopping:
             self._transport.abort()
             return
         # With hardly any allowance `pause_writing` means that the socket is full, which is when slicing must stop.
         self._transport.set_write_buffer_limits(high=1, low=0)
-        self._around.connections.add(self)
+        self._context.connections.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True
-        self._around.connections.discard(self)
-        self._incoming.stop()
+        self._context.connections.discard(self)
+        self._parser.stop()
         self._queue.clear()
-        if self._sink is not None:
-            self._sink.lost()
-        self._outgoing.drop()
+        if self._stream is not None:
+            self._stream.lost()
+        self._output.drop()
 
     def eof_received(self) -> bool:
-        self._outgoing.let_go()  # The transport may be closed before the round is over.
-        if self._sink is not None or self._transport.get_extra_info("is_tls"):
+        self._output.release()  # The transport may be closed before the round is over.
+        if self._stream is not None or self._transport.get_extra_info("is_tls"):
             return False
-        self._incoming.is_last = True  # A client may shut its side after the last request and still read the answer.
+        self._parser.is_last = True  # A client may shut its side after the last request and still read the answer.
         return self._occupied
 
     def pause_writing(self) -> None:
-        self._outgoing.is_paused = True
-        self._left = self._outgoing.left
-        self._write_deadline = self._around.loop.time() + self._limits.stall_time
+        self._output.is_paused = True
+        self._left = self._output.left
+        self._write_deadline = self._context.loop.time() + self._limits.stall_time
 
     def resume_writing(self) -> None:
         self._write_deadline = NEVER
-        if self._outgoing.resume():
+        if self._output.resume():
             self._advance()
 
     def data_received(self, data: bytes) -> None:
         if not self._discarding:
             self._burst = 0
-            self._incoming.feed(data)
+            self._parser.feed(data)
 
-    def let_go(self) -> int:
+    def release(self) -> int:
         """Send the large answer that was held back until others were heard."""
-        given = self._outgoing.let_go()
-        if self._queue or self._reading_paused or self._incoming.is_last:
+        given = self._output.release()
+        if self._queue or self._reading_paused or self._parser.is_last:
             self._advance_soon()
         return given
 
@@ -170,7 +172,7 @@ class Connection(asyncio.Protocol):
 
     def asked(self, request: Request, keep: bool, chunks: bool) -> None:
         """Answer a request, now or after those before it."""
-        if self._busy or self._queue or self._outgoing.is_paused or self._burst >= BURST or request.upgrade:
+        if self._busy or self._queue or self._output.is_paused or self._burst >= BURST or request.upgrade:
             self._queue.append((request, keep, chunks))
             if self._burst >= BURST:
                 self._advance_soon()
@@ -199,7 +201,7 @@ class Connection(asyncio.Protocol):
     def _advance(self) -> None:
         """Answer what is queued, unless an answer is in progress or the client does not take what it has got."""
         burst = 0
-        while not (self._busy or self._closing) and self._outgoing.is_free:
+        while not (self._busy or self._closing) and self._output.is_free:
             if not self._queue:
                 self._await_more()
                 return
@@ -215,23 +217,23 @@ class Connection(asyncio.Protocol):
 
     def _await_more(self) -> None:
         """Nothing is left to answer: read on, or close."""
-        incoming = self._incoming
-        if incoming.is_last or self._discarding:
+        parser = self._parser
+        if parser.is_last or self._discarding:
             self._shut()
             return
-        now = self._around.loop.time()
-        if not incoming.is_reading:
-            incoming.deadline = now + self._limits.idle_time
-        elif incoming.deadline <= now:
-            incoming.deadline = now + self._limits.head_time  # It could not read on while it waited for us.
-        if incoming.owes_continue:
+        now = self._context.loop.time()
+        if not parser.is_reading:
+            parser.deadline = now + self._limits.idle_time
+        elif parser.deadline <= now:
+            parser.deadline = now + self._limits.head_time  # It could not read on while it waited for us.
+        if parser.owes_continue:
             self._send_continue()
         self._resume_reading()
 
     def _advance_soon(self) -> None:
         if not self._advance_scheduled:
             self._advance_scheduled = True
-            self._around.loop.call_soon(self._advance_now)
+            self._context.loop.call_soon(self._advance_now)
 
     def _advance_now(self) -> None:
         self._advance_scheduled = False
@@ -239,20 +241,20 @@ class Connection(asyncio.Protocol):
 
     def _answer(self, request: Request, keep: bool, chunks: bool) -> None:
         try:
-            answer = self._around.handler(request)
+            answer = self._context.handler(request)
         except Exception as error:
             answer = _failed(request, error)
         if type(answer) is Response:
-            incoming = self._incoming
-            deadline, incoming.deadline = incoming.deadline, self._around.loop.time() + self._limits.idle_time
+            parser = self._parser
+            deadline, parser.deadline = parser.deadline, self._context.loop.time() + self._limits.idle_time
             self._respond(answer, method=request.method, keep=keep, chunks=chunks, may_wait=True)
             # Else it is the usual case: everything was written, or will be in this round, and nothing waits.
-            if not keep or self._queue or self._outgoing.is_waiting or self._around.stopping:
-                incoming.deadline = deadline
+            if not keep or self._queue or self._output.is_waiting or self._context.stopping:
+                parser.deadline = deadline
                 self._advance_soon()
         else:
             self._busy = True
-            self._task = self._around.spawn(self._answer_later(request, answer, keep, chunks))
+            self._task = self._context.spawn(self._answer_later(request, answer, keep, chunks))
 
     async def _answer_later(
         self, request: Request, pending: Answer | Awaitable[Answer], keep: bool, chunks: bool
@@ -270,15 +272,15 @@ class Connection(asyncio.Protocol):
             if isinstance(answer, Takeover):
                 await self._give_away(answer)
                 return
-            if isinstance(answer, Stream):
-                await self._stream(answer, request, keep, chunks)
+            if isinstance(answer, StreamingResponse):
+                await self._send_stream(answer, request, keep, chunks)
             else:
                 self._respond(answer, method=request.method, keep=keep, chunks=chunks)
             self._busy = False
             self._task = None
             self._advance()
         finally:
-            self._around.tasks.discard(cast("asyncio.Task[None]", task))
+            self._context.tasks.discard(cast("asyncio.Task[None]", task))
 
     def _respond(self, answer: Response, *, method: str, keep: bool, chunks: bool, may_wait: bool = False) -> None:
         body, status = answer.body, answer.status
@@ -292,100 +294,100 @@ class Connection(asyncio.Protocol):
             size = len(body)
             head = self._head(answer, keep=keep, chunks=chunks)
         if status == 204 or status == 304:
-            self._outgoing.write(head + b"\r\n")
+            self._output.write(head + b"\r\n")
             return
         head = b"%bContent-Length: %d\r\n\r\n" % (head, size)
         if method == "HEAD" or not size:
-            self._outgoing.write(head)
+            self._output.write(head)
         elif isinstance(body, bytes):
             if size < LARGE:
-                self._outgoing.write(head + body)
+                self._output.write(head + body)
             else:
-                self._outgoing.write_all([head, body])
+                self._output.write_all([head, body])
         elif may_wait and len(body) == 2 and len(body[0]) < LARGE <= len(body[1]):  # A list: its head, and its items.
-            if self._outgoing.hold(head + body[0], body[1]):
-                self._around.rounds.hold(self)
+            if self._output.hold(head + body[0], body[1]):
+                self._context.large_responses.hold(self)
         else:
-            self._outgoing.write_all([head, *body])
+            self._output.write_all([head, *body])
 
     def _head(self, answer: Answer, *, keep: bool, chunks: bool) -> bytes:
         headers = answer.headers
         block = headers if isinstance(headers, bytes) else header_block(headers)
-        head = self._around.first_lines.of(answer.status) + block
-        if keep and not self._around.stopping:
+        head = self._context.status_lines.of(answer.status) + block
+        if keep and not self._context.stopping:
             return head if chunks else head + b"Connection: keep-alive\r\n"
         if answer.status == 101:
             return head
-        self._incoming.is_last = True
+        self._parser.is_last = True
         return head + b"Connection: close\r\n"
 
-    async def _stream(self, stream: Stream, request: Request, keep: bool, chunks: bool) -> None:
-        """Send the head and let the stream run until its sink is closed."""
+    async def _send_stream(self, response: StreamingResponse, request: Request, keep: bool, chunks: bool) -> None:
+        """Send the head, then run the response until its stream is closed."""
         keep = keep and chunks  # Without chunks, only the end of the connection ends the body.
         try:
-            head = self._head(stream, keep=keep, chunks=chunks)
+            head = self._head(response, keep=keep, chunks=chunks)
         except ValueError as error:
             self._respond(_failed(request, error), method=request.method, keep=keep, chunks=chunks)
             return
-        self._outgoing.write(head + (b"Transfer-Encoding: chunked\r\n\r\n" if chunks else b"\r\n"))
+        self._output.write(head + (b"Transfer-Encoding: chunked\r\n\r\n" if chunks else b"\r\n"))
         if request.method == "HEAD":
             return
-        sink = self._sink = ChunkedSink(self, self._around.corks, chunks=chunks)
-        ended: asyncio.Future[None] = self._around.loop.create_future()
-        sink.on_close(lambda: _settle(ended))
-        if self._around.stopping:
-            sink.finish()
+        stream = self._stream = ChunkedStream(self, self._context.coalescer, chunks=chunks)
+        ended: asyncio.Future[None] = self._context.loop.create_future()
+        stream.on_close(lambda: _settle(ended))
+        if self._context.stopping:
+            stream.finish()
         try:
-            running = stream.start(sink)
+            running = response.start(stream)
             if running is None:
                 await ended
             else:
                 await _run_until(ended, running)
-            sink.finish()
+            stream.finish()
         except Exception as error:
             # The status is sent; only a body that does not end well can still say that something went wrong.
             log.error("%s %s failed while streaming", request.method, request.target, exc_info=error)
             self.abort()
         finally:
-            self._sink = None
-            sink.lost()
+            self._stream = None
+            stream.lost()
 
     async def _give_away(self, takeover: Takeover) -> None:
-        self._outgoing.write(self._head(takeover, keep=True, chunks=True) + b"\r\n")
-        while not self._outgoing.is_free and not self._closing:
-            await self._outgoing.drained()
+        self._output.write(self._head(takeover, keep=True, chunks=True) + b"\r\n")
+        while not self._output.is_free and not self._closing:
+            await self._output.drain()
         if self._closing:
             return
         self._given_away = True
         self._pause_reading()
         self._transport.set_write_buffer_limits()
-        leftover, self._incoming.leftover = self._incoming.leftover, b""
+        leftover, self._parser.leftover = self._parser.leftover, b""
         try:
             await takeover.run(self._transport, leftover)
         except Exception as error:
             log.error("a connection that was taken over failed", exc_info=error)
         finally:
-            self._around.connections.discard(self)
+            self._context.connections.discard(self)
             self._transport.close()
 
     # Writing.
 
     def _send_continue(self) -> None:
-        self._incoming.owes_continue = False
-        self._outgoing.write(CONTINUE)
+        self._parser.owes_continue = False
+        self._output.write(CONTINUE)
 
     @property
     def buffered(self) -> int:
         """Bytes written that the socket has not taken."""
-        return self._outgoing.buffered
+        return self._output.buffered
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Return when the socket has taken everything, or the connection is lost."""
-        await self._outgoing.drained()
+        await self._output.drain()
 
     def write_chunks(self, chunks: list[bytes]) -> None:
         """Write the body of a stream."""
-        self._outgoing.write_all(cast("list[bytes | memoryview]", chunks))
+        self._output.write_all(cast("list[bytes | memoryview]", chunks))
 
     # Ending.
 
@@ -405,45 +407,45 @@ class Connection(asyncio.Protocol):
             return
         if self._discarding:
             # Closing with unread bytes would reset the connection and could destroy the answer on its way.
-            self._write_deadline = self._around.loop.time() + self._limits.linger_time
+            self._write_deadline = self._context.loop.time() + self._limits.linger_time
             self._resume_reading()
             return
         self._stop()
-        self._incoming.deadline = NEVER
-        self._write_deadline = self._around.loop.time() + self._limits.stall_time
+        self._parser.deadline = NEVER
+        self._write_deadline = self._context.loop.time() + self._limits.stall_time
         self._transport.close()
 
     def check(self, now: float) -> None:
         """Enforce the time limits. Called by the server now and then."""
         if now >= self._write_deadline:
-            if self._discarding and not self._closing and not self._outgoing.is_paused:
+            if self._discarding and not self._closing and not self._output.is_paused:
                 self._close_idle()
-            elif self._closing or self._left == (left := self._outgoing.left):
+            elif self._closing or self._left == (left := self._output.left):
                 self.abort()
             else:  # It is slow, but it takes what it gets.
                 self._left = left
                 self._write_deadline = now + self._limits.stall_time
-        elif now >= self._incoming.deadline and not self._occupied and not self._closing:
-            if self._overdue != self._incoming.deadline:
+        elif now >= self._parser.deadline and not self._occupied and not self._closing:
+            if self._overdue != self._parser.deadline:
                 # The whole process may have stood still, with what the client sent in time still unread: look again.
-                self._overdue = self._incoming.deadline
-            elif self._incoming.is_reading:
-                self._incoming.refuse_late()
+                self._overdue = self._parser.deadline
+            elif self._parser.is_reading:
+                self._parser.refuse_late()
             else:
                 self._close_idle()
 
     @property
     def _occupied(self) -> bool:
-        return bool(self._busy or self._queue or not self._outgoing.is_free)
+        return bool(self._busy or self._queue or not self._output.is_free)
 
     def end(self) -> None:
         """The server stops: close when what is in progress is answered; a stream or a takeover ends now."""
-        self._incoming.is_last = self._incoming.is_last or not self._incoming.is_reading
-        if self._sink is not None:
-            self._sink.finish()
+        self._parser.is_last = self._parser.is_last or not self._parser.is_reading
+        if self._stream is not None:
+            self._stream.finish()
         elif self._given_away and self._task is not None:
             self._task.cancel()
-        elif not (self._occupied or self._incoming.is_reading or self._closing):
+        elif not (self._occupied or self._parser.is_reading or self._closing):
             self._close_idle()
 
     def abort(self) -> None:
@@ -454,12 +456,12 @@ class Connection(asyncio.Protocol):
     def _stop(self) -> None:
         """Nothing more is written, and nothing more of what was read is answered."""
         self._closing = True
-        self._incoming.is_last = True
-        self._outgoing.stop()
+        self._parser.is_last = True
+        self._output.stop()
 
     def _close_idle(self) -> None:
         self._stop()
-        self._write_deadline = self._around.loop.time() + self._limits.linger_time
+        self._write_deadline = self._context.loop.time() + self._limits.linger_time
         self._transport.close()
 
 

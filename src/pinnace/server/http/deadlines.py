@@ -79,11 +79,11 @@ class Deadlines:
             first.expire()
 
 
-def too_late() -> errors.Timeout:
+def timeout_error() -> errors.Timeout:
     return errors.Timeout("request did not complete within the allotted timeout")
 
 
-def asked_seconds(request: Request) -> float | None:
+def requested_timeout(request: Request) -> float | None:
     """How long the client of a request is ready to wait; None if it does not say. Raises BadRequest."""
     if "timeout=" not in request.raw_query:
         return None
@@ -93,12 +93,12 @@ def asked_seconds(request: Request) -> float | None:
     try:
         seconds = parse_duration(text).nanos / NANOS
     except ValueError:
-        message = f"invalid timeout specified in the request URL - time: {_check_duration(text)}"
+        message = f"invalid timeout specified in the request URL - time: {_describe_bad_duration(text)}"
         raise errors.BadRequest(message) from None
     return seconds if seconds > 0 else None
 
 
-def _check_duration(text: str) -> str:
+def _describe_bad_duration(text: str) -> str:
     """What Go says of a duration that is none: it reads numbers and units, until something is missing."""
     for _, unit in re.findall(r"([0-9.]+)([^0-9.]*)", text) if re.match(r"[+-]?\.?[0-9]", text) else ():
         if not unit:

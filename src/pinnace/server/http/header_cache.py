@@ -17,7 +17,7 @@ _MOST_DIGITS = 9
 _FIRST_LINE = re.compile(rb"(GET|POST|PUT|PATCH|DELETE) ((/[!-\"$&->@-~]*)(?:\?([!-\"$-~]*))?) HTTP/1\.1")
 
 
-class Head:
+class RequestHead:
     """The headers of a request, but for the length of its body. Shared among requests: nobody changes it."""
 
     __slots__ = (
@@ -56,11 +56,11 @@ class Head:
         return [*self.headers.items(), *self.repeated]
 
 
-Known: TypeAlias = tuple[str, str, str, str, Head, bytes]
+ParsedRequest: TypeAlias = tuple[str, str, str, str, RequestHead, bytes]
 """Method, target, path, query, headers and body."""
 
 
-class Heads:
+class HeaderCache:
     """Every block of headers that came, as it was understood: the parser reads each once.
 
     Blocks are the same if they are so to the byte, but for the length of the body. A request is read here only if it
@@ -70,10 +70,10 @@ class Heads:
     __slots__ = ("_known", "_whole")
 
     def __init__(self) -> None:
-        self._known: dict[bytes, Head] = {}
-        self._whole: dict[bytes, Known] = {}
+        self._known: dict[bytes, RequestHead] = {}
+        self._whole: dict[bytes, ParsedRequest] = {}
 
-    def read(self, data: bytes, most: int) -> Known | None:
+    def read(self, data: bytes, most: int) -> ParsedRequest | None:
         """The request that `data` is, with `most` so many bytes of body; None if the parser has to look at it."""
         if data.endswith(b"\r\n\r\n"):
             whole = self._whole.get(data)
@@ -100,7 +100,7 @@ class Heads:
             self._whole[data] = known
         return known
 
-    def learn(self, data: bytes, head: Head, size: int) -> None:
+    def learn(self, data: bytes, head: RequestHead, size: int) -> None:
         """What the parser has found in `data`, which begins with a request, and has the whole of it.
 
         `size` is that of its body, by its Content-Length.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from OpenSSL import SSL
 
 from pinnace.server.http.resets import Resets
-from pinnace.server.http.tls import Channel, Room
+from pinnace.server.http.tls import ReadBuffer, TlsConnection
 from pinnace.server.http.tls_transport import TlsTransport
 
 BURST = 16
@@ -56,7 +56,7 @@ class Listener:
         self._make_protocol = make_protocol
         self._handshake_time = handshake_time
         self._closing_time = closing_time
-        self._room = Room()
+        self._room = ReadBuffer()
         self._resets = Resets(self._loop)
         self._arriving: set[TlsTransport] = set()
         self._is_short = False
@@ -99,7 +99,7 @@ class Listener:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             transport = TlsTransport(
                 accepted,
-                Channel(self._context, accepted, self._room),
+                TlsConnection(self._context, accepted, self._room),
                 self._make_protocol(),
                 self._resets,
                 handshake_time=self._handshake_time,

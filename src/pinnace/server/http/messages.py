@@ -13,7 +13,7 @@ from urllib.parse import unquote_plus, unquote_to_bytes
 import orjson
 
 from pinnace.server.http.audit_context import AuditNotes
-from pinnace.server.http.header_cache import Head
+from pinnace.server.http.header_cache import RequestHead
 
 Headers = Sequence[tuple[bytes, bytes]] | bytes
 """Header pairs, or a block made once with `header_block` and shared by many answers."""
@@ -51,7 +51,7 @@ class Request:
     target: str
     path: str
     raw_query: str
-    head: Head
+    head: RequestHead
     body: bytes
     peer: Peer
     upgrade: bool = False
@@ -99,7 +99,7 @@ class Response:
     """Pieces are sent one after another without first joining them all."""
 
 
-class Sink(Protocol):
+class ResponseStream(Protocol):
     """Where a stream writes. After `closed` every method is harmless."""
 
     @property
@@ -113,27 +113,27 @@ class Sink(Protocol):
     def write(self, chunk: bytes) -> None:
         """Send one chunk made by `frame`. The object is shared, never copied per stream while it waits."""
 
-    async def drained(self) -> None:
-        """Return when nothing is buffered or the sink is closed."""
+    async def drain(self) -> None:
+        """Return when nothing is buffered or the stream is closed."""
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Call back once when the sink closes, whatever the cause; at once if it has."""
+        """Call back once when the stream closes, whatever the cause; at once if it has."""
 
     def finish(self) -> None:
         """End the body cleanly."""
 
 
 @dataclass(slots=True, eq=False)
-class Stream:
-    """An answer that goes on: the head is sent, then `start` gets the sink.
+class StreamingResponse:
+    """A response whose body is written over time: the head is sent, then `start` is called with the stream.
 
-    `start` may keep the sink and return: the stream stays open until `finish`. Or it may be a coroutine function: the
-    stream then lasts as long as the coroutine, which is cancelled when the sink closes.
+    `start` may keep the stream and return: the body then stays open until `finish`. Or it may be a coroutine function:
+    the body then lasts as long as the coroutine, which is cancelled when the stream closes.
     """
 
     status: int
     headers: Headers
-    start: Callable[[Sink], Awaitable[None] | None]
+    start: Callable[[ResponseStream], Awaitable[None] | None]
 
 
 @dataclass(slots=True, eq=False)
@@ -150,7 +150,7 @@ class Takeover:
     status: int = 101
 
 
-Answer = Response | Stream | Takeover
+Answer = Response | StreamingResponse | Takeover
 
 
 class Handler(Protocol):
@@ -163,7 +163,7 @@ class Handler(Protocol):
 
 
 def frame(data: bytes) -> bytes:
-    """Encode `data` as one HTTP chunk, to be shared by every sink that it is written to."""
+    """Encode `data` as one HTTP chunk, to be shared by every stream that it is written to."""
     return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
 
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn, Protocol
 
 import httptools
 
-from pinnace.server.http.header_cache import Head, Heads
+from pinnace.server.http.header_cache import HeaderCache, RequestHead
 from pinnace.server.http.limits import Limits
 from pinnace.server.http.messages import BadTarget, Peer, Request, Response, failure, split_target
 
@@ -23,7 +23,7 @@ _SINGLE = frozenset((b"host", b"content-length", b"transfer-encoding"))
 log = logging.getLogger(__name__)
 
 
-class Conversation(Protocol):
+class RequestReceiver(Protocol):
     """Who answers what is read."""
 
     def asked(self, request: Request, keep: bool, chunks: bool) -> None:
@@ -43,20 +43,20 @@ class _Refused(Exception):
     """Ends the parsing; the answer has been handed on."""
 
 
-class Incoming:
+class RequestParser:
     """The reading half of a connection. Its `on_` methods are called by the parser."""
 
     __slots__ = (
         "_body",
-        "_conversation",
         "_fed",
         "_first",
+        "_header_cache",
         "_headers",
-        "_heads",
         "_limits",
         "_loop",
         "_parser",
         "_peer",
+        "_receiver",
         "_repeated",
         "_target",
         "_wire",
@@ -69,11 +69,17 @@ class Incoming:
     )
 
     def __init__(
-        self, conversation: Conversation, peer: Peer, *, heads: Heads, limits: Limits, loop: asyncio.AbstractEventLoop
+        self,
+        receiver: RequestReceiver,
+        peer: Peer,
+        *,
+        header_cache: HeaderCache,
+        limits: Limits,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._conversation = conversation
+        self._receiver = receiver
         self._peer = peer
-        self._heads = heads
+        self._header_cache = header_cache
         self._limits = limits
         self._loop = loop
         self._parser: Any = httptools.HttpRequestParser(self)
@@ -101,10 +107,10 @@ class Incoming:
         if self.is_reading:
             self._first = b""
         else:
-            known = None if self.is_last else self._heads.read(data, self._limits.body)
+            known = None if self.is_last else self._header_cache.read(data, self._limits.body)
             if known is not None:
                 self.deadline = NEVER
-                self._conversation.asked(Request(*known, self._peer), keep=True, chunks=True)
+                self._receiver.asked(Request(*known, self._peer), keep=True, chunks=True)
                 return
             self._first = data
         self._fed = len(data)
@@ -114,7 +120,7 @@ class Incoming:
         except httptools.HttpParserUpgrade as upgrade:
             self._parser = None
             self.leftover = data[upgrade.args[0] :]
-            self._conversation.upgraded()
+            self._receiver.upgraded()
         except httptools.HttpParserCallbackError as error:
             if not isinstance(error.__context__, _Refused):
                 log.error("reading a request failed", exc_info=error)
@@ -131,7 +137,7 @@ class Incoming:
         self.owes_continue = False
         self.deadline = NEVER
         self._parser = None
-        self._conversation.refused(answer)
+        self._receiver.refused(answer)
 
     def stop(self) -> None:
         """Read no more. What was read is let go, since the connection itself may stay until the collector comes."""
@@ -211,7 +217,7 @@ class Incoming:
             if expectation.lower() != b"100-continue":
                 self._refuse_within(417, "BadRequest", f"unknown expectation {expectation.decode('latin-1')!r}")
             self.owes_continue = True
-            self._conversation.expecting()
+            self._receiver.expecting()
 
     def on_body(self, data: bytes) -> None:
         if len(self._body) + len(data) > self._limits.body:
@@ -242,13 +248,13 @@ class Incoming:
         if not keep:
             self.is_last = True
         size = int(self._headers.pop(b"content-length", b"0"))
-        head = Head(self._headers, tuple(self._repeated))
+        head = RequestHead(self._headers, tuple(self._repeated))
         first, self._first = self._first, b""
         if first and keep and chunks:
-            self._heads.learn(first, head, size)
+            self._header_cache.learn(first, head, size)
         body = body if type(body) is bytes else bytes(body)
         request = Request(method, target, path, query, head, body, self._peer, upgrade)
-        self._conversation.asked(request, keep, chunks)
+        self._receiver.asked(request, keep, chunks)
 
     def _refuse_within(self, code: int, reason: str, message: str) -> NoReturn:
         self.refuse(failure(code, reason, message))

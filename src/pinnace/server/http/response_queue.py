@@ -17,14 +17,14 @@ TURN = 2 * SLICE
 """What is handed over, to one client or to all together, before others get their turn."""
 
 
-class Held(Protocol):
+class HeldResponse(Protocol):
     """A connection with an answer that is held back."""
 
-    def let_go(self) -> int:
+    def release(self) -> int:
         """Send it; how much that was."""
 
 
-class Rounds:
+class LargeResponseQueue:
     """Holds large answers back until all those have been heard who have asked meanwhile.
 
     Who wants little need not wait until megabytes are encrypted for others. And it is cheaper: what the requests of
@@ -35,9 +35,9 @@ class Rounds:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._held: deque[Held] = deque()
+        self._held: deque[HeldResponse] = deque()
 
-    def hold(self, connection: Held) -> None:
+    def hold(self, connection: HeldResponse) -> None:
         if not self._held:
             self._loop.call_soon(self._end)
         self._held.append(connection)
@@ -46,13 +46,13 @@ class Rounds:
         given = 0
         try:
             while self._held and given < TURN:
-                given += self._held.popleft().let_go()
+                given += self._held.popleft().release()
         finally:  # Whatever is wrong with one of them, the others have waited long enough.
             if self._held:
                 self._loop.call_soon(self._end)
 
 
-class Outgoing:
+class OutputQueue:
     """Paces writes to a transport. What waits here is neither copied nor encrypted, and shared with other clients."""
 
     __slots__ = ("_closed", "_go_on", "_is_held", "_pieces", "_size", "_transport", "_waiters", "is_paused")
@@ -106,7 +106,7 @@ class Outgoing:
         self._pump()
 
     def hold(self, small: bytes, large: bytes) -> bool:
-        """Write both later, when `let_go` is called; False if they go out behind what waits already."""
+        """Write both later, when `release` is called; False if they go out behind what waits already."""
         if self._closed:
             return False
         is_first = self.is_free
@@ -115,7 +115,7 @@ class Outgoing:
         self._size += len(small) + len(large)
         return is_first
 
-    def let_go(self) -> int:
+    def release(self) -> int:
         """Hand over what is held; how much it was."""
         pieces, size = self._pieces, self._size
         self._is_held = False
@@ -144,7 +144,7 @@ class Outgoing:
             return True
         return False
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Return when the socket has taken everything, or nothing more can be written."""
         if not self.is_free and not self._closed:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -14,46 +14,46 @@ LAST_CHUNK = b"0\r\n\r\n"
 log = logging.getLogger(__name__)
 
 
-class Wire(Protocol):
-    """What a sink needs of its connection."""
+class ChunkWriter(Protocol):
+    """What a stream needs of its connection."""
 
     @property
     def buffered(self) -> int: ...
     def write_chunks(self, chunks: list[bytes]) -> None: ...
-    async def drained(self) -> None: ...
+    async def drain(self) -> None: ...
 
 
-class Corks:
-    """Gathers what sinks write in one turn of the loop, so that a burst of events is one write per client."""
+class WriteCoalescer:
+    """Gathers what streams write in one turn of the loop, so that a burst of events is one write per client."""
 
-    __slots__ = ("_corked", "_loop")
+    __slots__ = ("_loop", "_pending")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._corked: list[ChunkedSink] = []
+        self._pending: list[ChunkedStream] = []
 
-    def add(self, sink: ChunkedSink) -> None:
-        if not self._corked:
+    def add(self, stream: ChunkedStream) -> None:
+        if not self._pending:
             self._loop.call_soon(self._flush)
-        self._corked.append(sink)
+        self._pending.append(stream)
 
     def _flush(self) -> None:
-        corked, self._corked = self._corked, []
-        for sink in corked:
-            sink.flush()
+        pending, self._pending = self._pending, []
+        for stream in pending:
+            stream.flush()
 
 
-class ChunkedSink:
+class ChunkedStream:
     """The `Sink` that writes a stream's chunks to its connection."""
 
-    __slots__ = ("_callbacks", "_chunks", "_closed", "_corked", "_corked_size", "_corks", "_wire")
+    __slots__ = ("_callbacks", "_chunks", "_closed", "_coalescer", "_pending", "_pending_size", "_wire")
 
-    def __init__(self, wire: Wire, corks: Corks, *, chunks: bool) -> None:
+    def __init__(self, wire: ChunkWriter, coalescer: WriteCoalescer, *, chunks: bool) -> None:
         self._wire = wire
-        self._corks = corks
+        self._coalescer = coalescer
         self._chunks = chunks
-        self._corked: list[bytes] = []
-        self._corked_size = 0
+        self._pending: list[bytes] = []
+        self._pending_size = 0
         self._closed = False
         self._callbacks: list[Callable[[], object]] = []
 
@@ -63,28 +63,28 @@ class ChunkedSink:
 
     @property
     def buffered(self) -> int:
-        return 0 if self._closed else self._corked_size + self._wire.buffered
+        return 0 if self._closed else self._pending_size + self._wire.buffered
 
     def write(self, chunk: bytes) -> None:
         if self._closed or not chunk:
             return
         if not self._chunks:
             chunk = unframe(chunk)
-        if not self._corked:
-            self._corks.add(self)
-        self._corked.append(chunk)
-        self._corked_size += len(chunk)
+        if not self._pending:
+            self._coalescer.add(self)
+        self._pending.append(chunk)
+        self._pending_size += len(chunk)
 
     def flush(self) -> None:
         """Pass on what was written in this turn of the loop."""
-        if self._corked:
-            corked, self._corked, self._corked_size = self._corked, [], 0
-            self._wire.write_chunks(corked)
+        if self._pending:
+            pending, self._pending, self._pending_size = self._pending, [], 0
+            self._wire.write_chunks(pending)
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         self.flush()
         if not self._closed:
-            await self._wire.drained()
+            await self._wire.drain()
 
     def on_close(self, callback: Callable[[], object]) -> None:
         if self._closed:
@@ -105,7 +105,7 @@ class ChunkedSink:
         if self._closed:
             return
         self._closed = True
-        self._corked, self._corked_size = [], 0
+        self._pending, self._pending_size = [], 0
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             try:

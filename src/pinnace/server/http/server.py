@@ -6,8 +6,8 @@ import asyncio
 
 from OpenSSL.SSL import Context
 
-from pinnace.server.http.connection import Connection, FirstLines, Surroundings
-from pinnace.server.http.header_cache import Heads
+from pinnace.server.http.connection import Connection, ServerContext, StatusLines
+from pinnace.server.http.header_cache import HeaderCache
 from pinnace.server.http.limits import Limits
 from pinnace.server.http.listener import Listener, listening_sockets
 from pinnace.server.http.messages import (
@@ -18,16 +18,16 @@ from pinnace.server.http.messages import (
     Peer,
     Request,
     Response,
-    Sink,
-    Stream,
+    ResponseStream,
+    StreamingResponse,
     Takeover,
     failure,
     frame,
     header_block,
     reader_and_writer,
 )
-from pinnace.server.http.response_queue import Rounds
-from pinnace.server.http.response_stream import Corks
+from pinnace.server.http.response_queue import LargeResponseQueue
+from pinnace.server.http.response_stream import WriteCoalescer
 from pinnace.server.http.tls import tls_context
 
 __all__ = [
@@ -40,8 +40,8 @@ __all__ = [
     "Peer",
     "Request",
     "Response",
-    "Sink",
-    "Stream",
+    "ResponseStream",
+    "StreamingResponse",
     "Takeover",
     "failure",
     "frame",
@@ -65,7 +65,7 @@ class HttpServer:
     def __init__(self, *, limits: Limits | None = None) -> None:
         self._limits = limits or Limits()
         self._listener: asyncio.Server | Listener | None = None
-        self._around: Surroundings | None = None
+        self._context: ServerContext | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -78,55 +78,65 @@ class HttpServer:
     @property
     def connections(self) -> int:
         """How many clients are connected."""
-        return len(self._around.connections) if self._around is not None else 0
+        return len(self._context.connections) if self._context is not None else 0
 
     async def start(self, host: str, port: int, tls: Context | None, handler: Handler) -> None:
         """Listen, in the clear without `tls`. Connections are accepted when this returns."""
         loop, limits = asyncio.get_running_loop(), self._limits
-        around = Surroundings(loop, handler, limits, set(), set(), Corks(loop), Rounds(loop), FirstLines(), Heads())
+        context = ServerContext(
+            loop,
+            handler,
+            limits,
+            set(),
+            set(),
+            WriteCoalescer(loop),
+            LargeResponseQueue(loop),
+            StatusLines(),
+            HeaderCache(),
+        )
         if tls is None:
             self._listener = await loop.create_server(
-                lambda: Connection(around), host, port, backlog=BACKLOG, reuse_address=True
+                lambda: Connection(context), host, port, backlog=BACKLOG, reuse_address=True
             )
         else:
             self._listener = Listener(
                 await listening_sockets(host, port, backlog=BACKLOG),
                 tls,
-                lambda: Connection(around),
+                lambda: Connection(context),
                 handshake_time=limits.head_time,
                 closing_time=limits.stall_time,
             )
-        self._around = around
+        self._context = context
         self._watch_limits()
 
     async def stop(self, grace: float) -> None:
         """Accept no more, let requests in flight finish, end streams; cut what is left after `grace` seconds."""
-        if self._listener is None or self._around is None:
+        if self._listener is None or self._context is None:
             return
-        around = self._around
-        around.stopping = True
+        context = self._context
+        context.stopping = True
         self._listener.close()
-        for connection in list(around.connections):
+        for connection in list(context.connections):
             connection.end()
-        until = around.loop.time() + grace
-        while (around.connections or around.tasks) and around.loop.time() < until:
+        until = context.loop.time() + grace
+        while (context.connections or context.tasks) and context.loop.time() < until:
             await asyncio.sleep(min(0.01, grace))
         if self._timer is not None:
             self._timer.cancel()
-        for task in list(around.tasks):
+        for task in list(context.tasks):
             task.cancel()
-        for connection in list(around.connections):
+        for connection in list(context.connections):
             connection.abort()
-        if around.tasks:
-            await asyncio.wait(list(around.tasks), timeout=_AFTERMATH)
+        if context.tasks:
+            await asyncio.wait(list(context.tasks), timeout=_AFTERMATH)
         await asyncio.sleep(0)  # Lets the transports report that they are gone.
 
     def _watch_limits(self) -> None:
         """Check every connection's deadlines: one timer for all is cheaper than one for each request."""
-        assert self._around is not None
-        now = self._around.loop.time()
-        for connection in list(self._around.connections):
+        assert self._context is not None
+        now = self._context.loop.time()
+        for connection in list(self._context.connections):
             connection.check(now)
         limits = self._limits
         shortest = min(limits.head_time, limits.body_time, limits.idle_time, limits.stall_time, limits.linger_time)
-        self._timer = self._around.loop.call_later(max(0.01, min(1.0, shortest / 4)), self._watch_limits)
+        self._timer = self._context.loop.call_later(max(0.01, min(1.0, shortest / 4)), self._watch_limits)

@@ -26,7 +26,7 @@ RECORD = 16 * 1024
 """The most that one record of TLS carries, and so the most that is read at once."""
 
 
-class Room:
+class ReadBuffer:
     """Where OpenSSL puts what it reads: one for all the connections of a loop, which reads one at a time."""
 
     __slots__ = ("buffer", "view")
@@ -36,10 +36,10 @@ class Room:
         self.view = Binding.ffi.buffer(self.buffer)
 
 
-class Channel(SSL.Connection):
+class TlsConnection(SSL.Connection):
     """pyOpenSSL's connection, where reading and writing cost what OpenSSL's two calls do, unless something is wrong."""
 
-    def __init__(self, context: SSL.Context, accepted: socket.socket, room: Room) -> None:
+    def __init__(self, context: SSL.Context, accepted: socket.socket, room: ReadBuffer) -> None:
         super().__init__(context, accepted)
         self.set_accept_state()
         self._room = room
@@ -89,27 +89,27 @@ def tls_context(*, certificate: Path, key: Path, client_ca: Path, proxy_ca: Path
     )
     context.clear_mode(_PARTIAL_WRITES)
     context.set_mode(SSL.MODE_RELEASE_BUFFERS | _NO_AUTO_CHAIN)  # Thousands of connections may be idle.
-    context.set_alpn_select_callback(_chosen_protocol)
+    context.set_alpn_select_callback(_choose_protocol)
     context.use_certificate_chain_file(str(certificate))
     context.use_privatekey_file(str(key))
     context.load_verify_locations(str(client_ca))
     if proxy_ca is not None:
         context.load_verify_locations(str(proxy_ca))
-    context.set_verify(SSL.VERIFY_PEER, _let_in)
+    context.set_verify(SSL.VERIFY_PEER, _accept_certificate)
     return context
 
 
-def _chosen_protocol(connection: SSL.Connection, offered: list[bytes]) -> bytes:
+def _choose_protocol(connection: SSL.Connection, offered: list[bytes]) -> bytes:
     return b"http/1.1" if b"http/1.1" in offered else cast(bytes, SSL.NO_OVERLAPPING_PROTOCOLS)
 
 
-def _let_in(connection: SSL.Connection, certificate: X509, error: int, depth: int, is_good: int) -> bool:
+def _accept_certificate(connection: SSL.Connection, certificate: X509, error: int, depth: int, is_good: int) -> bool:
     if not is_good and error not in (_NOT_YET_VALID, _EXPIRED):
         connection.set_app_data(_UNTRUSTED)
     return True
 
 
-def shown_certificates(tls: SSL.Connection) -> tuple[bytes | None, list[bytes]]:
+def client_certificates(tls: SSL.Connection) -> tuple[bytes | None, list[bytes]]:
     """The client's certificate, and those by which it was verified, from itself to one that is trusted."""
     certificate = tls.get_peer_certificate()
     if certificate is None:

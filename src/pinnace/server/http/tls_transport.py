@@ -16,7 +16,7 @@ from typing import Any, cast
 from OpenSSL import SSL
 
 from pinnace.server.http.resets import Resets
-from pinnace.server.http.tls import RECORD, Channel, shown_certificates
+from pinnace.server.http.tls import RECORD, TlsConnection, client_certificates
 
 BURST = 16
 """Records that are read of one client before others get their turn."""
@@ -40,7 +40,7 @@ class TlsTransport(asyncio.Transport):
     def __init__(
         self,
         accepted: socket.socket,
-        channel: Channel,
+        channel: TlsConnection,
         protocol: asyncio.Protocol,
         resets: Resets,
         *,
@@ -104,7 +104,7 @@ class TlsTransport(asyncio.Transport):
     def _introduce(self) -> None:
         self._disarm()
         self._arrived(self)
-        certificate, chain = shown_certificates(self._tls)
+        certificate, chain = client_certificates(self._tls)
         self._told.update(client_certificate=certificate, client_chain=chain)
         self._is_known = True
         try:

@@ -105,7 +105,7 @@ def watch_options(call: Call) -> WatchOptions:
             # Who says nothing of the beginning gets all that is there, as if asked for, and is told where it ends.
             is_said, is_told, match = True, True, "NotOlderThan"
         _refuse(_errors_of_a_watch(call, match, is_said=is_said))
-    revision = revision_of(wanted, Unreadable) if wanted else 0
+    revision = revision_of(wanted, UnreadableRevision) if wanted else 0
     bookmarks = call.flag("allowWatchBookmarks")
     if is_told:
         return WatchOptions(
@@ -153,13 +153,13 @@ class BadRevision(errors.BadRequest):
         super().__init__(f"invalid resource version: {err}")
 
 
-class Unreadable(errors.ApiError):
+class UnreadableRevision(errors.ApiError):
     """The same outside of lists, where Kubernetes blames itself."""
 
     code, reason = 500, ""
 
 
-def revision_of(text: str, refusal: type[BadRevision] | type[Unreadable]) -> int:
+def revision_of(text: str, refusal: type[BadRevision] | type[UnreadableRevision]) -> int:
     why = "invalid syntax" if not text.isascii() or not text.isdigit() else ""
     digits = text.lstrip("0") or "0"
     if not why and (len(digits) > _MOST_DIGITS or int(digits) > _LARGEST):

@@ -10,20 +10,20 @@ from pinnace.model import errors
 from pinnace.model.memory import LONGEST
 from pinnace.model.objects import Object
 from pinnace.server.cache.fanout import Fanout
-from pinnace.server.cache.representations import Form, Plain
-from pinnace.server.cache.watch_cache import Entry, Shelf, stamp
-from pinnace.server.http.messages import Sink
+from pinnace.server.cache.representations import ObjectRepresentation, Representation
+from pinnace.server.cache.watch_cache import CachedObject, WatchCache, stamp
+from pinnace.server.http.messages import ResponseStream
 from pinnace.server.read.continue_tokens import LATEST, Extent, cut
 from pinnace.server.read.options import (
     ListOptions,
-    Unreadable,
+    UnreadableRevision,
     list_options,
     revision_of,
     too_large_revision,
     watch_options,
 )
-from pinnace.server.read.recent_lists import Joined, Place, RecentPages
-from pinnace.server.read.selection import Matches, Selection, keys_named, selection_of
+from pinnace.server.read.recent_lists import PageKey, RecentPage, RecentPages
+from pinnace.server.read.selection import Matches, ObjectSelection, keys_named, selection_of
 from pinnace.server.read.watch import Watch
 from pinnace.server.request.call import Call
 from pinnace.store import store as stores
@@ -35,7 +35,7 @@ _LONGEST_WATCH = 10 * 365 * 86400
 Body = bytes | list[bytes]
 
 
-class Reader:
+class ObjectReader:
     """Get, list and watch, over the shelves of a `Fanout`."""
 
     def __init__(
@@ -53,142 +53,161 @@ class Reader:
         self._watch_seconds = watch_seconds
         self._pages = RecentPages()
 
-    def entry(self, call: Call) -> Entry:
+    def cached_object(self, call: Call) -> CachedObject:
         """The object that a call names, as it is now."""
-        entry = self._fanout.shelf(call.resource.prefix).entries.get(call.key)
+        entry = self._fanout.cache(call.resource.prefix).entries.get(call.key)
         if entry is None:
             raise call.not_found()
         return entry
 
-    def get(self, call: Call, form: Form) -> Body | Awaitable[Body]:
+    def get(self, call: Call, representation: Representation) -> Body | Awaitable[Body]:
         wanted = call.text("resourceVersion") if call.request.raw_query else ""
-        if wanted and (least := revision_of(wanted, Unreadable)) > self._fanout.revision:
-            return self._when_fresh(least, lambda: self.get(call, form))
-        entry = self.entry(call)
-        waiting = form.prepare((entry,)) if form.waits else None
-        return form.one(entry) if waiting is None else _one_later(waiting, form, entry)
+        if wanted and (least := revision_of(wanted, UnreadableRevision)) > self._fanout.revision:
+            return self._when_fresh(least, lambda: self.get(call, representation))
+        entry = self.cached_object(call)
+        waiting = representation.prepare((entry,)) if representation.needs_preparation else None
+        return representation.encode_object(entry) if waiting is None else _one_later(waiting, representation, entry)
 
-    def recent(self, call: Call) -> Body | None:
+    def recent_list(self, call: Call) -> Body | None:
         """The list that a call asks for, if it was made for whoever asked the same, and nothing has changed since."""
         page = self._pages.get(_place(call))
         return page.pieces if page is not None and page.shown_at == self._fanout.revision else None
 
-    def list(self, call: Call, form: Form) -> Body | Awaitable[Body]:
+    def list(self, call: Call, representation: Representation) -> Body | Awaitable[Body]:
         options = list_options(call)
-        shelf = self._fanout.shelf(call.resource.prefix)
+        cache = self._fanout.cache(call.resource.prefix)
         # Lists that wait for a conversion, and rows, which tell ages, are made anew each time.
-        if isinstance(form, Plain) and not form.waits and options.is_of_now(self._fanout.revision):
-            return self._page_of_now(call, shelf, form, options)
+        if (
+            isinstance(representation, ObjectRepresentation)
+            and not representation.needs_preparation
+            and options.is_of_now(self._fanout.revision)
+        ):
+            return self._page_of_now(call, cache, representation, options)
         chosen = selection_of(call)
         if options.continuation is not None:
             at = options.continuation.revision
             if at > self._fanout.revision:
-                return self._when_fresh(at, lambda: self.list(call, form))
+                return self._when_fresh(at, lambda: self.list(call, representation))
             if at != LATEST and at < self._store.compacted:
                 raise options.continuation.expired()
-            if at == LATEST or at >= shelf.changed:
-                return self._page(shelf, chosen, form, options, revision=self._fanout.revision if at == LATEST else at)
-            return self._page_of_history(shelf, chosen, form, options, at)
+            if at == LATEST or at >= cache.changed:
+                return self._page(
+                    cache, chosen, representation, options, revision=self._fanout.revision if at == LATEST else at
+                )
+            return self._page_of_history(cache, chosen, representation, options, at)
         if options.revision > self._fanout.revision:
-            return self._when_fresh(options.revision, lambda: self.list(call, form))
-        if options.is_exact and options.revision < shelf.changed:
-            return self._page_of_history(shelf, chosen, form, options, options.revision)
+            return self._when_fresh(options.revision, lambda: self.list(call, representation))
+        if options.is_exact and options.revision < cache.changed:
+            return self._page_of_history(cache, chosen, representation, options, options.revision)
         revision = options.revision if options.is_exact else self._fanout.revision
-        return self._page(shelf, chosen, form, options, revision=revision)
+        return self._page(cache, chosen, representation, options, revision=revision)
 
-    async def doomed(self, call: Call) -> tuple[dict[str, Entry], Extent, int]:
+    async def select_for_deletion(self, call: Call) -> tuple[dict[str, CachedObject], Extent, int]:
         """By their keys, the objects that are to be deleted together; whether there are more; and as of when."""
         options, chosen = list_options(call), selection_of(call)
-        shelf, now = self._fanout.shelf(call.resource.prefix), self._fanout.revision
+        cache, now = self._fanout.cache(call.resource.prefix), self._fanout.revision
         self._check_not_ahead(options.revision)
         # Kubernetes reads what it deletes in pages, and who reads a page of a revision means that one.
         is_exact = options.revision and call.text("resourceVersionMatch") != "NotOlderThan"
         at = options.revision if is_exact else now
-        if at < shelf.changed:
-            entries = await self._entries_then(shelf, chosen, options, at)
+        if at < cache.changed:
+            entries = await self._entries_then(cache, chosen, options, at)
             keys = list(entries)
         else:
-            await chosen.prepare_all(shelf)
-            entries, keys = shelf.entries, _candidates(shelf, chosen, options)
+            await chosen.prepare_all(cache)
+            entries, keys = cache.entries, _candidates(cache, chosen, options)
         found = keys if chosen.matches is None else [key for key in keys if chosen.matches(key, entries[key])]
         keys, extent = cut(found, options.limit, is_all=chosen.matches is None)
         return {key: entries[key] for key in keys}, extent, at
 
-    def watch(self, call: Call, form: Form) -> Callable[[Sink], Awaitable[None] | None]:
+    def watch(self, call: Call, representation: Representation) -> Callable[[ResponseStream], Awaitable[None] | None]:
         """What to do with the stream once its head is sent. Bad options are refused here, before that."""
         plan = watch_options(call)
         chosen = selection_of(call)
-        shelf = self._fanout.shelf(call.resource.prefix)
+        cache = self._fanout.cache(call.resource.prefix)
         asked = call.number("timeoutSeconds") or 0
         least = self._watch_seconds
         seconds = float(min(asked, _LONGEST_WATCH)) if asked > 0 else random.uniform(least, 2 * least)
-        watch = Watch(self._fanout, self._store, shelf, chosen, form, plan, seconds, self._bookmark_seconds)
+        watch = Watch(self._fanout, self._store, cache, chosen, representation, plan, seconds, self._bookmark_seconds)
         return watch.start
 
     # One page.
 
-    def _page_of_now(self, call: Call, shelf: Shelf, form: Plain, options: ListOptions) -> Body:
+    def _page_of_now(
+        self, call: Call, cache: WatchCache, representation: ObjectRepresentation, options: ListOptions
+    ) -> Body:
         place = _place(call)
         page = self._pages.get(place)
-        if page is None or page.changed != shelf.changed:
-            entries, extent = _gathered(shelf, selection_of(call), options)
-            page = Joined(form.joined(entries), extent, shelf.changed)
+        if page is None or page.changed != cache.changed:
+            entries, extent = _gathered(cache, selection_of(call), options)
+            page = RecentPage(representation.join_items(entries), extent, cache.changed)
             if len(call.request.raw_query) + len(call.request.head.accept) <= LONGEST:
                 self._pages.keep(place, page)
         now = self._fanout.revision
         if page.shown_at != now:
-            page.shown_at, page.pieces = now, form.listing(page.items, metadata=page.extent.metadata(now))
+            page.shown_at, page.pieces = now, representation.wrap_list(page.items, metadata=page.extent.metadata(now))
         return page.pieces
 
     def _page(
-        self, shelf: Shelf, chosen: Selection, form: Form, options: ListOptions, *, revision: int
+        self,
+        cache: WatchCache,
+        chosen: ObjectSelection,
+        representation: Representation,
+        options: ListOptions,
+        *,
+        revision: int,
     ) -> Body | Awaitable[Body]:
         if chosen.prepare is not None:
-            candidates = _candidates(shelf, chosen, options)
-            waiting = chosen.prepare([shelf.entries[key] for key in candidates])
+            candidates = _candidates(cache, chosen, options)
+            waiting = chosen.prepare([cache.entries[key] for key in candidates])
             if waiting is not None:
-                return self._page_later(waiting, shelf, chosen, form, options, revision=revision)
-        entries, extent = _gathered(shelf, chosen, options)
-        return _many(form, entries, extent.metadata(revision))
+                return self._page_later(waiting, cache, chosen, representation, options, revision=revision)
+        entries, extent = _gathered(cache, chosen, options)
+        return _many(representation, entries, extent.metadata(revision))
 
     async def _page_later(
         self,
         waiting: Awaitable[None],
-        shelf: Shelf,
-        chosen: Selection,
-        form: Form,
+        cache: WatchCache,
+        chosen: ObjectSelection,
+        representation: Representation,
         options: ListOptions,
         *,
         revision: int,
     ) -> Body:
         """What has come meanwhile may have to be prepared, too."""
         await waiting
-        page = self._page(shelf, chosen, form, options, revision=max(revision, self._fanout.revision))
+        page = self._page(cache, chosen, representation, options, revision=max(revision, self._fanout.revision))
         return page if isinstance(page, bytes | list) else await page
 
     async def _page_of_history(
-        self, shelf: Shelf, chosen: Selection, form: Form, options: ListOptions, revision: int
+        self,
+        cache: WatchCache,
+        chosen: ObjectSelection,
+        representation: Representation,
+        options: ListOptions,
+        revision: int,
     ) -> Body:
-        entries = await self._entries_then(shelf, chosen, options, revision)
+        entries = await self._entries_then(cache, chosen, options, revision)
         found, extent = _selected(list(entries), entries, chosen.matches, options.limit)
-        shown = _many(form, found, extent.metadata(revision))
+        shown = _many(representation, found, extent.metadata(revision))
         return shown if isinstance(shown, bytes | list) else await shown
 
     async def _entries_then(
-        self, shelf: Shelf, chosen: Selection, options: ListOptions, revision: int
-    ) -> dict[str, Entry]:
+        self, cache: WatchCache, chosen: ObjectSelection, options: ListOptions, revision: int
+    ) -> dict[str, CachedObject]:
         """The objects of a past revision among which to look, ready to be."""
         after = options.continuation.after if options.continuation else ""
-        prefix = f"{shelf.prefix}{chosen.namespace}/" if chosen.namespace else shelf.prefix
-        start = f"{shelf.prefix}{after}\0" if after else ""
+        prefix = f"{cache.prefix}{chosen.namespace}/" if chosen.namespace else cache.prefix
+        start = f"{cache.prefix}{after}\0" if after else ""
         try:
             page = await self._store.list(prefix, start=start, revision=revision)
         except stores.Compacted:
             if options.continuation is not None:
                 raise options.continuation.expired() from None
             raise errors.Expired("The resourceVersion for the provided list is too old.") from None
-        cut = len(shelf.prefix)
-        entries = {r.key[cut:]: Entry(stamp(r.value, r.revision), r.revision) for r in page.records}
+        cut = len(cache.prefix)
+        entries = {r.key[cut:]: CachedObject(stamp(r.value, r.revision), r.revision) for r in page.records}
         if chosen.prepare is not None and (waiting := chosen.prepare(entries.values())) is not None:
             await waiting
         return entries
@@ -205,29 +224,29 @@ class Reader:
             raise too_large_revision(revision, self._fanout.revision)
 
 
-def _place(call: Call) -> Place:
+def _place(call: Call) -> PageKey:
     request = call.request
     return call.resource, call.namespace, request.raw_query, request.head.accept
 
 
-def _candidates(shelf: Shelf, chosen: Selection, options: ListOptions) -> list[str]:
+def _candidates(cache: WatchCache, chosen: ObjectSelection, options: ListOptions) -> list[str]:
     """The keys of the objects among which to look."""
     after = options.continuation.after if options.continuation else ""
     if chosen.name:
-        return [key for key in keys_named(shelf, chosen) if key > after]
+        return [key for key in keys_named(cache, chosen) if key > after]
     if chosen.labels:
-        return shelf.keys_labelled(chosen.labels, chosen.namespace, after=after)
-    return shelf.keys_of(chosen.namespace, after=after)
+        return cache.keys_labelled(chosen.labels, chosen.namespace, after=after)
+    return cache.keys_of(chosen.namespace, after=after)
 
 
-def _gathered(shelf: Shelf, chosen: Selection, options: ListOptions) -> tuple[list[Entry], Extent]:
+def _gathered(cache: WatchCache, chosen: ObjectSelection, options: ListOptions) -> tuple[list[CachedObject], Extent]:
     """The objects of one page as they are now."""
-    return _selected(_candidates(shelf, chosen, options), shelf.entries, chosen.matches, options.limit)
+    return _selected(_candidates(cache, chosen, options), cache.entries, chosen.matches, options.limit)
 
 
 def _selected(
-    keys: list[str], entries: dict[str, Entry], matches: Matches | None, limit: int
-) -> tuple[list[Entry], Extent]:
+    keys: list[str], entries: dict[str, CachedObject], matches: Matches | None, limit: int
+) -> tuple[list[CachedObject], Extent]:
     """The first of these objects up to the limit."""
     if matches is None:
         keys, extent = cut(keys, limit, is_all=True)
@@ -240,16 +259,22 @@ def _selected(
     return [entry for _, entry in page[:limit]], extent
 
 
-def _many(form: Form, entries: list[Entry], metadata: Object) -> Body | Awaitable[Body]:
-    waiting = form.prepare(entries) if form.waits else None
-    return form.many(entries, metadata=metadata) if waiting is None else _many_later(waiting, form, entries, metadata)
+def _many(representation: Representation, entries: list[CachedObject], metadata: Object) -> Body | Awaitable[Body]:
+    waiting = representation.prepare(entries) if representation.needs_preparation else None
+    return (
+        representation.encode_list(entries, metadata=metadata)
+        if waiting is None
+        else _many_later(waiting, representation, entries, metadata)
+    )
 
 
-async def _many_later(waiting: Awaitable[None], form: Form, entries: list[Entry], metadata: Object) -> Body:
+async def _many_later(
+    waiting: Awaitable[None], representation: Representation, entries: list[CachedObject], metadata: Object
+) -> Body:
     await waiting
-    return form.many(entries, metadata=metadata)
+    return representation.encode_list(entries, metadata=metadata)
 
 
-async def _one_later(waiting: Awaitable[None], form: Form, entry: Entry) -> Body:
+async def _one_later(waiting: Awaitable[None], representation: Representation, entry: CachedObject) -> Body:
     await waiting
-    return form.one(entry)
+    return representation.encode_object(entry)

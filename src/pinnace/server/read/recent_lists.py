@@ -11,12 +11,12 @@ MOST_BYTES = 8 << 20
 MOST_PAGES = 512
 """An empty list costs something, too."""
 
-Place = tuple[object, ...]
+PageKey = tuple[object, ...]
 """What was asked for: everything by which the answer was chosen."""
 
 
 @dataclass(slots=True)
-class Joined:
+class RecentPage:
     """The items of a page as one text."""
 
     items: bytes
@@ -34,11 +34,11 @@ class RecentPages:
     def __init__(self, *, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._bytes = 0
-        self._known: dict[Place, Joined] = {}
+        self._known: dict[PageKey, RecentPage] = {}
         self.get = self._known.get
         """The page that was kept last, which may be out of date."""
 
-    def keep(self, place: Place, page: Joined) -> None:
+    def keep(self, place: PageKey, page: RecentPage) -> None:
         self._forget(place)
         if len(page.items) > self._most_bytes:
             return
@@ -47,7 +47,7 @@ class RecentPages:
         while self._bytes > self._most_bytes or len(self._known) > MOST_PAGES:
             self._forget(next(iter(self._known)))
 
-    def _forget(self, place: Place) -> None:
+    def _forget(self, place: PageKey) -> None:
         gone = self._known.pop(place, None)
         if gone is not None:
             self._bytes -= len(gone.items)

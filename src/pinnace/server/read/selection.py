@@ -8,15 +8,15 @@ from functools import partial
 
 from pinnace.model import errors, selectors
 from pinnace.model.resources import Resource
-from pinnace.server.cache.served_versions import prepare, selectable_values, waits_for
-from pinnace.server.cache.watch_cache import Entry, Shelf
+from pinnace.server.cache.served_versions import needs_preparation, prepare, selectable_values
+from pinnace.server.cache.watch_cache import CachedObject, WatchCache
 from pinnace.server.request.call import Call
 
-Matches = Callable[[str, Entry], bool]
+Matches = Callable[[str, CachedObject], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class ObjectSelection:
     """`matches` is None where every object is wanted; `name` narrows the search to one object before it is asked."""
 
     namespace: str
@@ -24,16 +24,16 @@ class Selection:
     matches: Matches | None
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels that every chosen object has, for a search by index; `matches` is asked all the same."""
-    prepare: Callable[[Iterable[Entry]], Awaitable[None] | None] | None = None
+    prepare: Callable[[Iterable[CachedObject]], Awaitable[None] | None] | None = None
     """To be asked about objects before `matches` is, and awaited: a webhook has to say what their fields are here."""
 
-    async def prepare_all(self, shelf: Shelf) -> None:
+    async def prepare_all(self, cache: WatchCache) -> None:
         """`matches` may be asked about any object of the shelf, as long as nothing else is awaited."""
-        while self.prepare is not None and (waiting := self.prepare(shelf.entries.values())) is not None:
+        while self.prepare is not None and (waiting := self.prepare(cache.entries.values())) is not None:
             await waiting
 
 
-def selection_of(call: Call) -> Selection:
+def selection_of(call: Call) -> ObjectSelection:
     """What the call's selectors choose. Raises BadRequest for one that cannot be read."""
     label_text, field_text = call.text("labelSelector"), call.text("fieldSelector")
     selector = _label_selector(label_text) if label_text else None
@@ -48,20 +48,22 @@ def selection_of(call: Call) -> Selection:
             raise errors.BadRequest("fieldSelector metadata.name doesn't match requested name")
         name = asked[0] if asked else ""
         fields = _field_test(chosen, call.resource)
-        if waits_for(call.resource) and any(one.field in call.resource.selectable for one in chosen.requirements):
+        if needs_preparation(call.resource) and any(
+            one.field in call.resource.selectable for one in chosen.requirements
+        ):
             preparing = partial(prepare, resource=call.resource)
     elif name:
         fields = _only_named(name)
     if labels is None:
-        return Selection(namespace, name, fields, prepare=preparing)
+        return ObjectSelection(namespace, name, fields, prepare=preparing)
     if fields is None:
-        return Selection(namespace, name, labels, equal)
+        return ObjectSelection(namespace, name, labels, equal)
     both_labels, both_fields = labels, fields
 
-    def both(key: str, entry: Entry) -> bool:
+    def both(key: str, entry: CachedObject) -> bool:
         return both_labels(key, entry) and both_fields(key, entry)
 
-    return Selection(namespace, name, both, equal, preparing)
+    return ObjectSelection(namespace, name, both, equal, preparing)
 
 
 def _label_selector(text: str) -> selectors.LabelSelector:
@@ -97,7 +99,7 @@ def _field_selector(text: str, resource: Resource) -> selectors.FieldSelector:
 
 
 def _field_test(selector: selectors.FieldSelector, resource: Resource) -> Matches:
-    def matches(key: str, entry: Entry) -> bool:
+    def matches(key: str, entry: CachedObject) -> bool:
         namespace, _, name = key.rpartition("/")
 
         def value_of(field: str) -> str:
@@ -116,13 +118,13 @@ def _only_named(name: str) -> Matches:
     return lambda key, entry: key.rpartition("/")[2] == name
 
 
-def keys_named(shelf: Shelf, chosen: Selection) -> list[str]:
+def keys_named(cache: WatchCache, chosen: ObjectSelection) -> list[str]:
     """The keys that a name can stand for: one, or one in each namespace."""
     if chosen.namespace:
         candidates = [f"{chosen.namespace}/{chosen.name}"]
-    elif chosen.name in shelf.entries:
+    elif chosen.name in cache.entries:
         candidates = [chosen.name]
     else:
         ending = f"/{chosen.name}"
-        candidates = [key for key in shelf.keys_of() if key.endswith(ending)]
-    return [key for key in candidates if key in shelf.entries]
+        candidates = [key for key in cache.keys_of() if key.endswith(ending)]
+    return [key for key in candidates if key in cache.entries]

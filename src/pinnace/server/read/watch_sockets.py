@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from pinnace.model.byte_streams import Duplex
-from pinnace.server.http.messages import Answer, Request, Response, Sink, Takeover, reader_and_writer
-from pinnace.server.http.response_stream import ChunkedSink, Corks
-from pinnace.server.streaming.websocket import GOING_AWAY, NORMAL, WebSocket, accepting, protocols_of
+from pinnace.server.http.messages import Answer, Request, Response, ResponseStream, Takeover, reader_and_writer
+from pinnace.server.http.response_stream import ChunkedStream, WriteCoalescer
+from pinnace.server.streaming.websocket import GOING_AWAY, NORMAL, WebSocket, handshake_headers, protocols_of
 
 LINGER_SECONDS = 10.0
 """How long a client that is behind may take to read the rest and leave when all is said."""
@@ -18,8 +18,8 @@ _LARGEST_SAID = 64 * 1024
 """A client has nothing to say; what it says all the same is thrown away, but not collected first."""
 
 
-def watch_over_websocket(request: Request, start: Callable[[Sink], Awaitable[None] | None]) -> Answer:
-    """The answer that carries what `start` writes to its sink.
+def watch_over_websocket(request: Request, start: Callable[[ResponseStream], Awaitable[None] | None]) -> Answer:
+    """The answer that carries what `start` writes to its stream.
 
     Kubernetes takes any subprotocol, if it is only one, and says the same whatever it is called; it wants to know where
     a client comes from, though any origin will do.
@@ -30,12 +30,12 @@ def watch_over_websocket(request: Request, start: Callable[[Sink], Awaitable[Non
 
     async def run(transport: asyncio.Transport, leftover: bytes) -> None:
         socket = WebSocket(Duplex(*await reader_and_writer(transport, leftover)), largest=_LARGEST_SAID)
-        sink = ChunkedSink(_Messages(socket, transport), Corks(asyncio.get_running_loop()), chunks=False)
-        await _watch(socket, transport, sink, start)
+        stream = ChunkedStream(_Messages(socket, transport), WriteCoalescer(asyncio.get_running_loop()), chunks=False)
+        await _watch(socket, transport, stream, start)
         if transport.get_write_buffer_size():
             transport.abort()  # It does not read: closing in order would wait for it for ever.
 
-    return Takeover(run, accepting(request, "".join(protocols_of(request))))
+    return Takeover(run, handshake_headers(request, "".join(protocols_of(request))))
 
 
 def _refusal(request: Request) -> Response | None:
@@ -66,7 +66,7 @@ class _Messages:
             for line in chunk.splitlines(keepends=True):
                 self._socket.send(line, is_text=True)
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         with suppress(OSError):  # That the client has left is told by what reads.
             await self._socket.drain()
 
@@ -74,19 +74,19 @@ class _Messages:
 async def _watch(
     socket: WebSocket,
     transport: asyncio.Transport,
-    sink: ChunkedSink,
-    start: Callable[[Sink], Awaitable[None] | None],
+    stream: ChunkedStream,
+    start: Callable[[ResponseStream], Awaitable[None] | None],
 ) -> None:
     """From the first event until either side has had enough."""
     ended = asyncio.Event()
-    sink.on_close(ended.set)
+    stream.on_close(ended.set)
     reading = asyncio.create_task(_until_left(socket))
-    reading.add_done_callback(lambda _: sink.lost())
-    running = start(sink)
+    reading.add_done_callback(lambda _: stream.lost())
+    running = start(stream)
     sending = asyncio.ensure_future(running) if running is not None else None
     try:
         if sending is not None:
-            sending.add_done_callback(lambda _: sink.finish())
+            sending.add_done_callback(lambda _: stream.finish())
         await ended.wait()
         socket.close(NORMAL)
         if transport.get_write_buffer_size():
@@ -95,7 +95,7 @@ async def _watch(
         socket.close(GOING_AWAY)
         raise
     finally:
-        sink.finish()
+        stream.finish()
         tasks = [task for task in (reading, sending) if task is not None]
         for task in tasks:
             task.cancel()

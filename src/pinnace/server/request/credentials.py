@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pinnace.model import errors
-from pinnace.server.http.header_cache import Head
+from pinnace.server.http.header_cache import RequestHead
 from pinnace.server.http.messages import Request
 from pinnace.server.streaming.websocket import is_websocket, token_of_protocols
 
@@ -50,5 +50,5 @@ class ShownInUpgrade:
         return _remote_headers(self._request.head)
 
 
-def _remote_headers(head: Head) -> Sequence[tuple[bytes, bytes]]:
+def _remote_headers(head: RequestHead) -> Sequence[tuple[bytes, bytes]]:
     return [(name, value) for name, value in head.pairs() if name.startswith(b"x-remote-")]

@@ -9,7 +9,7 @@ ROOM = 256 * 1024
 """One connection carries many streams, and stands still while one of them is full: so much may lie unread."""
 
 
-class Inbox:
+class BytePipe:
     """A `ByteReader`. One task feeds it and one reads."""
 
     def __init__(self, *, room: int = ROOM) -> None:

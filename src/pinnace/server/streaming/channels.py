@@ -6,8 +6,8 @@ import base64
 import binascii
 from collections.abc import Iterable
 
-from pinnace.server.streaming.byte_pipe import Inbox
-from pinnace.server.streaming.websocket import BadFrame, WebSocket
+from pinnace.server.streaming.byte_pipe import BytePipe
+from pinnace.server.streaming.websocket import WebSocket, WebSocketError
 
 CLOSE_SIGNAL = 255
 _LARGEST_PIECE = 256 * 1024
@@ -20,7 +20,7 @@ class Channels:
         self._socket = socket
         self._is_base64 = is_base64
         self._half_closes = half_closes
-        self.inboxes = {number: Inbox() for number in read}
+        self.pipes = {number: BytePipe() for number in read}
 
     def writer(self, number: int) -> ChannelWriter:
         return ChannelWriter(self, number)
@@ -31,7 +31,7 @@ class Channels:
         try:
             while (message := await self._socket.receive()) is not None:
                 await self._take(message)
-        except BadFrame as bad:
+        except WebSocketError as bad:
             error = bad
             self._socket.close(bad.code)
             raise
@@ -39,8 +39,8 @@ class Channels:
             error = lost if isinstance(lost, ConnectionError) else ConnectionError(str(lost))
             raise error from None
         finally:
-            for inbox in self.inboxes.values():
-                inbox.end(error)
+            for pipe in self.pipes.values():
+                pipe.end(error)
 
     def send(self, number: int, data: bytes) -> None:
         if self._is_base64:
@@ -63,8 +63,8 @@ class Channels:
         number, data = message[0], message[1:]
         if self._half_closes and number == CLOSE_SIGNAL:
             if len(data) != 1:
-                raise BadFrame("what is to be closed is said in one byte")
-            if (closed := self.inboxes.get(data[0])) is not None:
+                raise WebSocketError("what is to be closed is said in one byte")
+            if (closed := self.pipes.get(data[0])) is not None:
                 closed.end()
             return
         if self._is_base64:
@@ -73,9 +73,9 @@ class Channels:
                 data = base64.b64decode(data, validate=True)
             except binascii.Error:
                 return  # As Kubernetes does: what cannot be read was never said.
-        inbox = self.inboxes.get(number)
-        if inbox is not None:
-            await inbox.feed(data)
+        pipe = self.pipes.get(number)
+        if pipe is not None:
+            await pipe.feed(data)
 
 
 class ChannelWriter:

@@ -45,7 +45,7 @@ Perform = Callable[[CommandStreams], Awaitable[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RequestedStreams:
     """The streams that a client asks for."""
 
     stdin: bool
@@ -76,7 +76,7 @@ def reports_status(request: Request) -> bool:
     return is_websocket(request) and _V5 in protocols_of(request)
 
 
-def serve_command(request: Request, wanted: Wanted, perform: Perform) -> Answer:
+def serve_command(request: Request, wanted: RequestedStreams, perform: Perform) -> Answer:
     """The answer that makes the client's connection carry the streams of a command."""
     if is_websocket(request):
         protocol, headers = websocket_upgrade(request, _WEBSOCKET)
@@ -163,7 +163,7 @@ def _told(status: Object, protocol: str) -> bytes:
 
 
 class _WebSocketSession:
-    def __init__(self, duplex: Duplex, wanted: Wanted, protocol: str) -> None:
+    def __init__(self, duplex: Duplex, wanted: RequestedStreams, protocol: str) -> None:
         self._protocol = protocol
         self._wanted = wanted
         read = [_STDIN, _RESIZE] if wanted.stdin else [_RESIZE]
@@ -178,18 +178,18 @@ class _WebSocketSession:
     async def streams(self) -> CommandStreams:
         wanted, channels = self._wanted, self._channels
         return CommandStreams(
-            channels.inboxes[_STDIN] if wanted.stdin else None,
+            channels.pipes[_STDIN] if wanted.stdin else None,
             channels.writer(_STDOUT) if wanted.stdout else None,
             channels.writer(_STDERR) if wanted.stderr else None,
-            _sizes(channels.inboxes[_RESIZE]) if wanted.tty else None,
+            _sizes(channels.pipes[_RESIZE]) if wanted.tty else None,
         )
 
     def finish(self, status: Object) -> None:
         if told := _told(status, self._protocol):
             self._channels.send(_ERROR, told)
         self._channels.close(NORMAL)
-        for inbox in self._channels.inboxes.values():
-            inbox.discard()
+        for pipe in self._channels.pipes.values():
+            pipe.discard()
 
     def ping(self) -> None:
         self._channels.ping()
@@ -199,7 +199,7 @@ class _WebSocketSession:
 
 
 class _SpdySession:
-    def __init__(self, duplex: Duplex, wanted: Wanted, protocol: str) -> None:
+    def __init__(self, duplex: Duplex, wanted: RequestedStreams, protocol: str) -> None:
         self._protocol = protocol
         self._wanted = wanted
         self._session = SpdySession(duplex, self._arrived)
@@ -236,7 +236,7 @@ class _SpdySession:
             if kind == "error":
                 stream.write(_told(status, self._protocol))
             stream.write_eof()
-            stream.inbox.discard()
+            stream.pipe.discard()
 
     def ping(self) -> None:
         self._session.ping()

@@ -46,7 +46,7 @@ _OPAQUE = frozenset((b"script", b"style", b"textarea", b"title"))
 """What stands in these is text, however much it looks like tags."""
 
 
-def relinked(page: bytes, link: Callable[[str], str]) -> bytes:
+def rewrite_links(page: bytes, link: Callable[[str], str]) -> bytes:
     """The page with every link replaced by what `link` makes of it."""
     parts: list[bytes] = []
     at = 0

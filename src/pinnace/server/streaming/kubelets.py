@@ -17,7 +17,7 @@ from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex, HttpAnswe
 from pinnace.model.node_connections import CommandStreams, LogOptions, PodAddress
 from pinnace.model.objects import Object
 from pinnace.server.streaming.spdy import SpdySession, SpdyStream
-from pinnace.server.streaming.tunnel import Exchange
+from pinnace.server.streaming.tunnel import UpstreamExchange
 
 DEFAULT_PORT = 10250
 PREFERRED_ADDRESSES = ("InternalIP", "ExternalIP", "Hostname", "InternalDNS", "ExternalDNS")
@@ -32,7 +32,7 @@ class NoAddress(errors.ApiError):
     code, reason = 500, ""
 
 
-class NodeRefusal(errors.ApiError):
+class KubeletError(errors.ApiError):
     """A refusal of the kubelet's, in its own words."""
 
     def __init__(self, status: Object) -> None:
@@ -42,7 +42,7 @@ class NodeRefusal(errors.ApiError):
         self.__dict__["reason"] = str(status.get("reason") or "")
 
 
-def place_of(node: Object) -> tuple[str, int]:
+def kubelet_address(node: Object) -> tuple[str, int]:
     """The host and port of a node's kubelet, by the node's status. Raises NoAddress."""
     status = node.get("status") or {}
     addresses = [(one.get("type", ""), one.get("address", "")) for one in status.get("addresses") or ()]
@@ -89,8 +89,8 @@ class Kubelet:
                 raise errors.InternalError(body)
             if exchange.status == 404:
                 message = f"the server could not find the requested resource ( pods/log {pod.name})"
-                raise NodeRefusal({"message": message, "reason": "NotFound", "code": 404})
-            raise NodeRefusal({"message": body, "reason": "BadRequest", "code": exchange.status})
+                raise KubeletError({"message": message, "reason": "NotFound", "code": 404})
+            raise KubeletError({"message": body, "reason": "BadRequest", "code": exchange.status})
         return _pieces(exchange)
 
     async def connect(self, pod: PodAddress, port: int) -> Duplex:
@@ -135,7 +135,7 @@ class Kubelet:
             session.close()
 
     async def _upgraded(self, target: str, protocol: str) -> _Session:
-        exchange = Exchange(await self._dial())
+        exchange = UpstreamExchange(await self._dial())
         try:
             headers = [(b"Host", self._where.encode()), (b"X-Stream-Protocol-Version", protocol.encode())]
             await exchange.ask("POST", target, headers, upgrade=b"SPDY/3.1")
@@ -154,8 +154,8 @@ class Kubelet:
         body: bytes = b"",
         *,
         upgrade: bytes = b"",
-    ) -> Exchange:
-        exchange = Exchange(await self._dial())
+    ) -> UpstreamExchange:
+        exchange = UpstreamExchange(await self._dial())
         kept = [pair for pair in headers if pair[0].lower() != b"host"]
         try:
             await exchange.ask(method, target, [(b"Host", self._where.encode()), *kept], body, upgrade=upgrade)
@@ -285,7 +285,7 @@ def _code(said: bytes) -> int:
             return int(next(one["message"] for one in causes if one.get("reason") == "ExitCode"))
     except (ValueError, TypeError, KeyError, StopIteration):
         raise errors.InternalError(f"error stream protocol error: {said[:200]!r}") from None
-    raise NodeRefusal(status)
+    raise KubeletError(status)
 
 
 def _log_query(options: LogOptions) -> Iterable[tuple[str, str]]:
@@ -302,7 +302,7 @@ def _log_query(options: LogOptions) -> Iterable[tuple[str, str]]:
         yield "limitBytes", str(options.limit_bytes)
 
 
-async def _pieces(exchange: Exchange) -> AsyncIterator[bytes]:
+async def _pieces(exchange: UpstreamExchange) -> AsyncIterator[bytes]:
     try:
         async for piece in exchange.chunks():
             yield piece
@@ -310,7 +310,7 @@ async def _pieces(exchange: Exchange) -> AsyncIterator[bytes]:
         exchange.close()
 
 
-async def _refusal(exchange: Exchange) -> str:
+async def _refusal(exchange: UpstreamExchange) -> str:
     body = b""
     try:
         async for piece in exchange.chunks():

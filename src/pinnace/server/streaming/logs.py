@@ -11,7 +11,15 @@ from pinnace.model import errors, field_errors
 from pinnace.model.byte_streams import Duplex
 from pinnace.model.node_connections import LogOptions
 from pinnace.schema.golang.times import canonical_time
-from pinnace.server.http.messages import Answer, Request, Sink, Stream, Takeover, frame, reader_and_writer
+from pinnace.server.http.messages import (
+    Answer,
+    Request,
+    ResponseStream,
+    StreamingResponse,
+    Takeover,
+    frame,
+    reader_and_writer,
+)
 from pinnace.server.request.call import Call
 from pinnace.server.streaming.upgrades import websocket_upgrade
 from pinnace.server.streaming.websocket import GOING_AWAY, NORMAL, WebSocket, is_websocket
@@ -64,18 +72,18 @@ def serve_log(request: Request, pieces: AsyncIterator[bytes]) -> Answer:
 
         return Takeover(run, headers)
 
-    async def start(sink: Sink) -> None:
+    async def start(stream: ResponseStream) -> None:
         try:
             async for piece in pieces:
-                sink.write(frame(piece))
-                if sink.buffered > _BUFFERED_AT_MOST:
-                    await sink.drained()
-                if sink.closed:
+                stream.write(frame(piece))
+                if stream.buffered > _BUFFERED_AT_MOST:
+                    await stream.drain()
+                if stream.closed:
                     return
         finally:
             await _closed(pieces)
 
-    return Stream(200, ((b"Content-Type", b"text/plain"), (b"Cache-Control", b"no-cache, private")), start)
+    return StreamingResponse(200, ((b"Content-Type", b"text/plain"), (b"Cache-Control", b"no-cache, private")), start)
 
 
 async def _over_websocket(socket: WebSocket, pieces: AsyncIterator[bytes], *, is_base64: bool) -> None:

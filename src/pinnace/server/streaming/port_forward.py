@@ -15,7 +15,7 @@ from pinnace.server.http.messages import Answer, Request, Takeover, reader_and_w
 from pinnace.server.streaming.channels import Channels
 from pinnace.server.streaming.spdy import SpdySession, SpdyStream
 from pinnace.server.streaming.upgrades import spdy_upgrade, websocket_upgrade
-from pinnace.server.streaming.websocket import GOING_AWAY, NORMAL, BadFrame, WebSocket, is_websocket, protocols_of
+from pinnace.server.streaming.websocket import GOING_AWAY, NORMAL, WebSocket, WebSocketError, is_websocket, protocols_of
 
 _V1 = "portforward.k8s.io"
 _TUNNELLED = f"SPDY/3.1+{_V1}"
@@ -73,7 +73,7 @@ class MessageStream:
         while not self._held:
             try:
                 message = await self._socket.receive()
-            except BadFrame as bad:
+            except WebSocketError as bad:
                 self._socket.close(bad.code)
                 raise
             if message is None:
@@ -229,9 +229,9 @@ class _ChannelForwarding:
             await self._channels.drain()
 
     async def _forward(self, index: int, port: int) -> None:
-        client = Duplex(self._channels.inboxes[2 * index], self._channels.writer(2 * index))
+        client = Duplex(self._channels.pipes[2 * index], self._channels.writer(2 * index))
         error = await forward(port, self._pod, client, self._connect)
-        self._channels.inboxes[2 * index].discard()
+        self._channels.pipes[2 * index].discard()
         if error:
             self._channels.send(2 * index + 1, error.encode())
 

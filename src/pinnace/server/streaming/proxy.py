@@ -15,11 +15,11 @@ from urllib.parse import quote, urlsplit
 from pinnace.model import errors
 from pinnace.model.byte_streams import Duplex, HttpAnswer
 from pinnace.model.objects import Object
-from pinnace.server.http.messages import Answer, Request, Response, Stream
+from pinnace.server.http.messages import Answer, Request, Response, StreamingResponse
 from pinnace.server.request.call import Call
-from pinnace.server.streaming.html_links import LARGEST_PAGE, relinked
-from pinnace.server.streaming.relay import OF_THE_CONNECTION, forwarded_for, passed_on, relay
-from pinnace.server.streaming.tunnel import Exchange
+from pinnace.server.streaming.html_links import LARGEST_PAGE, rewrite_links
+from pinnace.server.streaming.relay import OF_THE_CONNECTION, forwarded_for, forwarded_headers, relay
+from pinnace.server.streaming.tunnel import UpstreamExchange
 
 CONNECT_SECONDS = 30.0
 _GATHERED_AT_MOST = 1 << 20
@@ -32,7 +32,7 @@ _PLAIN = "/:@!$&'()*+,;=~"
 Link = Callable[[str], str]
 
 
-class Place(NamedTuple):
+class ProxyTarget(NamedTuple):
     """Whom a proxy's URL means: its name, and what stands around it."""
 
     scheme: str
@@ -40,32 +40,32 @@ class Place(NamedTuple):
     port: str
 
 
-def place_of(call: Call) -> Place:
+def parse_target(call: Call) -> ProxyTarget:
     """From `name`, `name:port` or `scheme:name:port`. Raises BadRequest."""
     match call.name.split(":"):
         case [name]:
-            place = Place("", name, "")
+            place = ProxyTarget("", name, "")
         case [name, port]:
-            place = Place("", name, port)
+            place = ProxyTarget("", name, port)
         case [scheme, name, port]:
-            place = Place(scheme, name, port)
+            place = ProxyTarget(scheme, name, port)
         case _:
-            place = Place("", "", "")
+            place = ProxyTarget("", "", "")
     if place.name and place.scheme in ("", "http", "https"):
         return place
     raise errors.BadRequest(f'invalid {call.resource.singular} request "{call.name}"')
 
 
-def tail_of(call: Call) -> str:
+def path_below_proxy(call: Call) -> str:
     """What follows /proxy in the URL, as it was written."""
     raw = urlsplit(call.request.target).path if "://" in call.request.target else call.request.target.partition("?")[0]
     before = 7 if call.resource.namespaced else 5  # /api/v1/namespaces/x/pods/y/proxy and /api/v1/nodes/y/proxy
     return "".join(f"/{part}" for part in raw.split("/")[before + 1 :])
 
 
-def slash_missing(call: Call) -> Response | None:
+def redirect_to_slash(call: Call) -> Response | None:
     """Where the bare /proxy is asked for, the browser is sent to where relative links work."""
-    if tail_of(call) or call.request.method not in ("GET", "HEAD") or call.request.upgrade:
+    if path_below_proxy(call) or call.request.method not in ("GET", "HEAD") or call.request.upgrade:
         return None
     query = f"?{call.request.raw_query}" if call.request.raw_query else ""
     return Response(301, ((b"Location", f"{quote(call.request.path, safe=_PLAIN)}/{query}".encode()),))
@@ -99,7 +99,7 @@ def _is_global(address: str) -> bool:
     return not (ip.is_loopback or ip.is_multicast or ip.is_link_local or ip.is_unspecified or is_broadcast)
 
 
-def endpoint_of(
+def choose_endpoint(
     service: str, port_name: str, endpoints: Object, pods: Callable[[str], Object | None]
 ) -> tuple[Object, int]:
     """A pod that serves, and the port on which it does. Raises Unavailable if there is none."""
@@ -124,7 +124,7 @@ def _addresses(pod: Object) -> list[str]:
     return [one.get("ip", "") for one in status.get("podIPs") or ()] or [status.get("podIP", "")]
 
 
-def port_of(place: Place, pod: Object) -> int:
+def port_of(place: ProxyTarget, pod: Object) -> int:
     """The port that is named, or else the pod's first. Raises BadRequest."""
     text = place.port
     if not text:
@@ -149,24 +149,24 @@ async def dial(host: str, port: int) -> Duplex:
         raise ConnectionError(f"dial tcp {shown}: connect: {why}") from None
 
 
-async def pass_to_pod(call: Call, place: Place, connection: Duplex, host: str) -> Answer:
+async def pass_to_pod(call: Call, place: ProxyTarget, connection: Duplex, host: str) -> Answer:
     """What the pod answers over the connection. Raises OSError."""
     if place.scheme == "https":
         connection = await _secured(connection)
-    exchange = Exchange(connection)
+    exchange = UpstreamExchange(connection)
     request = call.request
     query = f"?{request.raw_query}" if request.raw_query else ""
     upgrade = request.headers.get(b"upgrade", b"") if request.upgrade else b""
     try:
-        target = (tail_of(call) or "/") + query
+        target = (path_below_proxy(call) or "/") + query
         headers = headers_for(request, host)
         await exchange.ask(request.method, target, headers, request.body, upgrade=upgrade)
     except BaseException:
         exchange.close()
         raise
-    prefix = request.path[: len(request.path) - len(tail_of(call))] if tail_of(call) else request.path
+    prefix = request.path[: len(request.path) - len(path_below_proxy(call))] if path_below_proxy(call) else request.path
     front = request.headers.get(b"host", b"").decode("latin-1")
-    return await passed_back(exchange, request, link=partial(_within, prefix, host, front))
+    return await pass_back(exchange, request, link=partial(_within, prefix, host, front))
 
 
 async def _secured(connection: Duplex) -> Duplex:
@@ -183,7 +183,7 @@ async def _secured(connection: Duplex) -> Duplex:
 
 def headers_for(request: Request, host: str) -> list[tuple[bytes, bytes]]:
     """The caller's headers, less what concerns this connection and the caller's identity, and where they came from."""
-    passed = [(name, value) for name, value in passed_on(request) if name != b"content-length"]
+    passed = [(name, value) for name, value in forwarded_headers(request) if name != b"content-length"]
     if b"host" not in request.headers:
         passed.append((b"host", host.encode()))
     if forwarded := forwarded_for(request):
@@ -193,12 +193,12 @@ def headers_for(request: Request, host: str) -> list[tuple[bytes, bytes]]:
     return passed
 
 
-async def passed_back(answer: HttpAnswer, request: Request, *, link: Link | None = None) -> Answer:
+async def pass_back(answer: HttpAnswer, request: Request, *, link: Link | None = None) -> Answer:
     """The answer of a pod or node as the client gets it: whole if it is short, as it comes otherwise.
 
     `link` is what becomes of the addresses in its redirects and pages.
     """
-    if answer.status == 101 and isinstance(answer, Exchange):
+    if answer.status == 101 and isinstance(answer, UpstreamExchange):
         return answer.takeover()
     headers = list(_kept(answer.headers, link))
     length = _header(answer, b"content-length")
@@ -207,7 +207,7 @@ async def passed_back(answer: HttpAnswer, request: Request, *, link: Link | None
         return await _relinked(answer, headers, link or str)
     is_short = length.isdigit() and int(length) <= _GATHERED_AT_MOST
     if not is_short and request.method != "HEAD" and answer.status not in (204, 304):
-        return Stream(answer.status, headers, partial(relay, answer))
+        return StreamingResponse(answer.status, headers, partial(relay, answer))
     try:
         return Response(answer.status, headers, b"".join([piece async for piece in answer.chunks()]))
     finally:
@@ -220,7 +220,7 @@ async def _relinked(answer: HttpAnswer, headers: list[tuple[bytes, bytes]], link
     finally:
         answer.close()
     # Aside: a page may be long, and others are served meanwhile.
-    return Response(answer.status, headers, await asyncio.to_thread(relinked, page, link))
+    return Response(answer.status, headers, await asyncio.to_thread(rewrite_links, page, link))
 
 
 def _header(answer: HttpAnswer, wanted: bytes) -> bytes:

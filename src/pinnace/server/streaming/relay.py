@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pinnace.model.byte_streams import HttpAnswer
-from pinnace.server.http.messages import Request, Sink, frame
+from pinnace.server.http.messages import Request, ResponseStream, frame
 from pinnace.server.streaming.websocket import protocols_of
 
 OF_THE_CONNECTION = frozenset(
@@ -30,7 +30,7 @@ _OF_THE_CALLER = frozenset((b"authorization", b"expect", _PROTOCOLS, b"x-forward
 _BUFFERED_AT_MOST = 1 << 20
 
 
-def passed_on(request: Request) -> Iterator[tuple[bytes, bytes]]:
+def forwarded_headers(request: Request) -> Iterator[tuple[bytes, bytes]]:
     """The caller's headers, less what concerns this connection and the caller's identity."""
     named = b",".join(request.header_values(b"connection")).lower().split(b",")
     dropped = OF_THE_CONNECTION | _OF_THE_CALLER | {name.strip() for name in named}
@@ -47,18 +47,18 @@ def forwarded_for(request: Request) -> str:
     return ", ".join(filter(None, (*before, request.peer.address)))
 
 
-async def relay(answer: HttpAnswer, sink: Sink) -> None:
+async def relay(answer: HttpAnswer, stream: ResponseStream) -> None:
     """Pass the body to the client, no faster than it takes it, until either side leaves; then close the answer.
 
     Raises OSError if the other server is lost. The client is not told then that this was all.
     """
     try:
         async for piece in answer.chunks():
-            sink.write(frame(piece))
-            if sink.buffered > _BUFFERED_AT_MOST:
-                await sink.drained()
-            if sink.closed:
+            stream.write(frame(piece))
+            if stream.buffered > _BUFFERED_AT_MOST:
+                await stream.drain()
+            if stream.closed:
                 return
     finally:
         answer.close()
-    sink.finish()
+    stream.finish()

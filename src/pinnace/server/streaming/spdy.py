@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 from pinnace.model.byte_streams import Duplex
 from pinnace.server.streaming import spdy_frames as frames
-from pinnace.server.streaming.byte_pipe import Inbox
-from pinnace.server.streaming.spdy_frames import BadFrame
+from pinnace.server.streaming.byte_pipe import BytePipe
+from pinnace.server.streaming.spdy_frames import SpdyError
 
 _PIECE = 64 * 1024
 _MOST_STREAMS = 1000
@@ -26,14 +26,14 @@ class SpdyStream:
     def __init__(self, session: SpdySession, number: int, headers: Mapping[str, str]) -> None:
         self.number = number
         self.headers = headers
-        self.inbox = Inbox()
+        self.pipe = BytePipe()
         self.replied: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.replied.add_done_callback(_seen)
         self._session = session
         self._is_finished = False
 
     async def read(self, n: int, /) -> bytes:
-        return await self.inbox.read(n)
+        return await self.pipe.read(n)
 
     def write(self, data: bytes, /) -> None:
         if data and not self._is_finished:
@@ -52,7 +52,7 @@ class SpdyStream:
     def close(self) -> None:
         """Send no more, and read no more."""
         self.write_eof()
-        self.inbox.discard()
+        self.pipe.discard()
         self._session.forget(self)
 
     def reset(self) -> None:
@@ -60,13 +60,13 @@ class SpdyStream:
         if not self._is_finished:
             self._is_finished = True
             self._session.send_reset(self.number, frames.CANCEL)
-        self.inbox.discard()
+        self.pipe.discard()
         self._session.forget(self)
 
     def lost(self, error: ConnectionError | None) -> None:
         """The other side has ended both directions, or the connection is gone."""
         self._is_finished = True
-        self.inbox.end(error)
+        self.pipe.end(error)
         if not self.replied.done():
             self.replied.set_exception(error or ConnectionResetError("the stream was refused"))
 
@@ -104,7 +104,7 @@ class SpdySession:
             self._is_lost = True
             for stream in list(self._streams.values()):
                 stream.lost(error)
-                stream.inbox.end(error)
+                stream.pipe.end(error)
             self._streams.clear()
 
     async def open(self, headers: Mapping[str, str]) -> SpdyStream:
@@ -167,9 +167,9 @@ class SpdySession:
             piece = await self._some(min(size, _PIECE))
             size -= len(piece)
             if stream is not None:
-                await stream.inbox.feed(piece)
+                await stream.pipe.feed(piece)
         if stream is not None and flags & frames.FIN:
-            stream.inbox.end()
+            stream.pipe.end()
 
     async def _control(self, kind: int, flags: int, body: bytes) -> bool:
         """False if the other side goes away."""
@@ -183,7 +183,7 @@ class SpdySession:
                 if stream is not None and not stream.replied.done():
                     stream.replied.set_result(None)
                 if stream is not None and flags & frames.FIN:
-                    stream.inbox.end()
+                    stream.pipe.end()
             case frames.HEADERS:
                 self._unpacker.unpack(body[4:])  # Nothing is said in them, but the next ones build on them.
             case frames.RST_STREAM:
@@ -199,19 +199,19 @@ class SpdySession:
             case frames.SETTINGS | frames.WINDOW_UPDATE:
                 pass
             case _:
-                raise BadFrame(f"a frame of the unknown kind {kind}")
+                raise SpdyError(f"a frame of the unknown kind {kind}")
         return True
 
     def _opened(self, number: int, flags: int, headers: dict[str, str]) -> None:
         if number <= self._last or number % 2 == self._next % 2:
-            raise BadFrame(f"stream {number} cannot be opened")
+            raise SpdyError(f"stream {number} cannot be opened")
         self._last = number
         stream = SpdyStream(self, number, headers)
         if self._arrived is None or len(self._streams) >= _MOST_STREAMS:
             self.send_reset(number, frames.REFUSED_STREAM)
             return
         if flags & frames.FIN:
-            stream.inbox.end()
+            stream.pipe.end()
         self._streams[number] = stream
         try:
             self._arrived(stream)
@@ -228,7 +228,7 @@ class SpdySession:
             if not piece:
                 if may_end and not held:
                     return b""
-                raise BadFrame("the connection ended within a frame")
+                raise SpdyError("the connection ended within a frame")
             self._buffer = piece[size - held :]
             parts.append(piece[: size - held])
             held += len(parts[-1])
@@ -237,7 +237,7 @@ class SpdySession:
     async def _some(self, most: int) -> bytes:
         piece = self._buffer or await self._reader.read(_PIECE)
         if not piece:
-            raise BadFrame("the connection ended within a frame")
+            raise SpdyError("the connection ended within a frame")
         self._buffer = piece[most:]
         return piece[:most]
 

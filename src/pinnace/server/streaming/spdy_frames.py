@@ -45,7 +45,7 @@ def _counted(data: bytes) -> bytes:
 _DICTIONARY = b"".join(_counted(word.replace("_", " ").encode()) for word in _WORDS.split()) + _TAIL
 
 
-class BadFrame(ConnectionError):
+class SpdyError(ConnectionError):
     """The other side does not keep to the protocol."""
 
 
@@ -68,17 +68,17 @@ class HeaderUnpacker:
         self._unpacker = zlib.decompressobj(zdict=_DICTIONARY)
 
     def unpack(self, data: bytes) -> dict[str, str]:
-        """Names are in lower case. Raises BadFrame for what is not packed well, or is too much when unpacked."""
+        """Names are in lower case. Raises SpdyError for what is not packed well, or is too much when unpacked."""
         try:
             block = self._unpacker.decompress(data, LARGEST_HEADERS)
         except zlib.error as error:
-            raise BadFrame(f"headers that cannot be unpacked: {error}") from None
+            raise SpdyError(f"headers that cannot be unpacked: {error}") from None
         if self._unpacker.unconsumed_tail:
-            raise BadFrame("headers that are too long")
+            raise SpdyError("headers that are too long")
         try:
             return _pairs(block)
         except (struct.error, ValueError):
-            raise BadFrame("headers that cannot be read") from None
+            raise SpdyError("headers that cannot be read") from None
 
 
 def _pairs(block: bytes) -> dict[str, str]:
@@ -134,16 +134,16 @@ def head_of(head: bytes) -> tuple[int, int, int, int]:
     if not first & _CONTROL:
         return 0, first, flags, size
     if first >> 16 & 0x7FFF != _VERSION:
-        raise BadFrame(f"version {first >> 16 & 0x7FFF} of SPDY is not spoken here")
+        raise SpdyError(f"version {first >> 16 & 0x7FFF} of SPDY is not spoken here")
     if size > LARGEST_CONTROL:
-        raise BadFrame("a control frame that is too long")
+        raise SpdyError("a control frame that is too long")
     return first & 0xFFFF, 0, flags, size
 
 
 def number_of(body: bytes, at: int = 0) -> int:
-    """A number that a control frame begins with, or has at a place. Raises BadFrame if it is too short for that."""
+    """A number that a control frame begins with, or has at a place. Raises SpdyError if it is too short for that."""
     try:
         (number,) = struct.unpack_from(">I", body, at)
     except struct.error:
-        raise BadFrame("a control frame that is too short") from None
+        raise SpdyError("a control frame that is too short") from None
     return int(number) & 0x7FFFFFFF

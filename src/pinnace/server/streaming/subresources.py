@@ -15,21 +15,21 @@ from pinnace.model.objects import Object
 from pinnace.server.cache.fanout import Fanout
 from pinnace.server.http.messages import Answer, Response
 from pinnace.server.request.call import Call
-from pinnace.server.streaming.exec import Wanted, reports_status, serve_command
+from pinnace.server.streaming.exec import RequestedStreams, reports_status, serve_command
 from pinnace.server.streaming.logs import log_options, serve_log
 from pinnace.server.streaming.port_forward import serve_ports
 from pinnace.server.streaming.proxy import (
-    Place,
+    ProxyTarget,
     check_reachable,
+    choose_endpoint,
     dial,
-    endpoint_of,
     headers_for,
+    parse_target,
+    pass_back,
     pass_to_pod,
-    passed_back,
-    place_of,
+    path_below_proxy,
     port_of,
-    slash_missing,
-    tail_of,
+    redirect_to_slash,
 )
 
 _PODS = "/registry/core/pods/"
@@ -38,7 +38,7 @@ _ENDPOINTS = "/registry/core/endpoints/"
 _LARGEST_PORT = (1 << 31) - 1
 
 
-class NotReached(errors.ApiError):
+class NodeUnreachable(errors.ApiError):
     """The node does not answer. Kubernetes gives no reason for it but the message."""
 
     code, reason = 500, ""
@@ -92,7 +92,7 @@ class Streaming:
         try:
             pieces = await self._node(pod).logs(_address(pod), container, options)
         except OSError as error:
-            raise NotReached(str(error)) from None
+            raise NodeUnreachable(str(error)) from None
         return serve_log(call.request, pieces)
 
     async def _command(self, call: Call) -> Answer:
@@ -106,7 +106,7 @@ class Streaming:
         if not call.request.upgrade:
             raise errors.BadRequest("Upgrade request required")
         has_terminal = bool(options.get("tty"))
-        wanted = Wanted(
+        wanted = RequestedStreams(
             stdin=bool(options.get("stdin")),
             stdout=bool(options.get("stdout")),
             stderr=bool(options.get("stderr")) and not has_terminal,
@@ -143,13 +143,13 @@ class Streaming:
 
     async def _pod_proxy(self, call: Call) -> Answer:
         await self._admit_proxy(call)
-        place = place_of(call)
+        place = parse_target(call)
         pod = self._pod(call, place.name)
         return await self._through(call, place, pod, port_of(place, pod))
 
     async def _service_proxy(self, call: Call) -> Answer:
         await self._admit_proxy(call)
-        place = place_of(call)
+        place = parse_target(call)
         service = self._find(_SERVICES, call.namespace, place.name)
         if service is None:
             raise errors.NotFound(group="", plural="services", name=place.name)
@@ -163,10 +163,12 @@ class Streaming:
         endpoints = self._find(_ENDPOINTS, call.namespace, place.name)
         if endpoints is None:
             raise errors.NotFound(group="", plural="endpoints", name=place.name)
-        pod, port = endpoint_of(place.name, port_name, endpoints, lambda name: self._find(_PODS, call.namespace, name))
+        pod, port = choose_endpoint(
+            place.name, port_name, endpoints, lambda name: self._find(_PODS, call.namespace, name)
+        )
         return await self._through(call, place, pod, port)
 
-    async def _through(self, call: Call, place: Place, pod: Object, port: int) -> Answer:
+    async def _through(self, call: Call, place: ProxyTarget, pod: Object, port: int) -> Answer:
         """Over the pod's node if that is a part of this process: only it knows where its pods are."""
         try:
             node = self._nodes.find(str(pod["spec"].get("nodeName") or ""))
@@ -176,7 +178,7 @@ class Streaming:
         ip = next((one["ip"] for one in status.get("podIPs") or () if one.get("ip")), status.get("podIP", ""))
         if node is None or node.host:
             await check_reachable(ip)
-        if (redirect := slash_missing(call)) is not None:
+        if (redirect := redirect_to_slash(call)) is not None:
             return redirect
         host = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
         try:
@@ -189,30 +191,30 @@ class Streaming:
 
     async def _node_proxy(self, call: Call) -> Answer:
         await self._admit_proxy(call)
-        place = place_of(call)
+        place = parse_target(call)
         try:
             node = self._nodes.find(place.name)
         except KeyError:
             raise errors.NotFound(group="", plural="nodes", name=place.name) from None
         if node.host:
             await check_reachable(node.host)
-        if (redirect := slash_missing(call)) is not None:
+        if (redirect := redirect_to_slash(call)) is not None:
             return redirect
         request = call.request
         query = f"?{request.raw_query}" if request.raw_query else ""
         upgrade = request.headers.get(b"upgrade", b"") if request.upgrade else b""
         headers = headers_for(request, place.name)
         try:
-            target = (tail_of(call) or "/") + query
+            target = (path_below_proxy(call) or "/") + query
             answer = await node.ask(request.method, target, headers, request.body, upgrade=upgrade)
-            return await passed_back(answer, request)
+            return await pass_back(answer, request)
         except OSError as error:
             raise errors.Unavailable(f"error trying to reach service: {error}") from None
 
     # Who may, and whether the pod and its node are there.
 
     async def _admit_proxy(self, call: Call) -> None:
-        path = unquote(tail_of(call)) or call.text("path")
+        path = unquote(path_below_proxy(call)) or call.text("path")
         await self._admit(call, {"path": path} if path else {})
 
     async def _admit(self, call: Call, options: Object) -> None:
@@ -255,7 +257,7 @@ class Streaming:
         return pod
 
     def _find(self, prefix: str, namespace: str, name: str) -> Object | None:
-        entry = self._fanout.shelf(prefix).entries.get(f"{namespace}/{name}")
+        entry = self._fanout.cache(prefix).entries.get(f"{namespace}/{name}")
         return entry.decode() if entry is not None else None
 
     def _node(self, pod: Object) -> NodeConnection:
@@ -283,7 +285,7 @@ async def _reach(node: NodeConnection) -> None:
     try:
         await node.reach()
     except OSError as error:
-        raise NotReached(f"error dialing backend: {error}") from None
+        raise NodeUnreachable(f"error dialing backend: {error}") from None
 
 
 def _options(call: Call, flags: Iterable[str]) -> Object:

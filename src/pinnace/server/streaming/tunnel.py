@@ -15,7 +15,7 @@ PIECE = 64 * 1024
 LARGEST_HEAD = 1 << 20
 
 
-class Exchange:
+class UpstreamExchange:
     """One request sent over a connection, and its answer. Whoever has one closes it, or lets the takeover do so.
 
     An `HttpAnswer`, so that its answer can be passed back as any other.

@@ -23,13 +23,13 @@ def websocket_upgrade(request: Request, spoken: Sequence[str]) -> tuple[str, lis
     err = websocket.describe_handshake_error(request)
     if err:
         raise errors.BadRequest(f"unable to upgrade: {err}")
-    protocol = websocket.chosen_protocol(request, spoken)
+    protocol = websocket.choose_protocol(request, spoken)
     if protocol is None:
         offered = " ".join(websocket.protocols_of(request))
         raise NoCommonProtocol(
             f"requested protocol(s) are not supported: [{offered}]; supports [{' '.join(filter(None, spoken))}]"
         )
-    return protocol, websocket.accepting(request, protocol)
+    return protocol, websocket.handshake_headers(request, protocol)
 
 
 def spdy_upgrade(request: Request, spoken: Sequence[str], *, without: str) -> tuple[str, list[tuple[bytes, bytes]]]:

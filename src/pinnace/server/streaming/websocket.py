@@ -26,7 +26,7 @@ _CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0, 1, 2, 8, 9, 10
 _LARGEST_CONTROL = 125
 
 
-class BadFrame(ConnectionError):
+class WebSocketError(ConnectionError):
     """The other side does not keep to the protocol. `code` tells it so."""
 
     def __init__(self, why: str, code: int = PROTOCOL_ERROR) -> None:
@@ -65,7 +65,7 @@ def _offered(request: Request) -> list[str]:
     return [one.strip() for one in offered.split(",") if one.strip()]
 
 
-def chosen_protocol(request: Request, spoken: Sequence[str]) -> str | None:
+def choose_protocol(request: Request, spoken: Sequence[str]) -> str | None:
     """The first of the client's that we speak; None if there is none. An empty one is for clients that name none."""
     return next((one for one in protocols_of(request) or [""] if one in spoken), None)
 
@@ -83,17 +83,17 @@ def describe_handshake_error(request: Request) -> str:
     return "" if len(key) == 16 else "Sec-WebSocket-Key must be sixteen bytes in base64"
 
 
-def accepting(request: Request, protocol: str) -> list[tuple[bytes, bytes]]:
+def handshake_headers(request: Request, protocol: str) -> list[tuple[bytes, bytes]]:
     """The headers of the answer that makes a connection a WebSocket."""
     headers = [
         (b"Upgrade", b"websocket"),
         (b"Connection", b"Upgrade"),
-        (b"Sec-WebSocket-Accept", proof_of(request.headers[b"sec-websocket-key"])),
+        (b"Sec-WebSocket-Accept", accept_key(request.headers[b"sec-websocket-key"])),
     ]
     return [*headers, (b"Sec-WebSocket-Protocol", protocol.encode())] if protocol else headers
 
 
-def proof_of(key: bytes) -> bytes:
+def accept_key(key: bytes) -> bytes:
     """What a server answers to a client's key."""
     return base64.b64encode(hashlib.sha1(key + _MAGIC, usedforsecurity=False).digest())
 
@@ -110,7 +110,7 @@ class WebSocket:
         self._is_closed = False
 
     async def receive(self) -> bytes | None:
-        """The next message; None when the other side has closed. Raises ConnectionError, of which BadFrame is one."""
+        """Return the next message; None when the peer has closed. Raise WebSocketError or another ConnectionError."""
         parts: list[bytes] = []
         size = 0
         is_open = False
@@ -122,7 +122,9 @@ class WebSocket:
                 return None
             elif frame.opcode != _PONG:
                 if (frame.opcode == _CONTINUATION) is not is_open:
-                    raise BadFrame("a message begins within another" if is_open else "a message without a beginning")
+                    raise WebSocketError(
+                        "a message begins within another" if is_open else "a message without a beginning"
+                    )
                 is_open = True
                 parts.append(frame.data)
                 size += len(frame.data)
@@ -168,18 +170,18 @@ class WebSocket:
         first, second = await self._take(2)
         opcode, is_final, size = first & 0x0F, bool(first & 0x80), second & 0x7F
         if first & 0x70 or opcode not in (_CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG):
-            raise BadFrame("a frame of an unknown kind")
+            raise WebSocketError("a frame of an unknown kind")
         if bool(second & 0x80) is self._is_client:
-            raise BadFrame("frames of servers are not masked" if self._is_client else "a frame without a mask")
+            raise WebSocketError("frames of servers are not masked" if self._is_client else "a frame without a mask")
         if opcode >= _CLOSE:
             if size > _LARGEST_CONTROL or not is_final:
-                raise BadFrame("a control frame that is too long")
+                raise WebSocketError("a control frame that is too long")
         elif size == 126:
             (size,) = struct.unpack(">H", await self._take(2))
         elif size == 127:
             (size,) = struct.unpack(">Q", await self._take(8))
         if size > room and opcode < _CLOSE:
-            raise BadFrame(f"a message larger than {self._largest} bytes", TOO_LARGE)
+            raise WebSocketError(f"a message larger than {self._largest} bytes", TOO_LARGE)
         if self._is_client:
             return _Frame(opcode, is_final, await self._take(size))
         key = await self._take(4)

@@ -13,7 +13,7 @@ from pinnace.model.objects import Kind, Object
 from pinnace.model.patches.field_ownership import Ownership, Tracked, everything_tracked, ignoring
 from pinnace.model.resources import Registry, Resource
 from pinnace.schema.shape import Schema
-from pinnace.server.cache.served_versions import in_version
+from pinnace.server.cache.served_versions import to_served_version
 from pinnace.server.request.call import Call
 from pinnace.server.write.subresources import LEFT_OF_SIGNING_REQUESTS, SIGNING_REQUESTS, left_by_status
 
@@ -50,7 +50,7 @@ class Ownerships:
             source, target = sibling(obj.get("apiVersion", resource.kind.api_version)), sibling(api_version)
             if source is None or target is None:
                 return obj
-            return in_version(source.to_stored(_copy(obj)), target)
+            return to_served_version(source.to_stored(_copy(obj)), target)
 
         return Ownership(
             schema=resource.schema,

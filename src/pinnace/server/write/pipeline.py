@@ -15,7 +15,7 @@ from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
 from pinnace.schema.cel.errors import ExceedsInlineBudget
 from pinnace.server.cache.fanout import Fanout
-from pinnace.server.cache.watch_cache import Entry, restamp, stamp
+from pinnace.server.cache.watch_cache import CachedObject, restamp, stamp
 from pinnace.server.request.call import Call
 from pinnace.server.write import deletion
 from pinnace.server.write.deletion import DeleteOptions
@@ -31,7 +31,7 @@ from pinnace.store import store as stores
 class Written(NamedTuple):
     """The outcome of a write. `entry` is the object as it is now, or as it last was when `is_deleted`."""
 
-    entry: Entry
+    entry: CachedObject
     is_created: bool = False
     is_deleted: bool = False
     uid: str = ""
@@ -69,7 +69,7 @@ class Write:
         self.key = key
         self.now = now
         self.options = options
-        self.entry: Entry | None = None
+        self.entry: CachedObject | None = None
         self.old: Object | None = None
         self.new: Object
         self.review: Review
@@ -241,10 +241,10 @@ class Pipeline:
 
     # Reads and writes of the store.
 
-    def _find(self, call: Call) -> Entry | None:
-        return self._fanout.shelf(call.resource.prefix).entries.get(call.key)
+    def _find(self, call: Call) -> CachedObject | None:
+        return self._fanout.cache(call.resource.prefix).entries.get(call.key)
 
-    async def _put(self, call: Call, key: str, entry: Entry | None, new: Object) -> Written | None:
+    async def _put(self, call: Call, key: str, entry: CachedObject | None, new: Object) -> Written | None:
         """Return None if another writer was faster."""
         value = await encode_for_store(call, new)
         if call.is_dry_run:
@@ -255,10 +255,12 @@ class Pipeline:
             return None
         written = self._find(call)
         if written is None or written.revision != revision:  # Changed again already: answer with this write's object.
-            written = Entry(stamp(value, revision), revision)
+            written = CachedObject(stamp(value, revision), revision)
         return Written(written, is_created=entry is None)
 
-    async def _remove_last(self, call: Call, key: str, entry: Entry, old: Object, marked: Object) -> Written | None:
+    async def _remove_last(
+        self, call: Call, key: str, entry: CachedObject, old: Object, marked: Object
+    ) -> Written | None:
         """Remove an object that nothing holds back. After a grace period, watchers first see that it is over."""
         if marked == old:
             return await self._remove(call, key, entry, old, shown=None)
@@ -267,14 +269,16 @@ class Pipeline:
         stored = await self._put(call, key, entry, marked)
         return await self._remove(call, key, stored.entry, old, shown=None) if stored is not None else None
 
-    async def _remove(self, call: Call, key: str, entry: Entry, old: Object, *, shown: Object | None) -> Written | None:
+    async def _remove(
+        self, call: Call, key: str, entry: CachedObject, old: Object, *, shown: Object | None
+    ) -> Written | None:
         """Return None if another writer was faster.
 
         `shown` is the object for the answer where that differs from the stored one; its revision is the stored one.
         """
         last, uid = entry, old["metadata"].get("uid", "")
         if shown is not None:
-            last = Entry(stamp(await encode_for_store(call, shown), entry.revision), entry.revision)
+            last = CachedObject(stamp(await encode_for_store(call, shown), entry.revision), entry.revision)
         if call.is_dry_run:
             return Written(last, is_deleted=True, uid=uid)
         try:
@@ -283,7 +287,7 @@ class Pipeline:
             return None
         self._reservations.release(call.resource, old)
         if shown is None:
-            last = Entry(restamp(last.body, revision), revision)
+            last = CachedObject(restamp(last.body, revision), revision)
         return Written(last, is_deleted=True, uid=uid)
 
     async def _review_message(self, review: Review, *, check: Callable[[Object], None] | None) -> None:
@@ -346,6 +350,6 @@ def _timeless(entry: Object) -> Object:
     return {name: value for name, value in entry.items() if name != "time"}
 
 
-def _dry_run_entry(value: bytes, entry: Entry | None) -> Entry:
+def _dry_run_entry(value: bytes, entry: CachedObject | None) -> CachedObject:
     """Return the object that would have been written; a new object has no revision yet."""
-    return Entry(stamp(value, entry.revision), entry.revision) if entry else Entry(value, 0)
+    return CachedObject(stamp(value, entry.revision), entry.revision) if entry else CachedObject(value, 0)

@@ -11,22 +11,22 @@ import orjson
 from pinnace.model.objects import Object
 from pinnace.model.patches import managed_fields
 from pinnace.model.resources import Resource
-from pinnace.server.cache.served_versions import in_version, prepare, shown_object, waits_for
-from pinnace.server.cache.watch_cache import Entry, stamp
+from pinnace.server.cache.served_versions import decode_served, needs_preparation, prepare, to_served_version
+from pinnace.server.cache.watch_cache import CachedObject, stamp
 from pinnace.server.request.call import Call
 from pinnace.server.write.edits import Edit, Owning
 from pinnace.server.write.field_ownership import Ownerships, ToConvert
 from pinnace.server.write.names import manager_of
 
 
-async def decode_current(entry: Entry, resource: Resource) -> Object:
+async def decode_current(entry: CachedObject, resource: Resource) -> Object:
     """Return the object as it is now: in the stored version, or, of custom kinds, in the version of the request."""
     if resource.custom is None:
         return entry.decode()
     converting = prepare([entry], resource)
     if converting is not None:
         await converting
-    return shown_object(entry, resource)
+    return decode_served(entry, resource)
 
 
 class Versions:
@@ -35,9 +35,9 @@ class Versions:
     def __init__(self, ownerships: Ownerships) -> None:
         self._ownerships = ownerships
 
-    async def edit(self, call: Call, edit: Edit, entry: Entry | None, old: Object | None, now: str) -> Object:
+    async def edit(self, call: Call, edit: Edit, entry: CachedObject | None, old: Object | None, now: str) -> Object:
         """Return the edit's result as it would be stored, with defaults and managed fields."""
-        if not waits_for(call.resource):
+        if not needs_preparation(call.resource):
             return self._edit_now(call, edit, entry, old, now)
         while True:  # Which fields have which manager may need a webhook's conversion to another version.
             try:
@@ -45,13 +45,15 @@ class Versions:
             except ToConvert as missing:
                 await missing.convert(is_needed=isinstance(edit, Owning))
 
-    def _edit_now(self, call: Call, edit: Edit, entry: Entry | None, old: Object | None, now: str) -> Object:
+    def _edit_now(self, call: Call, edit: Edit, entry: CachedObject | None, old: Object | None, now: str) -> Object:
         resource = call.resource
         live = old
         if entry is not None and resource.custom is not None:
             live = orjson.loads(orjson.dumps(old))
         elif entry is not None and (resource.is_converted or call.verb == "patch" or call.subresource):
-            live = in_version(entry.decode(), resource)  # Shared with the result, so not to be shared with `old`.
+            live = to_served_version(
+                entry.decode(), resource
+            )  # Shared with the result, so not to be shared with `old`.
         new = edit(live)
         if resource.kind == resource.stored or resource.custom is not None:
             if resource.custom is None:  # Custom objects got their defaults when the body was decoded.
@@ -65,8 +67,8 @@ class Versions:
         resource.strategy.default(new)
         if not isinstance(edit, Owning):
             # Managed fields name the fields of the version of the request; defaults belong to the writer.
-            served = in_version(orjson.loads(orjson.dumps(new)), resource)
-            self._own(call, served, in_version(entry.decode(), resource) if entry is not None else None, now)
+            served = to_served_version(orjson.loads(orjson.dumps(new)), resource)
+            self._own(call, served, to_served_version(entry.decode(), resource) if entry is not None else None, now)
             new["metadata"].pop("managedFields", None)
             if "managedFields" in served["metadata"]:
                 new["metadata"]["managedFields"] = served["metadata"]["managedFields"]
@@ -87,7 +89,7 @@ async def encode_for_store(call: Call, new: Object) -> bytes:
     return encode(new, call.resource)
 
 
-async def is_stored_as(call: Call, entry: Entry, new: Object) -> bool:
+async def is_stored_as(call: Call, entry: CachedObject, new: Object) -> bool:
     """Whether storing `new` would change no byte. Custom objects stored in an old version are written again."""
     if call.resource.custom is None:
         return True
