@@ -28,6 +28,8 @@ from pinnace.controllers.security.extension_authentication import ExtensionAuthe
 from pinnace.controllers.security.root_ca import RootCaPublisher
 from pinnace.controllers.security.service_account_tokens import ServiceAccountTokens
 from pinnace.controllers.security.service_accounts import ServiceAccounts
+from pinnace.controllers.services.endpoint_slices import EndpointSlices
+from pinnace.controllers.services.endpoints import EndpointsController
 from pinnace.controllers.storage.protection import protect_claims, protect_classes, protect_volumes
 from pinnace.model.clock import AlarmClock, SystemClock
 from pinnace.model.objects import Kind
@@ -124,6 +126,11 @@ def _publish_trust(context: Context, client: Client) -> None:
     ExtensionAuthentication(context.manager, client, entries=trust_of(context.certificates, client_ca=context.ca))
 
 
+def _plain(build: Callable[[Manager, Client], object]) -> Callable[[Context, Client], object]:
+    """A controller that needs nothing besides the manager and its client."""
+    return lambda context, client: build(context.manager, client)
+
+
 CONTROLLERS: tuple[Row, ...] = (
     # garbage
     Row(
@@ -164,6 +171,8 @@ CONTROLLERS: tuple[Row, ...] = (
     # workloads
     # batch
     # services
+    Row("endpoints-controller", "endpoint-controller", _plain(EndpointsController)),
+    Row("endpointslice-controller", "endpointslice-controller", _plain(EndpointSlices)),
     # storage
     Row(
         "persistentvolumeclaim-protection-controller",

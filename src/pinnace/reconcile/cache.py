@@ -14,6 +14,8 @@ IndexFunction = Callable[[Object], Iterable[str]]
 
 _log = logging.getLogger(__name__)
 _Objects = list[Object]
+_NO_VALUES: frozenset[str] = frozenset()
+_NO_KEYS: frozenset[Key] = frozenset()
 
 
 class Cache:
@@ -58,7 +60,7 @@ class Cache:
             return
         self._indexes[name] = (function, {})
         for snapshot in self.snapshots():
-            self._enter(name, snapshot)
+            self._enter(name, snapshot.key, self._values(name, snapshot.object))
 
     def by_index(self, name: str, value: str) -> _Objects:
         """The objects for which the index's function gave this value."""
@@ -66,6 +68,12 @@ class Cache:
 
     def keys_by_index(self, name: str, value: str) -> set[Key]:
         return set(self._indexes[name][1].get(value, ()))
+
+    def keys_by_all(self, name: str, values: Iterable[str]) -> set[Key]:
+        """The keys for which the index's function gave every one of these values; none for no values."""
+        entries = self._indexes[name][1]
+        found = sorted((entries.get(value, _NO_KEYS) for value in values), key=len)
+        return set(found[0].intersection(*found[1:])) if found else set()
 
     def __contains__(self, key: Key) -> bool:
         return self.snapshot(key) is not None
@@ -78,41 +86,48 @@ class Cache:
     def put(self, snapshot: Snapshot) -> None:
         key = snapshot.key
         if self._indexes:
-            self._leave(key)
+            self._reindex(self.snapshot(key), snapshot)
         self._by_namespace.setdefault(key.namespace, {})[key.name] = snapshot
-        for name in self._indexes:
-            self._enter(name, snapshot)
 
     def remove(self, key: Key) -> None:
         if self._indexes:
-            self._leave(key)
+            self._reindex(self.snapshot(key), None)
         some = self._by_namespace.get(key.namespace)
         if some is not None:
             some.pop(key.name, None)
             if not some:
                 del self._by_namespace[key.namespace]
 
-    def _enter(self, name: str, snapshot: Snapshot) -> None:
+    def _reindex(self, old: Snapshot | None, new: Snapshot | None) -> None:
+        """Each object is decoded once for all indexes; an index whose values stay the same is not touched."""
+        was = old.object if old is not None else None
+        now = new.object if new is not None else None
+        for name in self._indexes:
+            before = self._values(name, was) if was is not None else _NO_VALUES
+            after = self._values(name, now) if now is not None else _NO_VALUES
+            if old is not None and before != after:
+                self._leave(name, old.key, before - after)
+            if new is not None and before != after:
+                self._enter(name, new.key, after - before)
+
+    def _enter(self, name: str, key: Key, values: Iterable[str]) -> None:
         entries = self._indexes[name][1]
-        for value in self._values(name, snapshot):
-            entries.setdefault(value, set()).add(snapshot.key)
+        for value in values:
+            entries.setdefault(value, set()).add(key)
 
-    def _leave(self, key: Key) -> None:
-        old = self.snapshot(key)
-        if old is None:
-            return
-        for name, (_, entries) in self._indexes.items():
-            for value in self._values(name, old):
-                keys = entries.get(value)
-                if keys is not None:
-                    keys.discard(key)
-                    if not keys:
-                        del entries[value]
+    def _leave(self, name: str, key: Key, values: Iterable[str]) -> None:
+        entries = self._indexes[name][1]
+        for value in values:
+            keys = entries.get(value)
+            if keys is not None:
+                keys.discard(key)
+                if not keys:
+                    del entries[value]
 
-    def _values(self, name: str, snapshot: Snapshot) -> Iterable[str]:
+    def _values(self, name: str, obj: Object) -> frozenset[str]:
         try:
-            return set(self._indexes[name][0](snapshot.object))
+            return frozenset(self._indexes[name][0](obj))
         except Exception:
             # One odd object must not keep the others from being known.
-            _log.exception("the index %s could not be computed for %s", name, snapshot.key)
-            return ()
+            _log.exception("the index %s could not be computed for %s", name, obj.get("metadata", {}).get("name"))
+            return _NO_VALUES

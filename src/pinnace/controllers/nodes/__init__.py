@@ -1,0 +1,1 @@
+"""Nodes, and the pods that outlive them."""

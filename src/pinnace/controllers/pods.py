@@ -1,0 +1,177 @@
+"""Pods as controllers read them: only the fields that decide something are decoded, once per change for all readers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from pinnace.client.snapshots import Snapshot
+from pinnace.model.objects import Object
+from pinnace.reconcile.cache import Cache
+
+POD = "v1/Pod"
+BY_LABEL = "label"
+BY_NODE = "node"
+
+_SUCCEEDED, _FAILED = "Succeeded", "Failed"
+
+
+class Owner(msgspec.Struct, gc=False, frozen=True):
+    """One owner reference."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    apiVersion: str = ""
+    controller: bool | None = None
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resourceVersion: str = ""
+    creationTimestamp: str | None = None
+    deletionTimestamp: str | None = None
+    deletionGracePeriodSeconds: int | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    ownerReferences: list[Owner] | None = None
+
+
+class ContainerPort(msgspec.Struct, gc=False, frozen=True):
+    containerPort: int = 0
+    name: str = ""
+    protocol: str = "TCP"
+
+
+class Container(msgspec.Struct, frozen=True):
+    ports: list[ContainerPort] | None = None
+    restartPolicy: str | None = None
+
+
+class Toleration(msgspec.Struct, gc=False, frozen=True):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    tolerationSeconds: int | None = None
+
+
+class Volume(msgspec.Struct, frozen=True):
+    name: str = ""
+    persistentVolumeClaim: dict[str, Any] | None = None
+    ephemeral: dict[str, Any] | None = None
+
+
+class Spec(msgspec.Struct, frozen=True):
+    nodeName: str = ""
+    hostname: str = ""
+    subdomain: str = ""
+    containers: list[Container] | None = None
+    initContainers: list[Container] | None = None
+    tolerations: list[Toleration] | None = None
+    volumes: list[Volume] | None = None
+    resourceClaims: list[dict[str, Any]] | None = None
+
+
+class Condition(msgspec.Struct, gc=False, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+    lastTransitionTime: str | None = None
+
+
+class Address(msgspec.Struct, gc=False, frozen=True):
+    ip: str = ""
+
+
+class Status(msgspec.Struct, frozen=True):
+    phase: str = ""
+    podIP: str = ""
+    podIPs: list[Address] | None = None
+    conditions: list[Condition] | None = None
+    startTime: str | None = None
+    resourceClaimStatuses: list[dict[str, Any]] | None = None
+
+
+class Pod(msgspec.Struct, frozen=True):
+    """A pod, read only."""
+
+    metadata: Metadata
+    spec: Spec = Spec()
+    status: Status = Status()
+
+    @property
+    def is_finished(self) -> bool:
+        """No container of it will run again."""
+        return self.status.phase in (_SUCCEEDED, _FAILED)
+
+    @property
+    def is_terminating(self) -> bool:
+        return self.metadata.deletionTimestamp is not None
+
+    @property
+    def is_ready(self) -> bool:
+        ready = self.condition("Ready")
+        return ready is not None and ready.status == "True"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self.metadata.labels or {}
+
+    @property
+    def controller(self) -> Owner | None:
+        """The owner that controls the pod."""
+        return next((owner for owner in self.metadata.ownerReferences or () if owner.controller), None)
+
+    def condition(self, type: str) -> Condition | None:
+        return next((one for one in self.status.conditions or () if one.type == type), None)
+
+
+_decode = msgspec.json.Decoder(Pod).decode
+_recent: list[tuple[Snapshot, Pod]] = []
+_KEPT = 4
+"""The old and the new pod of the change that is being handled: every controller asks for the same two."""
+
+
+def pod_of(snapshot: Snapshot) -> Pod:
+    """The pod in a snapshot. Readers share it."""
+    for known, pod in _recent:
+        if known is snapshot:
+            return pod
+    pod = _decode(snapshot.body)
+    _recent.insert(0, (snapshot, pod))
+    del _recent[_KEPT:]
+    return pod
+
+
+def pod_or_none(snapshot: Snapshot | None) -> Pod | None:
+    return pod_of(snapshot) if snapshot is not None else None
+
+
+def index_by_label(cache: Cache) -> None:
+    """Make the objects of a cache findable by namespace and label: see `label_values`."""
+    cache.add_index(BY_LABEL, _labels_of)
+
+
+def index_by_node(pods: Cache) -> None:
+    """Make pods findable by the node they are bound to; the empty name finds those that wait for one."""
+    pods.add_index(BY_NODE, _node_of)
+
+
+def label_values(namespace: str, labels: dict[str, str]) -> list[str]:
+    """The index values under which objects with these labels are found."""
+    return [f"{namespace}/{name}={value}" for name, value in labels.items()]
+
+
+def _labels_of(obj: Object) -> list[str]:
+    metadata = obj["metadata"]
+    return label_values(metadata.get("namespace", ""), metadata.get("labels") or {})
+
+
+def _node_of(pod: Object) -> Iterator[str]:
+    yield (pod.get("spec") or {}).get("nodeName") or ""

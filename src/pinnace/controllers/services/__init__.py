@@ -1,0 +1,1 @@
+"""Endpoints, EndpointSlices, load balancers and service addresses."""

@@ -1,0 +1,230 @@
+"""Keeps the EndpointSlices of every service with a selector equal to its pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pinnace.client.client import Client
+from pinnace.client.refusals import is_of_leaving_namespace
+from pinnace.client.snapshots import Snapshot
+from pinnace.controllers.pods import BY_NODE, POD, Pod, index_by_node, pod_or_none
+from pinnace.controllers.services.addresses import (
+    IPV4,
+    IPV6,
+    Ports,
+    endpoint_of,
+    families_of,
+    has_endpoint,
+    ports_of,
+)
+from pinnace.controllers.services.hints import ZONE, ZoneHints, zone_of
+from pinnace.controllers.services.members import Member, Members, TriggerTimes
+from pinnace.controllers.services.packing import MANAGED_BY, MANAGER, SERVICE_NAME, Plan, plan_slices
+from pinnace.controllers.services.selection import SERVICE, ServicePods, selector_of
+from pinnace.model import errors
+from pinnace.model.objects import Key, Object
+from pinnace.reconcile.conditions import is_true
+from pinnace.reconcile.controller import LOW, Controller
+from pinnace.reconcile.manager import Manager
+
+SLICE = "discovery.k8s.io/v1/EndpointSlice"
+NODE = "v1/Node"
+BY_SERVICE = "service"
+_COMPONENT = "endpoint-slice-controller"
+
+
+class _Entry(NamedTuple):
+    """All that a pod gives to the slices of one service, but for its zone, which is the node's."""
+
+    ports: Ports
+    node: str
+    endpoints: dict[str, Object]
+    """By address family."""
+
+
+class EndpointSlices:
+    """One reconcile per service. A change of a pod means the services that select it, found by index."""
+
+    def __init__(self, manager: Manager, client: Client) -> None:
+        self._client = client
+        self._recorder = manager.recorder
+        self._selection = ServicePods(manager)
+        index_by_node(self._selection.pods)
+        self._slices = manager.cache(SLICE)
+        self._slices.add_index(BY_SERVICE, service_of_slice)
+        self._nodes = manager.cache(NODE)
+        self._members: Members[_Entry | None] = Members(_entry_of)
+        self._times = TriggerTimes()
+        self._hints = ZoneHints()
+        self._written: dict[Key, str] = {}
+        self.controller = Controller("endpointslice", self._reconcile, workers=5)
+        self.controller.for_(SERVICE)
+        manager.add(self.controller)
+        self._pod_informer = manager.informer(POD)
+        self._pod_informer.on_change(self._pod_changed)
+        manager.informer(SLICE).on_change(self._slice_changed)
+        manager.informer(NODE).on_change(self._node_changed)
+
+    # Changes
+
+    def _pod_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+        priority = 0 if self._pod_informer.is_synced else LOW
+        for key in self._selection.affected(pod_or_none(old), pod_or_none(new)):
+            self.controller.enqueue(key, "pod", after=self._members.batch_seconds(key), priority=priority)
+
+    def _slice_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+        if new is not None and self._written.get(new.key) == new.version:
+            return  # Our own write.
+        services = set()
+        for snapshot in (old, new):
+            if snapshot is not None:
+                labels = snapshot.metadata.get("labels") or {}
+                if labels.get(MANAGED_BY) == MANAGER and labels.get(SERVICE_NAME):
+                    services.add(Key(snapshot.key.namespace, labels[SERVICE_NAME]))
+        if new is None and old is not None:
+            self._written.pop(old.key, None)
+        for key in services:
+            self.controller.enqueue(key, "slice")
+
+    def _node_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+        before, after = (one.object if one is not None else None for one in (old, new))
+        seen = new or old
+        if seen is None or _topology_of(before) == _topology_of(after):
+            return
+        for key in self._hints.set_node(seen.key.name, after):
+            self.controller.enqueue(key, "zones")
+        if before is None or after is None or zone_of(before) != zone_of(after):
+            self._enqueue_services_on(seen.key.name)
+
+    def _enqueue_services_on(self, node: str) -> None:
+        """A pod counts only while its node is there, and its zone is the node's."""
+        pods = self._selection.pods
+        for pod in pods.keys_by_index(BY_NODE, node):
+            snapshot = pods.snapshot(pod)
+            labels = snapshot.metadata.get("labels") or {} if snapshot is not None else {}
+            for key in self._selection.services_of(pod.namespace, labels):
+                self.controller.enqueue(key, "node", after=self._members.batch_seconds(key))
+
+    # Reconcile
+
+    async def _reconcile(self, key: Key) -> None:
+        service = self._selection.services.get(key)
+        if service is None:
+            self._members.forget(key)
+            self._times.forget(key)
+            self._hints.forget(key)
+            return
+        if service["spec"].get("type") == "ExternalName" or not selector_of(service):
+            return
+        members = self._members.of(key, service, self._selection.pods_of(service))
+        trigger = self._times.next(key, service, {pod.name: one.ready_since for pod, one in members.items()})
+        missing: list[str] = []
+        by_family = self._slices_by_family(key)
+        plans = []
+        for family in families_of(service):
+            wanted = self._wanted(service, family, members, missing)
+            plan = plan_slices(service, family, wanted, by_family.pop(family, []))
+            for notice in self._hints.apply(key, service, family, plan):
+                self._recorder.record(service, *notice, component=_COMPONENT)
+            plans.append(plan)
+        plans.append(Plan(delete=[slice_ for slices in by_family.values() for slice_ in slices]))
+        for plan in plans:
+            plan.reuse_deleted(service["metadata"]["uid"])
+            await self._write(service, plan, trigger)
+        if missing:
+            self._tell_missing(key, service, missing)
+
+    def _slices_by_family(self, key: Key) -> dict[str, list[Object]]:
+        found: dict[str, list[Object]] = {}
+        for slice_ in self._slices.by_index(BY_SERVICE, str(key)):
+            metadata = slice_["metadata"]
+            if metadata["labels"].get(MANAGED_BY) == MANAGER and "deletionTimestamp" not in metadata:
+                found.setdefault(slice_["addressType"], []).append(slice_)
+        for slices in found.values():
+            slices.sort(key=lambda one: str(one["metadata"]["name"]))
+        return found
+
+    def _wanted(
+        self, service: Object, family: str, members: dict[Key, Member[_Entry | None]], missing: list[str]
+    ) -> dict[Ports, list[Object]]:
+        """The endpoints by their ports. A pod on a node that is not there has none, and is named in `missing`."""
+        publishes_all = bool(service["spec"].get("publishNotReadyAddresses"))
+        zones: dict[str, str | None] = {}
+        wanted: dict[Ports, list[Object]] = {}
+        for key, member in members.items():
+            entry = member.entry
+            if entry is None:
+                continue
+            if entry.node not in zones:
+                zones[entry.node] = self._zone(entry.node)
+            zone = zones[entry.node]
+            if zone is None and not publishes_all:
+                missing.append(
+                    f"skipping Pod {key.name} for Service {key.namespace}/{service['metadata']['name']}: "
+                    f"Node {entry.node} Not Found"
+                )
+                continue
+            endpoints = wanted.setdefault(entry.ports, [])
+            endpoint = entry.endpoints.get(family)
+            if endpoint is not None:
+                endpoints.append({**endpoint, "zone": zone} if zone else endpoint)
+        return wanted
+
+    def _zone(self, node: str) -> str | None:
+        """The zone of a node, empty if it is in none; None if there is no such node."""
+        snapshot = self._nodes.snapshot(Key("", node))
+        return (snapshot.metadata.get("labels") or {}).get(ZONE, "") if snapshot is not None else None
+
+    async def _write(self, service: Object, plan: Plan, trigger: str) -> None:
+        if "deletionTimestamp" not in service["metadata"]:
+            for slice_ in plan.create:
+                TriggerTimes.annotate(slice_, trigger)
+                try:
+                    self._note(await self._client.create(slice_))
+                except errors.Forbidden as refusal:
+                    if is_of_leaving_namespace(refusal):
+                        return
+                    raise
+        for slice_ in plan.update:
+            TriggerTimes.annotate(slice_, trigger)
+            self._note(await self._client.update(slice_))
+        for slice_ in plan.delete:
+            metadata = slice_["metadata"]
+            try:
+                await self._client.delete(SLICE, metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"])
+            except errors.NotFound:
+                continue
+
+    def _note(self, slice_: Object) -> None:
+        metadata = slice_["metadata"]
+        self._written[Key(metadata["namespace"], metadata["name"])] = metadata["resourceVersion"]
+
+    def _tell_missing(self, key: Key, service: Object, missing: list[str]) -> None:
+        problems = "; ".join(dict.fromkeys(missing))
+        message = f"Error updating Endpoint Slices for Service {key}: {problems}"
+        self._recorder.record(service, "Warning", "FailedToUpdateEndpointSlices", message, component=_COMPONENT)
+
+
+def service_of_slice(slice_: Object) -> Iterator[str]:
+    metadata = slice_["metadata"]
+    name = (metadata.get("labels") or {}).get(SERVICE_NAME)
+    if name:
+        yield f"{metadata['namespace']}/{name}"
+
+
+def _entry_of(service: Object, pod: Pod) -> _Entry | None:
+    if not has_endpoint(pod, with_terminating=True):
+        return None
+    found = {family: endpoint_of(pod, "", service, family) for family in (IPV4, IPV6)}
+    endpoints = {family: endpoint for family, endpoint in found.items() if endpoint is not None}
+    return _Entry(ports_of(pod, service), pod.spec.nodeName, endpoints)
+
+
+def _topology_of(node: Object | None) -> tuple[object, ...] | None:
+    """All of a node that decides on hints and zones."""
+    if node is None:
+        return None
+    labels = node["metadata"].get("labels") or {}
+    cpu = ((node.get("status") or {}).get("allocatable") or {}).get("cpu")
+    return is_true(node, "Ready"), labels.get(ZONE), cpu

@@ -1,0 +1,209 @@
+"""Keeps the Endpoints of every service with a selector equal to its pods, for clients that do not read slices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pinnace.client.client import Client
+from pinnace.client.refusals import is_of_leaving_namespace
+from pinnace.client.snapshots import Snapshot
+from pinnace.controllers.pods import POD, Pod, pod_or_none
+from pinnace.controllers.services.addresses import (
+    Port,
+    Ports,
+    addresses_of,
+    families_of,
+    has_endpoint,
+    ports_of,
+    shows_hostname,
+    target_of,
+)
+from pinnace.controllers.services.members import Members, TriggerTimes
+from pinnace.controllers.services.packing import HEADLESS
+from pinnace.controllers.services.selection import SERVICE, ServicePods, is_headless, selector_of
+from pinnace.model import errors
+from pinnace.model.objects import Key, Object
+from pinnace.reconcile.controller import LOW, Controller
+from pinnace.reconcile.manager import Manager
+
+ENDPOINTS = "v1/Endpoints"
+MANAGED_BY = "endpoints.kubernetes.io/managed-by"
+MANAGER = "endpoint-controller"
+OVER_CAPACITY = "endpoints.kubernetes.io/over-capacity"
+MOST = 1000
+"""Addresses in one Endpoints object; the rest is left out, and an annotation says so."""
+_LEADER = "control-plane.alpha.kubernetes.io/leader"
+
+
+class _Entry(NamedTuple):
+    address: Object
+    ports: Ports
+    is_ready: bool
+
+
+class EndpointsController:
+    """One reconcile per service."""
+
+    def __init__(self, manager: Manager, client: Client) -> None:
+        self._client = client
+        self._recorder = manager.recorder
+        self._selection = ServicePods(manager)
+        self._endpoints = manager.cache(ENDPOINTS)
+        self._members: Members[_Entry | None] = Members(_entry_of)
+        self._times = TriggerTimes()
+        self.controller = Controller("endpoint", self._reconcile, workers=5)
+        self.controller.for_(SERVICE)
+        manager.add(self.controller)
+        self._pod_informer = manager.informer(POD)
+        self._pod_informer.on_change(self._pod_changed)
+        self._own_informer = manager.informer(ENDPOINTS)
+        self._own_informer.on_change(self._endpoints_changed)
+
+    def _pod_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+        priority = 0 if self._pod_informer.is_synced else LOW
+        for key in self._selection.affected(pod_or_none(old), pod_or_none(new)):
+            self.controller.enqueue(key, "pod", after=self._members.batch_seconds(key), priority=priority)
+
+    def _endpoints_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+        """Those that are deleted are made again. Those found at the start may have lost their service meanwhile."""
+        if new is None and old is not None:
+            self.controller.enqueue(old.key, "deleted")
+        elif new is not None and not self._own_informer.is_synced and _LEADER not in new.annotations:
+            self.controller.enqueue(new.key, "start", priority=LOW)
+
+    async def _reconcile(self, key: Key) -> None:
+        service = self._selection.services.get(key)
+        if service is None:
+            await self._delete(key)
+            return
+        if service["spec"].get("type") == "ExternalName" or not selector_of(service):
+            return
+        members = self._members.of(key, service, self._selection.pods_of(service))
+        trigger = self._times.next(key, service, {pod.name: one.ready_since for pod, one in members.items()})
+        subsets = _subsets(service, [one.entry for one in members.values() if one.entry is not None])
+        is_truncated = truncate(subsets)
+        current = self._endpoints.get(key)
+        labels = _labels_of(service)
+        if current is not None and _is_right(current, subsets, labels, is_truncated=is_truncated):
+            return
+        metadata: Object = {"name": key.name, "namespace": key.namespace}
+        wanted = current or {"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata}
+        wanted["metadata"]["labels"] = labels
+        TriggerTimes.annotate(wanted, trigger)
+        annotations = wanted["metadata"]["annotations"]
+        annotations.pop(OVER_CAPACITY, None)
+        if is_truncated:
+            annotations[OVER_CAPACITY] = "truncated"
+        wanted["subsets"] = subsets
+        await self._write(key, service, wanted, is_new=current is None)
+
+    async def _write(self, key: Key, service: Object, wanted: Object, *, is_new: bool) -> None:
+        try:
+            await (self._client.create(wanted) if is_new else self._client.update(wanted))
+        except errors.ApiError as problem:
+            if is_new and is_of_leaving_namespace(problem):
+                return
+            about = f"Failed to create endpoint for service {key}" if is_new else f"Failed to update endpoint {key}"
+            reason = "FailedToCreateEndpoint" if is_new else "FailedToUpdateEndpoint"
+            self._recorder.record(wanted, "Warning", reason, f"{about}: {problem}", component=MANAGER)
+            raise
+
+    async def _delete(self, key: Key) -> None:
+        self._members.forget(key)
+        self._times.forget(key)
+        if key not in self._endpoints:
+            return
+        try:
+            await self._client.delete(ENDPOINTS, key.name, namespace=key.namespace)
+        except errors.NotFound:
+            return
+
+
+def _entry_of(service: Object, pod: Pod) -> _Entry | None:
+    publishes_all = bool(service["spec"].get("publishNotReadyAddresses"))
+    if not has_endpoint(pod, with_terminating=publishes_all):
+        return None
+    ip = next(addresses_of(pod, families_of(service)[0]), "")
+    if not ip:
+        return None
+    address: Object = {"ip": ip, "targetRef": target_of(pod)}
+    if pod.spec.nodeName:
+        address["nodeName"] = pod.spec.nodeName
+    if shows_hostname(pod, service):
+        address["hostname"] = pod.spec.hostname
+    return _Entry(address, ports_of(pod, service), publishes_all or pod.is_ready)
+
+
+def _subsets(service: Object, entries: Iterable[_Entry]) -> list[Object]:
+    """Ports that the same addresses serve share one subset, in an order that does not depend on how they came."""
+    needs_ports = bool(service["spec"].get("ports")) or service["spec"].get("clusterIP") != "None"
+    by_port: dict[Port | None, dict[tuple[str, str], tuple[Object, bool]]] = {}
+    for entry in entries:
+        for port in entry.ports if needs_ports else (None,):
+            identity = (entry.address["ip"], entry.address["targetRef"]["uid"])
+            by_port.setdefault(port, {})[identity] = (entry.address, entry.is_ready)
+    by_addresses: dict[frozenset[tuple[tuple[str, str], bool]], list[Port | None]] = {}
+    for port, addresses in by_port.items():
+        signature = frozenset((identity, is_ready) for identity, (_, is_ready) in addresses.items())
+        by_addresses.setdefault(signature, []).append(port)
+    subsets = []
+    for ports in by_addresses.values():
+        addresses = by_port[ports[0]]
+        subset: Object = {}
+        for name, wanted in (("addresses", True), ("notReadyAddresses", False)):
+            chosen = [address for _, (address, is_ready) in sorted(addresses.items()) if is_ready is wanted]
+            subset |= {name: chosen} if chosen else {}
+        named = sorted(port for port in ports if port is not None)
+        subset |= {"ports": [_port(port) for port in named]} if named else {}
+        subsets.append(subset)
+    return sorted(subsets, key=_order)
+
+
+def _order(subset: Object) -> tuple[tuple[str, int], ...]:
+    return tuple((port.get("name", ""), port["port"]) for port in subset.get("ports") or ())
+
+
+def _port(port: Port) -> Object:
+    shown = port.as_object()
+    if not port.name:
+        del shown["name"]
+    return shown
+
+
+def _labels_of(service: Object) -> Object:
+    labels = {name: value for name, value in (service["metadata"].get("labels") or {}).items() if name != HEADLESS}
+    if is_headless(service):
+        labels[HEADLESS] = ""
+    return labels | {MANAGED_BY: MANAGER}
+
+
+def _is_right(current: Object, subsets: list[Object], labels: Object, *, is_truncated: bool) -> bool:
+    metadata = current["metadata"]
+    return (
+        (current.get("subsets") or []) == subsets
+        and (metadata.get("labels") or {}) == labels
+        and (OVER_CAPACITY in (metadata.get("annotations") or {})) is is_truncated
+    )
+
+
+def truncate(subsets: list[Object]) -> bool:
+    """Leave at most `MOST` addresses, the ready ones first, in proportion to the subsets; return whether any went."""
+    ready = sum(len(one.get("addresses") or ()) for one in subsets)
+    unready = sum(len(one.get("notReadyAddresses") or ()) for one in subsets)
+    if ready + unready <= MOST:
+        return False
+    field, total, room = ("addresses", ready, MOST) if ready > MOST else ("notReadyAddresses", unready, MOST - ready)
+    left = room
+    for subset in subsets:
+        kept = (subset.get(field) or [])[: min(left, math.ceil(len(subset.get(field) or ()) / total * room))]
+        left -= len(kept)
+        subset[field] = kept
+        if field == "addresses":
+            subset["notReadyAddresses"] = []
+        for name in ("addresses", "notReadyAddresses"):
+            if not subset.get(name):
+                subset.pop(name, None)
+    subsets[:] = [one for one in subsets if one.get("addresses") or one.get("notReadyAddresses")]
+    return True

@@ -1,0 +1,209 @@
+"""Distributes the endpoints of a service over slices so that few slices are written. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pinnace.controllers.services.addresses import Port, Ports
+from pinnace.controllers.services.selection import is_headless
+from pinnace.model.objects import Object
+from pinnace.reconcile.owners import owner_reference
+
+MOST = 100
+"""Endpoints in one slice."""
+
+SERVICE_NAME = "kubernetes.io/service-name"
+MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
+MANAGER = "endpointslice-controller.k8s.io"
+HEADLESS = "service.kubernetes.io/headless"
+_RESERVED = (SERVICE_NAME, MANAGED_BY, HEADLESS)
+
+_Identity = tuple[tuple[str, ...], str, str, str]
+_COMPARED = ("nodeName", "zone", "targetRef", "deprecatedTopology")
+
+
+@dataclass(slots=True)
+class Plan:
+    """Slices to write. A slice in no list stays as it is."""
+
+    create: list[Object] = field(default_factory=list)
+    update: list[Object] = field(default_factory=list)
+    delete: list[Object] = field(default_factory=list)
+    unchanged: list[Object] = field(default_factory=list)
+
+    def reuse_deleted(self, uid: str) -> None:
+        """Turn pairs of a deletion and a creation into updates, for slices that the owner has already."""
+        for slice_ in list(self.delete):
+            if not self.create:
+                return
+            made = self.create[-1]
+            if slice_["addressType"] == made["addressType"] and is_owned(slice_, uid):
+                self.create.pop()
+                self.delete.remove(slice_)
+                slice_.update(endpoints=made["endpoints"], ports=made["ports"])
+                slice_["metadata"]["labels"] = made["metadata"]["labels"]
+                self.update.append(slice_)
+
+
+def plan_slices(
+    service: Object, family: str, wanted: Mapping[Ports, Sequence[Object]], existing: Iterable[Object]
+) -> Plan:
+    """Decide how the slices of one family become the wanted endpoints, which are grouped by their ports."""
+    plan = Plan()
+    uid = service["metadata"]["uid"]
+    by_ports: dict[frozenset[Port], list[Object]] = {}
+    count = 0
+    for slice_ in existing:
+        count += 1
+        if is_owned(slice_, uid):
+            by_ports.setdefault(ports_in(slice_), []).append(slice_)
+        else:
+            plan.delete.append(slice_)
+    for ports, endpoints in wanted.items():
+        made = new_slice(service, family, ports)
+        pack(plan, made, by_ports.pop(frozenset(ports), []), endpoints, labels_of(service))
+    for slices in by_ports.values():
+        plan.delete += slices
+    if count == len(plan.delete) and not plan.create:
+        _add_placeholder(plan, new_slice(service, family, ()))
+    return plan
+
+
+def pack(plan: Plan, template: Object, slices: Sequence[Object], endpoints: Iterable[Object], labels: Object) -> None:
+    """Fit endpoints with one set of ports into their slices: keep each where it is, fill changed slices first."""
+    left = {identity_of(endpoint): endpoint for endpoint in endpoints}
+    changed, unchanged = _keep_wanted(plan, slices, left, labels)
+    waiting = list(left.values())
+    for slice_ in sorted(changed, key=lambda one: -len(one["endpoints"])):
+        _fill(slice_, waiting)
+    plan.update += changed
+    while waiting:
+        slice_ = _closest_to_full(unchanged, len(waiting))
+        if slice_ is not None:
+            unchanged.remove(slice_)
+            plan.update.append(slice_)
+            _fill(slice_, waiting)
+        else:
+            metadata = {**template["metadata"], "labels": dict(template["metadata"]["labels"])}
+            plan.create.append({**template, "metadata": metadata, "endpoints": []})
+            _fill(plan.create[-1], waiting)
+    plan.unchanged += unchanged
+
+
+def _keep_wanted(
+    plan: Plan, slices: Sequence[Object], left: dict[_Identity, Object], labels: Object
+) -> tuple[list[Object], list[Object]]:
+    """Drop the endpoints that are not wanted any more; return the slices that change and those that do not."""
+    changed: list[Object] = []
+    unchanged: list[Object] = []
+    for slice_ in slices:
+        before = slice_.get("endpoints") or []
+        kept, is_same = [], True
+        for endpoint in before:
+            found = left.pop(identity_of(endpoint), None)
+            if found is not None:
+                is_same = is_same and is_equal(found, endpoint)
+                # The hints are decided on later, from those that are there.
+                kept.append(found | ({"hints": endpoint["hints"]} if "hints" in endpoint else {}))
+        slice_["endpoints"] = kept
+        has_labels = _plain_labels(slice_["metadata"].get("labels") or {}) == _plain_labels(labels)
+        if not is_same or len(kept) != len(before):
+            slice_["metadata"]["labels"] = labels
+            (changed if kept else plan.delete).append(slice_)
+        elif not has_labels:
+            slice_["metadata"]["labels"] = labels
+            changed.append(slice_)
+        else:
+            unchanged.append(slice_)
+    return changed, unchanged
+
+
+def _plain_labels(labels: Object) -> Object:
+    return {name: value for name, value in labels.items() if name not in _RESERVED}
+
+
+def _fill(slice_: Object, waiting: list[Object]) -> None:
+    room = max(0, MOST - len(slice_["endpoints"]))
+    slice_["endpoints"] += [dict(endpoint) for endpoint in waiting[:room]]  # Hints are added to the copies.
+    del waiting[:room]
+
+
+def _closest_to_full(slices: Sequence[Object], more: int) -> Object | None:
+    fitting = [one for one in slices if len(one["endpoints"]) + more <= MOST] if more < MOST else []
+    return max(fitting, key=lambda one: len(one["endpoints"]), default=None)
+
+
+def _add_placeholder(plan: Plan, placeholder: Object) -> None:
+    """A service without endpoints has one empty slice, so that its readers know that there are none."""
+    if len(plan.delete) == 1 and _is_placeholder(plan.delete[0], placeholder):
+        plan.unchanged.append(plan.delete.pop())
+    else:
+        plan.create.append(placeholder)
+
+
+def _is_placeholder(slice_: Object, placeholder: Object) -> bool:
+    metadata, wanted = slice_["metadata"], placeholder["metadata"]
+    return (
+        not slice_.get("endpoints")
+        and not slice_.get("ports")
+        and slice_["addressType"] == placeholder["addressType"]
+        and metadata.get("labels") == wanted["labels"]
+        and [one["uid"] for one in metadata.get("ownerReferences") or ()] == [wanted["ownerReferences"][0]["uid"]]
+    )
+
+
+def new_slice(service: Object, family: str, ports: Ports) -> Object:
+    metadata = service["metadata"]
+    name = metadata["name"]
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "generateName": f"{name}-",
+            "namespace": metadata["namespace"],
+            "labels": labels_of(service),
+            "ownerReferences": [owner_reference({"apiVersion": "v1", "kind": "Service", **service})],
+        },
+        "addressType": family,
+        "endpoints": [],
+        "ports": [port.as_object() for port in ports],
+    }
+
+
+def labels_of(service: Object) -> Object:
+    """The labels of a service's slices: the service's own and the reserved ones."""
+    labels = _plain_labels(service["metadata"].get("labels") or {})
+    if is_headless(service):
+        labels[HEADLESS] = ""
+    return labels | {SERVICE_NAME: service["metadata"]["name"], MANAGED_BY: MANAGER}
+
+
+def is_owned(slice_: Object, uid: str) -> bool:
+    owners = slice_["metadata"].get("ownerReferences") or ()
+    return any(one.get("uid") == uid for one in owners)
+
+
+def ports_in(slice_: Object) -> frozenset[Port]:
+    return frozenset(
+        Port(one.get("name") or "", one.get("port") or 0, one.get("protocol") or "TCP", one.get("appProtocol"))
+        for one in slice_.get("ports") or ()
+    )
+
+
+def identity_of(endpoint: Object) -> _Identity:
+    """Two endpoints with the same identity are one; everything else about them may change in place."""
+    target = endpoint.get("targetRef") or {}
+    return (
+        tuple(sorted(endpoint.get("addresses") or ())),
+        endpoint.get("hostname") or "",
+        target.get("namespace", ""),
+        target.get("name", ""),
+    )
+
+
+def is_equal(one: Object, other: Object) -> bool:
+    """Whether two endpoints of one identity are equal, hints aside."""
+    return one.get("conditions") == other.get("conditions") and all(
+        one.get(name) == other.get(name) for name in _COMPARED
+    )
