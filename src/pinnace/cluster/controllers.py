@@ -21,6 +21,7 @@ from pinnace.cluster.in_process import InProcessTransport
 from pinnace.controllers.garbage.collector import GarbageCollector
 from pinnace.controllers.garbage.monitors import Monitors
 from pinnace.controllers.garbage.namespaces import NamespaceController
+from pinnace.controllers.policy.disruption import Disruption, StaleDisruption
 from pinnace.controllers.security.certificate_approval import CertificateApproval
 from pinnace.controllers.security.certificate_cleaning import CertificateCleaning
 from pinnace.controllers.security.certificate_signing import CertificateSigning
@@ -131,6 +132,11 @@ def _plain(build: Callable[[Manager, Client], object]) -> Callable[[Context, Cli
     return lambda context, client: build(context.manager, client)
 
 
+def _watch_disruption(manager: Manager, client: Client) -> None:
+    Disruption(manager, client)
+    StaleDisruption(manager, client)
+
+
 CONTROLLERS: tuple[Row, ...] = (
     # garbage
     Row(
@@ -192,6 +198,7 @@ CONTROLLERS: tuple[Row, ...] = (
     ),
     # nodes
     # policy
+    Row("disruption-controller", "disruption-controller", _plain(_watch_disruption)),
 )
 
 

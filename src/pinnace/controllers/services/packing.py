@@ -79,11 +79,11 @@ def pack(plan: Plan, template: Object, slices: Sequence[Object], endpoints: Iter
         _fill(slice_, waiting)
     plan.update += changed
     while waiting:
-        slice_ = _closest_to_full(unchanged, len(waiting))
-        if slice_ is not None:
-            unchanged.remove(slice_)
-            plan.update.append(slice_)
-            _fill(slice_, waiting)
+        roomy = _closest_to_full(unchanged, len(waiting))
+        if roomy is not None:
+            unchanged.remove(roomy)
+            plan.update.append(roomy)
+            _fill(roomy, waiting)
         else:
             metadata = {**template["metadata"], "labels": dict(template["metadata"]["labels"])}
             plan.create.append({**template, "metadata": metadata, "endpoints": []})

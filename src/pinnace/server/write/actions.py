@@ -7,6 +7,10 @@ from pinnace.model.objects import Object
 from pinnace.server.request.call import Call
 from pinnace.server.write.edits import Edit
 
+MOST_DISRUPTED = 2000
+"""Evictions that the disruption controller has not confirmed yet."""
+_VIOLATION = "Cannot evict pod as it would violate the pod's disruption budget."
+
 # Binding: the scheduler's word on where a pod runs.
 
 
@@ -59,7 +63,7 @@ def bound(call: Call, binding: Object, now: str) -> Edit:
 def refuse_if_budget_is_spent(pod: Object, budgets: list[Object]) -> Object | None:
     """The budget that this eviction takes from, with its allowance reduced; None if no budget covers the pod.
 
-    Raises TooManyRequests when the budget allows no further disruption.
+    Raises TooManyRequests when the budget allows no further disruption, and Forbidden when its status is broken.
     """
     labels = pod["metadata"].get("labels") or {}
     covering = [
@@ -75,21 +79,47 @@ def refuse_if_budget_is_spent(pod: Object, budgets: list[Object]) -> Object | No
     name, status = budget["metadata"]["name"], budget.get("status") or {}
     if not _is_ready(pod) and _lets_unready_pods_go(budget):
         return None
+    _refuse_broken(name, status)
     if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
-        error = errors.TooManyRequests(
-            "Cannot evict pod as it would violate the pod's disruption budget.", retry_after=10
-        )
-        why = f"The disruption budget {name} is still being processed by the server."
-    elif status.get("disruptionsAllowed", 0) > 0:
-        return {**budget, "status": {**status, "disruptionsAllowed": status["disruptionsAllowed"] - 1}}
-    else:
-        error = errors.TooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.")
-        why = (
-            f"The disruption budget {name} needs {status.get('desiredHealthy', 0)} healthy pods "
-            f"and has {status.get('currentHealthy', 0)} currently"
-        )
-    error.details["causes"] = [{"reason": "DisruptionBudget", "message": why}]
-    raise error
+        error = errors.TooManyRequests(_VIOLATION, retry_after=10)
+        raise _because(error, f"The disruption budget {name} is still being processed by the server.")
+    if status.get("disruptionsAllowed", 0) == 0:
+        raise _because(errors.TooManyRequests(_VIOLATION), _reason_of(name, status))
+    return {**budget, "status": {**status, "disruptionsAllowed": status["disruptionsAllowed"] - 1}}
+
+
+def _refuse_broken(name: str, status: Object) -> None:
+    """A status that cannot be right allows nothing."""
+    why = told = ""
+    if status.get("disruptionsAllowed", 0) < 0:
+        why = told = "pdb disruptions allowed is negative"
+    elif len(status.get("disruptedPods") or ()) > MOST_DISRUPTED:
+        why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
+        told = "too many pending evictions not confirmed by PDB controller"
+    if why:
+        error = errors.Forbidden(why, group="policy", plural="poddisruptionbudget", name=name)
+        raise _because(error, f"The disruption budget {name} does not allow evicting pods currently: {told}")
+
+
+def _reason_of(name: str, status: Object) -> str:
+    """Why a budget allows no disruption. The counts mean nothing while it cannot be computed."""
+    conditions = status.get("conditions") or ()
+    allowed: Object = next((one for one in conditions if one.get("type") == "DisruptionAllowed"), {})
+    told = allowed.get("message", "") if allowed.get("status") == "False" else ""
+    healthy, wanted = status.get("currentHealthy", 0), status.get("desiredHealthy", 0)
+    start = f"The disruption budget {name}"
+    if told and allowed.get("reason") == "SyncFailed":
+        return f"{start} does not allow evicting pods currently because it failed sync: {told}"
+    if healthy <= wanted:
+        return f"{start} needs {wanted} healthy pods and has {healthy} currently"
+    if told:
+        return f"{start} does not allow evicting pods currently ({allowed.get('reason', '')}): {told}"
+    return f"{start} does not allow evicting pods currently"
+
+
+def _because(error: errors.ApiError, why: str) -> errors.ApiError:
+    error.details["causes"] = [*(error.details.get("causes") or ()), {"reason": "DisruptionBudget", "message": why}]
+    return error
 
 
 def _is_ready(pod: Object) -> bool:
