@@ -9,7 +9,6 @@ from tests.kinds.workload_answers import Record, answer_of, expected_answer, rec
 
 from pinnace.kinds.apps.rollouts import amount_of
 from pinnace.kinds.apps.validation import DEPLOYMENT
-from pinnace.kinds.validation.equality import alike
 from pinnace.model.objects import Object
 
 
@@ -62,18 +61,3 @@ def test_a_new_annotation_makes_a_new_generation_of_a_deployment() -> None:
 )
 def test_an_amount_is_a_number_or_a_percentage(value: int | str, amount: int) -> None:
     assert amount_of(value) == amount
-
-
-@pytest.mark.parametrize(
-    ("new", "old", "same"),
-    [
-        pytest.param({"a": []}, {}, True, id="an empty list says nothing"),
-        pytest.param({"hostNetwork": False}, {}, True, id="a plain switch is off unless on"),
-        pytest.param({"runAsUser": 0}, {}, False, id="zero may say something"),
-        pytest.param({"a": [{"b": ""}]}, {"a": [{}]}, True, id="inside lists too"),
-        pytest.param({"a": [1]}, {"a": [1, 2]}, False, id="a shorter list differs"),
-    ],
-)
-def test_what_is_empty_makes_no_difference(new: Object, old: Object, same: bool) -> None:
-    assert alike(new, old) is same
-    assert alike(old, new) is same

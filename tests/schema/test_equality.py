@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinnace.schema.equality import same
+from pinnace.schema.equality import equal_ignoring_empty, equal_json, semantically_equal
 from pinnace.schema.merge.changes import changed
 from pinnace.schema.shape import Schema
 
@@ -23,7 +23,7 @@ _VALUES = st.recursive(
 @given(_VALUES, _VALUES)
 def test_values_are_the_same_if_they_are_written_the_same(first: Any, second: Any) -> None:
     written = [orjson.dumps(value, option=orjson.OPT_SORT_KEYS) for value in (first, second)]
-    assert same(first, second) == (written[0] == written[1])
+    assert equal_json(first, second) == (written[0] == written[1])
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,35 @@ def test_one_becomes_true_where_no_schema_says_what_stands_there(schema: Schema)
     found = changed(old, new, schema)
     assert found.modified == {"f:spec": {"f:values": {"f:on": {}}}}
     assert (found.added, found.removed) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ({"a": 1}, {"a": 1}, True),
+        ({"a": None}, {}, True),
+        ({"a": []}, {}, True),
+        ({"a": {"b": None}}, {"a": {}}, True),
+        ({"a": {}}, {}, False),
+        ({"a": ""}, {}, False),
+        ([{"a": None}], [{}], True),
+        ([1], [1, 2], False),
+    ],
+)
+def test_null_and_an_empty_list_mean_the_same_as_nothing(one: Any, other: Any, same: bool) -> None:
+    assert semantically_equal(one, other) is same
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "same"),
+    [
+        pytest.param({"a": []}, {}, True, id="an empty list says nothing"),
+        pytest.param({"hostNetwork": False}, {}, True, id="a plain switch is off unless on"),
+        pytest.param({"runAsUser": 0}, {}, False, id="zero may say something"),
+        pytest.param({"a": [{"b": ""}]}, {"a": [{}]}, True, id="inside lists too"),
+        pytest.param({"a": [1]}, {"a": [1, 2]}, False, id="a shorter list differs"),
+    ],
+)
+def test_what_is_empty_makes_no_difference(new: Any, old: Any, same: bool) -> None:
+    assert equal_ignoring_empty(new, old) is same
+    assert equal_ignoring_empty(old, new) is same

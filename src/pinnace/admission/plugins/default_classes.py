@@ -48,8 +48,8 @@ def newest_marked(classes: list[Object], marks: tuple[str, ...]) -> Object | Non
     if not marked:
         return None
     youngest = max(one["metadata"].get("creationTimestamp", "") for one in marked)
-    alike = [one for one in marked if one["metadata"].get("creationTimestamp", "") == youngest]
-    return min(alike, key=lambda one: str(one["metadata"]["name"]))
+    equal_ignoring_empty = [one for one in marked if one["metadata"].get("creationTimestamp", "") == youngest]
+    return min(equal_ignoring_empty, key=lambda one: str(one["metadata"]["name"]))
 
 
 def _annotations(obj: Object) -> Object:

@@ -11,10 +11,10 @@ from typing import Any
 
 from pinnace.admission.chain import Requester, Review
 from pinnace.admission.sources import Permissions
-from pinnace.kinds.validation.equality import alike
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, forbidden
 from pinnace.model.objects import Object
+from pinnace.schema.equality import equal_ignoring_empty
 
 BINDING, DRIVER = "binding", "driver"
 ON_ITS_NODE, ON_ANY_NODE = "associated-node:", "arbitrary-node:"
@@ -66,7 +66,9 @@ def _is_bound_otherwise(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
     after, before = new.get("allocation"), old.get("allocation")
     if (after is None) != (before is None):
         return True
-    return not (alike(after, before) and alike(new.get("reservedFor"), old.get("reservedFor")))
+    return not (
+        equal_ignoring_empty(after, before) and equal_ignoring_empty(new.get("reservedFor"), old.get("reservedFor"))
+    )
 
 
 def _changed_drivers(new: Mapping[str, Any], old: Mapping[str, Any]) -> set[str]:
@@ -76,7 +78,7 @@ def _changed_drivers(new: Mapping[str, Any], old: Mapping[str, Any]) -> set[str]
     return {
         key[0]
         for key in before.keys() | after.keys()
-        if key not in before or key not in after or not alike(after[key], before[key])
+        if key not in before or key not in after or not equal_ignoring_empty(after[key], before[key])
     }
 
 

@@ -160,11 +160,11 @@ def _told(answer: Object, namespace: str, name: str) -> Iterator[str]:
         yield f"{answer['operator']} ({controller['controller']}, process {answer['process']}): {about}"
         if not controller["runs"]:
             yield "  not looked at yet" if name else "  nothing was looked at yet"
-        for alike in list(_alike(controller["runs"]))[:_SHOWN]:
-            yield from _told_run(alike[0], with_name=not name)
-            if len(alike) > 1:
-                since = _ago(alike[-1])
-                yield f"    and {len(alike) - 1} times before, with the same end, since {since} ago"
+        for equal_ignoring_empty in list(_alike(controller["runs"]))[:_SHOWN]:
+            yield from _told_run(equal_ignoring_empty[0], with_name=not name)
+            if len(equal_ignoring_empty) > 1:
+                since = _ago(equal_ignoring_empty[-1])
+                yield f"    and {len(equal_ignoring_empty) - 1} times before, with the same end, since {since} ago"
         if name and controller["next"]:
             tries = f" after {controller['failures']} failures" if controller["failures"] else ""
             yield f"  looks again in {_length(controller['next'])}{tries}"
@@ -179,8 +179,8 @@ def _alike(runs: list[Object]) -> Iterator[list[Object]]:
         is_again = [reason["what"] for reason in run["reasons"]] in (["retry"], ["requeue"], ["resync"])
         return (run["namespace"], run["name"], run["outcome"], run["error"]) if is_again else run["began"]
 
-    for _, alike in groupby(runs, key=says):
-        yield list(alike)
+    for _, equal_ignoring_empty in groupby(runs, key=says):
+        yield list(equal_ignoring_empty)
 
 
 def _ago(run: Object) -> str:

@@ -7,25 +7,15 @@ from collections.abc import Iterable, Iterator
 from pinnace.kinds.pods.defaults import drop_disabled
 from pinnace.kinds.pods.validation import validate_template
 from pinnace.kinds.pods.warnings import template_warnings
-from pinnace.kinds.validation.equality import alike
-from pinnace.kinds.validation.field_lists import dns_label
-from pinnace.kinds.validation.fields import in_key_order
+from pinnace.kinds.validation.fields import NEGATIVE, dns_label, in_key_order, validate_counts
 from pinnace.model import names
 from pinnace.model.field_errors import IMMUTABLE, FieldError, forbidden, invalid, not_supported, required
 from pinnace.model.objects import Object
 from pinnace.model.selectors import from_object, validate_label_selector
+from pinnace.schema.equality import equal_ignoring_empty
 
-NEGATIVE = "must be greater than or equal to 0"
 MISMATCH = "`selector` does not match template `labels`"
 _MORE_THAN_ALL = "cannot be greater than status.replicas"
-
-
-def validate_count(holder: Object, fields: Iterable[str], path: str, errs: list[FieldError]) -> None:
-    """None of these numbers may be negative."""
-    for field in fields:
-        value = holder.get(field)
-        if value is not None and value < 0:
-            errs.append(invalid(f"{path}.{field}", value, NEGATIVE))
 
 
 def validate_replica_status(
@@ -101,7 +91,7 @@ def validate_selector(spec: Object, kind: str, errs: list[FieldError]) -> bool:
 
 
 def validate_selector_change(new: Object, old: Object, errs: list[FieldError]) -> None:
-    if not alike(new["spec"].get("selector"), old["spec"].get("selector")):
+    if not equal_ignoring_empty(new["spec"].get("selector"), old["spec"].get("selector")):
         errs.append(invalid("spec.selector", shown_selector(new["spec"].get("selector")), IMMUTABLE))
 
 
@@ -139,7 +129,7 @@ def fill_status(obj: Object, counts: tuple[str, ...]) -> None:
 
 def _changed_template_warnings(new: Object, old: Object | None) -> Iterator[str]:
     template = new["spec"].get("template")
-    if template is not None and (old is None or not alike(new["spec"], old["spec"])):
+    if template is not None and (old is None or not equal_ignoring_empty(new["spec"], old["spec"])):
         yield from template_warnings(template, "spec.template")
 
 
@@ -156,7 +146,7 @@ def named_template_warnings(new: Object, old: Object | None) -> Iterator[str]:
 def validate_replica_counts(new: Object, old: Object | None) -> list[FieldError]:
     errs: list[FieldError] = []
     status = new.get("status") or {}
-    validate_count(status, (*_REPLICA_COUNTS, "terminatingReplicas"), "status", errs)
+    errs += validate_counts(status, (*_REPLICA_COUNTS, "terminatingReplicas"), "status")
     validate_replica_status(status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"), errs)
     return errs
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pinnace.kinds.apps.rollouts import (
     shown_selector,
     validate_collision,
-    validate_count,
     validate_matching,
     validate_never_ending,
     validate_replica_status,
@@ -17,13 +16,15 @@ from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.pods.defaults import default_template, drop_disabled
 from pinnace.kinds.pods.validation import validate_pod_annotation, validate_template
 from pinnace.kinds.pods.warnings import template_warnings
-from pinnace.kinds.validation.equality import alike
-from pinnace.kinds.validation.field_lists import validate_annotation, validate_dns_label, validate_label
+from pinnace.kinds.validation.fields import validate_counts, validate_dns_label
 from pinnace.kinds.volumes.claims import claim_spec_warnings, default_claim_spec, validate_claim_spec
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, forbidden, invalid, not_supported
+from pinnace.model.metadata import validate_annotation
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
+from pinnace.model.selectors import validate_label
+from pinnace.schema.equality import equal_ignoring_empty
 
 _COUNTS = ("replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
 _ROLLING_UPDATE = GoStruct("Partition=0 MaxUnavailable")
@@ -99,12 +100,12 @@ def _errs(new: Object, old: Object | None) -> list[FieldError]:
     if old is None:
         for index, claim in enumerate(spec.get("volumeClaimTemplates", ())):
             errs.extend(validate_claim_spec(claim["spec"], f"spec.volumeClaimTemplates[{index}].spec"))
-    validate_count(spec, ("replicas", "minReadySeconds"), "spec", errs)
+    errs += validate_counts(spec, ("replicas", "minReadySeconds"), "spec")
     start = spec.get("ordinals", {}).get("start", 0)
     if start < 0:
         errs.append(invalid("spec.ordinals.start", start, "must be greater than or equal to 0"))
     if old is None and spec["serviceName"]:
-        validate_dns_label(spec["serviceName"], "spec.serviceName", errs)
+        errs += validate_dns_label(spec["serviceName"], "spec.serviceName")
     if validate_selector(spec, "statefulset", errs):
         validate_matching(spec, errs)
         _validate_template(spec, errs)
@@ -121,7 +122,7 @@ def _validate_strategy(strategy: Object, errs: list[FieldError]) -> None:
     kind, rolling = strategy["type"], strategy.get("rollingUpdate")
     if kind == "RollingUpdate":
         if rolling is not None:
-            validate_count(rolling, ("partition",), "spec.updateStrategy.rollingUpdate", errs)
+            errs += validate_counts(rolling, ("partition",), "spec.updateStrategy.rollingUpdate")
     elif kind == "OnDelete":
         if rolling is not None:
             detail = "only allowed for updateStrategy 'RollingUpdate'"
@@ -145,15 +146,15 @@ def _validate_template(spec: Object, errs: list[FieldError]) -> None:
         ]
     validate_template({**template, "spec": pod_spec}, "spec.template", errs)
     # Kubernetes looks at these twice, and tells their errors twice.
-    validate_label(template["metadata"].get("labels"), "spec.template.labels", errs)
+    errs += validate_label(template["metadata"].get("labels"), "spec.template.labels")
     if annotations:
-        validate_annotation(annotations, "spec.template.annotations", errs)
+        errs += validate_annotation(annotations, "spec.template.annotations")
         validate_pod_annotation(annotations, pod_spec, "spec.template.annotations", errs)
 
 
 def _validate_change(spec: Object, before: Object, errs: list[FieldError]) -> None:
     kept = {key: value for key, value in spec.items() if key not in _MAY_CHANGE}
-    if not alike(kept, {key: value for key, value in before.items() if key not in _MAY_CHANGE}):
+    if not equal_ignoring_empty(kept, {key: value for key, value in before.items() if key not in _MAY_CHANGE}):
         named = "', '".join(_MAY_CHANGE[:-1])
         detail = f"updates to statefulset spec for fields other than '{named}' and '{_MAY_CHANGE[-1]}' are forbidden"
         errs.append(forbidden("spec", detail))
@@ -162,7 +163,7 @@ def _validate_change(spec: Object, before: Object, errs: list[FieldError]) -> No
 def _validate_status(new: Object, old: Object | None) -> list[FieldError]:
     errs: list[FieldError] = []
     status = new.get("status") or {}
-    validate_count(status, (*_COUNTS, "observedGeneration", "collisionCount"), "status", errs)
+    errs += validate_counts(status, (*_COUNTS, "observedGeneration", "collisionCount"), "status")
     validate_replica_status(status, _COUNTS[1:], errs, ready="status.readyReplicas")
     if old is not None:
         validate_collision(new, old, errs)
@@ -171,7 +172,7 @@ def _validate_status(new: Object, old: Object | None) -> list[FieldError]:
 
 def _warnings(new: Object, old: Object | None) -> Iterator[str]:
     spec = new["spec"]
-    if old is None or not alike(spec, old["spec"]):
+    if old is None or not equal_ignoring_empty(spec, old["spec"]):
         yield from template_warnings(spec["template"], "spec.template")
     for index, claim in enumerate(spec.get("volumeClaimTemplates", ())):
         where = f"spec.volumeClaimTemplates[{index}]"

@@ -13,7 +13,6 @@ from pinnace.kinds.apps.rollouts import (
     shown_selector,
     validate_amount,
     validate_collision,
-    validate_count,
     validate_lasting_template,
     validate_matching,
     validate_over_all,
@@ -25,13 +24,12 @@ from pinnace.kinds.apps.rollouts import (
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.pods.defaults import default_template, drop_disabled
 from pinnace.kinds.pods.warnings import template_warnings
-from pinnace.kinds.validation.equality import alike
-from pinnace.kinds.validation.fields import in_key_order
+from pinnace.kinds.validation.fields import in_key_order, validate_counts
 from pinnace.model.field_errors import IMMUTABLE, FieldError, forbidden, invalid, not_supported, required
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 from pinnace.model.selectors import from_object, validate_label_selector
-from pinnace.schema.equality import same
+from pinnace.schema.equality import equal_ignoring_empty, equal_json
 
 TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 _DAEMON_COUNTS = ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady")
@@ -64,7 +62,7 @@ def _prepare_deployment(new: Object, old: Object | None) -> None:
     drop_disabled(new["spec"]["template"]["spec"])
     if old is None:
         new["status"] = {}
-    elif not alike(new["metadata"].get("annotations"), old["metadata"].get("annotations")):
+    elif not equal_ignoring_empty(new["metadata"].get("annotations"), old["metadata"].get("annotations")):
         # Its annotations are copied to its replica sets, so a change of them counts as one of the deployment.
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
@@ -80,10 +78,10 @@ def _keep_labels(new: Object, old: Object | None) -> None:
 def _validate_deployment(new: Object, old: Object | None) -> list[FieldError]:
     errs: list[FieldError] = []
     spec = new["spec"]
-    validate_count(spec, ("replicas",), "spec", errs)
+    errs += validate_counts(spec, ("replicas",), "spec")
     _validate_replicated_template(spec, errs)
     _validate_strategy(spec["strategy"], errs)
-    validate_count(spec, ("minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"), "spec", errs)
+    errs += validate_counts(spec, ("minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"), "spec")
     deadline = spec["progressDeadlineSeconds"]
     if deadline <= spec.get("minReadySeconds", 0):
         errs.append(invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds"))
@@ -120,7 +118,7 @@ def _validate_deployment_status(new: Object, old: Object | None) -> list[FieldEr
     errs: list[FieldError] = []
     status = new.get("status") or {}
     counts = ("observedGeneration", "replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
-    validate_count(status, (*counts, "unavailableReplicas", "terminatingReplicas", "collisionCount"), "status", errs)
+    errs += validate_counts(status, (*counts, "unavailableReplicas", "terminatingReplicas", "collisionCount"), "status")
     validate_replica_status(status, ("updatedReplicas", "readyReplicas", "availableReplicas"), errs)
     if old is not None:
         validate_collision(new, old, errs)
@@ -140,7 +138,7 @@ def _default_replica_set(replica_set: Object) -> None:
 
 def _validate_replica_set(new: Object, old: Object | None) -> list[FieldError]:
     errs: list[FieldError] = []
-    validate_count(new["spec"], ("replicas", "minReadySeconds"), "spec", errs)
+    errs += validate_counts(new["spec"], ("replicas", "minReadySeconds"), "spec")
     _validate_replicated_template(new["spec"], errs)
     if old is not None:
         validate_selector_change(new, old, errs)
@@ -176,7 +174,7 @@ def _prepare_daemon_set(new: Object, old: Object | None) -> None:
         generation = max(_template_generation(annotations), 1)
     else:
         generation = _template_generation(old["metadata"].get("annotations") or {})
-        if not alike(new["spec"]["template"], old["spec"]["template"]):
+        if not equal_ignoring_empty(new["spec"]["template"], old["spec"]["template"]):
             generation += 1
     new["metadata"]["annotations"] = {**annotations, TEMPLATE_GENERATION: str(generation)}
 
@@ -200,9 +198,9 @@ def _validate_daemon_set(new: Object, old: Object | None) -> list[FieldError]:
     if selector is not None and not selector.get("matchLabels") and not selector.get("matchExpressions"):
         errs.append(invalid("spec.selector", {}, "empty selector is invalid for daemonset"))
     validate_lasting_template(spec["template"], "DaemonSet", errs)
-    validate_count(spec, ("minReadySeconds",), "spec", errs)
+    errs += validate_counts(spec, ("minReadySeconds",), "spec")
     _validate_daemon_strategy(spec["updateStrategy"], errs)
-    validate_count(spec, ("revisionHistoryLimit",), "spec", errs)
+    errs += validate_counts(spec, ("revisionHistoryLimit",), "spec")
     return errs
 
 
@@ -229,14 +227,14 @@ def _validate_daemon_strategy(strategy: Object, errs: list[FieldError]) -> None:
 def _validate_daemon_status(new: Object, old: Object | None) -> list[FieldError]:
     errs: list[FieldError] = []
     counts = ("observedGeneration", "updatedNumberScheduled", "numberAvailable", "numberUnavailable", "collisionCount")
-    validate_count(new.get("status") or {}, (*_DAEMON_COUNTS, *counts), "status", errs)
+    errs += validate_counts(new.get("status") or {}, (*_DAEMON_COUNTS, *counts), "status")
     if old is not None:
         validate_collision(new, old, errs)
     return errs
 
 
 def _daemon_warnings(new: Object, old: Object | None) -> Iterator[str]:
-    if old is None or not alike(new["spec"]["template"], old["spec"]["template"]):
+    if old is None or not equal_ignoring_empty(new["spec"]["template"], old["spec"]["template"]):
         yield from template_warnings(new["spec"]["template"], "spec.template")
 
 
@@ -253,7 +251,7 @@ def _validate_revision(new: Object, old: Object | None) -> list[FieldError]:
         errs.append(invalid("revision", new["revision"], "must be greater than or equal to 0"))
     data = new.get("data")
     if old is not None:
-        if not same(data, old.get("data")):
+        if not equal_json(data, old.get("data")):
             errs.append(invalid("data", data, IMMUTABLE))
     elif data is None:
         errs.append(required("data", "data is mandatory"))

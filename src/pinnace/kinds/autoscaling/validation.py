@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 
-from pinnace.kinds.apps.rollouts import validate_count
 from pinnace.kinds.pods.resource_amounts import validate_container_resource_name
-from pinnace.kinds.validation.field_lists import validate_dns_label
+from pinnace.kinds.validation.fields import validate_counts, validate_dns_label
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, forbidden, invalid, not_supported, required
 from pinnace.model.objects import Object
@@ -181,7 +180,7 @@ def _validate_resource_source(source: Object, kind: str, path: str, errs: list[F
         if not container:
             errs.append(required(f"{path}.container", "must specify a container"))
         else:
-            validate_dns_label(container, f"{path}.container", errs)
+            errs += validate_dns_label(container, f"{path}.container")
 
 
 def _validate_target(target: Object, path: str, errs: list[FieldError]) -> None:
@@ -226,7 +225,7 @@ def _validate_rules(rules: Object, path: str, errs: list[FieldError]) -> None:
 
 def _validate_autoscaler_status(new: Object, old: Object | None) -> list[FieldError]:
     errs: list[FieldError] = []
-    validate_count(new.get("status") or {}, ("currentReplicas", "desiredReplicas"), "status", errs)
+    errs += validate_counts(new.get("status") or {}, ("currentReplicas", "desiredReplicas"), "status")
     return errs
 
 

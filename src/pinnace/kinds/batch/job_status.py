@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pinnace.kinds.apps.rollouts import validate_count
 from pinnace.kinds.batch.jobs import count_of_indexes, index_interval, without_value
-from pinnace.kinds.validation.equality import alike
+from pinnace.kinds.validation.fields import validate_counts
 from pinnace.model.field_errors import IMMUTABLE, FieldError, duplicate, invalid, required
 from pinnace.model.objects import Object
+from pinnace.schema.equality import equal_ignoring_empty
 
 _CONDITIONS = "status.conditions"
 
@@ -33,9 +33,13 @@ def validate_job_status(new: Object, old: Object) -> list[FieldError]:
     errs: list[FieldError] = []
     now, before = _State(new), _State(old)
     status, status_before = now.status, before.status
-    validate_count(status, ("active", "succeeded", "failed", "ready", "terminating"), "status", errs)
+    errs += validate_counts(status, ("active", "succeeded", "failed", "ready", "terminating"), "status")
     _validate_uncounted(status.get("uncountedTerminatedPods") or {}, errs)
-    changed = {field for field in {*status, *status_before} if not alike(status.get(field), status_before.get(field))}
+    changed = {
+        field
+        for field in {*status, *status_before}
+        if not equal_ignoring_empty(status.get(field), status_before.get(field))
+    }
     _validate_end(now, before, changed, errs)
     _validate_time(new, now, before, changed, errs)
     _validate_index(new["spec"], status, changed, errs)

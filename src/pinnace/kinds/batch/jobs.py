@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
-from pinnace.kinds.apps.rollouts import validate_count
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.pods.validation import validate_template
-from pinnace.kinds.validation.field_lists import validate_qualified_name
+from pinnace.kinds.validation.fields import validate_counts, validate_qualified_name
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, duplicate, invalid, not_supported, required, too_long, too_many
 from pinnace.model.objects import Object
@@ -46,7 +45,7 @@ def without_value(path: str, detail: str) -> FieldError:
 
 def validate_job_spec(spec: Object, path: str, errs: list[FieldError]) -> None:
     """What a job and a cron job's template have in common; selectors are not looked at."""
-    validate_count(spec, _COUNTS, path, errs)
+    errs += validate_counts(spec, _COUNTS, path)
     if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
         errs.append(required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
     if "managedBy" in spec:
@@ -180,7 +179,7 @@ def _validate_condition(conditions: list[Object], path: str, errs: list[FieldErr
     if len(conditions) > 20:
         errs.append(too_many(path, len(conditions), 20))
     for index, pattern in enumerate(conditions):
-        validate_qualified_name(pattern.get("type", ""), f"{path}[{index}].type", errs)
+        errs += validate_qualified_name(pattern.get("type", ""), f"{path}[{index}].type")
         status = pattern.get("status", "")
         if not status:
             errs.append(required(f"{path}[{index}].status", 'valid values: ["False" "True" "Unknown"]'))
@@ -211,7 +210,7 @@ def _validate_success_policy(spec: Object, path: str, errs: list[FieldError]) ->
                 detail = f"error parsing succeededIndexes: {err}"
                 errs.append(invalid(f"{where}.succeededIndexes", indexes, detail))
         if count is not None:
-            validate_count(rule, ("succeededCount",), where, errs)
+            errs += validate_counts(rule, ("succeededCount",), where)
             if count > completions:
                 detail = f"must be less than or equal to {completions} (the number of specified completions)"
                 errs.append(invalid(f"{where}.succeededCount", count, detail))

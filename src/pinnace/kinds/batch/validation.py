@@ -6,20 +6,19 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from pinnace.kinds.apps.rollouts import MISMATCH, shown_selector, validate_count
+from pinnace.kinds.apps.rollouts import MISMATCH, shown_selector
 from pinnace.kinds.batch.cron_schedule import InvalidSchedule, check_time_zone, parse_schedule
 from pinnace.kinds.batch.job_status import validate_job_status
 from pinnace.kinds.batch.jobs import FAILURE_POLICY, SUCCESS_POLICY, validate_job_spec
 from pinnace.kinds.golang.structs import pod_spec_view, template_view
 from pinnace.kinds.pods.defaults import default_template, drop_disabled
 from pinnace.kinds.pods.warnings import template_warnings
-from pinnace.kinds.validation.equality import alike
-from pinnace.kinds.validation.field_lists import dns_label
-from pinnace.kinds.validation.fields import in_key_order
+from pinnace.kinds.validation.fields import dns_label, in_key_order, validate_counts
 from pinnace.model.field_errors import IMMUTABLE, FieldError, invalid, not_supported, required
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 from pinnace.model.selectors import from_object, validate_label_selector
+from pinnace.schema.equality import equal_ignoring_empty
 
 CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 JOB_NAME = "batch.kubernetes.io/job-name"
@@ -162,7 +161,7 @@ def _validate_job_change(new: Object, old: Object, errs: list[FieldError]) -> No
 
 
 def _unchanged(spec: Object, before: Object, field: str, errs: list[FieldError], *, shown: Any = None) -> None:
-    if not alike(spec.get(field), before.get(field)):
+    if not equal_ignoring_empty(spec.get(field), before.get(field)):
         value = spec.get(field)
         errs.append(invalid(f"spec.{field}", shown(value) if shown else value, IMMUTABLE))
 
@@ -176,9 +175,9 @@ def _validate_template_change(new: Object, old: Object, errs: list[FieldError]) 
     )
     if is_waiting:
         allowed = _with_scheduling_of(template, before)
-        if not alike(template["spec"], _with_resources_of(template["spec"], allowed["spec"])):
+        if not equal_ignoring_empty(template["spec"], _with_resources_of(template["spec"], allowed["spec"])):
             errs.append(invalid("spec.template.spec", pod_spec_view(template["spec"]), IMMUTABLE))
-    elif not alike(template, before):
+    elif not equal_ignoring_empty(template, before):
         errs.append(invalid("spec.template", template_view(template), IMMUTABLE))
 
 
@@ -226,7 +225,7 @@ def _spec_warnings(spec: Object, path: str) -> Iterator[str]:
 
 def _job_warnings(new: Object, old: Object | None) -> Iterator[str]:
     yield from _name_warnings(new, old)
-    if old is None or not alike(new["spec"], old["spec"]):
+    if old is None or not equal_ignoring_empty(new["spec"], old["spec"]):
         yield from _spec_warnings(new["spec"], "spec")
 
 
@@ -260,7 +259,7 @@ def _validate_cron_job(new: Object, old: Object | None) -> list[FieldError]:
     errs: list[FieldError] = []
     spec = new["spec"]
     _validate_schedule(spec, old, errs)
-    validate_count(spec, ("startingDeadlineSeconds",), "spec", errs)
+    errs += validate_counts(spec, ("startingDeadlineSeconds",), "spec")
     zone = spec.get("timeZone")
     if zone is not None and (old is None or old["spec"].get("timeZone") != zone):
         _validate_time_zone(zone, errs)
@@ -274,7 +273,7 @@ def _validate_cron_job(new: Object, old: Object | None) -> list[FieldError]:
         errs.append(invalid("spec.jobTemplate.spec.selector", shown_selector(job_spec["selector"]), detail))
     if job_spec.get("manualSelector"):
         errs.append(not_supported("spec.jobTemplate.spec.manualSelector", True, ["nil", "false"]))
-    validate_count(spec, ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"), "spec", errs)
+    errs += validate_counts(spec, ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"), "spec")
     name = new["metadata"].get("name", "")
     if old is None and len(name) > _LONGEST_CRON_NAME:
         errs.append(invalid("metadata.name", name, f"must be no more than {_LONGEST_CRON_NAME} characters"))
@@ -318,7 +317,7 @@ def _validate_time_zone(zone: str, errs: list[FieldError]) -> None:
 def _cron_job_warnings(new: Object, old: Object | None) -> Iterator[str]:
     spec = new["spec"]
     yield from _name_warnings(new, old)
-    if old is None or not alike(spec, old["spec"]):
+    if old is None or not equal_ignoring_empty(spec, old["spec"]):
         yield from _spec_warnings(spec["jobTemplate"]["spec"], "spec.jobTemplate.spec")
     if old is not None and "TZ" in spec.get("schedule", ""):
         yield (

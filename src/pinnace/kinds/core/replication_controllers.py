@@ -7,12 +7,11 @@ from pinnace.kinds.apps.rollouts import (
     fill_status,
     named_template_warnings,
     prepare_replicas,
-    validate_count,
     validate_lasting_template,
     validate_replica_counts,
 )
 from pinnace.kinds.pods.defaults import default_template
-from pinnace.kinds.validation.fields import in_key_order
+from pinnace.kinds.validation.fields import in_key_order, validate_counts
 from pinnace.model.field_errors import FieldError, invalid, required
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
@@ -38,7 +37,7 @@ def _default_replication_controller(controller: Object) -> None:
 def _validate_replication_controller(new: Object, old: Object | None) -> list[FieldError]:
     errs: list[FieldError] = []
     spec = new["spec"]
-    validate_count(spec, ("minReadySeconds", "replicas"), "spec", errs)
+    errs += validate_counts(spec, ("minReadySeconds", "replicas"), "spec")
     selector, template = spec.get("selector"), spec.get("template")
     if not selector:
         errs.append(required("spec.selector"))

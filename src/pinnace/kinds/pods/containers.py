@@ -9,7 +9,7 @@ from pinnace.kinds.pods.probes import validate_lifecycle, validate_probe
 from pinnace.kinds.pods.references import validate_env, validate_env_from
 from pinnace.kinds.pods.resource_amounts import validate_container_resource
 from pinnace.kinds.pods.security import validate_container_security
-from pinnace.kinds.validation.field_lists import dns_label, no_backsteps, port_name, validate_relative_path
+from pinnace.kinds.validation.fields import dns_label, has_backsteps, port_name, validate_relative_path
 from pinnace.model.field_errors import (
     FieldError,
     duplicate,
@@ -251,12 +251,12 @@ def _validate_mount_detail(mount: Object, container: Object, path: str, where: s
     # Kubernetes names the list, not the mount, in most of these.
     sub_path, expression = mount.get("subPath", ""), mount.get("subPathExpr", "")
     if sub_path:
-        validate_relative_path(sub_path, f"{path}.subPath", errs)
+        errs += validate_relative_path(sub_path, f"{path}.subPath")
     if expression:
         if sub_path:
             detail = "subPathExpr and subPath are mutually exclusive"
             errs.append(invalid(f"{where}.subPathExpr", expression, detail))
-        validate_relative_path(expression, f"{path}.subPathExpr", errs)
+        errs += validate_relative_path(expression, f"{path}.subPathExpr")
     propagation = mount.get("mountPropagation")
     if propagation is not None:
         if propagation not in _PROPAGATIONS:
@@ -298,9 +298,7 @@ def _validate_device(
             errs.append(required(f"{where}.devicePath"))
         if target in paths:
             errs.append(invalid(f"{where}.devicePath", target, "must be unique"))
-        steps: list[FieldError] = []
-        no_backsteps(target, where, steps)
-        if steps:
+        if has_backsteps(target):
             errs.append(invalid(f"{where}.devicePath", target, "can not contain backsteps ('..')"))
         else:
             paths.add(target)

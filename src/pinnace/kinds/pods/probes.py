@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pinnace.kinds.validation.field_lists import NEGATIVE, validate_port
+from pinnace.kinds.validation.fields import NEGATIVE, validate_port
 from pinnace.model.field_errors import FieldError, forbidden, invalid, not_supported, required
 from pinnace.model.objects import Object
 
@@ -59,7 +59,7 @@ def _validate_handler(
                 detail = f"must be non-negative and less than terminationGracePeriodSeconds ({grace_period})"
                 errs.append(invalid(f"{path}.sleep", seconds, detail))
         else:
-            validate_port(action.get("port", 0), f"{path}.{kind}.port", errs)
+            errs += validate_port(action.get("port", 0), f"{path}.{kind}.port")
     for extra in found[1:]:
         errs.append(forbidden(f"{path}.{extra}", "may not specify more than 1 handler type"))
     if not found:
@@ -69,7 +69,7 @@ def _validate_handler(
 def _validate_http_get(action: Object, path: str, errs: list[FieldError]) -> None:
     if not action.get("path"):
         errs.append(required(f"{path}.path"))
-    validate_port(action.get("port", 0), f"{path}.port", errs)
+    errs += validate_port(action.get("port", 0), f"{path}.port")
     if action.get("scheme", "") not in ("HTTP", "HTTPS"):
         errs.append(not_supported(f"{path}.scheme", action.get("scheme", ""), ["HTTP", "HTTPS"]))
     for header in action.get("httpHeaders", ()):

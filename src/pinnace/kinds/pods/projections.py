@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pinnace.kinds.pods.references import validate_field_ref, validate_resource_field_ref
-from pinnace.kinds.validation.field_lists import needed, validate_mode, validate_unreserved_path
+from pinnace.kinds.validation.fields import validate_mode, validate_required, validate_unreserved_path
 from pinnace.model.field_errors import FieldError, forbidden, invalid, required
 from pinnace.model.objects import Object
 
@@ -15,18 +15,18 @@ def validate_item(source: Object, path: str, errs: list[FieldError]) -> None:
     for index, item in enumerate(source["items"]) if "items" in source else ():
         where, file = f"{path}.items[{index}]", item.get("path", "")
         if not file or not item.get("key"):
-            needed(item, where, errs, "key", "path")
+            errs += validate_required(item, ("key", "path"), where)
         if ".." in file or file.startswith("/"):
-            validate_unreserved_path(file, f"{where}.path", errs)
+            errs += validate_unreserved_path(file, f"{where}.path")
         if "mode" in item:
-            validate_mode(item, "mode", where, errs)
+            errs += validate_mode(item, "mode", where)
 
 
 def validate_downward_file(file: Object, path: str, errs: list[FieldError]) -> None:
     if not file.get("path"):
         errs.append(required(f"{path}.path"))
     else:
-        validate_unreserved_path(file["path"], f"{path}.path", errs)
+        errs += validate_unreserved_path(file["path"], f"{path}.path")
     if "fieldRef" in file:
         validate_field_ref(file["fieldRef"], _FILE_FIELDS, f"{path}.fieldRef", errs)
         if "resourceFieldRef" in file:
@@ -37,12 +37,12 @@ def validate_downward_file(file: Object, path: str, errs: list[FieldError]) -> N
     else:
         errs.append(required(path, "one of fieldRef and resourceFieldRef is required"))
     if "mode" in file:
-        validate_mode(file, "mode", path, errs)
+        errs += validate_mode(file, "mode", path)
 
 
 def validate_projected(source: Object, path: str, errs: list[FieldError]) -> None:
     """A volume of several sources, no two of which may write the same file."""
-    validate_mode(source, "defaultMode", path, errs)
+    errs += validate_mode(source, "defaultMode", path)
     taken: set[str] = set()
     for index, projection in enumerate(source.get("sources") or ()):
         where = f"{path}.sources[{index}]"
@@ -83,4 +83,4 @@ def _validate_token(token: Object, volume_path: str, path: str, errs: list[Field
     if not token.get("path"):
         errs.append(required(f"{volume_path}.path"))
     else:
-        validate_unreserved_path(token["path"], f"{volume_path}.path", errs)
+        errs += validate_unreserved_path(token["path"], f"{volume_path}.path")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pinnace.kinds.validation.field_lists import (
-    no_backsteps,
+from pinnace.kinds.validation.fields import (
     validate_dns_label,
     validate_dns_subdomain,
+    validate_no_backsteps,
     validate_qualified_name,
 )
 from pinnace.model import names
@@ -107,7 +107,7 @@ def validate_field_ref(reference: Object, supported: Sequence[str], path: str, e
     if wrong:
         errs.append(invalid(f"{path}.fieldPath", field, f"error converting fieldPath: {wrong}"))
     elif key is not None:
-        validate_qualified_name(key.lower() if container == "metadata.annotations" else key, path, errs)
+        errs += validate_qualified_name(key.lower() if container == "metadata.annotations" else key, path)
     elif field == "spec.host":
         if "spec.nodeName" not in supported:
             errs.append(not_supported(f"{path}.fieldPath", "spec.nodeName", supported))
@@ -153,7 +153,7 @@ def _validate_divisor(resource: str, divisor: str, path: str, errs: list[FieldEr
 
 
 def _validate_key_ref(reference: Object, path: str, errs: list[FieldError]) -> None:
-    validate_dns_subdomain(reference.get("name", ""), f"{path}.name", errs)
+    errs += validate_dns_subdomain(reference.get("name", ""), f"{path}.name")
     key = reference.get("key", "")
     if not key:
         errs.append(required(f"{path}.key"))
@@ -171,11 +171,11 @@ def _validate_file_key_ref(reference: Object, path: str, errs: list[FieldError])
     if not volume:
         errs.append(required(f"{path}.volumeName"))
     else:
-        validate_dns_label(volume, f"{path}.volumeName", errs)
+        errs += validate_dns_label(volume, f"{path}.volumeName")
     if not file:
         errs.append(required(f"{path}.path"))
     else:
-        no_backsteps(file, f"{path}.path", errs)
+        errs += validate_no_backsteps(file, f"{path}.path")
 
 
 def validate_env_from(sources: list[Object], path: str, errs: list[FieldError]) -> None:

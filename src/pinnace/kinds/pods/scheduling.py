@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pinnace.kinds.validation.field_lists import (
+from pinnace.kinds.validation.fields import (
     label_value,
     qualified_name,
     validate_dns_label,
@@ -61,7 +61,7 @@ def _validate_pod_term(term: Object, path: str, errs: list[FieldError]) -> None:
         if field in term:
             errs.extend(validate_label_selector(term[field], f"{path}.{field}"))
     for namespace in term.get("namespaces", ()):
-        validate_dns_label(namespace, f"{path}.namespace", errs)
+        errs += validate_dns_label(namespace, f"{path}.namespace")
     if "matchLabelKeys" in term or "mismatchLabelKeys" in term:
         _validate_label_key(term, path, errs)
     key = term.get("topologyKey", "")
@@ -78,7 +78,7 @@ def _validate_label_key(term: Object, path: str, errs: list[FieldError]) -> None
             errs.append(forbidden(f"{path}.{field}", "must not be specified when labelSelector is not set"))
         else:
             for index, key in enumerate(keys):
-                validate_qualified_name(key, f"{path}.{field}[{index}]", errs)
+                errs += validate_qualified_name(key, f"{path}.{field}[{index}]")
     if selector is not None and matching:
         selected = set(selector.get("matchLabels") or ())
         for expression in selector.get("matchExpressions") or ():

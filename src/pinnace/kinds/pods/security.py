@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from pinnace.kinds.golang.printing import GoStruct
-from pinnace.kinds.validation.field_lists import validate_dns_subdomain, validate_id, validate_relative_path
+from pinnace.kinds.validation.fields import validate_dns_subdomain, validate_id, validate_relative_path
 from pinnace.model.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long
 from pinnace.model.objects import Object
 
@@ -36,8 +36,8 @@ _SECURITY_CONTEXT = GoStruct(
 
 
 def validate_container_security(context: Object, path: str, errs: list[FieldError], *, has_host_users: bool) -> None:
-    validate_id(context, "runAsUser", path, errs)
-    validate_id(context, "runAsGroup", path, errs)
+    errs += validate_id(context, "runAsUser", path)
+    errs += validate_id(context, "runAsGroup", path)
     proc_mount = context.get("procMount")
     if proc_mount is not None:
         if proc_mount not in ("Default", "Unmasked"):
@@ -64,7 +64,7 @@ def validate_pod_security(spec: Object, path: str, errs: list[FieldError]) -> No
     context = spec.get("securityContext") or {}
     where = f"{path}.securityContext"
     for field in ("fsGroup", "runAsUser", "runAsGroup"):
-        validate_id(context, field, where, errs)
+        errs += validate_id(context, field, where)
     for index, group in enumerate(context.get("supplementalGroups", ())):
         if not 0 <= group < 2**31:
             detail = "must be between 0 and 2147483647, inclusive"
@@ -122,7 +122,7 @@ def _validate_seccomp(profile: Object, path: str, errs: list[FieldError]) -> Non
         if file is None:
             errs.append(required(f"{path}.localhostProfile", "must be set when seccomp type is Localhost"))
         else:
-            validate_relative_path(file, f"{path}.localhostProfile", errs)
+            errs += validate_relative_path(file, f"{path}.localhostProfile")
     elif file is not None:
         detail = "can only be set when seccomp type is Localhost"
         errs.append(invalid(f"{path}.localhostProfile", _SECCOMP.view(profile), detail))
@@ -149,7 +149,7 @@ def validate_app_armor(profile: Object, path: str, errs: list[FieldError]) -> No
 
 def _validate_windows_option(options: Object, path: str, errs: list[FieldError]) -> None:
     if "gmsaCredentialSpecName" in options:
-        validate_dns_subdomain(options["gmsaCredentialSpecName"], f"{path}.gmsaCredentialSpecName", errs)
+        errs += validate_dns_subdomain(options["gmsaCredentialSpecName"], f"{path}.gmsaCredentialSpecName")
     credentials = options.get("gmsaCredentialSpec")
     if credentials is not None:
         if not credentials:

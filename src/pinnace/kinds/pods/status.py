@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from pinnace.kinds.pods.updates import validate_annotation_change
-from pinnace.kinds.validation.field_lists import (
-    parsed_ip,
+from pinnace.kinds.validation.addresses import strict_ip, validate_ip
+from pinnace.kinds.validation.fields import (
     validate_dns_label,
     validate_dns_subdomain,
-    validate_ip,
     validate_qualified_name,
 )
 from pinnace.model.field_errors import (
@@ -46,13 +45,13 @@ def validate_pod_status(new: Object, old: Object) -> list[FieldError]:
             where = f"status.conditions[{index}].observedGeneration"
             errs.append(invalid(where, condition["observedGeneration"], "must be a non-negative integer"))
         if condition.get("type") not in ("PodScheduled", "Ready", "Initialized"):
-            validate_qualified_name(condition.get("type", ""), f"status.conditions[{index}].Type", errs)
+            errs += validate_qualified_name(condition.get("type", ""), f"status.conditions[{index}].Type")
     node, node_before = old["spec"].get("nodeName", ""), before.get("nominatedNodeName", "")
     nominated = status.get("nominatedNodeName", "")
     if new["spec"].get("nodeName", "") != node:
         errs.append(forbidden("status.nodeName", "may not be changed directly"))
     if nominated and nominated != node_before:
-        validate_dns_subdomain(nominated, "status.nominatedNodeName", errs)
+        errs += validate_dns_subdomain(nominated, "status.nominatedNodeName")
         if node:
             detail = "may not be set on pods that are already bound to a node"
             errs.append(forbidden("status.nominatedNodeName", detail))
@@ -126,7 +125,7 @@ def _validate_claim_status(status: Object, spec: Object, errs: list[FieldError])
             errs.append(duplicate(f"{where}.name", name))
         seen.add(name)
         if "resourceClaimName" in claim:
-            validate_dns_subdomain(claim["resourceClaimName"], f"{where}.resourceClaimName", errs)
+            errs += validate_dns_subdomain(claim["resourceClaimName"], f"{where}.resourceClaimName")
 
 
 def _validate_extended_claim(claimed: Object, spec: Object, errs: list[FieldError]) -> None:
@@ -149,14 +148,14 @@ def _validate_extended_claim(claimed: Object, spec: Object, errs: list[FieldErro
             errs.append(invalid(f"{where}.containerName", said["containerName"], detail))
         elif said["resourceName"] not in requests[said["containerName"]]:
             errs.append(invalid(f"{where}.resourceName", said["resourceName"], _UNREQUESTED))
-        validate_dns_label(said["requestName"], f"{path}.requestName", errs)
+        errs += validate_dns_label(said["requestName"], f"{path}.requestName")
         if (one := tuple(said.values())) in seen:
             errs.extend(duplicate(f"{where}.{name}", value) for name, value in said.items())
         seen.add(one)
     if not claimed.get("resourceClaimName"):
         errs.append(required(f"{path}.resourceClaimName"))
     else:
-        validate_dns_subdomain(claimed["resourceClaimName"], f"{path}.resourceClaimName", errs)
+        errs += validate_dns_subdomain(claimed["resourceClaimName"], f"{path}.resourceClaimName")
 
 
 def _validate_address(status: Object, before: Object, field: str, errs: list[FieldError]) -> None:
@@ -166,10 +165,10 @@ def _validate_address(status: Object, before: Object, field: str, errs: list[Fie
         errs.append(invalid("status.hostIPs[0].ip", listed[0], "must be equal to `hostIP`"))
     for index, address in enumerate(listed):
         if address not in old:
-            validate_ip(address, f"status.{field}[{index}]", errs)
+            errs += validate_ip(address, f"status.{field}[{index}]")
     if len(listed) < 2:
         return
-    parsed = list(map(parsed_ip, listed))
+    parsed = list(map(strict_ip, listed))
     if None in parsed:
         wrong = parsed.index(None)
         detail = f"failed to check for dual stack with error:invalid IP[{wrong}]: {listed[wrong]}"

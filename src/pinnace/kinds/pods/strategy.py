@@ -18,8 +18,9 @@ from pinnace.kinds.pods.updates import (
     validate_resize,
 )
 from pinnace.kinds.pods.validation import APP_ARMOR_PREFIX, validate_pod_creation, validate_template
-from pinnace.kinds.pods.warnings import ip_warnings, template_warnings
-from pinnace.kinds.validation.field_lists import dns_label
+from pinnace.kinds.pods.warnings import template_warnings
+from pinnace.kinds.validation.addresses import ip_warnings
+from pinnace.kinds.validation.fields import dns_label
 from pinnace.model.clock import SystemClock, to_rfc3339
 from pinnace.model.field_errors import FieldError
 from pinnace.model.objects import Object

@@ -11,10 +11,10 @@ from pinnace.kinds.pods.containers import validate_image_space
 from pinnace.kinds.pods.resource_amounts import qos_class
 from pinnace.kinds.pods.scheduling import validate_toleration
 from pinnace.kinds.pods.validation import APP_ARMOR_PREFIX, MIRROR, validate_pod, validate_pod_annotation
-from pinnace.kinds.validation.equality import alike
 from pinnace.kinds.validation.fields import unified_diff
 from pinnace.model.field_errors import FieldError, forbidden, invalid, required
 from pinnace.model.objects import Object
+from pinnace.schema.equality import equal_ignoring_empty
 
 _REQUIRED_AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution"
 _MAY_CHANGE = (
@@ -46,9 +46,9 @@ def validate_pod_update(new: Object, old: Object) -> list[FieldError]:
         return errs
     _validate_toleration_change(spec.get("tolerations") or [], before.get("tolerations") or [], errs)
     _validate_gate_change(spec, before, errs)
-    if not alike(spec, before):
+    if not equal_ignoring_empty(spec, before):
         remaining = _without_allowed_changes(spec, before, errs)
-        if not alike(remaining, before):
+        if not equal_ignoring_empty(remaining, before):
             change = unified_diff(pod_spec_view(before), pod_spec_view(remaining))
             errs.append(forbidden("spec", f"{_MAY_CHANGE}\n{change}"))
     return errs
@@ -144,7 +144,7 @@ def _with(holder: Object, field: str, value: Any) -> Object:
 def _narrow_gated_placement(remaining: Object, before: Object, errs: list[FieldError]) -> None:
     """While a pod is held back from scheduling, where it may go can be narrowed, not widened."""
     selector, selector_before = remaining.get("nodeSelector"), before.get("nodeSelector")
-    if not alike(selector, selector_before):
+    if not equal_ignoring_empty(selector, selector_before):
         if any((selector or {}).get(key) != value for key, value in (selector_before or {}).items()):
             detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
             errs.append(invalid("spec.nodeSelector", selector, detail))
@@ -153,7 +153,7 @@ def _narrow_gated_placement(remaining: Object, before: Object, errs: list[FieldE
             remaining["nodeSelector"] = selector_before
     affinity, affinity_before = remaining.get("affinity") or {}, before.get("affinity") or {}
     nodes, nodes_before = affinity.get("nodeAffinity"), affinity_before.get("nodeAffinity")
-    if not alike(nodes, nodes_before):
+    if not equal_ignoring_empty(nodes, nodes_before):
         _validate_node_affinity_change(nodes, nodes_before, errs)
         remaining["affinity"] = _with(affinity, "nodeAffinity", nodes_before)
 
@@ -177,7 +177,9 @@ def _only_adds(term: Object, before: Object) -> bool:
     if not any(before.get(field) for field in fields):
         return not any(term.get(field) for field in fields)
     return all(
-        alike((term.get(field) or [])[: len(before[field])], before[field]) for field in fields if before.get(field)
+        equal_ignoring_empty((term.get(field) or [])[: len(before[field])], before[field])
+        for field in fields
+        if before.get(field)
     )
 
 
@@ -206,7 +208,7 @@ def validate_ephemeral_container_update(new: Object, old: Object) -> list[FieldE
         if name not in by_name:
             detail = f'existing ephemeral containers "{name}" may not be removed\n'
             errs.append(forbidden("spec.ephemeralContainers", detail))
-        elif not alike(by_name[name], container):
+        elif not equal_ignoring_empty(by_name[name], container):
             change = unified_diff(*map(struct("EphemeralContainer").view, (container, by_name[name])))
             detail = f'existing ephemeral containers "{name}" may not be changed\n{change}'
             errs.append(forbidden("spec.ephemeralContainers", detail))
@@ -277,11 +279,11 @@ def validate_resize(new: Object, old: Object) -> list[FieldError]:
         for new_one, old_one in zip(spec["containers"], before["containers"], strict=True)
     ]
     for new_one, old_one in zip(remaining["containers"], before["containers"], strict=True):
-        if not alike(new_one, old_one):
+        if not equal_ignoring_empty(new_one, old_one):
             errs.append(forbidden("spec", _ONLY_RESOURCES))
     if "initContainers" in spec:
         remaining["initContainers"] = _validate_init_resize(spec["initContainers"], before["initContainers"], errs)
-    if not errs and not alike(remaining, before):
+    if not errs and not equal_ignoring_empty(remaining, before):
         errs.append(forbidden("spec", _ONLY_RESOURCES))
     return errs
 
@@ -301,10 +303,10 @@ def _validate_init_resize(containers: list[Object], before: list[Object], errs: 
     remaining = [_without_resize(new, old) for new, old in zip(containers, before, strict=True)]
     for index, (new, left, old) in enumerate(zip(containers, remaining, before, strict=True)):
         where = f"spec.initContainers[{index}]"
-        if not alike(left, old):
+        if not equal_ignoring_empty(left, old):
             detail = "only cpu and memory resources for init or sidecar containers are mutable"
             errs.append(forbidden(where, detail))
-        if new.get("restartPolicy") != "Always" and not alike(new, old):
+        if new.get("restartPolicy") != "Always" and not equal_ignoring_empty(new, old):
             for policy in new.get("resizePolicy", ()):
                 if policy.get("restartPolicy") == "RestartContainer":
                     detail = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized"
@@ -322,7 +324,7 @@ def _validate_pod_level_resize(remaining: Object, before: Object, errs: list[Fie
             detail = f"pod-level resource {what} cannot be removed"
             errs.append(forbidden(f"spec.resources.{what}", detail))
     left = _without_resize({"resources": now or {}}, {"resources": then or {}})["resources"]
-    if not alike(left, then):
+    if not equal_ignoring_empty(left, then):
         errs.append(forbidden("spec", "only cpu and memory resources are mutable at pod-level"))
     remaining["resources"] = left if then is not None or left else {}
 

@@ -16,13 +16,11 @@ from pinnace.kinds.pods.resource_amounts import validate_overhead, validate_pod_
 from pinnace.kinds.pods.scheduling import validate_affinity, validate_spread, validate_toleration
 from pinnace.kinds.pods.security import containers_with_paths, validate_host_process, validate_os, validate_pod_security
 from pinnace.kinds.pods.volumes import validate_volume
-from pinnace.kinds.validation.field_lists import (
+from pinnace.kinds.validation.addresses import validate_ip
+from pinnace.kinds.validation.fields import (
     dns_subdomain,
-    validate_annotation,
     validate_dns_label,
     validate_dns_subdomain,
-    validate_ip,
-    validate_label,
     validate_qualified_name,
     validate_relative_path,
 )
@@ -36,7 +34,9 @@ from pinnace.model.field_errors import (
     required,
     too_long,
 )
+from pinnace.model.metadata import validate_annotation
 from pinnace.model.objects import Object
+from pinnace.model.selectors import validate_label
 
 MIRROR = "kubernetes.io/config.mirror"
 APP_ARMOR_PREFIX = "container.apparmor.security.beta.kubernetes.io/"
@@ -106,10 +106,10 @@ def validate_pod_creation(pod: Object) -> list[FieldError]:
 def validate_template(template: Object, path: str, errs: list[FieldError]) -> None:
     """Every error of a pod template; what may become of it is for the kind that holds it to say."""
     metadata, spec = template.get("metadata", {}), template.get("spec", {})
-    validate_label(metadata.get("labels"), f"{path}.labels", errs)
+    errs += validate_label(metadata.get("labels"), f"{path}.labels")
     annotations = metadata.get("annotations")
     if annotations:
-        validate_annotation(annotations, f"{path}.annotations", errs)
+        errs += validate_annotation(annotations, f"{path}.annotations")
         validate_pod_annotation(annotations, spec, f"{path}.annotations", errs)
     validate_pod_spec(spec, f"{path}.spec", errs, metadata=None)
     if annotations:
@@ -155,7 +155,7 @@ def validate_pod_spec(spec: Object, path: str, errs: list[FieldError], *, metada
     if spec.get("dnsPolicy", "") not in _DNS_POLICIES:
         errs.append(not_supported(f"{path}.dnsPolicy", spec.get("dnsPolicy", ""), _DNS_POLICIES))
     if "nodeSelector" in spec:
-        validate_label(spec["nodeSelector"], f"{path}.nodeSelector", errs)
+        errs += validate_label(spec["nodeSelector"], f"{path}.nodeSelector")
     if spec.get("securityContext") or spec.get("hostPID"):
         validate_pod_security(spec, path, errs)
     if not _PLACEMENT_FIELDS.isdisjoint(spec) or spec.get("dnsPolicy") == "None":
@@ -186,7 +186,7 @@ def _validate_placement(spec: Object, path: str, errs: list[FieldError]) -> None
         _validate_dns(spec, f"{path}.dnsConfig", errs)
     for index, gate in enumerate(spec.get("readinessGates", ())):
         where = f"{path}.readinessGates[{index}].conditionType"
-        validate_qualified_name(gate.get("conditionType", ""), where, errs)
+        errs += validate_qualified_name(gate.get("conditionType", ""), where)
     if gates := spec.get("schedulingGates"):
         _validate_gate(gates, f"{path}.schedulingGates", errs)
     if constraints := spec.get("topologySpreadConstraints"):
@@ -218,7 +218,7 @@ def _validate_host(spec: Object, path: str, errs: list[FieldError]) -> None:
             errs.append(forbidden(where, "may not be specified when hostNetwork is true"))
         if len(override) > 64:
             errs.append(too_long(where, 64))
-        validate_dns_subdomain(override, where, errs)
+        errs += validate_dns_subdomain(override, where)
 
 
 def _validate_deadline_and_hostname(spec: Object, path: str, errs: list[FieldError]) -> None:
@@ -228,20 +228,20 @@ def _validate_deadline_and_hostname(spec: Object, path: str, errs: list[FieldErr
         errs.append(invalid(f"{path}.activeDeadlineSeconds", deadline, detail))
     for field in ("hostname", "subdomain"):
         if name := spec.get(field):
-            validate_dns_label(name, f"{path}.{field}", errs)
+            errs += validate_dns_label(name, f"{path}.{field}")
 
 
 def _validate_host_alias(spec: Object, path: str, errs: list[FieldError]) -> None:
     for index, alias in enumerate(spec.get("hostAliases", ())):
         where = f"{path}.hostAliases[{index}]"
-        validate_ip(alias.get("ip", ""), f"{where}.ip", errs)
+        errs += validate_ip(alias.get("ip", ""), f"{where}.ip")
         for position, hostname in enumerate(alias.get("hostnames", ())):
-            validate_dns_subdomain(hostname, f"{where}.hostnames[{position}]", errs)
+            errs += validate_dns_subdomain(hostname, f"{where}.hostnames[{position}]")
 
 
 def _validate_class(spec: Object, path: str, errs: list[FieldError]) -> None:
     if "runtimeClassName" in spec:
-        validate_dns_subdomain(spec["runtimeClassName"], f"{path}.runtimeClassName", errs)
+        errs += validate_dns_subdomain(spec["runtimeClassName"], f"{path}.runtimeClassName")
     policy = spec.get("preemptionPolicy")
     if policy is not None and policy not in ("PreemptLowerPriority", "Never"):
         supported = ["PreemptLowerPriority", "Never"]
@@ -287,7 +287,7 @@ def _validate_claims(claims: list[Object], metadata: Object | None, path: str, e
         elif name in seen:
             errs.append(duplicate(f"{where}.name", name))
         else:
-            validate_dns_label(name, f"{where}.name", errs)
+            errs += validate_dns_label(name, f"{where}.name")
             seen.add(name)
         sources = [field for field in ("resourceClaimName", "resourceClaimTemplateName") if field in claim]
         if len(sources) > 1:
@@ -297,7 +297,7 @@ def _validate_claims(claims: list[Object], metadata: Object | None, path: str, e
             detail = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
             errs.append(invalid(where, _CLAIM.view(claim), detail))
         for field in sources:
-            validate_dns_subdomain(claim[field], f"{where}.{field}", errs)
+            errs += validate_dns_subdomain(claim[field], f"{where}.{field}")
 
 
 def _validate_host_network(containers: list[Object], path: str, errs: list[FieldError], *, is_pod: bool) -> None:
@@ -324,7 +324,7 @@ def _validate_dns(spec: Object, path: str, errs: list[FieldError]) -> None:
     if len(servers) > 3:
         errs.append(invalid(f"{path}.nameservers", servers, "must not have more than 3 nameservers"))
     for index, server in enumerate(servers):
-        validate_ip(server, f"{path}.nameservers[{index}]", errs)
+        errs += validate_ip(server, f"{path}.nameservers[{index}]")
     if len(searches) > 32:
         errs.append(invalid(f"{path}.searches", searches, "must not have more than 32 search paths"))
     if len(" ".join(searches)) > 2048:
@@ -354,7 +354,7 @@ def _validate_gate(gates: list[Object], path: str, errs: list[FieldError]) -> No
     seen: set[str] = set()
     for index, gate in enumerate(gates):
         name = gate.get("name", "")
-        validate_qualified_name(name, f"{path}[{index}]", errs)
+        errs += validate_qualified_name(name, f"{path}[{index}]")
         if name in seen:
             errs.append(duplicate(f"{path}[{index}]", name))
         seen.add(name)
@@ -387,7 +387,7 @@ def validate_pod_annotation(annotations: dict[str, str], spec: Object, path: str
             continue
         if key == SECCOMP_POD or key.startswith(SECCOMP_PREFIX):
             if value.startswith("localhost/"):
-                validate_relative_path(value.removeprefix("localhost/"), f"{path}.{key}", errs)
+                errs += validate_relative_path(value.removeprefix("localhost/"), f"{path}.{key}")
             elif value not in ("runtime/default", "docker/default", "unconfined"):
                 errs.append(invalid(f"{path}.{key}", value, "must be a valid seccomp profile"))
         elif key.startswith(APP_ARMOR_PREFIX):

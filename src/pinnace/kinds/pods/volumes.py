@@ -6,22 +6,22 @@ import re
 from collections.abc import Callable
 
 from pinnace.kinds.pods.projections import validate_downward_file, validate_item, validate_projected
-from pinnace.kinds.validation.field_lists import (
+from pinnace.kinds.validation.fields import (
     dns_label,
-    needed,
-    no_backsteps,
-    validate_annotation,
     validate_dns_label,
-    validate_label,
     validate_mode,
+    validate_no_backsteps,
     validate_relative_path,
+    validate_required,
 )
 from pinnace.kinds.volumes.claims import validate_claim_spec
 from pinnace.kinds.volumes.sources import validate_csi_driver_name
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+from pinnace.model.metadata import validate_annotation
 from pinnace.model.objects import Object
 from pinnace.model.quantity import ZERO, parse
+from pinnace.model.selectors import validate_label
 
 SourceRule = Callable[[Object, str, list[FieldError]], None]
 
@@ -107,14 +107,14 @@ def _host_path(source: Object, path: str, errs: list[FieldError]) -> None:
     if not source.get("path"):
         errs.append(required(f"{path}.path"))
         return
-    no_backsteps(source["path"], f"{path}.path", errs)
+    errs += validate_no_backsteps(source["path"], f"{path}.path")
     if source.get("type", "") not in _HOST_PATH_TYPES:
         errs.append(not_supported(f"{path}.type", source["type"], _HOST_PATH_TYPES))
 
 
 def _git_repo(source: Object, path: str, errs: list[FieldError]) -> None:
-    needed(source, path, errs, "repository")
-    validate_relative_path(source.get("directory", ""), f"{path}.directory", errs)
+    errs += validate_required(source, ("repository",), path)
+    errs += validate_relative_path(source.get("directory", ""), f"{path}.directory")
 
 
 def _partition(source: Object, path: str, errs: list[FieldError]) -> None:
@@ -123,37 +123,37 @@ def _partition(source: Object, path: str, errs: list[FieldError]) -> None:
 
 
 def _gce_disk(source: Object, path: str, errs: list[FieldError]) -> None:
-    needed(source, path, errs, "pdName")
+    errs += validate_required(source, ("pdName",), path)
     _partition(source, path, errs)
 
 
 def _aws_disk(source: Object, path: str, errs: list[FieldError]) -> None:
-    needed(source, path, errs, "volumeID")
+    errs += validate_required(source, ("volumeID",), path)
     _partition(source, path, errs)
 
 
 def _secret(source: Object, path: str, errs: list[FieldError]) -> None:
     if not source.get("secretName"):
         errs.append(required(f"{path}.secretName"))
-    validate_mode(source, "defaultMode", path, errs)
+    errs += validate_mode(source, "defaultMode", path)
     validate_item(source, path, errs)
 
 
 def _config_map(source: Object, path: str, errs: list[FieldError]) -> None:
     if not source.get("name"):
         errs.append(required(f"{path}.name"))
-    validate_mode(source, "defaultMode", path, errs)
+    errs += validate_mode(source, "defaultMode", path)
     validate_item(source, path, errs)
 
 
 def _nfs(source: Object, path: str, errs: list[FieldError]) -> None:
-    needed(source, path, errs, "server", "path")
+    errs += validate_required(source, ("server", "path"), path)
     if not source.get("path", "").startswith("/"):
         errs.append(invalid(f"{path}.path", source.get("path", ""), "must be an absolute path"))
 
 
 def _iscsi(source: Object, path: str, errs: list[FieldError]) -> None:
-    needed(source, path, errs, "targetPortal", "iqn")
+    errs += validate_required(source, ("targetPortal", "iqn"), path)
     if source.get("iqn"):
         _validate_initiator(source["iqn"], f"{path}.iqn", errs)
     if not 0 <= source.get("lun", 0) <= 255:
@@ -183,9 +183,9 @@ def _flocker(source: Object, path: str, errs: list[FieldError]) -> None:
 
 
 def _cinder(source: Object, path: str, errs: list[FieldError]) -> None:
-    needed(source, path, errs, "volumeID")
+    errs += validate_required(source, ("volumeID",), path)
     if source.get("secretRef") is not None:
-        needed(source["secretRef"], f"{path}.secretRef", errs, "name")
+        errs += validate_required(source["secretRef"], ("name",), f"{path}.secretRef")
 
 
 def _quobyte(source: Object, path: str, errs: list[FieldError]) -> None:
@@ -199,7 +199,7 @@ def _quobyte(source: Object, path: str, errs: list[FieldError]) -> None:
         for pair in registry.split(","):
             if pair.count(":") != 1 and not re.fullmatch(r"\[[^\]]*\]:[^:]*", pair):
                 errs.append(invalid(f"{path}.registry", registry, detail))
-    needed(source, path, errs, "volume")
+    errs += validate_required(source, ("volume",), path)
 
 
 def _fibre_channel(source: Object, path: str, errs: list[FieldError]) -> None:
@@ -217,7 +217,7 @@ def _fibre_channel(source: Object, path: str, errs: list[FieldError]) -> None:
 
 
 def _flex(source: Object, path: str, errs: list[FieldError]) -> None:
-    needed(source, path, errs, "driver")
+    errs += validate_required(source, ("driver",), path)
     for key in source.get("options", ()):
         domain = "." + key.split("/", 1)[0].lower()
         if domain.endswith((".kubernetes.io", ".k8s.io")):
@@ -226,7 +226,7 @@ def _flex(source: Object, path: str, errs: list[FieldError]) -> None:
 
 
 def _azure_disk(source: Object, path: str, errs: list[FieldError]) -> None:
-    needed(source, path, errs, "diskName", "diskURI")
+    errs += validate_required(source, ("diskName", "diskURI"), path)
     for name, supported in (
         ("cachingMode", ("None", "ReadOnly", "ReadWrite")),
         ("kind", ("Dedicated", "Managed", "Shared")),
@@ -243,16 +243,16 @@ def _azure_disk(source: Object, path: str, errs: list[FieldError]) -> None:
 
 
 def _storage_os(source: Object, path: str, errs: list[FieldError]) -> None:
-    needed(source, path, errs, "volumeName")
+    errs += validate_required(source, ("volumeName",), path)
     for name in ("volumeName", "volumeNamespace"):
         if source.get(name):
-            validate_dns_label(source[name], f"{path}.{name}", errs)
+            errs += validate_dns_label(source[name], f"{path}.{name}")
     if source.get("secretRef") is not None:
-        needed(source["secretRef"], f"{path}.secretRef", errs, "name")
+        errs += validate_required(source["secretRef"], ("name",), f"{path}.secretRef")
 
 
 def _downward_api(source: Object, path: str, errs: list[FieldError]) -> None:
-    validate_mode(source, "defaultMode", path, errs)
+    errs += validate_mode(source, "defaultMode", path)
     for file in source.get("items", ()):
         validate_downward_file(file, path, errs)
 
@@ -274,8 +274,8 @@ def _ephemeral(source: Object, path: str, errs: list[FieldError]) -> None:
         errs.append(required(where))
         return
     metadata = template.get("metadata", {})
-    validate_annotation(metadata.get("annotations"), f"{where}.metadata.annotations", errs)
-    validate_label(metadata.get("labels"), f"{where}.metadata.labels", errs)
+    errs += validate_annotation(metadata.get("annotations") or {}, f"{where}.metadata.annotations")
+    errs += validate_label(metadata.get("labels"), f"{where}.metadata.labels")
     for name, value in metadata.items():
         if value and name not in ("annotations", "labels"):
             errs.append(forbidden(f"{where}.metadata.{name}", "cannot be set"))
@@ -290,7 +290,7 @@ def _image(source: Object, path: str, errs: list[FieldError]) -> None:
 
 def _needing(*fields: str) -> SourceRule:
     def rule(source: Object, path: str, errs: list[FieldError]) -> None:
-        needed(source, path, errs, *fields)
+        errs += validate_required(source, fields, path)
 
     return rule
 

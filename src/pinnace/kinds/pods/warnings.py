@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from ipaddress import IPv6Address
 
 from pinnace.kinds.pods.security import containers_with_paths
 from pinnace.kinds.pods.validation import APP_ARMOR_PREFIX, SECCOMP_POD, SECCOMP_PREFIX
-from pinnace.kinds.validation.field_lists import parsed_ip, without_leading_zeros
+from pinnace.kinds.validation.addresses import ip_warnings
 from pinnace.kinds.volumes.claims import claim_spec_warnings
 from pinnace.model.objects import Object
 from pinnace.model.quantity import parse
@@ -80,19 +79,6 @@ def template_warnings(template: Object, path: str) -> Iterator[str]:
         yield from ip_warnings(server, f"{prefix}spec.dnsConfig.nameservers[{index}]")
     for index, alias in enumerate(spec.get("hostAliases", ())):
         yield from ip_warnings(alias.get("ip", ""), f"{prefix}spec.hostAliases[{index}].ip")
-
-
-def ip_warnings(value: str, path: str) -> Iterator[str]:
-    address = parsed_ip(value)
-    if address is None:
-        old_style = parsed_ip(without_leading_zeros(value))
-        if old_style is not None:
-            yield f'{path}: non-standard IP address "{value}" is invalid: use "{old_style}"'
-    elif isinstance(address, IPv6Address):
-        if address.ipv4_mapped is not None:
-            yield f'{path}: non-standard IP address "{value}" is invalid: use "{address.ipv4_mapped}"'
-        elif str(address) != value:
-            yield f'{path}: IPv6 address "{value}" should be in RFC 5952 canonical format ("{address}")'
 
 
 def _placement_warnings(spec: Object, path: str) -> Iterator[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pinnace.kinds.apps.rollouts import shown_selector, validate_amount, validate_count, validate_over_all
+from pinnace.kinds.apps.rollouts import shown_selector, validate_amount, validate_over_all
 from pinnace.kinds.golang.printing import GoStruct
-from pinnace.kinds.validation.fields import validate_condition
+from pinnace.kinds.validation.fields import validate_condition, validate_counts
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, invalid, not_supported
 from pinnace.model.objects import Object
@@ -49,7 +49,7 @@ def _validate_budget(new: Object, old: Object | None) -> list[FieldError]:
 def _validate_budget_status(new: Object, old: Object | None) -> list[FieldError]:
     status = new.get("status") or {}
     errs = list(validate_condition(status.get("conditions") or [], "status.conditions"))
-    validate_count(status, _BUDGET_COUNTS, "status", errs)
+    errs += validate_counts(status, _BUDGET_COUNTS, "status")
     return errs
 
 

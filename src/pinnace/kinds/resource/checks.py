@@ -80,7 +80,7 @@ def validate_pool_name(name: str, path: str) -> Iterator[FieldError]:
 
 
 def validate_device_name(name: str, path: str) -> Iterator[FieldError]:
-    return validate_name(name, names.dns_label, path)
+    yield from validate_name(name, names.dns_label, path)
 
 
 def validate_share_id(uid: str, path: str) -> Iterator[FieldError]:
@@ -195,4 +195,4 @@ def validate_binding_condition(holder: Mapping[str, Any], path: str) -> Iterator
 
 
 def _validate_label_key(key: str, path: str) -> Iterator[FieldError]:
-    return validate_name(key, names.qualified_name, path)
+    yield from validate_name(key, names.qualified_name, path)

@@ -24,9 +24,9 @@ _leading_zeros = re.compile(r"(?<![0-9a-fA-F:.])0+(?=[0-9])|(?<=\.)0+(?=[0-9])")
 
 def sloppy_ip(text: str) -> Address | None:
     """The address, leading zeros forgiven; one of IPv4 also where it is written in IPv6; None where it is none."""
-    address = _strict_ip(text)
+    address = strict_ip(text)
     if address is None and "." in text:
-        address = _strict_ip(_leading_zeros("", text))
+        address = strict_ip(_leading_zeros("", text))
     if isinstance(address, IPv6Address) and address.ipv4_mapped:
         return address.ipv4_mapped
     return address
@@ -50,12 +50,9 @@ def validate_ip(text: str, path: str, allowed: Collection[str] = NO_ADDRESSES) -
     """What is wrong with an address; `allowed` are those that were stored already, in times of looser rules."""
     if text in allowed:
         return
-    if sloppy_ip(text) is None:
-        yield invalid(path, text, NOT_AN_IP)
-        return
-    address = _strict_ip(text)
+    address = strict_ip(text)
     if address is None:
-        yield invalid(path, text, "must not have leading 0s")
+        yield invalid(path, text, NOT_AN_IP if sloppy_ip(text) is None else "must not have leading 0s")
     elif isinstance(address, IPv6Address) and address.ipv4_mapped:
         yield invalid(path, text, "must not be an IPv4-mapped IPv6 address")
 
@@ -77,7 +74,7 @@ def validate_cidr(text: str, path: str, allowed: Collection[str] = NO_ADDRESSES)
         yield invalid(path, text, NOT_A_CIDR)
         return
     written, _, bits = text.partition("/")
-    address = _strict_ip(written)
+    address = strict_ip(written)
     if address is None or bits != str(int(bits)):
         yield invalid(path, text, "must not have leading 0s in IP or prefix length")
     elif isinstance(address, IPv6Address) and address.ipv4_mapped:
@@ -111,7 +108,7 @@ def validate_endpoint_ip(text: str, path: str) -> Iterator[FieldError]:
 
 
 def ip_warnings(text: str, path: str) -> Iterator[str]:
-    meant, address = sloppy_ip(text), _strict_ip(text)
+    meant, address = sloppy_ip(text), strict_ip(text)
     if meant is None:
         return
     if address is None or (isinstance(address, IPv6Address) and address.ipv4_mapped):
@@ -131,7 +128,7 @@ def cidr_warnings(text: str, path: str) -> Iterator[str]:
         single = f"{address}/{address.max_prefixlen}"
         yield f'{path}: CIDR value "{text}" is ambiguous in this context (should be "{network}" or "{single}"?)'
     written, _, bits = text.partition("/")
-    strict = _strict_ip(written)
+    strict = strict_ip(written)
     if strict is None or bits != str(int(bits)) or (isinstance(strict, IPv6Address) and strict.ipv4_mapped):
         is_clean = False
         yield f'{path}: non-standard CIDR value "{text}" is invalid: use "{network}"'
@@ -144,7 +141,7 @@ def is_ipv6(text: str) -> bool:
     return address is not None and address.version == 6
 
 
-def _strict_ip(text: str) -> Address | None:
+def strict_ip(text: str) -> Address | None:
     try:
         return ip_address(text) if "%" not in text else None
     except ValueError:

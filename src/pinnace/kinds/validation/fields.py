@@ -1,6 +1,7 @@
-"""The checks that many kinds make of one field, each giving Kubernetes' causes.
+"""Checks of one field, shared by many kinds. Each returns the errors that it found, usually none.
 
-A missing string counts as empty and a missing list as no items, as they do on Kubernetes' side of the wire.
+Callers take them with `yield from`; pods, which are validated on every write, add them to a list with `errs +=`.
+A missing string counts as empty and a missing list as no items, as in Kubernetes.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from pinnace.model import names
 from pinnace.model.field_errors import IMMUTABLE, FieldError, duplicate, invalid, not_supported, required, too_long
 from pinnace.model.names import NameRule
+from pinnace.schema.equality import semantically_equal
 
 NOT_POSITIVE = "must be greater than zero"
 NEGATIVE = "must be greater than or equal to 0"
@@ -24,65 +27,66 @@ CONDITION_REASON_ERROR = (
     "'[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')"
 )
 
+Errors = Sequence[FieldError]
+_NO_ERRORS: Errors = ()
+_MODE_ERROR = "must be a number between 0 and 0777 (octal), both inclusive"
+_LARGEST_ID = 2**31 - 1
+
 _is_condition_reason = re.compile("[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?").fullmatch
 
+# The names in pods repeat: replicas share nearly all of them.
+dns_label = lru_cache(maxsize=8192)(names.dns_label)
+dns_subdomain = lru_cache(maxsize=8192)(names.dns_subdomain)
+qualified_name = lru_cache(maxsize=8192)(names.qualified_name)
+label_value = lru_cache(maxsize=8192)(names.label_value)
+port_name = lru_cache(maxsize=1024)(names.port_name)
 
-def validate_name(value: str, rule: NameRule, path: str) -> Iterator[FieldError]:
-    """What a name rule has against a value."""
-    return (invalid(path, value, err) for err in rule(value))
-
-
-def validate_required(holder: Mapping[str, Any], fields: Iterable[str], path: str) -> Iterator[FieldError]:
-    """One cause for each of the fields that is missing or empty."""
-    return (required(f"{path}.{field}") for field in fields if not holder.get(field))
-
-
-def validate_choice(value: str | None, supported: Sequence[str], path: str) -> Iterator[FieldError]:
-    """A value that was said must be one of those supported; one left out is fine."""
-    if value is not None and value not in supported:
-        yield not_supported(path, value, supported)
+# --- names
 
 
-def validate_range(value: int | None, low: int, high: int, path: str) -> Iterator[FieldError]:
-    if value is not None and not low <= value <= high:
-        yield invalid(path, value, f"must be between {low} and {high}, inclusive")
+def validate_name(value: str, rule: NameRule, path: str) -> Errors:
+    """Return the errors of a name rule, with their path."""
+    wrong = rule(value)
+    return [invalid(path, value, err) for err in wrong] if wrong else _NO_ERRORS
 
 
-def validate_not_negative(value: int | None, path: str) -> Iterator[FieldError]:
-    if value is not None and value < 0:
-        yield invalid(path, value, NEGATIVE)
+def validate_dns_label(value: str, path: str) -> Errors:
+    wrong = dns_label(value)
+    return [invalid(path, value, err) for err in wrong] if wrong else _NO_ERRORS
 
 
-def semantically_equal(one: Any, other: Any) -> bool:
-    """Whether two values mean the same: what is null or an empty list was as good as left out."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return all(semantically_equal(one.get(key), other.get(key)) for key in one.keys() | other.keys())
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(semantically_equal, one, other))
-    return bool(one == other) or (one in (None, []) and other in (None, []))
+def validate_dns_subdomain(value: str, path: str) -> Errors:
+    wrong = dns_subdomain(value)
+    return [invalid(path, value, err) for err in wrong] if wrong else _NO_ERRORS
 
 
-def validate_immutable(
-    new: Any, old: Any, path: str, *, shown: Callable[[Any], Any] = lambda value: value
-) -> Iterator[FieldError]:
-    """`shown` renders the new value where Kubernetes prints its own Go names instead of those on the wire."""
-    if not semantically_equal(new, old):
-        yield invalid(path, shown(new), IMMUTABLE)
+def validate_qualified_name(value: str, path: str) -> Errors:
+    wrong = qualified_name(value)
+    return [invalid(path, value, err) for err in wrong] if wrong else _NO_ERRORS
 
 
-def in_key_order(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """A map as Go prints it."""
-    return None if value is None else dict(sorted(value.items()))
+def validate_port(port: int | str, path: str) -> Errors:
+    """Check a port of a handler: a number, or the name of a container's port."""
+    if isinstance(port, int):
+        return _NO_ERRORS if 1 <= port <= 65535 else [invalid(path, port, "must be between 1 and 65535, inclusive")]
+    return [invalid(path, port, err) for err in port_name(port)]
 
 
-def in_wire_order(condition: Mapping[str, Any]) -> dict[str, Any]:
-    """A metav1 condition with its fields in the order in which Go prints them."""
-    order = ("type", "status", "observedGeneration", "lastTransitionTime", "reason", "message")
-    return {field: condition[field] for field in order if field in condition}
+# --- presence, choices and uniqueness
+
+
+def validate_required(holder: Mapping[str, Any], fields: Iterable[str], path: str) -> Errors:
+    """Return an error for each of the fields that is missing or empty."""
+    return [required(f"{path}.{field}") for field in fields if not holder.get(field)]
+
+
+def validate_choice(value: str | None, supported: Sequence[str], path: str) -> Errors:
+    """Check that a value is supported; an absent one is."""
+    return _NO_ERRORS if value is None or value in supported else [not_supported(path, value, supported)]
 
 
 def validate_unique(values: Sequence[Any], path: str) -> Iterator[FieldError]:
-    """Each value that was there before, by its index."""
+    """Yield an error for each value that repeats an earlier one."""
     seen = set()
     for index, value in enumerate(values):
         if value in seen:
@@ -90,19 +94,81 @@ def validate_unique(values: Sequence[Any], path: str) -> Iterator[FieldError]:
         seen.add(value)
 
 
-def unified_diff(old: Any, new: Any) -> str:
-    """How Kubernetes shows what was changed of something immutable: a unified diff of two indented JSON texts."""
-    before, after = (_indented_lines(value) for value in (old, new))
-    headed = list(difflib.unified_diff(before, after, n=3))
-    return "".join(headed[2:])  # The first two lines would name the files.
+def validate_immutable(new: Any, old: Any, path: str, *, shown: Callable[[Any], Any] = lambda value: value) -> Errors:
+    """`shown` renders the new value where Kubernetes prints its Go names instead of those on the wire."""
+    return _NO_ERRORS if semantically_equal(new, old) else [invalid(path, shown(new), IMMUTABLE)]
 
 
-def _indented_lines(value: Any) -> list[str]:
-    return [f"{line}\n" for line in json.dumps(value, indent=1, ensure_ascii=False).splitlines()]
+# --- numbers
+
+
+def validate_range(value: int | None, low: int, high: int, path: str) -> Errors:
+    if value is None or low <= value <= high:
+        return _NO_ERRORS
+    return [invalid(path, value, f"must be between {low} and {high}, inclusive")]
+
+
+def validate_not_negative(value: int | None, path: str) -> Errors:
+    return _NO_ERRORS if value is None or value >= 0 else [invalid(path, value, NEGATIVE)]
+
+
+def validate_counts(holder: Mapping[str, Any], fields: Iterable[str], path: str) -> Errors:
+    """Return an error for each of the fields that is negative."""
+    return [
+        invalid(f"{path}.{field}", value, NEGATIVE)
+        for field in fields
+        if (value := holder.get(field)) is not None and value < 0
+    ]
+
+
+def validate_id(holder: Mapping[str, Any], field: str, path: str) -> Errors:
+    """Check the ID of a Unix user or group."""
+    value = holder.get(field)
+    if value is None or 0 <= value <= _LARGEST_ID:
+        return _NO_ERRORS
+    return [invalid(f"{path}.{field}", value, f"must be between 0 and {_LARGEST_ID}, inclusive")]
+
+
+def validate_mode(holder: Mapping[str, Any], field: str, path: str) -> Errors:
+    """Check the permission bits of a file."""
+    value = holder.get(field)
+    if value is None or 0 <= value <= 0o777:
+        return _NO_ERRORS
+    return [invalid(f"{path}.{field}", value, _MODE_ERROR)]
+
+
+# --- file paths
+
+
+def has_backsteps(value: str) -> bool:
+    return ".." in value and ".." in value.split("/")
+
+
+def validate_no_backsteps(value: str, path: str) -> Errors:
+    return [invalid(path, value, "must not contain '..'")] if has_backsteps(value) else _NO_ERRORS
+
+
+def validate_relative_path(value: str, path: str) -> Errors:
+    if value.startswith("/"):
+        return [invalid(path, value, "must be a relative path"), *validate_no_backsteps(value, path)]
+    return validate_no_backsteps(value, path)
+
+
+def validate_unreserved_path(value: str, path: str) -> Errors:
+    """Check a relative path whose first part does not begin with two dots: kubelet reserves such names."""
+    if ".." not in value and not value.startswith("/"):
+        return _NO_ERRORS
+    errs = list(validate_relative_path(value, path))
+    if value.startswith("..") and not value.startswith("../"):
+        errs.append(invalid(path, value, "must not start with '..'"))
+    return errs
+
+
+# --- conditions
 
 
 def validate_condition(conditions: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
-    """What is wrong with a list of metav1 conditions."""
+    """Check a list of metav1 conditions."""
     seen = set()
     for i, condition in enumerate(conditions):
         place, type_, reason = f"{path}[{i}]", condition.get("type", ""), condition.get("reason", "")
@@ -124,3 +190,28 @@ def validate_condition(conditions: Sequence[Mapping[str, Any]], path: str) -> It
             yield too_long(f"{place}.reason", 1024)
         if len(condition.get("message", "")) > 32768:
             yield too_long(f"{place}.message", 32768)
+
+
+# --- how values are printed
+
+
+def in_key_order(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return a map in the order in which Go prints it."""
+    return None if value is None else dict(sorted(value.items()))
+
+
+def in_wire_order(condition: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a metav1 condition with its fields in the order in which Go prints them."""
+    order = ("type", "status", "observedGeneration", "lastTransitionTime", "reason", "message")
+    return {field: condition[field] for field in order if field in condition}
+
+
+def unified_diff(old: Any, new: Any) -> str:
+    """Return a unified diff of two indented JSON texts, as Kubernetes prints a change of immutable fields."""
+    before, after = (_indented_lines(value) for value in (old, new))
+    headed = list(difflib.unified_diff(before, after, n=3))
+    return "".join(headed[2:])  # The first two lines would name the files.
+
+
+def _indented_lines(value: Any) -> list[str]:
+    return [f"{line}\n" for line in json.dumps(value, indent=1, ensure_ascii=False).splitlines()]

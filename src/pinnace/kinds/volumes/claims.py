@@ -8,7 +8,6 @@ from typing import Any
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.validation.fields import (
     NOT_POSITIVE,
-    semantically_equal,
     unified_diff,
     validate_choice,
     validate_immutable,
@@ -24,6 +23,7 @@ from pinnace.model import names, quantity
 from pinnace.model.field_errors import IMMUTABLE, FieldError, forbidden, invalid, not_supported, required
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
+from pinnace.schema.equality import semantically_equal
 
 RESIZE_STATES = (
     "ControllerResizeInProgress",

@@ -8,7 +8,6 @@ from typing import Any
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.validation.fields import (
     NOT_POSITIVE,
-    semantically_equal,
     unified_diff,
     validate_choice,
     validate_immutable,
@@ -31,6 +30,7 @@ from pinnace.model.field_errors import IMMUTABLE, FieldError, forbidden, invalid
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 from pinnace.model.selectors import validate_label_selector
+from pinnace.schema.equality import semantically_equal
 
 ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 RECLAIM_POLICIES = ("Delete", "Recycle", "Retain")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from pinnace.schema.equality import identical, same
+from pinnace.schema.equality import equal_json, equal_json_types
 from pinnace.schema.merge.field_sets import FieldSet, refusing_depth
 from pinnace.schema.merge.structure import ANY, ATOMIC, LIST, MAP, Node, structure
 from pinnace.schema.shape import Schema
@@ -173,7 +173,7 @@ def _compare(
     node: Node, element: str, old: Any, new: Any, added: FieldSet, modified: FieldSet, removed: FieldSet
 ) -> None:
     """Compare two values that are both there, and of which one at least is a container."""
-    if old == new and (not node.leaves_open or identical(old, new)):
+    if old == new and (not node.leaves_open or equal_json_types(old, new)):
         return  # Most of an object is as it was, and C finds that out faster than we do.
     if node.shape == ANY:
         before, after = node.facet(old), node.facet(new)
@@ -239,10 +239,10 @@ def _compare_with_duplicates(
                 added[element] = everything(node.item, after[0])
             elif not after:
                 removed[element] = everything(node.item, before[0])
-            elif not same(before[0], after[0]):
+            elif not equal_json(before[0], after[0]):
                 _compare(node.item, element, before[0], after[0], added, modified, removed)
         elif len(before) >= 2 and len(after) >= 2:
-            if not same(before, after):
+            if not equal_json(before, after):
                 modified[element] = {}
         elif len(before) >= 2:
             if after:

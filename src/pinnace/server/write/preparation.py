@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pinnace.model.objects import Object, new_uid
 from pinnace.model.resources import Resource
-from pinnace.schema.equality import identical
+from pinnace.schema.equality import equal_json_types
 from pinnace.server.request.call import Call
 from pinnace.server.write.subresources import keep_from
 
@@ -59,4 +59,4 @@ def _spec_changed(new: Object, old: Object, *, has_status: bool, is_open: bool) 
         names.discard("status")
     if any(new.get(name) != old.get(name) for name in names):
         return True
-    return is_open and not all(identical(new.get(name), old.get(name)) for name in names)
+    return is_open and not all(equal_json_types(new.get(name), old.get(name)) for name in names)

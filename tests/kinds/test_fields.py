@@ -2,28 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-
-from pinnace.kinds.validation.fields import semantically_equal, unified_diff, validate_condition, validate_immutable
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ({"a": 1}, {"a": 1}, True),
-        ({"a": None}, {}, True),
-        ({"a": []}, {}, True),
-        ({"a": {"b": None}}, {"a": {}}, True),
-        ({"a": {}}, {}, False),
-        ({"a": ""}, {}, False),
-        ([{"a": None}], [{}], True),
-        ([1], [1, 2], False),
-    ],
-)
-def test_null_and_an_empty_list_mean_the_same_as_nothing(one: Any, other: Any, same: bool) -> None:
-    assert semantically_equal(one, other) is same
+from pinnace.kinds.validation.fields import unified_diff, validate_condition, validate_immutable
 
 
 def test_a_changed_field_is_shown_as_it_is_printed_in_go() -> None:
