@@ -33,8 +33,8 @@ from pinnace.server.request.negotiation import PLAIN, negotiate
 from pinnace.server.request.negotiation import Answer as Accepted
 from pinnace.server.request.pretty import indented, wants_pretty
 from pinnace.server.request.routes import Routes
+from pinnace.server.request.websocket_headers import is_websocket
 from pinnace.server.request.yaml_output import as_yaml
-from pinnace.server.streaming.websocket import is_websocket
 from pinnace.server.verbs import Outcome, Verbs
 from pinnace.store import store as stores
 

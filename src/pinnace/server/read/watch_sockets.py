@@ -9,7 +9,8 @@ from contextlib import suppress
 from pinnace.model.byte_streams import Duplex
 from pinnace.server.http.messages import Answer, Request, Response, ResponseStream, Takeover, reader_and_writer
 from pinnace.server.http.response_stream import ChunkedStream, WriteCoalescer
-from pinnace.server.streaming.websocket import GOING_AWAY, NORMAL, WebSocket, handshake_headers, protocols_of
+from pinnace.server.request.websocket_headers import protocols_of
+from pinnace.server.streaming.websocket import GOING_AWAY, NORMAL, WebSocket, handshake_headers
 
 LINGER_SECONDS = 10.0
 """How long a client that is behind may take to read the rest and leave when all is said."""

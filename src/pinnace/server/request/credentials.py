@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pinnace.model import errors
 from pinnace.server.http.header_cache import RequestHead
 from pinnace.server.http.messages import Request
-from pinnace.server.streaming.websocket import is_websocket, token_of_protocols
+from pinnace.server.request.websocket_headers import is_websocket, token_of_protocols
 
 
 class Shown:

@@ -16,10 +16,11 @@ from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex
 from pinnace.model.node_connections import CommandStreams, TerminalSize
 from pinnace.model.objects import Object
 from pinnace.server.http.messages import Answer, Request, Takeover, reader_and_writer
+from pinnace.server.request.websocket_headers import is_websocket, protocols_of
 from pinnace.server.streaming.channels import Channels
 from pinnace.server.streaming.spdy import SpdySession, SpdyStream
 from pinnace.server.streaming.upgrades import spdy_upgrade, websocket_upgrade
-from pinnace.server.streaming.websocket import NORMAL, WebSocket, is_websocket, protocols_of
+from pinnace.server.streaming.websocket import NORMAL, WebSocket
 
 _V5, _V4, _V3, _V2, _V1 = (f"{version}channel.k8s.io" for version in ("v5.", "v4.", "v3.", "v2.", ""))
 _V4_BASE64, _V1_BASE64 = "v4.base64.channel.k8s.io", "base64.channel.k8s.io"

@@ -21,8 +21,9 @@ from pinnace.server.http.messages import (
     reader_and_writer,
 )
 from pinnace.server.request.call import Call
+from pinnace.server.request.websocket_headers import is_websocket
 from pinnace.server.streaming.upgrades import websocket_upgrade
-from pinnace.server.streaming.websocket import GOING_AWAY, NORMAL, WebSocket, is_websocket
+from pinnace.server.streaming.websocket import GOING_AWAY, NORMAL, WebSocket
 
 _BINARY, _BASE64 = "binary.k8s.io", "base64.binary.k8s.io"
 _BUFFERED_AT_MOST = 256 * 1024

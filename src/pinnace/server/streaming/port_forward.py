@@ -12,10 +12,11 @@ from pinnace.model import errors
 from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex
 from pinnace.model.node_connections import PodAddress
 from pinnace.server.http.messages import Answer, Request, Takeover, reader_and_writer
+from pinnace.server.request.websocket_headers import is_websocket, protocols_of
 from pinnace.server.streaming.channels import Channels
 from pinnace.server.streaming.spdy import SpdySession, SpdyStream
 from pinnace.server.streaming.upgrades import spdy_upgrade, websocket_upgrade
-from pinnace.server.streaming.websocket import GOING_AWAY, NORMAL, WebSocket, WebSocketError, is_websocket, protocols_of
+from pinnace.server.streaming.websocket import GOING_AWAY, NORMAL, WebSocket, WebSocketError
 
 _V1 = "portforward.k8s.io"
 _TUNNELLED = f"SPDY/3.1+{_V1}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pinnace.model.byte_streams import HttpAnswer
 from pinnace.server.http.messages import Request, ResponseStream, frame
-from pinnace.server.streaming.websocket import protocols_of
+from pinnace.server.request.websocket_headers import protocols_of
 
 OF_THE_CONNECTION = frozenset(
     (

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pinnace.model import errors
 from pinnace.server.http.messages import Request
+from pinnace.server.request.websocket_headers import protocols_of
 from pinnace.server.streaming import websocket
 
 _SPDY = b"SPDY/3.1"
@@ -25,7 +26,7 @@ def websocket_upgrade(request: Request, spoken: Sequence[str]) -> tuple[str, lis
         raise errors.BadRequest(f"unable to upgrade: {err}")
     protocol = websocket.choose_protocol(request, spoken)
     if protocol is None:
-        offered = " ".join(websocket.protocols_of(request))
+        offered = " ".join(protocols_of(request))
         raise NoCommonProtocol(
             f"requested protocol(s) are not supported: [{offered}]; supports [{' '.join(filter(None, spoken))}]"
         )

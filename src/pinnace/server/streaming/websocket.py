@@ -11,14 +11,12 @@ from typing import NamedTuple
 
 from pinnace.model.byte_streams import Duplex
 from pinnace.server.http.messages import Request
+from pinnace.server.request.websocket_headers import protocols_of
 
 LARGEST_MESSAGE = 32 << 20
 """What Kubernetes' own servers take."""
 
 NORMAL, GOING_AWAY, PROTOCOL_ERROR, TOO_LARGE = 1000, 1001, 1002, 1009
-
-TOKEN_PROTOCOL = "base64url.bearer.authorization.k8s.io."
-"""Browsers cannot set headers on a WebSocket: they name their token as a protocol, encoded, beside a real one."""
 
 _MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _PIECE = 64 * 1024
@@ -38,31 +36,6 @@ class _Frame(NamedTuple):
     opcode: int
     is_final: bool
     data: bytes
-
-
-def is_websocket(request: Request) -> bool:
-    return request.upgrade and request.headers.get(b"upgrade", b"").lower() == b"websocket"
-
-
-def protocols_of(request: Request) -> list[str]:
-    """The subprotocols that the client offers, in its order. A token is none: it is never said back."""
-    return [one for one in _offered(request) if not one.startswith(TOKEN_PROTOCOL)]
-
-
-def token_of_protocols(request: Request) -> str | None:
-    """The token that is named as a protocol; None if there is none. Raises ValueError for what cannot be one."""
-    named = [one for one in _offered(request) if one.startswith(TOKEN_PROTOCOL)]
-    if not named:
-        return None
-    if len(named) > 1 or not protocols_of(request):
-        raise ValueError("one protocol may be a token, and another must be beside it")
-    encoded = named[0].removeprefix(TOKEN_PROTOCOL)
-    return base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True).decode() or None
-
-
-def _offered(request: Request) -> list[str]:
-    offered = b",".join(request.header_values(b"sec-websocket-protocol")).decode("latin-1")
-    return [one.strip() for one in offered.split(",") if one.strip()]
 
 
 def choose_protocol(request: Request, spoken: Sequence[str]) -> str | None:
