@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.streaming.conftest import Ended, Kubectl, cluster, kubectl_for, node
-from tests.streaming.process_node import ProcessNode
+from tests.server.streaming.conftest import Ended, Kubectl, cluster, kubectl_for, node
+from tests.server.streaming.process_node import ProcessNode
 
 import pinnace
 from pinnace.cluster.cluster import Cluster

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.cli.streaming_twin import Pinnace, cluster, differences, kubectl, node, ours
-from tests.streaming.conftest import POD, SECONDS, Ended, Kubectl, run_pod
-from tests.streaming.process_node import ProcessNode
+from tests.server.streaming.conftest import POD, SECONDS, Ended, Kubectl, run_pod
+from tests.server.streaming.process_node import ProcessNode
 
 from pinnace.cluster.cluster import Cluster
 

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import orjson
 import pytest
 from tests.cli.streaming_twin import Pinnace, cluster, differences, kubectl, node, ours
-from tests.streaming.conftest import SECONDS, Kubectl, made
-from tests.streaming.process_node import ProcessNode
+from tests.server.streaming.conftest import SECONDS, Kubectl, made
+from tests.server.streaming.process_node import ProcessNode
 
 from pinnace.cluster.cluster import Cluster
 from pinnace.model.objects import Object

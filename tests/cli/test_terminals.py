@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 import pytest
 from tests.cli.streaming_twin import Pinnace, cluster, environment, kubectl, node, ours
-from tests.streaming.conftest import POD, SECONDS
-from tests.streaming.process_node import ProcessNode
+from tests.server.streaming.conftest import POD, SECONDS
+from tests.server.streaming.process_node import ProcessNode
 
 __all__ = ["cluster", "kubectl", "node", "ours"]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from tests.cli.streaming_twin import Pinnace, cluster, environment, kubectl, node, ours
-from tests.streaming.conftest import SECONDS, Kubectl, run_pod
-from tests.streaming.process_node import ProcessNode
+from tests.server.streaming.conftest import SECONDS, Kubectl, run_pod
+from tests.server.streaming.process_node import ProcessNode
 
 from pinnace.cluster.cluster import Cluster
 

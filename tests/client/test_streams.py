@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import pytest
 from tests.server.in_process import control_plane
-from tests.streaming.conftest import furnish
-from tests.streaming.process_node import ProcessNode
+from tests.server.streaming.conftest import furnish
+from tests.server.streaming.process_node import ProcessNode
 
 from pinnace.client.client import Client
 from pinnace.client.connect import connect

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import orjson
 import pytest
-from tests.streaming.process_node import ProcessNode
-from tests.streaming.raw_client import PODS, SECONDS, messages, upgraded
+from tests.server.streaming.process_node import ProcessNode
+from tests.server.streaming.raw_client import PODS, SECONDS, messages, upgraded
 
 from pinnace.cluster.cluster import Cluster
 from pinnace.server.streaming.spdy import SpdySession, SpdyStream

@@ -10,7 +10,7 @@ import pytest
 from tests.admission.test_webhooks import MUTATING, VALIDATING, configure, hook
 from tests.admission.webhook_server import allowed, denied, patched, webhook
 from tests.server.in_process import PODS, InProcess, Object, control_plane, pod
-from tests.streaming.conftest import furnish
+from tests.server.streaming.conftest import furnish
 
 from pinnace.client.client import Client
 from pinnace.cluster.in_process import in_process_client

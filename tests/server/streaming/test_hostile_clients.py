@@ -7,8 +7,8 @@ import struct
 import zlib
 
 import pytest
-from tests.streaming.process_node import ProcessNode
-from tests.streaming.raw_client import KEY, PODS, SECONDS, upgraded
+from tests.server.streaming.process_node import ProcessNode
+from tests.server.streaming.raw_client import KEY, PODS, SECONDS, upgraded
 
 from pinnace.cluster.cluster import Cluster
 from pinnace.server.streaming import exec

@@ -11,9 +11,9 @@ from urllib.parse import parse_qs
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import NameOID
-from tests.streaming.conftest import made, run_pod
-from tests.streaming.process_node import ProcessNode
-from tests.streaming.raw_client import PODS, upgraded
+from tests.server.streaming.conftest import made, run_pod
+from tests.server.streaming.process_node import ProcessNode
+from tests.server.streaming.raw_client import PODS, upgraded
 
 from pinnace.auth.certificates.authority import issue, new_ca
 from pinnace.client.client import Client

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import pytest
 from tests.clients.kubectl_command import kubectl_binary
-from tests.streaming.process_node import ProcessNode
+from tests.server.streaming.process_node import ProcessNode
 
 from pinnace.cluster import kubeconfig
 from pinnace.cluster.cluster import Cluster, ControlPlane, Settings, running

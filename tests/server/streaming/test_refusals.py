@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import orjson
 import pytest
 from tests.server.in_process import PODS, InProcess, control_plane
-from tests.streaming.conftest import furnish, made, run_pod
+from tests.server.streaming.conftest import furnish, made, run_pod
 
 from pinnace.auth.users import User
 from pinnace.cluster.cluster import Settings, bootstrap, build

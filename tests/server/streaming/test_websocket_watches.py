@@ -9,8 +9,8 @@ import struct
 
 import orjson
 import pytest
-from tests.streaming.conftest import made
-from tests.streaming.raw_client import KEY, SECONDS, Upgraded, upgraded
+from tests.server.streaming.conftest import made
+from tests.server.streaming.raw_client import KEY, SECONDS, Upgraded, upgraded
 
 from pinnace.cluster.cluster import Cluster
 from pinnace.model.objects import Object

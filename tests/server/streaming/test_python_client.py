@@ -12,8 +12,8 @@ from kubernetes import config
 from kubernetes.client import CoreV1Api
 from kubernetes.client.exceptions import ApiException
 from kubernetes.stream import portforward, stream
-from tests.streaming.conftest import POD
-from tests.streaming.process_node import ProcessNode
+from tests.server.streaming.conftest import POD
+from tests.server.streaming.process_node import ProcessNode
 
 from pinnace.cluster import kubeconfig
 from pinnace.cluster.cluster import Cluster

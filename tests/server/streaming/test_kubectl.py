@@ -16,8 +16,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.streaming.conftest import POD, SECONDS, Kubectl, run_pod
-from tests.streaming.process_node import ProcessNode
+from tests.server.streaming.conftest import POD, SECONDS, Kubectl, run_pod
+from tests.server.streaming.process_node import ProcessNode
 
 from pinnace.cluster.cluster import Cluster
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 from OpenSSL.SSL import Context
-from tests.streaming.conftest import POD, made, run_pod
-from tests.streaming.process_node import ProcessNode
-from tests.streaming.raw_client import upgraded
+from tests.server.streaming.conftest import POD, made, run_pod
+from tests.server.streaming.process_node import ProcessNode
+from tests.server.streaming.raw_client import upgraded
 
 from pinnace.auth.certificates.authority import issue, new_ca
 from pinnace.cluster.cluster import Cluster
