@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import msgspec
 import orjson
 
 from pinnace.model.objects import Key, Kind, Object
+
+Derived = TypeVar("Derived")
 
 
 class _Metadata(msgspec.Struct, gc=False):
@@ -56,12 +59,13 @@ decode_event = msgspec.json.Decoder(EncodedEvent).decode
 class Snapshot:
     """One object at one version, as its server sent it. `object` is decoded anew for each who asks, so it is theirs."""
 
-    __slots__ = ("body", "key", "version")
+    __slots__ = ("_derived", "body", "key", "version")
 
     def __init__(self, body: bytes, key: Key, version: str) -> None:
         self.body = body
         self.key = key
         self.version = version
+        self._derived: tuple[object, ...] = ()
 
     @property
     def object(self) -> Object:
@@ -76,6 +80,20 @@ class Snapshot:
     @property
     def annotations(self) -> dict[str, str]:
         return _head_decoder.decode(self.body).metadata.annotations or {}
+
+    def derive(self, function: Callable[[Snapshot], Derived]) -> Derived:
+        """Return what a pure function computes from this snapshot: computed once, and kept as long as the snapshot.
+
+        For the few facts that a controller reads again and again of thousands of objects. The result is shared: it
+        must not be changed.
+        """
+        known = self._derived
+        for at in range(0, len(known), 2):
+            if known[at] is function:
+                return cast("Derived", known[at + 1])
+        derived = function(self)
+        self._derived = (*known, function, derived)
+        return derived
 
     def __repr__(self) -> str:
         return f"Snapshot({self.key} at {self.version}, {len(self.body)} bytes)"

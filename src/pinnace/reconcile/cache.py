@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from typing import NamedTuple
 
 from pinnace.client.snapshots import Snapshot
 from pinnace.model.objects import Key, Object
@@ -12,10 +14,31 @@ from pinnace.model.selectors import LabelSelector
 IndexFunction = Callable[[Object], Iterable[str]]
 """The values under which an object is to be found. Asked again for the old object when it changes: a pure function."""
 
+EncodedIndexFunction = Callable[[Snapshot], Iterable[str]]
+"""The same, read from the encoded object: with `Snapshot.derive` at best."""
+
 _log = logging.getLogger(__name__)
 _Objects = list[Object]
 _NO_VALUES: frozenset[str] = frozenset()
 _NO_KEYS: frozenset[Key] = frozenset()
+
+
+class _Index(NamedTuple):
+    function: IndexFunction | None
+    encoded: EncodedIndexFunction | None
+    """One of the two."""
+    entries: dict[str, set[Key]]
+
+
+class _Version:
+    """One version of an object while it is indexed: decoded at most once, and only for indexes that need it."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+
+    @cached_property
+    def object(self) -> Object:
+        return self.snapshot.object
 
 
 class Cache:
@@ -26,7 +49,7 @@ class Cache:
 
     def __init__(self) -> None:
         self._by_namespace: dict[str, dict[str, Snapshot]] = {}
-        self._indexes: dict[str, tuple[IndexFunction, dict[str, set[Key]]]] = {}
+        self._indexes: dict[str, _Index] = {}
 
     def get(self, key: Key) -> Object | None:
         found = self.snapshot(key)
@@ -53,25 +76,32 @@ class Cache:
 
     def add_index(self, name: str, function: IndexFunction) -> None:
         """Keep the objects findable by what `function` says of them. Asking twice for the same index is harmless."""
+        self._add_index(name, _Index(function, None, {}))
+
+    def add_encoded_index(self, name: str, function: EncodedIndexFunction) -> None:
+        """Like `add_index`, without decoding: for kinds that change often."""
+        self._add_index(name, _Index(None, function, {}))
+
+    def _add_index(self, name: str, index: _Index) -> None:
         known = self._indexes.get(name)
         if known is not None:
-            if known[0] is not function:
+            if known.function is not index.function or known.encoded is not index.encoded:
                 raise ValueError(f"there is another index named {name!r} already")
             return
-        self._indexes[name] = (function, {})
+        self._indexes[name] = index
         for snapshot in self.snapshots():
-            self._enter(name, snapshot.key, self._values(name, snapshot.object))
+            self._enter(name, snapshot.key, self._values(name, _Version(snapshot)))
 
     def by_index(self, name: str, value: str) -> _Objects:
         """The objects for which the index's function gave this value."""
         return [found.object for key in self.keys_by_index(name, value) if (found := self.snapshot(key)) is not None]
 
     def keys_by_index(self, name: str, value: str) -> set[Key]:
-        return set(self._indexes[name][1].get(value, ()))
+        return set(self._indexes[name].entries.get(value, ()))
 
     def keys_by_all(self, name: str, values: Iterable[str]) -> set[Key]:
         """The keys for which the index's function gave every one of these values; none for no values."""
-        entries = self._indexes[name][1]
+        entries = self._indexes[name].entries
         found = sorted((entries.get(value, _NO_KEYS) for value in values), key=len)
         return set(found[0].intersection(*found[1:])) if found else set()
 
@@ -99,9 +129,9 @@ class Cache:
                 del self._by_namespace[key.namespace]
 
     def _reindex(self, old: Snapshot | None, new: Snapshot | None) -> None:
-        """Each object is decoded once for all indexes; an index whose values stay the same is not touched."""
-        was = old.object if old is not None else None
-        now = new.object if new is not None else None
+        """Each version is decoded once for all indexes; an index whose values stay the same is not touched."""
+        was = _Version(old) if old is not None else None
+        now = _Version(new) if new is not None else None
         for name in self._indexes:
             before = self._values(name, was) if was is not None else _NO_VALUES
             after = self._values(name, now) if now is not None else _NO_VALUES
@@ -111,12 +141,12 @@ class Cache:
                 self._enter(name, new.key, after - before)
 
     def _enter(self, name: str, key: Key, values: Iterable[str]) -> None:
-        entries = self._indexes[name][1]
+        entries = self._indexes[name].entries
         for value in values:
             entries.setdefault(value, set()).add(key)
 
     def _leave(self, name: str, key: Key, values: Iterable[str]) -> None:
-        entries = self._indexes[name][1]
+        entries = self._indexes[name].entries
         for value in values:
             keys = entries.get(value)
             if keys is not None:
@@ -124,10 +154,14 @@ class Cache:
                 if not keys:
                     del entries[value]
 
-    def _values(self, name: str, obj: Object) -> frozenset[str]:
+    def _values(self, name: str, version: _Version) -> frozenset[str]:
+        index = self._indexes[name]
         try:
-            return frozenset(self._indexes[name][0](obj))
+            if index.encoded is not None:
+                return frozenset(index.encoded(version.snapshot))
+            assert index.function is not None
+            return frozenset(index.function(version.object))
         except Exception:
             # One odd object must not keep the others from being known.
-            _log.exception("the index %s could not be computed for %s", name, obj.get("metadata", {}).get("name"))
+            _log.exception("the index %s could not be computed for %s", name, version.snapshot.key)
             return _NO_VALUES

@@ -61,6 +61,10 @@ class Permanent(Exception):
     """Raised by a reconcile that will fail for as long as the object is as it is: it is not tried again."""
 
 
+class Reported(Exception):
+    """Raised by a reconcile that failed and has recorded its own Event or condition: tried again without another."""
+
+
 Reconcile = Callable[[Key], Awaitable[Result | None]]
 ToKeys = Callable[[Object], Iterable[Key]]
 """Which of the controller's own objects are concerned when this one changes."""
@@ -137,6 +141,12 @@ class Controller:
         It is asked of the old object and of the new one: who was concerned until now wants to know, too.
         """
         return self._watch(Scope(kind_from(kind), **selection), when, lambda snapshot: to_keys(snapshot.object))
+
+    def watches_encoded(
+        self, kind: KindName, to_keys: Callable[[Snapshot], Iterable[Key]], **selection: Unpack[Selection]
+    ) -> Self:
+        """Like `watches`, for kinds that change often: `to_keys` reads the encoded object, with `derive` at best."""
+        return self._watch(Scope(kind_from(kind), **selection), None, to_keys)
 
     def _watch(self, scope: Scope, when: Predicate | None, concerns: Callable[[Snapshot], Iterable[Key]]) -> Self:
         if self._surroundings is not None:
@@ -225,11 +235,13 @@ class Controller:
             assert latest is not None
             if watched.when is not None and not watched.when(_decoded(old), _decoded(new)):
                 return
+            concerned = [key for snapshot in (new, old) if snapshot is not None for key in watched.concerns(snapshot)]
+            if not concerned:
+                return
             what = "deleted" if new is None else "added" if old is None else "modified"
             change = Change(old, new) if old is not None and new is not None else None
             reason = Reason(what, informer.scope.kind, latest.key, latest.version, change)
             priority = 0 if informer.is_synced else LOW
-            concerned = [key for snapshot in (new, old) if snapshot is not None for key in watched.concerns(snapshot)]
             for key in dict.fromkeys(concerned):
                 self.enqueue(key, reason, priority=priority)
 
@@ -311,6 +323,8 @@ class Controller:
         if isinstance(error, errors.Conflict) and not isinstance(error, errors.ApplyConflict):
             # Somebody else has written meanwhile. That is no error: look again.
             _log.debug("%s met a conflict at %s, again in %.3f s: %s", self.name, key, seconds, error)
+        elif isinstance(error, Reported):
+            _log.info("%s failed at %s, again in %.3f s: %s", self.name, key, seconds, error)
         elif is_of_leaving_namespace(error):
             # The object goes next, and with it the reason to try again. An Event would be refused as well.
             is_told = key.namespace in self._leaving
