@@ -18,6 +18,8 @@ def owner(kubectl: Kubectl) -> dict[str, Any]:
     deployment: dict[str, Any] = json.loads(kubectl("create -f - -o json", stdin=json.dumps(_workload("Deployment"))))
     for name in ("one", "two"):
         replica_set = _workload("ReplicaSet", name=name)
+        # With the labels that the Deployment selects: it would release the ReplicaSet otherwise.
+        replica_set["metadata"]["labels"] = {"app": "web"}
         replica_set["metadata"]["ownerReferences"] = [owner_reference(deployment)]
         kubectl("create -f -", stdin=json.dumps(replica_set))
     return deployment

@@ -14,9 +14,9 @@ import pytest
 import yaml
 from aiohttp import web
 from tests.testing.both_ways import in_process_only
+from tests.testing.ready_pods import run_pods_of
 
 from pinnace.cli.operator_files import operator_in
-from pinnace.client.client import Client
 from pinnace.model import errors
 from pinnace.sdk import Operator
 from pinnace.testing.cluster import Cluster
@@ -37,8 +37,7 @@ async def test_a_website_is_served_reports_and_takes_all_with_it(cluster: Cluste
     await cluster.client.create(site)
     await cluster.settle()
     assert await cluster.client.get("v1/Service", "kubia-website")
-    await report_ready(cluster.client, "kubia-website", 1)
-    await cluster.settle()
+    await run_pods_of(cluster, "kubia-website")
     assert (await cluster.client.get("extensions.example.com/v1/Website", "kubia"))["status"] == {"ready": 1}
     await cluster.client.delete("extensions.example.com/v1/Website", "kubia")
     await cluster.settle()
@@ -180,9 +179,3 @@ async def test_each_example_also_runs_as_a_process_of_its_own(path: Path, cluste
     finally:
         if process.returncode is None:
             process.kill()
-
-
-async def report_ready(client: Client, name: str, ready: int) -> None:
-    """What the Deployment's controller would say."""
-    status = {"replicas": ready, "readyReplicas": ready, "availableReplicas": ready}
-    await client.patch(DEPLOYMENT, name, {"status": status}, subresource="status")

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from tests.clients.kubectl_command import kubectl_binary
 from tests.testing.both_ways import in_process_only
+from tests.testing.ready_pods import run_pods_of
 
 from pinnace.cli.operator_files import only_in, operator_in
 from pinnace.sdk.kubectl.plugins import Plugin
@@ -34,9 +35,7 @@ async def with_websites(cluster: Cluster) -> None:
     for name, namespace in (("kubia", "default"), ("blog", "shop")):
         await cluster.client.create({**site, "metadata": {"name": name, "namespace": namespace}})
     await cluster.settle()
-    ready = {"status": {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1}}
-    await cluster.client.patch("apps/v1/Deployment", "kubia-website", ready, subresource="status")
-    await cluster.settle()
+    await run_pods_of(cluster, "kubia-website")
 
 
 async def test_it_shows_websites_and_what_belongs_to_one(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:

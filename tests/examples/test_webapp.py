@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.testing.ready_pods import run_pods_of
 
 from pinnace.cli.operator_files import operator_in
 from pinnace.client.client import Client
@@ -34,13 +35,6 @@ async def names(client: Client, kind: str) -> set[str]:
     return {obj["metadata"]["name"] for obj in await client.list(kind, namespace="default")} - {"kubernetes"}
 
 
-async def become_ready(cluster: Cluster, name: str, count: int) -> None:
-    """What the Deployment's controller would say."""
-    status = {"replicas": count, "readyReplicas": count, "availableReplicas": count}
-    await cluster.client.patch(DEPLOYMENT, name, {"status": status}, subresource="status")
-    await cluster.settle()
-
-
 async def test_both_halves_are_made_and_the_front_end_knows_the_back_end(cluster: Cluster) -> None:
     client = await start(cluster)
     assert await names(client, DEPLOYMENT) == await names(client, SERVICE) == {"shop-frontend", "shop-backend"}
@@ -60,9 +54,9 @@ async def test_it_is_ready_when_both_halves_are(cluster: Cluster) -> None:
         return found["frontend"], found["backend"], condition.get("message") or condition["reason"]
 
     assert await status() == ("0/2", "0/1", "waiting for backend and frontend")
-    await become_ready(cluster, "shop-backend", 1)
+    await run_pods_of(cluster, "shop-backend")
     assert await status() == ("0/2", "1/1", "waiting for frontend")
-    await become_ready(cluster, "shop-frontend", 2)
+    await run_pods_of(cluster, "shop-frontend")
     assert await status() == ("2/2", "1/1", "AllUp")
 
 

@@ -27,7 +27,7 @@ async def test_a_website_becomes_a_deployment_and_a_service_that_belong_to_it(cl
     for owned in (deployment, service):
         (owner,) = owned["metadata"]["ownerReferences"]
         assert (owner["uid"], owner["controller"]) == (site["metadata"]["uid"], True)
-    managers = [entry["manager"] for entry in deployment["metadata"]["managedFields"]]
+    managers = [entry["manager"] for entry in service["metadata"]["managedFields"]]
     assert managers == ["website-controller"]
     assert (await cluster.client.get(WEBSITE, "blog"))["status"] == {"ready": 0}
 
@@ -36,8 +36,8 @@ async def test_what_happens_to_an_owned_object_reaches_its_owner(cluster: Cluste
     await cluster.run(website_operator())
     await cluster.client.create(website())
     await cluster.settle()
-    status = {"status": {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1}}
-    await cluster.client.patch(DEPLOYMENT, "blog", status, subresource="status")
+    assert (await cluster.client.get(WEBSITE, "blog"))["status"] == {"ready": 0}
+    await cluster.add_nodes(1)
     await cluster.settle()
     assert (await cluster.client.get(WEBSITE, "blog"))["status"] == {"ready": 1}
     await cluster.client.delete("v1/Service", "blog")

@@ -32,6 +32,9 @@ from pinnace.controllers.security.service_accounts import ServiceAccounts
 from pinnace.controllers.services.endpoint_slices import EndpointSlices
 from pinnace.controllers.services.endpoints import EndpointsController
 from pinnace.controllers.storage.protection import protect_claims, protect_classes, protect_volumes
+from pinnace.controllers.workloads.deployments import Deployments
+from pinnace.controllers.workloads.replica_sets import ReplicaSets
+from pinnace.controllers.workloads.replication_controllers import replicate
 from pinnace.model.clock import AlarmClock, SystemClock
 from pinnace.model.objects import Kind
 from pinnace.model.resources import Registry
@@ -175,6 +178,21 @@ CONTROLLERS: tuple[Row, ...] = (
     Row("extension-apiserver-authentication", "", _publish_trust, needs_files=True),
     Row("serviceaccount-token-controller", "", _issue_tokens, needs_files=True),
     # workloads
+    Row(
+        "replicaset-controller",
+        "replicaset-controller",
+        lambda context, client: ReplicaSets(context.manager, client),
+    ),
+    Row(
+        "replicationcontroller-controller",
+        "replication-controller",
+        lambda context, client: replicate(context.manager, client),
+    ),
+    Row(
+        "deployment-controller",
+        "deployment-controller",
+        lambda context, client: Deployments(context.manager, client),
+    ),
     # batch
     # services
     Row("endpoints-controller", "endpoint-controller", _plain(EndpointsController)),

@@ -156,3 +156,13 @@ def prepare_replicas(new: Object, old: Object | None) -> None:
         drop_disabled(new["spec"]["template"]["spec"])
     if old is None:
         new["status"] = {"replicas": 0}
+
+
+def scaled_amount(value: int | str, total: int, *, round_up: bool) -> int:
+    """Return a count, or that percentage of `total`; 0 for text that is no percentage."""
+    if isinstance(value, int):
+        return value
+    if names.percent(value):
+        return 0
+    share = int(value[:-1]) * total
+    return -(-share // 100) if round_up else share // 100

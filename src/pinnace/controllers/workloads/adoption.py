@@ -1,0 +1,95 @@
+"""Brings owner references in line with a selector: adopts orphans that match, releases objects that no longer do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from pinnace.client.client import Client
+from pinnace.controllers.workloads.ownership import Owned
+from pinnace.model import errors
+from pinnace.model.objects import Object, kind_of
+from pinnace.reconcile.finalizers import is_being_deleted
+from pinnace.reconcile.owners import owner_reference
+
+Facts = TypeVar("Facts", bound=Owned)
+
+
+class OwnerGone(Exception):
+    """The owner has been deleted, or another one has taken its name: nothing may be adopted for it."""
+
+
+class Adoption:
+    """Claims the objects of one kind for one owner, within one reconcile."""
+
+    def __init__(self, client: Client, owner: Object, kind: str) -> None:
+        """`kind` is the kind of what is claimed."""
+        self._client = client
+        self._owner = owner
+        self._kind = kind
+        self._uid = owner["metadata"]["uid"]
+        self._is_rechecked = False
+
+    async def claim(self, candidates: Iterable[Facts], matches: Callable[[Facts], bool]) -> list[Facts]:
+        """Return the candidates that the owner controls now. Raise the first failure after all have been tried."""
+        claimed: list[Facts] = []
+        failure: Exception | None = None
+        for one in candidates:
+            try:
+                if await self._is_claimed(one, matches):
+                    claimed.append(one)
+            except (errors.ApiError, OwnerGone) as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return claimed
+
+    async def _is_claimed(self, one: Facts, matches: Callable[[Facts], bool]) -> bool:
+        if one.controller is not None:
+            if one.controller.uid != self._uid:
+                return False
+            if matches(one):
+                return True
+            if not is_being_deleted(self._owner):
+                await self._release(one)
+            return False
+        if is_being_deleted(self._owner) or one.is_deleting or not matches(one):
+            return False
+        return await self._adopt(one)
+
+    async def _adopt(self, one: Owned) -> bool:
+        await self._recheck_owner()
+        # With the UID: a successor of the same name is not adopted unseen. The server refuses a second controller.
+        metadata = {"ownerReferences": [owner_reference(self._owner)], "uid": one.uid}
+        try:
+            await self._patch(one, metadata)
+        except errors.NotFound:
+            return False
+        return True
+
+    async def _release(self, one: Owned) -> None:
+        metadata = {"ownerReferences": [{"$patch": "delete", "uid": self._uid}], "uid": one.uid}
+        try:
+            await self._patch(one, metadata)
+        except (errors.NotFound, errors.Invalid):
+            return  # Gone, or replaced by another object of this name: nothing is left to release.
+
+    async def _patch(self, one: Owned, metadata: Object) -> None:
+        key = one.key
+        await self._client.patch(
+            self._kind, key.name, {"metadata": metadata}, namespace=key.namespace, form="strategic"
+        )
+
+    async def _recheck_owner(self) -> None:
+        """Read the owner anew before the first adoption: the cache may not know yet that it was deleted."""
+        if self._is_rechecked:
+            return
+        metadata = self._owner["metadata"]
+        kind = kind_of(self._owner)
+        fresh = await self._client.get_or_none(kind, metadata["name"], namespace=metadata.get("namespace", ""))
+        where = f"{kind.name} {metadata.get('namespace', '')}/{metadata['name']}"
+        if fresh is None or fresh["metadata"]["uid"] != self._uid:
+            raise OwnerGone(f"original {where} is gone: expected uid {self._uid}; nothing was adopted for it")
+        if is_being_deleted(fresh):
+            raise OwnerGone(f"{where} has just been deleted at {fresh['metadata']['deletionTimestamp']}")
+        self._is_rechecked = True

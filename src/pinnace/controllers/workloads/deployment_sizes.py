@@ -1,0 +1,174 @@
+"""How many replicas each ReplicaSet of a Deployment may have: pure functions of the objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from pinnace.controllers.workloads.deployment_revisions import MAX_REPLICAS, desired_replicas, non_negative
+from pinnace.kinds.apps.rollouts import scaled_amount
+from pinnace.model.objects import Object
+
+Sizes = Mapping[str, int]
+"""ReplicaSets by name, and how many replicas they are to have."""
+
+
+def size(replica_set: Object) -> int:
+    """The replicas that are wanted of a ReplicaSet or a Deployment."""
+    replicas: int = replica_set["spec"]["replicas"]
+    return replicas
+
+
+def available(replica_set: Object) -> int:
+    count: int = (replica_set.get("status") or {}).get("availableReplicas", 0)
+    return count
+
+
+def lasting(replica_set: Object) -> int:
+    """The available replicas that stay: those beyond the wanted size are about to be deleted."""
+    return min(available(replica_set), size(replica_set))
+
+
+def total(sets: Iterable[Object]) -> int:
+    return sum(map(size, sets))
+
+
+def active(sets: Iterable[Object]) -> list[Object]:
+    """Return those that have, or ought to have, pods."""
+    return [one for one in sets if size(one) > 0]
+
+
+def is_rolling(deployment: Object) -> bool:
+    return bool(deployment["spec"]["strategy"]["type"] == "RollingUpdate")
+
+
+def max_surge(deployment: Object) -> int:
+    """Return how many pods there may be beyond the wanted replicas."""
+    return _fenceposts(deployment)[0] if is_rolling(deployment) else 0
+
+
+def max_unavailable(deployment: Object) -> int:
+    """Return how many of the wanted replicas may be missing."""
+    if not is_rolling(deployment):
+        return 0
+    return min(_fenceposts(deployment)[1], size(deployment))
+
+
+def max_replicas(deployment: Object) -> int:
+    return size(deployment) + max_surge(deployment)
+
+
+def _fenceposts(deployment: Object) -> tuple[int, int]:
+    rolling, wanted = deployment["spec"]["strategy"].get("rollingUpdate") or {}, size(deployment)
+    surge = scaled_amount(rolling.get("maxSurge", 0), wanted, round_up=True)
+    unavailable = scaled_amount(rolling.get("maxUnavailable", 0), wanted, round_up=False)
+    if not surge and not unavailable:
+        unavailable = 1  # Rounded down to nothing: without one of them the rollout could not move.
+    return surge, unavailable
+
+
+def new_size(deployment: Object, new: Object, sets: Sequence[Object]) -> int:
+    """Return how many replicas the newest ReplicaSet may have now. `sets` are all, the newest included."""
+    wanted = size(deployment)
+    if not is_rolling(deployment) or size(new) > wanted:
+        return wanted
+    room = max_replicas(deployment) - total(sets)
+    return size(new) + max(0, min(room, wanted - size(new)))
+
+
+def old_sizes(deployment: Object, new: Object, old: Sequence[Object]) -> Sizes:
+    """Return the ReplicaSets of old revisions that may shrink now, without too few pods being available."""
+    olds = sorted(active(old), key=by_creation)
+    least = size(deployment) - max_unavailable(deployment)
+    missing_of_new = size(new) - lasting(new)
+    budget = total(olds) + size(new) - least - missing_of_new
+    if not olds or budget <= 0:
+        return {}
+    sizes = {name_of(one): size(one) for one in olds}
+    _drop_unavailable(olds, sizes, budget)
+    _drop_available(olds, sizes, sum(map(lasting, [*olds, new])) - least)
+    return {name_of(one): sizes[name_of(one)] for one in olds if sizes[name_of(one)] != size(one)}
+
+
+def _drop_unavailable(olds: Sequence[Object], sizes: dict[str, int], budget: int) -> None:
+    """Pods that do not work go first: they would hold up the rollout, and nothing gets worse without them."""
+    for one in olds:
+        dropped = max(0, min(budget, size(one) - lasting(one)))
+        sizes[name_of(one)] -= dropped
+        budget -= dropped
+
+
+def _drop_available(olds: Sequence[Object], sizes: dict[str, int], budget: int) -> None:
+    for one in olds:
+        dropped = max(0, min(budget, sizes[name_of(one)]))
+        sizes[name_of(one)] -= dropped
+        budget -= dropped
+
+
+def proportional_sizes(deployment: Object, new: Object | None, old: Sequence[Object]) -> Sizes:
+    """Return the sizes after the Deployment was scaled: in the middle of a rollout each revision keeps its share."""
+    sets = [*old, new] if new is not None else list(old)
+    actives = active(sets)
+    if len(actives) <= 1:
+        only = actives[0] if actives else new or max(old, key=by_creation, default=None)
+        return {} if only is None else {name_of(only): size(deployment)}
+    if new is not None and _is_saturated(deployment, new):
+        return {name_of(one): 0 for one in active(old)}
+    if not is_rolling(deployment):
+        return {}
+    return _shares(deployment, actives)
+
+
+def _shares(deployment: Object, actives: Sequence[Object]) -> Sizes:
+    allowed = max_replicas(deployment) if size(deployment) > 0 else 0
+    to_add = allowed - total(actives)
+    newest_first = to_add > 0
+    ordered = sorted(actives, key=by_creation, reverse=newest_first)
+    ordered.sort(key=size, reverse=True)
+    sizes: dict[str, int] = {}
+    added = 0
+    for one in ordered:
+        share = _share(one, deployment, to_add, added)
+        sizes[name_of(one)] = size(one) + share
+        added += share
+    largest = name_of(ordered[0])
+    sizes[largest] = max(0, sizes[largest] + to_add - added)
+    return sizes
+
+
+def _share(replica_set: Object, deployment: Object, to_add: int, added: int) -> int:
+    if to_add in (0, added):
+        return 0
+    fraction = _fraction(replica_set, deployment)
+    return min(fraction, to_add - added) if to_add > 0 else max(fraction, to_add - added)
+
+
+def _fraction(replica_set: Object, deployment: Object) -> int:
+    own = size(replica_set)
+    if size(deployment) == 0:
+        return -own
+    before = non_negative(replica_set, MAX_REPLICAS) or (deployment.get("status") or {}).get("replicas", 0)
+    return _rounded(own * max_replicas(deployment) / before) - own if before else 0
+
+
+def _rounded(number: float) -> int:
+    return int(number + 0.5)
+
+
+def _is_saturated(deployment: Object, new: Object) -> bool:
+    wanted = size(deployment)
+    return wanted == size(new) == desired_replicas(new) == available(new)
+
+
+def is_scaling_event(deployment: Object, sets: Iterable[Object]) -> bool:
+    """Whether the Deployment was scaled since its ReplicaSets were: they note what was wanted then."""
+    noted = (desired_replicas(one) for one in active(sets))
+    return any(one is not None and one != size(deployment) for one in noted)
+
+
+def by_creation(obj: Object) -> tuple[str, str]:
+    return obj["metadata"].get("creationTimestamp") or "", obj["metadata"]["name"]
+
+
+def name_of(obj: Object) -> str:
+    name: str = obj["metadata"]["name"]
+    return name

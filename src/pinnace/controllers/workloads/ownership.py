@@ -1,0 +1,153 @@
+"""Which controller owns an object: the facts that adoption and routing need, and an index over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from pinnace.client.snapshots import Snapshot
+from pinnace.model.objects import Key, Kind
+from pinnace.reconcile.cache import Cache
+
+INDEX = "controller"
+
+
+class Owner(NamedTuple):
+    """The owner reference with `controller: true`."""
+
+    group: str
+    kind: str
+    name: str
+    uid: str
+
+    def is_of_kind(self, kind: Kind) -> bool:
+        return (self.group, self.kind) == (kind.group, kind.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """What adoption looks at in any object."""
+
+    key: Key
+    uid: str
+    labels: Mapping[str, str]
+    """Shared by all objects with the same labels."""
+    controller: Owner | None
+    is_deleting: bool
+    created: str
+
+
+class OwnerReference(msgspec.Struct, gc=False):
+    """One entry of `metadata.ownerReferences`."""
+
+    apiVersion: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class OwnedMetadata(msgspec.Struct, gc=False):
+    """The part of the metadata that `Owned` is made from."""
+
+    uid: str = ""
+    labels: dict[str, str] | None = None
+    ownerReferences: Sequence[OwnerReference] | None = None
+    creationTimestamp: str | None = None
+    deletionTimestamp: str | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _WithMetadata(msgspec.Struct, gc=False):
+    metadata: OwnedMetadata
+
+
+_decoder = msgspec.json.Decoder(_WithMetadata)
+_NO_LABELS: Mapping[str, str] = {}
+
+
+def owned_of(snapshot: Snapshot) -> Owned:
+    """Read who owns an object. Use through `snapshot.derive(owned_of)`."""
+    return Owned(*owned_fields(snapshot, _decoder.decode(snapshot.body).metadata))
+
+
+def owned_fields(
+    snapshot: Snapshot, metadata: OwnedMetadata
+) -> tuple[Key, str, Mapping[str, str], Owner | None, bool, str]:
+    """Return the fields of `Owned` in order."""
+    labels = _shared_labels(tuple(metadata.labels.items())) if metadata.labels else _NO_LABELS
+    controller = next((_owner(one) for one in metadata.ownerReferences or () if one.controller), None)
+    is_deleting = metadata.deletionTimestamp is not None
+    return snapshot.key, metadata.uid, labels, controller, is_deleting, metadata.creationTimestamp or ""
+
+
+@lru_cache(maxsize=4096)
+def _shared_labels(items: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    return dict(items)
+
+
+def _owner(reference: OwnerReference) -> Owner:
+    return _shared_owner(reference.apiVersion, reference.kind, reference.name, reference.uid)
+
+
+@lru_cache(maxsize=4096)
+def _shared_owner(api_version: str, kind: str, name: str, uid: str) -> Owner:
+    return Owner(api_version.rpartition("/")[0], kind, name, uid)
+
+
+Facts = TypeVar("Facts", bound=Owned)
+
+
+class Dependents(Generic[Facts]):
+    """The objects of one kind by the controller that owns them, and those without one by namespace."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        facts_of: Callable[[Snapshot], Facts],
+        index: Callable[[Snapshot], Iterable[str]],
+    ) -> None:
+        """`index` is the same function for all users of one cache."""
+        self._cache = cache
+        self._facts_of = facts_of
+        cache.add_encoded_index(INDEX, index)
+
+    def of(self, uid: str) -> list[Facts]:
+        """Return what the owner with this UID controls, oldest first."""
+        return self._read(uid)
+
+    def orphans(self, namespace: str) -> list[Facts]:
+        """Return what has no controller in a namespace."""
+        return self._read(f"{namespace}/")
+
+    def facts(self, snapshot: Snapshot) -> Facts:
+        return snapshot.derive(self._facts_of)
+
+    def snapshot(self, owned: Owned) -> Snapshot | None:
+        """Return the object in the cache, unless it is gone or another one has taken its name."""
+        found = self._cache.snapshot(owned.key)
+        return found if found is not None and self.facts(found).uid == owned.uid else None
+
+    def _read(self, value: str) -> list[Facts]:
+        found = (self._cache.snapshot(key) for key in self._cache.keys_by_index(INDEX, value))
+        facts = [snapshot.derive(self._facts_of) for snapshot in found if snapshot is not None]
+        facts.sort(key=_age)
+        return facts
+
+
+def controller_values(owned: Owned) -> Iterable[str]:
+    """Return the value of an object in the index: the UID of its controller, or its namespace and a slash."""
+    return (owned.controller.uid if owned.controller is not None else f"{owned.key.namespace}/",)
+
+
+def index_owned(snapshot: Snapshot) -> Iterable[str]:
+    """The index function of kinds whose only derived facts are `Owned`."""
+    return controller_values(snapshot.derive(owned_of))
+
+
+def _age(owned: Owned) -> tuple[str, str]:
+    return owned.created, owned.key.name

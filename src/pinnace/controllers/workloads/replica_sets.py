@@ -1,0 +1,207 @@
+"""Keeps the wanted number of pods of each ReplicaSet, and of each ReplicationController."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from pinnace.client.client import Client
+from pinnace.client.snapshots import Snapshot
+from pinnace.controllers.workloads.adoption import Adoption
+from pinnace.controllers.workloads.deletion_order import pods_to_delete, restarts_of
+from pinnace.controllers.workloads.ownership import Dependents, index_owned, owned_of
+from pinnace.controllers.workloads.pod_control import (
+    POD,
+    EventSource,
+    PodControl,
+    pod_from_template,
+    slow_start,
+)
+from pinnace.controllers.workloads.pod_facts import (
+    PodFacts,
+    index_pods,
+    is_available,
+    pod_facts,
+    seconds_to_available,
+)
+from pinnace.model.clock import to_rfc3339
+from pinnace.model.objects import Key, Kind, Object
+from pinnace.model.selectors import NOTHING, LabelSelector, from_labels, from_object
+from pinnace.reconcile.controller import Controller, Reported, Result
+from pinnace.reconcile.finalizers import is_being_deleted
+from pinnace.reconcile.manager import Manager
+
+REPLICA_SET = "apps/v1/ReplicaSet"
+BURST = 500
+"""Pods that one reconcile creates or deletes at most: other objects get their turn in between."""
+_FAILURE = "ReplicaFailure"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flavor:
+    """How ReplicaSets and their ancestor differ."""
+
+    kind: Kind
+    name: str
+    component: str
+    selector_of: Callable[[Snapshot], LabelSelector]
+    counts_terminating: bool
+
+
+def selector_of_replica_set(snapshot: Snapshot) -> LabelSelector:
+    """Return the selector of a ReplicaSet. An empty one selects nothing."""
+    return _non_empty(from_object(snapshot.object["spec"].get("selector")))
+
+
+def selector_of_replication_controller(snapshot: Snapshot) -> LabelSelector:
+    """Return the selector of a ReplicationController: plain labels."""
+    return _non_empty(from_labels(snapshot.object["spec"].get("selector")))
+
+
+def _non_empty(selector: LabelSelector) -> LabelSelector:
+    return NOTHING if selector.matches_everything else selector
+
+
+REPLICA_SETS = Flavor(
+    kind=Kind("apps", "v1", "ReplicaSet"),
+    name="replicaset",
+    component="replicaset-controller",
+    selector_of=selector_of_replica_set,
+    counts_terminating=True,
+)
+REPLICATION_CONTROLLERS = Flavor(
+    kind=Kind("", "v1", "ReplicationController"),
+    name="replicationmanager",
+    component="replication-controller",
+    selector_of=selector_of_replication_controller,
+    counts_terminating=False,
+)
+
+
+class ReplicaSets:
+    """Reads through the manager's caches, which show every own write at once: no pod is created twice."""
+
+    def __init__(self, manager: Manager, client: Client, flavor: Flavor = REPLICA_SETS) -> None:
+        self._flavor = flavor
+        self._client = client
+        self._clock = client.clock
+        self._sets = manager.cache(flavor.kind)
+        self._set_owners = Dependents(self._sets, owned_of, index_owned)
+        self._pods = Dependents(manager.cache(POD), pod_facts, index_pods)
+        self._control = PodControl(client, EventSource(manager.recorder, flavor.component))
+        self.controller = Controller(flavor.name, self._reconcile, workers=5)
+        self.controller.for_(flavor.kind)
+        self.controller.watches_encoded(POD, self._sets_of)
+        manager.add(self.controller)
+
+    def _sets_of(self, snapshot: Snapshot) -> Iterable[Key]:
+        """The set that owns a pod; for an orphan every set that may adopt it."""
+        pod = snapshot.derive(pod_facts)
+        if pod.controller is not None:
+            return (
+                (Key(pod.key.namespace, pod.controller.name),) if pod.controller.is_of_kind(self._flavor.kind) else ()
+            )
+        if not pod.labels:
+            return ()
+        sets = self._sets.snapshots(namespace=pod.key.namespace)
+        return [one.key for one in sets if one.derive(self._flavor.selector_of).matches(pod.labels)]
+
+    async def _reconcile(self, key: Key) -> Result | None:
+        snapshot = self._sets.snapshot(key)
+        if snapshot is None:
+            return None
+        replica_set, selector = snapshot.object, snapshot.derive(self._flavor.selector_of)
+        pods = await self._claim(replica_set, selector)
+        failure: Exception | None = None
+        reason = ""
+        if not is_being_deleted(replica_set):
+            reason = "FailedCreate" if len(pods) < replica_set["spec"]["replicas"] else "FailedDelete"
+            failure = await self._create_or_delete(replica_set, pods)
+        pods = self._active(replica_set, selector)
+        await self._write_status(replica_set, selector, pods, failure, reason)
+        if failure is not None:
+            raise Reported(str(failure)) from failure
+        seconds = seconds_to_available(pods, replica_set["spec"].get("minReadySeconds", 0), self._clock.now())
+        return Result(requeue_after=seconds)
+
+    async def _claim(self, replica_set: Object, selector: LabelSelector) -> list[PodFacts]:
+        metadata = replica_set["metadata"]
+        candidates = [*self._pods.of(metadata["uid"]), *self._pods.orphans(metadata["namespace"])]
+        active = [pod for pod in candidates if pod.is_active]
+        return await Adoption(self._client, replica_set, POD).claim(active, lambda pod: selector.matches(pod.labels))
+
+    def _active(self, replica_set: Object, selector: LabelSelector) -> list[PodFacts]:
+        own = self._pods.of(replica_set["metadata"]["uid"])
+        return [pod for pod in own if pod.is_active and selector.matches(pod.labels)]
+
+    async def _create_or_delete(self, replica_set: Object, pods: Sequence[PodFacts]) -> Exception | None:
+        missing = replica_set["spec"]["replicas"] - len(pods)
+        if missing > 0:
+            pod = pod_from_template(replica_set, replica_set["spec"]["template"])
+            create = partial(self._control.create, replica_set, pod)
+            return await slow_start([create] * min(missing, BURST))
+        if missing < 0:
+            chosen = pods_to_delete(
+                pods,
+                min(-missing, BURST),
+                related=self._related_pods(replica_set),
+                restarts_of=lambda pod: restarts_of(self._decode(pod)),
+                now=self._clock.now(),
+            )
+            return await self._control.delete_all(replica_set, chosen)
+        return None
+
+    def _decode(self, pod: PodFacts) -> Object | None:
+        snapshot = self._pods.snapshot(pod)
+        return snapshot.object if snapshot is not None else None
+
+    def _related_pods(self, replica_set: Object) -> Iterable[PodFacts]:
+        """The pods of all sets with the same owner: of the other revisions of one Deployment."""
+        uid = replica_set["metadata"]["uid"]
+        owner = next(
+            (one for one in replica_set["metadata"].get("ownerReferences") or () if one.get("controller")), None
+        )
+        uids = {one.uid for one in self._set_owners.of(owner["uid"])} | {uid} if owner is not None else {uid}
+        return [pod for one in uids for pod in self._pods.of(one)]
+
+    async def _write_status(
+        self,
+        replica_set: Object,
+        selector: LabelSelector,
+        pods: Sequence[PodFacts],
+        failure: Exception | None,
+        reason: str,
+    ) -> None:
+        before = replica_set.get("status") or {}
+        status = self._status_of(replica_set, pods)
+        if self._flavor.counts_terminating:
+            own = self._pods.of(replica_set["metadata"]["uid"])
+            status["terminatingReplicas"] = sum(pod.is_terminating and selector.matches(pod.labels) for pod in own)
+        status.update(self._failure_conditions(before, failure, reason))
+        if status != before:
+            await self._client.update_status({**replica_set, "status": status})
+
+    def _status_of(self, replica_set: Object, pods: Sequence[PodFacts]) -> Object:
+        spec, now = replica_set["spec"], self._clock.now()
+        template_labels = from_labels(spec["template"]["metadata"].get("labels"))
+        ready_seconds = spec.get("minReadySeconds", 0)
+        counts = {
+            "fullyLabeledReplicas": sum(template_labels.matches(pod.labels) for pod in pods),
+            "readyReplicas": sum(pod.is_ready for pod in pods),
+            "availableReplicas": sum(is_available(pod, ready_seconds, now) for pod in pods),
+            "observedGeneration": replica_set["metadata"].get("generation", 0),
+        }
+        return {"replicas": len(pods)} | {name: count for name, count in counts.items() if count}
+
+    def _failure_conditions(self, before: Object, failure: Exception | None, reason: str) -> Object:
+        """The conditions as they were, with ReplicaFailure for as long as pods cannot be created or deleted."""
+        conditions = before.get("conditions") or []
+        known = any(one.get("type") == _FAILURE for one in conditions)
+        if failure is not None and not known:
+            now = to_rfc3339(self._clock.now())
+            said = {"type": _FAILURE, "status": "True", "reason": reason, "message": str(failure)}
+            conditions = [*conditions, {**said, "lastTransitionTime": now}]
+        elif failure is None:
+            conditions = [one for one in conditions if one.get("type") != _FAILURE]
+        return {"conditions": conditions} if conditions else {}

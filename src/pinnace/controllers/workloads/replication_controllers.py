@@ -1,0 +1,12 @@
+"""Keeps the wanted number of pods of each ReplicationController: a ReplicaSet by its older name."""
+
+from __future__ import annotations
+
+from pinnace.client.client import Client
+from pinnace.controllers.workloads.replica_sets import REPLICATION_CONTROLLERS, ReplicaSets
+from pinnace.reconcile.manager import Manager
+
+
+def replicate(manager: Manager, client: Client) -> ReplicaSets:
+    """Add the controller of ReplicationControllers to a manager."""
+    return ReplicaSets(manager, client, REPLICATION_CONTROLLERS)

@@ -1,0 +1,12 @@
+"""Pods that run on nobody's nodes."""
+
+from __future__ import annotations
+
+import pytest
+from tests.controllers.kubelet import Kubelet
+from tests.controllers.world import World
+
+
+@pytest.fixture
+def kubelet(world: World) -> Kubelet:
+    return Kubelet(world)
