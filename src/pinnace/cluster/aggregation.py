@@ -15,10 +15,11 @@ from pinnace.extensions.aggregation.backend_table import ApiServices
 from pinnace.extensions.aggregation.backends import Connections, ProxyIdentity
 from pinnace.extensions.aggregation.registration import Registration
 from pinnace.model.clock import AlarmClock, SystemClock
+from pinnace.model.exposition import Labels
 from pinnace.model.objects import Object
 from pinnace.server.cache.fanout import Fanout
 from pinnace.server.cache.watch_cache import CacheEvent
-from pinnace.server.metrics import Labels, RequestMetrics
+from pinnace.server.metrics import RequestMetrics
 
 API_SERVICES = "/registry/apiregistration.k8s.io/apiservices/"
 _SERVICES = "/registry/core/services/"

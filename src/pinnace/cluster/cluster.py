@@ -261,7 +261,11 @@ async def build(
     )
     for name, about, read in flow_metrics.gauges(flows):
         metrics.gauge(name, about, read)
-    metrics.add_lines(lambda: flow_metrics.waits(flows))
+    metrics.histogram(
+        flow_metrics.WAIT_SECONDS,
+        "How long requests waited for their turn.",
+        lambda: flow_metrics.wait_durations(flows),
+    )
     if audit is not None:
         metrics.gauge("apiserver_audit_event_total", "Audit events.", lambda: [((), float(audit.written))])
     metrics.gauge(

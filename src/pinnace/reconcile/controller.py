@@ -28,12 +28,13 @@ from pinnace.client.refusals import is_of_leaving_namespace
 from pinnace.client.retries import Backoff
 from pinnace.client.snapshots import Snapshot
 from pinnace.model import errors
+from pinnace.model.exposition import Labels
 from pinnace.model.objects import Key, Kind, Object
 from pinnace.reconcile import metrics as names
 from pinnace.reconcile.events import EventRecorder
 from pinnace.reconcile.history import Change, History, Reason, Run
 from pinnace.reconcile.informer import Informer, Informers, Scope, Selection
-from pinnace.reconcile.metrics import Labels, Metrics, QueueMetrics
+from pinnace.reconcile.metrics import Metrics, QueueMetrics
 from pinnace.reconcile.owners import is_of_kind
 from pinnace.reconcile.predicates import Predicate
 from pinnace.reconcile.queue import RETRIES, Closed, Queue

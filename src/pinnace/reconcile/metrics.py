@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 
-Labels = tuple[tuple[str, str], ...]
-Gauge = Callable[[], Iterable[tuple[Labels, float]]]
+from pinnace.model.exposition import Histogram, Labels, Sample, render_histograms, render_samples
+
+Gauge = Callable[[], Iterable[Sample]]
 
 _RECONCILE_SECONDS = (
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5,
@@ -43,23 +43,12 @@ _HELP = {
 }
 
 
-class _Histogram:
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
-
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
-
-
 class Metrics:
     """Counters, histograms and gauges of one process; `text` is what Prometheus reads."""
 
     def __init__(self) -> None:
         self._counters: dict[str, dict[Labels, float]] = {}
-        self._histograms: dict[str, dict[Labels, _Histogram]] = {}
+        self._histograms: dict[str, dict[Labels, Histogram]] = {}
         self._gauges: dict[str, tuple[str, list[Gauge]]] = {}
         self._counted: dict[str, Gauge] = {}
 
@@ -72,7 +61,7 @@ class Metrics:
         histograms = self._histograms.setdefault(name, {})
         histogram = histograms.get(labels)
         if histogram is None:
-            histogram = histograms[labels] = _Histogram(_BOUNDS.get(name, _QUEUE_SECONDS))
+            histogram = histograms[labels] = Histogram(_BOUNDS.get(name, _QUEUE_SECONDS))
         histogram.observe(value)
 
     def gauge(self, name: str, help: str, read: Gauge) -> None:
@@ -98,24 +87,12 @@ class Metrics:
     def _lines(self) -> Iterator[str]:
         counters = {name: dict(read()) for name, read in self._counted.items()} | self._counters
         for name, counter in sorted(counters.items()):
-            yield from _head(name, _HELP.get(name, name), "counter")
-            for labels, value in sorted(counter.items()):
-                yield f"{name}{_shown(labels)} {_number(value)}"
+            yield from render_samples(name, _HELP.get(name, name), "counter", sorted(counter.items()))
         for name, histograms in sorted(self._histograms.items()):
-            yield from _head(name, _HELP.get(name, name), "histogram")
-            for labels, histogram in sorted(histograms.items(), key=lambda pair: pair[0]):
-                total = 0
-                for bound, count in zip((*histogram.bounds, None), histogram.counts, strict=True):
-                    total += count
-                    le = "+Inf" if bound is None else _number(bound)
-                    yield f"{name}_bucket{_shown((*labels, ('le', le)))} {total}"
-                yield f"{name}_sum{_shown(labels)} {histogram.sum}"
-                yield f"{name}_count{_shown(labels)} {total}"
+            by_labels = sorted(histograms.items(), key=lambda pair: pair[0])
+            yield from render_histograms(name, _HELP.get(name, name), by_labels)
         for name, (help, reads) in sorted(self._gauges.items()):
-            yield from _head(name, help, "gauge")
-            for read in reads:
-                for labels, value in read():
-                    yield f"{name}{_shown(labels)} {_number(value)}"
+            yield from render_samples(name, help, "gauge", (sample for read in reads for sample in read()))
 
 
 class QueueMetrics:
@@ -138,18 +115,3 @@ class QueueMetrics:
 
     def finished(self, worked: float) -> None:
         self._metrics.observe(WORK_SECONDS, self._labels, worked)
-
-
-def _head(name: str, help: str, type: str) -> Iterator[str]:
-    yield f"# HELP {name} {help}"
-    yield f"# TYPE {name} {type}"
-
-
-def _shown(labels: Labels) -> str:
-    escaped = ((name, value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")) for name, value in labels)
-    inner = ",".join(f'{name}="{value}"' for name, value in escaped)
-    return f"{{{inner}}}" if inner else ""
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if float(value).is_integer() else repr(value)

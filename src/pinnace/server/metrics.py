@@ -1,24 +1,29 @@
-"""What /metrics tells, under Kubernetes' names. Counting is a dict update; the text is made when someone asks."""
+"""The metrics of the API server, under Kubernetes' names. Counting is a dict update; /metrics renders the text."""
 
 from __future__ import annotations
 
 import resource as process
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
+
+from pinnace.model.exposition import Histogram, Labels, Sample, render_histograms, render_samples
 
 _BUCKETS = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60)
 
 TAKEOVER_CODE = 0
-"""The code of a connection that speaks another protocol from then on: Kubernetes gives it away before anything is
-answered, be it a 101 or that the handshake was no good, and so knows of none."""
+"""The code of a request whose connection changes to another protocol.
 
-Labels = tuple[tuple[str, str], ...]
+Kubernetes hijacks such a connection before it answers, whether with 101 or with a failed handshake, and counts no code.
+"""
+
+Read = Callable[[], Iterable[Sample]]
+ReadHistograms = Callable[[], Iterable[tuple[Labels, Histogram]]]
 
 
 class CountedResource(Protocol):
-    """Which resource a request was for."""
+    """The resource that a request names."""
 
     @property
     def group(self) -> str: ...
@@ -29,7 +34,7 @@ class CountedResource(Protocol):
 
 
 class CountedRequest(Protocol):
-    """A request for objects."""
+    """A request for objects, as it is counted."""
 
     @property
     def verb(self) -> str: ...
@@ -43,30 +48,28 @@ class CountedRequest(Protocol):
     def subresource(self) -> str: ...
 
 
-class _Row:
-    """What is counted of the requests of one sort."""
+class _Row(Histogram):
+    """The requests of one verb, resource and scope: their durations, and how many had each code."""
 
-    __slots__ = ("codes", "count", "counts", "total")
+    __slots__ = ("codes",)
 
     def __init__(self) -> None:
+        super().__init__(_BUCKETS)
         self.codes: dict[int, int] = {}
-        self.counts = [0] * (len(_BUCKETS) + 1)
-        self.count = 0
-        self.total = 0.0
 
 
 class RequestMetrics:
-    """Requests counted and timed by verb, resource and code; gauges are read from whoever knows them."""
+    """Requests counted and timed by verb, resource and code, and the gauges and histograms that other parts add."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, str, str, str, str, str], _Row] = {}
-        self._more: list[Callable[[], list[str]]] = []
-        self._gauges: list[tuple[str, str, Callable[[], Iterable[tuple[Labels, float]]]]] = []
+        self._gauges: list[tuple[str, str, Read]] = []
+        self._histograms: list[tuple[str, str, ReadHistograms]] = []
         self.started = time.time()
         self.in_flight = 0
 
     def drop(self, call: CountedRequest) -> None:
-        """Count a request that got no turn. How long it has waited says nothing of how long such requests take."""
+        """Count a request that flow control rejected. Its waiting time is not the duration of such a request."""
         codes = self._rows.setdefault(_place(call), _Row()).codes
         codes[429] = codes.get(429, 0) + 1
 
@@ -78,69 +81,43 @@ class RequestMetrics:
         codes = row.codes
         codes[code] = codes.get(code, 0) + 1
         row.counts[bisect_left(_BUCKETS, seconds)] += 1
-        row.count += 1
-        row.total += seconds
+        row.sum += seconds
 
-    def gauge(self, name: str, help: str, read: Callable[[], Iterable[tuple[Labels, float]]]) -> None:
+    def gauge(self, name: str, help: str, read: Read) -> None:
+        """Call `read` whenever the metrics are read. A name that ends in _total is a counter."""
         self._gauges.append((name, help, read))
 
-    def add_lines(self, read: Callable[[], list[str]]) -> None:
-        """Show what somebody else has written, such as a histogram of his own."""
-        self._more.append(read)
+    def histogram(self, name: str, help: str, read: ReadHistograms) -> None:
+        """Call `read` whenever the metrics are read."""
+        self._histograms.append((name, help, read))
 
     def text(self) -> str:
-        """The Prometheus exposition format."""
-        lines = [
-            "# HELP apiserver_request_total Requests by verb, group, version, resource, scope and HTTP code.",
-            "# TYPE apiserver_request_total counter",
-        ]
-        counted = [(*place, code, count) for place, row in self._rows.items() for code, count in row.codes.items()]
-        for verb, group, version, plural, sub, scope, code, count in sorted(counted):
-            labels = _labels(
-                code=str(code),
-                component="apiserver",
-                dry_run="",
-                group=group,
-                resource=plural,
-                scope=scope,
-                subresource=sub,
-                verb=verb,
-                version=version,
-            )
-            lines.append(f"apiserver_request_total{labels} {count}")
-        name = "apiserver_request_duration_seconds"
-        lines += [f"# HELP {name} How long requests took.", f"# TYPE {name} histogram"]
-        for place, row in sorted(self._rows.items(), key=lambda one: one[0]):
-            if not row.count:
-                continue
-            verb, group, version, plural, sub, scope = place
-            common = {
-                "component": "apiserver",
-                "dry_run": "",
-                "group": group,
-                "resource": plural,
-                "scope": scope,
-                "subresource": sub,
-                "verb": verb,
-                "version": version,
-            }
-            below = 0
-            for edge, count in zip([*_BUCKETS, float("inf")], row.counts, strict=True):
-                below += count
-                shown = "+Inf" if edge == float("inf") else f"{edge:g}"
-                lines.append(f"{name}_bucket{_labels(**common, le=shown)} {below}")
-            lines.append(f"{name}_sum{_labels(**common)} {row.total}")
-            lines.append(f"{name}_count{_labels(**common)} {row.count}")
-        gauges = [*self._gauges, *self._process_gauges()]
-        for gauge, help, read in gauges:
-            kind = "counter" if gauge.endswith("_total") else "gauge"
-            lines += [f"# HELP {gauge} {help}", f"# TYPE {gauge} {kind}"]
-            lines += [f"{gauge}{_labels(**dict(labels))} {value:g}" for labels, value in read()]
-        for written in self._more:
-            lines += written()
-        return "\n".join(lines) + "\n"
+        """Return all metrics in Prometheus' text format."""
+        return "\n".join(self._lines()) + "\n"
 
-    def _process_gauges(self) -> list[tuple[str, str, Callable[[], Iterable[tuple[Labels, float]]]]]:
+    def _lines(self) -> Iterator[str]:
+        rows = sorted(self._rows.items(), key=lambda item: item[0])
+        yield from render_samples(
+            "apiserver_request_total",
+            "Requests by verb, group, version, resource, scope and HTTP code.",
+            "counter",
+            (
+                ((("code", str(code)), *_labels(place)), count)
+                for place, row in rows
+                for code, count in sorted(row.codes.items())
+            ),
+        )
+        yield from render_histograms(
+            "apiserver_request_duration_seconds",
+            "How long requests took.",
+            ((_labels(place), row) for place, row in rows if any(row.counts)),
+        )
+        for name, help, read in (*self._gauges, *self._process_gauges()):
+            yield from render_samples(name, help, "counter" if name.endswith("_total") else "gauge", read())
+        for name, help, read_histograms in self._histograms:
+            yield from render_histograms(name, help, read_histograms())
+
+    def _process_gauges(self) -> list[tuple[str, str, Read]]:
         usage = process.getrusage(process.RUSAGE_SELF)
         return [
             (
@@ -178,10 +155,18 @@ def _place(call: CountedRequest) -> tuple[str, str, str, str, str, str]:
     return _VERBS[call.verb], resource.group, resource.version, resource.plural, call.subresource, scope
 
 
-def _labels(**pairs: str) -> str:
-    if not pairs:
-        return ""
-    return "{" + ",".join(f'{name}="{value}"' for name, value in pairs.items()) + "}"
+def _labels(place: tuple[str, str, str, str, str, str]) -> Labels:
+    verb, group, version, plural, subresource, scope = place
+    return (
+        ("component", "apiserver"),
+        ("dry_run", ""),
+        ("group", group),
+        ("resource", plural),
+        ("scope", scope),
+        ("subresource", subresource),
+        ("verb", verb),
+        ("version", version),
+    )
 
 
 def _resident_bytes() -> float:

@@ -15,12 +15,13 @@ from pinnace.client.mapping import KindLike, kind_from
 from pinnace.client.transport import ConnectionLost
 from pinnace.client.typed import typed
 from pinnace.model import errors
+from pinnace.model.exposition import Labels
 from pinnace.model.objects import Key, Kind, Object, kind_of
 from pinnace.reconcile.controller import Controller, Permanent, Result
 from pinnace.reconcile.finalizers import ensure_finalizer, has_finalizer, is_being_deleted, remove_finalizer
 from pinnace.reconcile.leader import LeaderElection
 from pinnace.reconcile.manager import Manager
-from pinnace.reconcile.metrics import REQUESTS, Labels
+from pinnace.reconcile.metrics import REQUESTS
 from pinnace.sdk.api.registration import Registration
 from pinnace.sdk.operator.calls import called
 from pinnace.sdk.operator.change_reports import report_controller
