@@ -12,10 +12,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import uvloop
 from aiohttp import web
@@ -26,9 +26,9 @@ from pinnace.auth.certificates.authority import issue, new_ca
 from pinnace.auth.sources import FixedObjects
 from pinnace.auth.users import User
 from pinnace.cluster.cluster import Settings, bootstrap, build
-from pinnace.server.flowcontrol.flow_control import FlowControl
+from pinnace.server.flowcontrol.flow_control import FlowControl, Turn
 from pinnace.server.http.deadlines import Deadlines
-from pinnace.server.http.messages import Answer, Response
+from pinnace.server.http.messages import Response
 from pinnace.store.memory import MemoryStore
 
 BINDINGS = 1_000
@@ -120,21 +120,25 @@ def flow_control() -> FlowControl:
 async def measure_turns() -> None:
     flows, answer = flow_control(), Response(200, b"Audit-Id: a\r\n", b"{}")
 
-    async def later() -> Answer:
-        return answer
+    def at_once() -> None:
+        flow = flows.flow_at_once(BOB, GET)
+        assert flow is not None
+        flow.marked(answer)
 
-    def drained(pending: Answer | Awaitable[Answer]) -> None:
-        assert isinstance(pending, Awaitable)
-        steps = pending.__await__()
+    def seated() -> None:
+        turn = drained(flows.take_turn(BOB, GET))
+        turn.mark(answer)
+        turn.end()
+
+    def drained(pending: Coroutine[None, None, Turn]) -> Turn:
         try:
-            next(iter(steps))
-        except StopIteration:
-            return
+            pending.send(None)
+        except StopIteration as done:
+            return cast(Turn, done.value)
+        raise AssertionError("nothing is contended")
 
-    at_once = best(lambda: flows.dispatch(BOB, GET, lambda: answer))
-    told("fair turns, not contended, answered at once", at_once, "µs", 2)
-    seated = best(lambda: drained(flows.dispatch(BOB, GET, later))) - best(lambda: drained(later()))
-    told("fair turns, not contended, answered later", seated, "µs", 2)
+    told("fair turns, not contended, answered at once", best(at_once), "µs", 2)
+    told("fair turns, not contended, answered later", best(seated), "µs", 2)
     deadlines = Deadlines()
     told("request timeout", best(lambda: deadlines.end(deadlines.begin(None))), "µs", 2)
 

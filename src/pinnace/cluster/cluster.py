@@ -37,6 +37,7 @@ from pinnace.cluster.nodes import LateStreams, Nodes
 from pinnace.cluster.security import build_security
 from pinnace.cluster.simulation import simulate_nodes
 from pinnace.cluster.storage import open_store
+from pinnace.cluster.verbs import build_verbs
 from pinnace.kinds import catalog
 from pinnace.kinds.definitions import Definitions, minors
 from pinnace.model.clock import Clock, SystemClock, to_rfc3339
@@ -44,7 +45,6 @@ from pinnace.model.objects import Kind, Object, new_uid
 from pinnace.model.resources import Registry
 from pinnace.node.simulated.machines import node_names
 from pinnace.reconcile.manager import Manager
-from pinnace.server.api import Api
 from pinnace.server.audit.events import Auditor
 from pinnace.server.cache.fanout import Fanout
 from pinnace.server.discovery.discovery import DiscoveryPages
@@ -52,13 +52,12 @@ from pinnace.server.discovery.openapi import OpenApi
 from pinnace.server.discovery.pages import NonResourcePages
 from pinnace.server.flowcontrol import metrics as flow_metrics
 from pinnace.server.flowcontrol.flow_control import FlowControl
+from pinnace.server.handler import Handler
 from pinnace.server.http.deadlines import LIMIT_SECONDS
 from pinnace.server.http.server import HttpServer, tls_context
 from pinnace.server.local import LocalApi
 from pinnace.server.metrics import RequestMetrics
 from pinnace.server.read.reader import WATCH_SECONDS, ObjectReader
-from pinnace.server.reviews import Reviews
-from pinnace.server.verbs import Verbs
 from pinnace.server.write.field_ownership import Ownerships
 from pinnace.server.write.pipeline import Pipeline
 from pinnace.server.write.reservations import ServiceReservations
@@ -117,7 +116,7 @@ class Readiness:
 class ControlPlane:
     """The server without its sockets: everything behind the HTTP layer."""
 
-    api: Api
+    api: Handler
     registry: Registry
     discovery: DiscoveryPages
     fanout: Fanout
@@ -214,24 +213,16 @@ async def build(
     readiness = Readiness()
     nodes = Nodes(fanout, files)
     discovery = DiscoveryPages(registry, aggregated=aggregation.api_services)
-    api = Api(
+    api = Handler(
         registry=registry,
-        verbs=Verbs(
-            registry=registry,
-            fanout=fanout,
+        verbs=build_verbs(
+            registry,
+            fanout,
+            definitions,
+            clock,
             reader=ObjectReader(fanout, store, watch_seconds=settings.min_request_timeout),
             pipeline=pipeline,
-            ownerships=ownerships,
-            reviews=Reviews(
-                authorizer=security.authorizer,
-                rules=security.rules,
-                tokens=security.tokens,
-                issuer=security.issuer,
-                schema_of=definitions.of_kind,
-                clock=clock,
-            ),
-            schema_of=definitions.of_kind,
-            clock=clock,
+            security=security,
             streams=LateStreams(fanout, nodes, admission.chain, security.authorizer, minor=definitions.minor),
         ),
         pages=NonResourcePages(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Protocol
 
-from pinnace.auth.authentication.service_accounts import TokenIssuer
+import orjson
+
+from pinnace.auth.authentication.service_accounts import TokenIssuer, default_lifetime
 from pinnace.auth.authentication.tokens import BadToken, Bearer, Tokens
 from pinnace.auth.authorization.authorizers import Action, Authorizer, Decision
 from pinnace.auth.authorization.rules import Rule
@@ -18,9 +21,14 @@ from pinnace.model.objects import Kind, Object
 from pinnace.model.patches import managed_fields
 from pinnace.model.patches.field_ownership import Ownership
 from pinnace.schema.shape import Schema
+from pinnace.server.cache.representations import partial_metadata
+from pinnace.server.outcome import Outcome, Representations, check_view
 from pinnace.server.request.call import Call
+from pinnace.server.request.negotiation import WITHOUT_ROWS, negotiate
 from pinnace.server.review_selectors import Understood, understood, validate_selector
-from pinnace.server.write.body_decoder import kind_of
+from pinnace.server.write.body_decoder import Intake, check_manager, kind_of, match_namespace, metadata_of
+from pinnace.server.write.names import manager_of
+from pinnace.server.write.pipeline import Pipeline
 
 _WITHOUT_METADATA = frozenset(("SelfSubjectReview", "SelfSubjectRulesReview"))
 """What these are asked with is not said back."""
@@ -46,6 +54,9 @@ class Reviews:
         rules: RuleSource,
         tokens: Tokens,
         issuer: TokenIssuer,
+        pipeline: Pipeline,
+        decoder: Intake,
+        representations: Representations,
         schema_of: Callable[[Kind], Schema | None],
         clock: Clock,
     ) -> None:
@@ -53,6 +64,9 @@ class Reviews:
         self._rules = rules
         self._tokens = tokens
         self._issuer = issuer
+        self._pipeline = pipeline
+        self._decoder = decoder
+        self._representations = representations
         self._schema_of = schema_of
         self._clock = clock
         self._ownerships: dict[Kind, Ownership] = {}
@@ -65,15 +79,39 @@ class Reviews:
             "TokenReview": self._whose_token,
         }
 
-    def of(self, call: Call) -> Review | None:
+    async def run(self, call: Call, review: Review) -> Outcome:
+        """Decode, admit, check and answer a review."""
+        check_manager(call, "CreateOptions")
+        self._representations.accepted(call)
+        accepted = negotiate(call.request.head.accept, views=WITHOUT_ROWS)
+        check_view(call, accepted, "")
+        asked = self._decoder.message(call)
+        if call.resource.namespaced:
+            match_namespace(call, metadata_of(asked))
+        if call.subresource:
+            default_lifetime(asked)
+        self._own(call, asked)
+        check = partial(self._check, call)
+        # A token is handed out: that is a write, whether or not anything is stored.
+        if call.subresource or self._pipeline.asks_about(call.resource):
+            await self._pipeline.admit(call, asked, check=check)
+        else:
+            check(asked)
+        answer = await review(call, asked)
+        if accepted.view:
+            answer = partial_metadata(answer, accepted.version)
+        return Outcome(201, orjson.dumps(answer), accepted=accepted)
+
+    def find(self, call: Call) -> Review | None:
+        """Return the review that a call creates; None if it creates an object."""
         if call.subresource == "token" and call.resource.plural == "serviceaccounts" and not call.resource.group:
             return self._give_token
         if call.subresource or call.resource.group not in ("authentication.k8s.io", "authorization.k8s.io"):
             return None
         return self._by_kind.get(call.resource.kind.name)
 
-    def own(self, call: Call, asked: Object, *, manager: str) -> None:
-        """Write down whose question it is. Kubernetes does, though nobody can ever take a field over."""
+    def _own(self, call: Call, asked: Object) -> None:
+        """Set managedFields. Kubernetes does so, though no other manager can ever take a field over."""
         kind = kind_of(call)
         if kind.name in _WITHOUT_METADATA:
             return
@@ -85,10 +123,12 @@ class Reviews:
             )
         if ownership is not None:
             asked["metadata"] = asked.get("metadata") or {}
-            managed_fields.after_update(None, asked, ownership, manager=manager, now=to_rfc3339(self._clock.now()))
+            managed_fields.after_update(
+                None, asked, ownership, manager=manager_of(call), now=to_rfc3339(self._clock.now())
+            )
 
-    def check(self, call: Call, asked: Object) -> None:
-        """Fill in what is left unsaid, and refuse what has no answer."""
+    def _check(self, call: Call, asked: Object) -> None:
+        """Default a review, and raise if it cannot be answered."""
         if call.subresource:
             self._issuer.complete(call.namespace, call.name, asked)
             return

@@ -10,7 +10,7 @@ import yaml
 from tests.server.conftest import fill
 from tests.server.in_process import CONFIG_MAPS, PODS, TABLE, InProcess, pod
 
-from pinnace.server import api as api_module
+from pinnace.server import responses
 from pinnace.server.http.compression import compress_whole
 
 METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
@@ -106,7 +106,7 @@ async def test_what_is_large_is_compressed_beside_the_loop_whatever_pieces_it_co
         threads.add(threading.current_thread())
         return compress_whole(body)
 
-    monkeypatch.setattr(api_module, "compress_whole", watched)
+    monkeypatch.setattr(responses, "compress_whole", watched)
     for number in range(5):
         note = {"large": "x" * 200_000}
         await alone.made(CONFIG_MAPS, {"metadata": {"name": f"cm-{number}", "annotations": note}})

@@ -13,7 +13,7 @@ from pinnace.auth.authorization.authorizers import Action
 from pinnace.auth.users import User
 from pinnace.model.exposition import render_histograms
 from pinnace.server.flowcontrol import metrics
-from pinnace.server.flowcontrol.flow_control import FlowControl
+from pinnace.server.flowcontrol.flow_control import FlowControl, TurnedAway
 from pinnace.server.flowcontrol.priority_levels import hand_of
 from pinnace.server.http.messages import Answer, Response
 
@@ -76,12 +76,19 @@ class Work:
         return work
 
     def start(self, flow: FlowControl, user: User) -> asyncio.Task[Any]:
-        answer = flow.dispatch(user, LIST, self.by(user.name))
+        return asyncio.create_task(self.answer(flow, user))
 
-        async def result() -> Any:
-            return answer if isinstance(answer, Response) else await answer  # type: ignore[misc]
-
-        return asyncio.create_task(result())
+    async def answer(self, flow: FlowControl, user: User, about: Any = None) -> Answer:
+        """Take a turn and work as the handler does."""
+        try:
+            turn = await flow.take_turn(user, LIST, about)
+        except TurnedAway as turned_away:
+            return turned_away.response
+        try:
+            answer: Answer = await self.by(user.name)()
+            return turn.mark(answer)
+        finally:
+            turn.end()
 
 
 async def turn() -> None:
@@ -163,11 +170,8 @@ async def test_who_leaves_makes_room_in_the_queue() -> None:
 async def test_a_task_that_is_cancelled_before_it_starts_takes_no_seat_along() -> None:
     flow, work = control(), Work()
 
-    async def answered(answer: Any) -> None:
-        await answer
-
     for _ in range(3):  # The first would be seated, the others would wait.
-        tasks = [asyncio.create_task(answered(flow.dispatch(User(name), LIST, work.by(name)))) for name in "abc"]
+        tasks = [work.start(flow, User(name)) for name in "abc"]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -377,10 +381,10 @@ async def test_who_counts_refusals_is_told_of_those_who_waited_in_vain_too() -> 
     first = work.start(flow, User("a"))
     await turn()
     about: Any = object()
-    late = flow.dispatch(User("b"), LIST, work.by("b"), about)
-    assert not isinstance(late, Response)
+    late = asyncio.create_task(work.answer(flow, User("b"), about))
+    await turn()
     assert told == []
-    assert (await late).status == 429  # type: ignore[misc]
+    assert (await late).status == 429
     assert told == [about]
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)

@@ -41,7 +41,7 @@ from pinnace.server.request.body import PROTOBUF, YAML, media_type_of
 from pinnace.server.request.call import requested_action
 from pinnace.server.request.yaml_body import read_yaml
 
-Answering = Callable[[Request, User], Answer | Awaitable[Answer]]
+Answering = Callable[[Request, User], Awaitable[Answer]]
 
 _NOBODY = User("")
 _AUDIT_ID = re.compile(rb"(?i)^audit-id: [^\r]*\r\n", re.MULTILINE)
@@ -81,20 +81,18 @@ class Auditor:
         for backend in self._backends:
             backend.write(line)
 
-    def record(self, request: Request, user: User, answering: Answering) -> Answer | Awaitable[Answer]:
-        """The answer, with the id of its event in a header."""
+    async def record(self, request: Request, user: User, answering: Answering) -> Answer:
+        """Return the answer of `answering`, with the id of its audit event in a header."""
         action = requested_action(request)
         verdict = self._policy.decide(user, action)
         record = _Record(self.write, self._clock, verdict, request, user, action)
         record.write(REQUEST_RECEIVED)
         try:
-            answer = answering(request, user)
+            answer = await answering(request, user)
         except Exception as error:
             record.panic(error)
             raise
-        if isinstance(answer, Response | StreamingResponse | Takeover):
-            return record.answered(answer)
-        return self._later(record, answer)
+        return record.answered(answer)
 
     def record_unauthenticated(self, request: Request, answer: Response) -> Response:
         """The refusal of somebody who could not show who he is."""
@@ -102,14 +100,6 @@ class Auditor:
         verdict = self._policy.decide(_NOBODY, action)
         record = _Record(self.write, self._clock, verdict, request, _NOBODY, action)
         return record.refused_unknown(answer)
-
-    async def _later(self, record: _Record, pending: Awaitable[Answer]) -> Answer:
-        try:
-            answer = await pending
-        except Exception as error:
-            record.panic(error)
-            raise
-        return record.answered(answer)
 
 
 class _Record:

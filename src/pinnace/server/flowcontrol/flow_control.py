@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from pinnace.auth.authorization.authorizers import Action
@@ -13,7 +13,7 @@ from pinnace.auth.users import User, split_service_account
 from pinnace.model.objects import Object
 from pinnace.server.flowcontrol.metrics import FlowCounts
 from pinnace.server.flowcontrol.priority_levels import PriorityLevel, Seat, SeatPool, hand_of
-from pinnace.server.http.messages import Answer, Response, StreamingResponse, Takeover, header_block
+from pinnace.server.http.messages import Answer, Response, header_block
 from pinnace.server.metrics import CountedRequest
 
 READS_AT_ONCE = 400
@@ -25,11 +25,6 @@ _MOST_KNOWN = 10_000
 _SHARES, _QUEUES, _HAND, _QUEUE_LENGTH = 30, 64, 8, 50
 _REFUSED_HEADERS = b"Retry-After: 1\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n"
 _REFUSED = b"Too many requests, please try again later.\n"
-
-_ANSWERS = (Response, StreamingResponse, Takeover)
-"""A tuple: a union would be made anew for every request."""
-
-Then = Callable[[], Answer | Awaitable[Answer]]
 
 
 class FlowObjects(Protocol):
@@ -61,30 +56,33 @@ class _Flow:
         return self.marked(Response(429, _REFUSED_HEADERS, _REFUSED))
 
 
-class _Seated:
-    """An answer that takes time, and the seat that it takes. That comes back even if nobody ever awaits it.
+class TurnedAway(Exception):
+    """The server is too busy for this request: it gets `response`, a 429."""
 
-    An object of its own, since a coroutine that a task never began has no way to tell that it is gone.
-    """
+    def __init__(self, response: Answer) -> None:
+        super().__init__("too many requests")
+        self.response = response
 
-    __slots__ = ("_flow", "_level", "_pending")
 
-    def __init__(self, flow: _Flow, pending: Awaitable[Answer]) -> None:
+class Turn:
+    """The seat of one request, until `end`."""
+
+    __slots__ = ("_flow", "_seat")
+
+    def __init__(self, flow: _Flow, seat: Seat | None) -> None:
+        """`seat` is None for a request that did not have to wait."""
         self._flow = flow
-        self._level: PriorityLevel | None = flow.level
-        self._pending = pending
+        self._seat = seat
 
-    def __await__(self) -> Generator[Any, None, Answer]:
-        try:
-            return self._flow.marked((yield from self._pending.__await__()))
-        finally:
-            level, self._level = self._level, None
-            if level is not None:
-                level.release()
+    def end(self) -> None:
+        if self._seat is not None:
+            self._seat.give_back()
+        else:
+            self._flow.level.release()
 
-    def __del__(self) -> None:
-        if self._level is not None:
-            self._level.release()
+    def mark(self, answer: Answer) -> Answer:
+        """Add the headers that name the flow schema and the priority level."""
+        return self._flow.marked(answer)
 
 
 class FlowControl:
@@ -118,40 +116,42 @@ class FlowControl:
         schemas.on_change(self._forget)
         levels.on_change(self._forget)
 
-    def dispatch(
-        self, user: User, action: Action, then: Then, about: CountedRequest | None = None
-    ) -> Answer | Awaitable[Answer]:
-        """What `then` answers, once it is its turn; 429 if there is none. `then` must not raise once it had to wait.
+    async def take_turn(self, user: User, action: Action, about: CountedRequest | None = None) -> Turn:
+        """Return when it is the turn of this request. Raise TurnedAway if it gets none; `about` is counted then."""
+        flow = self._flow_of(user, action)
+        level = flow.level
+        if not (level.waiting or (level.executing >= level.guaranteed and not level.is_open)):
+            flow.counts.dispatched += 1
+            if level.executing >= level.guaranteed:
+                level.pool.used += 1
+            level.executing += 1
+            return Turn(flow, None)
+        seat = level.queue_up(flow.hand)
+        if seat is None:
+            raise self._turn_away(flow, "queue-full" if flow.hand else "concurrency-limit", about)
+        await self._wait(flow, seat, about)
+        return Turn(flow, seat)
 
-        Whoever counts refusals is told `about` what the request was, if that is known.
-        """
+    def flow_at_once(self, user: User, action: Action) -> _Flow | None:
+        """Return the flow of a read that is answered at once and needs no seat; None if it has to wait."""
+        flow = self._flow_of(user, action)
+        level = flow.level
+        if level.waiting or (level.executing >= level.guaranteed and not level.is_open):
+            return None
+        return flow
+
+    def _flow_of(self, user: User, action: Action) -> _Flow:
         if self._is_stale:
             self._reload()
         sort = (user.name, user.groups, action[:6])  # Names of objects and versions make no difference.
-        flow = self._flows.get(sort)
-        if flow is None:
-            flow = self._learn(sort, user, action)
-        level = flow.level
-        if level.waiting or (level.executing >= level.guaranteed and not level.is_open):
-            seat = level.queue_up(flow.hand)
-            if seat is None:
-                return self._refused(flow, "queue-full" if flow.hand else "concurrency-limit", about)
-            return self._waited(flow, seat, then, about)
-        flow.counts.dispatched += 1
-        answer = then()
-        if isinstance(answer, _ANSWERS):
-            return flow.marked(answer)
-        if level.executing >= level.guaranteed:
-            level.pool.used += 1
-        level.executing += 1
-        return _Seated(flow, answer)
+        return self._flows.get(sort) or self._learn(sort, user, action)
 
-    def _refused(self, flow: _Flow, reason: str, about: CountedRequest | None) -> Answer:
+    def _turn_away(self, flow: _Flow, reason: str, about: CountedRequest | None) -> TurnedAway:
         if about is not None:
             self._on_refusal(about)
-        return flow.refused(reason)
+        return TurnedAway(flow.refused(reason))
 
-    async def _waited(self, flow: _Flow, seat: Seat, then: Then, about: CountedRequest | None) -> Answer:
+    async def _wait(self, flow: _Flow, seat: Seat, about: CountedRequest | None) -> None:
         counts, began = flow.counts, asyncio.get_running_loop().time()
         counts.waiting += 1
         try:
@@ -160,18 +160,13 @@ class FlowControl:
         except BaseException as stopped:
             seat.give_back()
             if isinstance(stopped, TimeoutError):
-                return self._refused(flow, "time-out", about)
+                raise self._turn_away(flow, "time-out", about) from None
             counts.reject("cancelled")
             raise
         finally:
             counts.waiting -= 1
         counts.waits.observe(asyncio.get_running_loop().time() - began)
         counts.dispatched += 1
-        try:
-            answer = then()
-            return flow.marked(answer if isinstance(answer, _ANSWERS) else await answer)
-        finally:
-            seat.give_back()
 
     @property
     def levels(self) -> Iterable[PriorityLevel]:

@@ -54,6 +54,13 @@ class GzipCache:
             pending = known[1]
         return _join_when_compressed(b"".join(begin), pending)
 
+    def find(self, pieces: list[bytes]) -> list[bytes] | None:
+        """Return the compressed body if its last piece is compressed already."""
+        known = self._known.get(id(pieces[-1]))
+        if known is None or not known[1].done():
+            return None
+        return join_compressed(b"".join(pieces[:-1]), known[1].result())
+
     def _keep(self, end: bytes, done: asyncio.Future[CompressedEnd]) -> None:
         if done.cancelled() or done.exception() is not None:
             del self._known[id(end)]  # Whoever waits is told; the next one tries again.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import nullcontext
+from types import TracebackType
 from typing import Any
 
 from pinnace.model import errors
@@ -43,6 +45,10 @@ class Deadlines:
         self._open: dict[Deadline, None] = {}
         self._alarm: asyncio.TimerHandle | None = None
 
+    def limit(self, request: Request, *, is_long_running: bool) -> Limit | nullcontext[None]:
+        """Return a context in which the request has to be answered. On time-out it raises Timeout."""
+        return _UNLIMITED if is_long_running else Limit(self, requested_timeout(request))
+
     def begin(self, seconds: float | None) -> Deadline:
         """The request that the current task answers has begun. `seconds` is what its client wants to wait."""
         loop = asyncio.get_running_loop()
@@ -77,6 +83,30 @@ class Deadlines:
                 return
             del self._open[first]
             first.expire()
+
+
+class Limit:
+    """Ends the current task's work when its deadline is over, with Kubernetes' error."""
+
+    __slots__ = ("_deadline", "_deadlines", "_seconds")
+
+    def __init__(self, deadlines: Deadlines, seconds: float | None) -> None:
+        self._deadlines = deadlines
+        self._seconds = seconds
+        self._deadline: Deadline
+
+    def __enter__(self) -> None:
+        self._deadline = self._deadlines.begin(self._seconds)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._deadlines.end(self._deadline)
+        if error is not None and self._deadline.is_over and isinstance(error, asyncio.CancelledError):
+            raise timeout_error() from None
+
+
+_UNLIMITED = nullcontext()
 
 
 def timeout_error() -> errors.Timeout:

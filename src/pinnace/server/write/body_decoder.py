@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -23,6 +23,7 @@ from pinnace.server.request.body import Body, FieldValidation
 from pinnace.server.request.call import Call
 from pinnace.server.write.patch_body import patch_type
 
+_Read = TypeVar("_Read")
 _SCHEME = "pkg/api/legacyscheme/scheme.go:30"
 
 
@@ -184,6 +185,16 @@ def check_applied(call: Call, applied: Any, kind: Kind) -> None:
 def patch_type_of(call: Call) -> str:
     content_type = call.request.head.content_type
     return patch_type(content_type, takes_strategic=call.resource.strategy.takes_strategic_patches)
+
+
+def read_existing_patch(call: Call, read: Callable[[Call], _Read], find: Callable[[Call], object]) -> _Read:
+    """Read a patch. A missing object is reported before a bad patch, unless the patch could create the object."""
+    try:
+        return read(call)
+    except errors.BadRequest:
+        if call.subresource or "apply-patch" not in call.request.head.content_type:
+            find(call)
+        raise
 
 
 def refuse_force(call: Call) -> None:

@@ -1,9 +1,11 @@
-"""Requests about the scale of a workload: what they want of the Scale, read as the edit of the workload."""
+"""The scale subresource: shows the Scale of a workload, and turns a write of it into an edit of the workload."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+
+import orjson
 
 from pinnace.kinds.autoscaling import columns as workload_columns
 from pinnace.kinds.rows import scale_resource
@@ -13,6 +15,9 @@ from pinnace.model.patches import apply, managed_fields
 from pinnace.model.patches.field_ownership import Ownership
 from pinnace.model.resources import Column, Registry, Resource
 from pinnace.schema.shape import Schema
+from pinnace.server.cache.served_versions import decode_served, prepare
+from pinnace.server.cache.watch_cache import CachedObject
+from pinnace.server.outcome import Outcome, Representations
 from pinnace.server.request.call import Call
 from pinnace.server.write import edits
 from pinnace.server.write.body_decoder import (
@@ -23,27 +28,57 @@ from pinnace.server.write.body_decoder import (
     match_namespace,
     metadata_of,
     patch_type_of,
+    read_existing_patch,
     refuse_force,
 )
 from pinnace.server.write.names import manager_of
 from pinnace.server.write.patch_body import read_patch
-from pinnace.server.write.scale_edits import Rescaling
+from pinnace.server.write.pipeline import Pipeline
+from pinnace.server.write.scale_edits import Rescaling, scale_of
 
 _SCALE = Kind("autoscaling", "v1", "Scale")
 
 
 class Scales:
+    """Reads and writes the scale subresource."""
+
     def __init__(
-        self, registry: Registry, intake: Intake, schema_of: Callable[[Kind], Schema | None], clock: Clock
+        self,
+        *,
+        registry: Registry,
+        pipeline: Pipeline,
+        decoder: Intake,
+        representations: Representations,
+        schema_of: Callable[[Kind], Schema | None],
+        clock: Clock,
     ) -> None:
         self._registry = registry
-        self._intake = intake
+        self._pipeline = pipeline
+        self._decoder = decoder
+        self._representations = representations
         self._schema_of = schema_of
         self._clock = clock
         self._known: dict[tuple[Column, ...], Resource] = {}
 
+    async def show(self, call: Call, entry: CachedObject) -> Outcome:
+        """Return the Scale that stands for a workload."""
+        waiting = prepare((entry,), call.resource)
+        if waiting is not None:
+            await waiting
+        scale = scale_of(decode_served(entry, call.resource), call.resource)
+        accepted = self._representations.accepted(call)
+        seen = Call("get", self.resource(call), call.namespace, call.name, "", "", call.request, call.user)
+        form = self._representations.choose(seen, accepted)
+        return Outcome(body=form.encode_object(CachedObject(orjson.dumps(scale), entry.revision)), accepted=accepted)
+
+    async def write(self, call: Call, find: Callable[[Call], CachedObject]) -> Outcome:
+        """Replace, patch or apply the scale: an edit of its workload. `find` raises NotFound."""
+        edit = self.replaced(call) if call.verb == "update" else read_existing_patch(call, self.patched, find)
+        written = await self._pipeline.write(call, edit)
+        return await self.show(call, written.entry)
+
     def resource(self, call: Call) -> Resource:
-        """As which it is shown."""
+        """Return the resource that the Scale is represented as."""
         columns = workload_columns.SCALE if call.resource.custom is None else workload_columns.CUSTOM_SCALE
         known = self._known.get(columns)
         if known is None:
@@ -55,7 +90,7 @@ class Scales:
     def replaced(self, call: Call) -> Rescaling:
         """The edit of a PUT."""
         check_manager(call, "UpdateOptions")
-        wanted = self._intake.message(call)
+        wanted = self._decoder.message(call)
         match_name(call, metadata_of(wanted))
         match_namespace(call, dict(metadata_of(wanted)))
         return self._rescaling(call, lambda scale: self._owned(call, scale, wanted))
@@ -71,7 +106,7 @@ class Scales:
         quoted = document if content_type == edits.STRATEGIC_PATCH else None
 
         def patched(scale: Object) -> Object:
-            wanted = self._intake.patched(call, edits.patched(scale, content_type, document), quoted)
+            wanted = self._decoder.patched(call, edits.patched(scale, content_type, document), quoted)
             match_namespace(call, dict(metadata_of(wanted)))
             return self._owned(call, scale, wanted)
 
@@ -92,7 +127,7 @@ class Scales:
 
         def laid_over(scale: Object) -> Object:
             merged = apply.apply(scale, applied, ownership, manager=manager, now=now, force=force)
-            return self._intake.patched(call, merged, None)
+            return self._decoder.patched(call, merged, None)
 
         return laid_over
 

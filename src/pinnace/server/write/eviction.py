@@ -1,69 +1,84 @@
-"""Subresources that are not the object itself: binding a pod to a node, evicting it."""
+"""Eviction: a deletion that a PodDisruptionBudget may refuse."""
 
 from __future__ import annotations
 
-from pinnace.model import errors, field_errors, selectors
+from pinnace.model import errors, selectors
+from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Object
+from pinnace.model.resources import Registry
+from pinnace.server.cache.fanout import Fanout
 from pinnace.server.request.call import Call
+from pinnace.server.write.body_decoder import match_namespace, metadata_of
+from pinnace.server.write.delete_options import parse_delete_options
 from pinnace.server.write.edits import Edit
+from pinnace.server.write.pipeline import Pipeline
 
 MOST_DISRUPTED = 2000
 """Evictions that the disruption controller has not confirmed yet."""
 _VIOLATION = "Cannot evict pod as it would violate the pod's disruption budget."
 
-# Binding: the scheduler's word on where a pod runs.
 
+class Evictions:
+    """Evicts pods."""
 
-def bound(call: Call, binding: Object, now: str) -> Edit:
-    """The pod, assigned to the node that the binding names."""
-    target = binding.get("target") or {}
-    errs = []
-    if target.get("kind") not in (None, "", "Node"):
-        errs.append(field_errors.not_supported("target.kind", target["kind"], ["Node", "<empty>"]))
-    if not target.get("name"):
-        errs.append(field_errors.required("target.name"))
-    if errs:
-        raise errors.Invalid(errs, group="", kind="Binding", name=call.name)
+    def __init__(self, registry: Registry, fanout: Fanout, pipeline: Pipeline, clock: Clock) -> None:
+        self._registry = registry
+        self._fanout = fanout
+        self._pipeline = pipeline
+        self._clock = clock
 
-    def refused(why: str) -> errors.Conflict:
-        return errors.Conflict(why, group="", plural="pods/binding", name=call.name)
-
-    def edit(live: Object | None) -> Object:
-        if live is None:
+    async def evict(self, call: Call, eviction: Object) -> None:
+        """Delete the pod that the call names, if its disruption budget allows it."""
+        metadata = metadata_of(eviction)
+        if metadata.get("name", "") != call.name:
+            raise errors.BadRequest("name in URL does not match name in Eviction object")
+        match_namespace(call, metadata)
+        raw = eviction.get("deleteOptions") or {}
+        options = parse_delete_options(call, raw)
+        await self._pipeline.admit(call, eviction)
+        pipeline = self._pipeline.without_admission()
+        entry = self._fanout.cache(call.resource.prefix).entries.get(call.key)
+        if entry is None:
             raise call.not_found()
-        uid = (binding.get("metadata") or {}).get("uid")
-        if uid and uid != live["metadata"]["uid"]:
-            raise refused(
-                f"Precondition failed: UID in precondition: {uid}, UID in object meta: {live['metadata']['uid']}"
-            )
-        if "deletionTimestamp" in live["metadata"]:
-            raise refused(f"pod {call.name} is being deleted, cannot be assigned to a host")
-        spec = live["spec"]
-        if spec.get("nodeName"):
-            raise refused(f'pod {call.name} is already assigned to node "{spec["nodeName"]}"')
-        if spec.get("schedulingGates"):
-            raise refused(f"pod {call.name} has non-empty .spec.schedulingGates")
-        metadata = dict(live["metadata"])
-        for kind in ("annotations", "labels"):
-            more = (binding.get("metadata") or {}).get(kind)
-            if more:
-                metadata[kind] = {**(metadata.get(kind) or {}), **more}
-        status = dict(live.get("status") or {})
-        others = [one for one in status.get("conditions") or [] if one.get("type") != "PodScheduled"]
-        scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
-        status["conditions"] = [*others, scheduled]
-        return {**live, "metadata": metadata, "spec": {**spec, "nodeName": target["name"]}, "status": status}
+        pod = entry.decode()
+        phase = (pod.get("status") or {}).get("phase")
+        if phase not in ("Succeeded", "Failed", "Pending") and "deletionTimestamp" not in pod["metadata"]:
+            await self._spend_budget(call, pod)
+        if not call.is_dry_run:
+            marking = Call("update", call.resource, call.namespace, call.name, "status", "", call.request, call.user)
+            await pipeline.write(marking, mark_edit(call, to_rfc3339(self._clock.now())))
+        one = Call("delete", call.resource, call.namespace, call.name, "", "", call.request, call.user, call.warnings)
+        await pipeline.delete(one, options, raw_options=raw)
 
-    return edit
+    async def _spend_budget(self, call: Call, pod: Object) -> None:
+        """Take one disruption from the budget that covers the pod, atomically with other evictions."""
+        budgets = self._registry.find("policy", "v1", "poddisruptionbudgets")
+        if budgets is None:
+            return
+        cache = self._fanout.cache(budgets.prefix)
+        found = [cache.entries[key].decode() for key in cache.keys_of(call.namespace)]
+        spent = take_disruption(pod, found)
+        if spent is None:
+            return
+        name = spent["metadata"]["name"]
+        one = Call("update", budgets, call.namespace, name, "status", "", call.request, call.user)
+
+        def edit(live: Object | None) -> Object:
+            again = take_disruption(pod, [live] if live is not None else [])
+            if again is None:
+                raise call.conflict("the disruption budget has changed; try again")
+            now = to_rfc3339(self._clock.now())
+            again["status"]["disruptedPods"] = {**(again["status"].get("disruptedPods") or {}), call.name: now}
+            note_spent_budget(again, now)
+            return {**again, "metadata": dict(again["metadata"])}
+
+        await self._pipeline.without_admission().write(one, edit)
 
 
-# Eviction: a deletion that a disruption budget may refuse.
+def take_disruption(pod: Object, budgets: list[Object]) -> Object | None:
+    """Return the budget of the pod with one disruption less; None if no budget covers the pod.
 
-
-def refuse_if_budget_is_spent(pod: Object, budgets: list[Object]) -> Object | None:
-    """The budget that this eviction takes from, with its allowance reduced; None if no budget covers the pod.
-
-    Raises TooManyRequests when the budget allows no further disruption, and Forbidden when its status is broken.
+    Raise TooManyRequests when the budget allows no further disruption, and Forbidden when its status is broken.
     """
     labels = pod["metadata"].get("labels") or {}
     covering = [
@@ -89,16 +104,16 @@ def refuse_if_budget_is_spent(pod: Object, budgets: list[Object]) -> Object | No
 
 
 def _refuse_broken(name: str, status: Object) -> None:
-    """A status that cannot be right allows nothing."""
-    why = told = ""
+    """Raise Forbidden if the status of a budget cannot be right."""
+    why = detail = ""
     if status.get("disruptionsAllowed", 0) < 0:
-        why = told = "pdb disruptions allowed is negative"
+        why = detail = "pdb disruptions allowed is negative"
     elif len(status.get("disruptedPods") or ()) > MOST_DISRUPTED:
         why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
-        told = "too many pending evictions not confirmed by PDB controller"
+        detail = "too many pending evictions not confirmed by PDB controller"
     if why:
         error = errors.Forbidden(why, group="policy", plural="poddisruptionbudget", name=name)
-        raise _because(error, f"The disruption budget {name} does not allow evicting pods currently: {told}")
+        raise _because(error, f"The disruption budget {name} does not allow evicting pods currently: {detail}")
 
 
 def _reason_of(name: str, status: Object) -> str:
@@ -128,7 +143,7 @@ def _is_ready(pod: Object) -> bool:
 
 
 def _lets_unready_pods_go(budget: Object) -> bool:
-    """A pod that does not serve disrupts nobody, if its budget says so or has enough others that do."""
+    """Whether an unready pod may go: its policy says so, or enough other pods are healthy."""
     if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
     status = budget.get("status") or {}
@@ -137,7 +152,7 @@ def _lets_unready_pods_go(budget: Object) -> bool:
 
 
 def note_spent_budget(budget: Object, now: str) -> None:
-    """Say in the budget's conditions when nothing is left of it."""
+    """Set the condition of a budget that allows no further disruption."""
     status = budget["status"]
     if status["disruptionsAllowed"]:
         return
@@ -161,8 +176,8 @@ def note_spent_budget(budget: Object, now: str) -> None:
     status["conditions"] = conditions
 
 
-def marked_for_eviction(call: Call, now: str) -> Edit:
-    """The pod with the condition that tells its controllers why it goes."""
+def mark_edit(call: Call, now: str) -> Edit:
+    """Return the edit that sets the DisruptionTarget condition, by which controllers see why the pod goes."""
 
     def edit(live: Object | None) -> Object:
         if live is None:

@@ -1,0 +1,222 @@
+"""Answers every request. `Handler.handle` names the stages in their order."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable
+from typing import Protocol
+
+from pinnace.auth.authentication.authenticators import Credentials
+from pinnace.auth.authentication.impersonation import Impersonator, wanted_user
+from pinnace.auth.authorization.authorizers import Authorizer, Decision, refusal
+from pinnace.auth.users import User
+from pinnace.model import errors
+from pinnace.model.resources import Registry
+from pinnace.server.aggregation import AggregatedBackends, NoBackends, counted_request, forward
+from pinnace.server.audit.events import Auditor
+from pinnace.server.flowcontrol.flow_control import FlowControl, TurnedAway
+from pinnace.server.http.deadlines import LIMIT_SECONDS, Deadlines, requested_timeout
+from pinnace.server.http.messages import Answer, Request, Response, StreamingResponse, Takeover
+from pinnace.server.metrics import TAKEOVER_CODE, CountedRequest, RequestMetrics
+from pinnace.server.outcome import Outcome
+from pinnace.server.read.fast_path import FastReads
+from pinnace.server.request.call import requested_action
+from pinnace.server.request.credentials import Shown, ShownInUpgrade
+from pinnace.server.request.websocket_headers import is_websocket
+from pinnace.server.responses import Responses
+from pinnace.server.targets import Target, Targets, is_object_path
+from pinnace.server.verbs import Verbs
+from pinnace.store import store as stores
+
+log = logging.getLogger(__name__)
+
+_ANSWERS = (Response, StreamingResponse, Takeover)
+
+
+class Identify(Protocol):
+    def authenticate(self, credentials: Credentials) -> User | Awaitable[User]:
+        """Return the user; anonymous without credentials. Raise Unauthorized for a bad credential."""
+
+
+class Pages(Protocol):
+    """Paths that are not objects: health, version, discovery, OpenAPI, metrics."""
+
+    def answer(self, request: Request, segments: list[str], user: User) -> Answer | Awaitable[Answer] | None:
+        """Return the answer, or None if this path is not among them."""
+
+
+class Handler:
+    """Answers requests from the wire and from callers in this process."""
+
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        verbs: Verbs,
+        pages: Pages,
+        identify: Identify,
+        authorizer: Authorizer,
+        impersonator: Impersonator,
+        flow_control: FlowControl,
+        metrics: RequestMetrics,
+        aggregated: AggregatedBackends | None = None,
+        audit: Auditor | None = None,
+        request_timeout: float = LIMIT_SECONDS,
+    ) -> None:
+        self._registry = registry
+        self._verbs = verbs
+        self._pages = pages
+        self._identify = identify
+        self._authorizer = authorizer
+        self._impersonator = impersonator
+        self._flow_control = flow_control
+        self._metrics = metrics
+        self._audit = audit
+        self._deadlines = Deadlines(request_timeout)
+        self._responses = Responses()
+        self._targets = Targets(registry, aggregated or NoBackends())
+        self._fast_reads = FastReads(
+            routes=self._targets.routes,
+            aggregated=aggregated or NoBackends(),
+            identify=identify,
+            authorizer=authorizer,
+            flow_control=flow_control,
+            verbs=verbs,
+            responses=self._responses,
+            metrics=metrics,
+        )
+
+    def __call__(self, request: Request) -> Answer | Awaitable[Answer]:
+        """Answer a request from the wire: a plain read at once, every other request in a task of its own."""
+        if self._audit is None and (answer := self._fast_reads.answer(request, None)) is not None:
+            return answer
+        return self.handle(request, None)
+
+    def answer(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
+        """Answer a caller in this process, who is authenticated already."""
+        if self._audit is None and (answer := self._fast_reads.answer(request, user)) is not None:
+            return answer
+        return self.handle(request, user)
+
+    async def handle(self, request: Request, user: User | None) -> Answer:
+        """Run the stages of a request: authenticate, then `_answer`, recorded by the audit log if there is one."""
+        try:
+            user = user or await self._authenticate(request)
+        except errors.ApiError as error:
+            answer = self._responses.render_error(request, error)
+            return answer if self._audit is None else self._audit.record_unauthenticated(request, answer)
+        if self._audit is None:
+            return await self._answer(request, user)
+        return await self._audit.record(request, user, self._answer)
+
+    async def _answer(self, request: Request, user: User) -> Answer:
+        """Parse, impersonate, take a turn, authorize, run the verb within its deadline, and count it."""
+        target = self._targets.parse(request)
+        target.user = user
+        try:
+            if "timeout=" in request.raw_query and not target.is_long_running:
+                requested_timeout(request)  # Raises for a bad timeout before anything else is looked at.
+            if request.head.impersonates:
+                await self._impersonate(target)
+            target.turn = await self._flow_control.take_turn(target.user, target.action, target.call)
+            await self._authorize(target)
+            with self._deadlines.limit(request, is_long_running=target.is_long_running):
+                answer = await self._run(target)
+        except errors.ApiError as error:
+            answer = self._responses.render_error(request, error, target.call.warnings if target.call else None)
+        except TurnedAway as turned_away:
+            answer = turned_away.response
+        finally:
+            if target.turn is not None:
+                target.turn.end()
+        self._count(target, answer)
+        return answer if target.turn is None else target.turn.mark(answer)
+
+    # The stages.
+
+    async def _authenticate(self, request: Request) -> User:
+        user = self._identify.authenticate(ShownInUpgrade(request) if request.upgrade else Shown(request))
+        return user if isinstance(user, User) else await user
+
+    async def _impersonate(self, target: Target) -> None:
+        request = target.request
+        wanted = wanted_user(request.head.pairs())
+        if wanted is None:
+            return
+        way = await self._impersonator.become(target.user, wanted, requested_action(request))
+        if request.notes is not None:
+            request.notes.impersonated, request.notes.constraint = way.user, way.constraint
+        target.user = way.user
+
+    async def _authorize(self, target: Target) -> None:
+        decision = self._authorizer.decide(target.user, target.action)
+        if not isinstance(decision, Decision):
+            decision = await decision
+        if target.request.notes is not None:
+            target.request.notes.decision = decision
+        if not decision.is_allowed:
+            raise refusal(target.user, target.action, decision.reason)
+
+    async def _run(self, target: Target) -> Answer:
+        """Run a verb on objects, pass the request on to another API server, or answer with a page."""
+        if target.error is not None:
+            raise target.error
+        if target.call is None and target.backend is None:
+            return await self._answer_page(target)
+        target.has_run = True
+        self._metrics.in_flight += 1
+        try:
+            if target.backend is not None:
+                return await forward(target.request, target.user, target.backend, target.action)
+            return await self._run_verb(target)
+        except stores.StoreError as error:
+            log.error("%s %s: %s", target.request.method, target.request.target, error)
+            raise errors.InternalError(str(error)) from None
+        finally:
+            self._metrics.in_flight -= 1
+
+    async def _run_verb(self, target: Target) -> Answer:
+        call = target.call
+        assert call is not None, "only calls have verbs"
+        call.user = target.user
+        if call.resource.deprecation:
+            call.warnings.append(call.resource.deprecation)
+        outcome = await self._verbs.run(call)
+        if not isinstance(outcome, Outcome):
+            return outcome
+        if outcome.stream is not None and call.request.upgrade:
+            target.is_handed_over = is_websocket(call.request)
+        return await self._responses.render(call, outcome)
+
+    async def _answer_page(self, target: Target) -> Answer:
+        segments = target.segments
+        if is_object_path(segments) and (segments[-1] != "" or len(segments) > 4):
+            return self._answer_unknown(segments)
+        page = self._pages.answer(target.request, segments, target.user)
+        if page is None:
+            return self._answer_unknown(segments)
+        return page if isinstance(page, _ANSWERS) else await page
+
+    def _answer_unknown(self, segments: list[str]) -> Answer:
+        """Raise NoSuchPath below a served group; answer with plain text elsewhere."""
+        match segments:
+            case ["api", *_]:
+                raise errors.NoSuchPath()
+            case ["apis", group, version, *_]:
+                registry = self._registry
+                if registry.has_built_in_group(group) or registry.has_group_version(group, version):
+                    raise errors.NoSuchPath()
+        return self._responses.not_found_page()
+
+    def _count(self, target: Target, answer: Answer) -> None:
+        """Count a request whose verb has run. As in Kubernetes, a request that was refused before is not counted."""
+        if not target.has_run:
+            return
+        counted: CountedRequest | None = target.call
+        if target.backend is not None:
+            counted = counted_request(target.action, target.backend)
+        if counted is not None:
+            is_handed_over = target.is_handed_over or isinstance(answer, Takeover)
+            code = TAKEOVER_CODE if is_handed_over else answer.status
+            self._metrics.observe(counted, code, time.perf_counter() - target.started)

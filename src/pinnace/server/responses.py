@@ -1,0 +1,134 @@
+"""Turns outcomes and errors into HTTP responses: format, pretty-printing, compression, warnings."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+
+import orjson
+
+from pinnace.model import errors
+from pinnace.server.http.compression import GzipCache, compress_whole
+from pinnace.server.http.messages import Answer, Request, Response, StreamingResponse
+from pinnace.server.outcome import Outcome
+from pinnace.server.read.watch_sockets import watch_over_websocket
+from pinnace.server.request.call import Call
+from pinnace.server.request.negotiation import PLAIN, negotiate
+from pinnace.server.request.negotiation import Answer as Accepted
+from pinnace.server.request.pretty import indented, wants_pretty
+from pinnace.server.request.websocket_headers import is_websocket
+from pinnace.server.request.yaml_output import as_yaml
+
+_GZIP_FROM = 128 * 1024
+_THREAD_FROM = 512 * 1024
+_JSON = b"application/json"
+_YAML = b"application/yaml"
+_PLAIN_TEXT = b"text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff"
+_GZIP = b"Content-Encoding: gzip\r\nVary: Accept-Encoding\r\n"
+_NO_CACHE_AND_TYPE = b"\r\nCache-Control: no-cache, private\r\nContent-Type: "
+
+
+class Responses:
+    """Renders the answers of one server. Every response carries an Audit-Id of its own."""
+
+    def __init__(self) -> None:
+        self._gzip_cache = GzipCache()
+        words = secrets.token_hex(10)
+        self._audit_prefix = f"Audit-Id: {words[:8]}-{words[8:12]}-{words[12:16]}-{words[16:]}-".encode()
+        self._audit_numbers = itertools.count(1)
+
+    async def render(self, call: Call, outcome: Outcome) -> Answer:
+        """Return the response to a call. A large body is compressed in a thread."""
+        request = call.request
+        if outcome.stream is not None:
+            if request.upgrade and is_websocket(request):
+                return watch_over_websocket(request, outcome.stream)
+            return StreamingResponse(outcome.status, self._head(_JSON, call.warnings), outcome.stream)
+        body, content_type = _format(request, outcome)
+        head = self._head(content_type, call.warnings)
+        if not _is_compressed(request, body):
+            return Response(outcome.status, head, body)
+        compressed = self._compress_at_once(body)
+        if compressed is None and isinstance(body, list) and len(body[-1]) > _GZIP_FROM:
+            pending = self._gzip_cache.compress(body)
+            compressed = pending if isinstance(pending, list) else await pending
+        elif compressed is None:  # Compression releases the interpreter's lock: other requests are served meanwhile.
+            compressed = await asyncio.to_thread(compress_whole, _join(body))
+        return Response(outcome.status, head + _GZIP, compressed)
+
+    def render_at_once(self, call: Call, outcome: Outcome) -> Response | None:
+        """Return the response to a read; None if a large body has to be compressed first."""
+        body, content_type = _format(call.request, outcome)
+        if not _is_compressed(call.request, body):
+            return Response(outcome.status, self._head(content_type, call.warnings), body)
+        compressed = self._compress_at_once(body)
+        if compressed is None:
+            return None
+        return Response(outcome.status, self._head(content_type, call.warnings) + _GZIP, compressed)
+
+    def _compress_at_once(self, body: bytes | list[bytes]) -> bytes | list[bytes] | None:
+        """Return the compressed body if it is known or small; None if it takes a thread."""
+        if isinstance(body, list) and len(body[-1]) > _GZIP_FROM:
+            return self._gzip_cache.find(body)
+        return compress_whole(_join(body)) if _size(body) <= _THREAD_FROM else None
+
+    def render_error(self, request: Request, error: errors.ApiError, warnings: list[str] | None = None) -> Response:
+        accepted = _accepted(request)
+        head = self._head(_YAML if accepted.is_yaml else _JSON, warnings)
+        if error.retry_after:
+            head += b"Retry-After: %d\r\n" % error.retry_after
+        if accepted.is_yaml:
+            return Response(error.code, head, as_yaml(error.status))
+        body = orjson.dumps(error.status, option=orjson.OPT_APPEND_NEWLINE)
+        # A client that accepts no format of the server is taken for a person.
+        is_pretty = accepted.is_pretty or error.code == 406 or wants_pretty(request)
+        return Response(error.code, head, indented(body) if is_pretty else body)
+
+    def not_found_page(self) -> Response:
+        """Return the answer for a path outside of every API group."""
+        return Response(404, self._head(_PLAIN_TEXT), b"404 page not found\n")
+
+    def _head(self, content_type: bytes, warnings: list[str] | None = None) -> bytes:
+        head = b"%b%012x%b%b\r\n" % (self._audit_prefix, next(self._audit_numbers), _NO_CACHE_AND_TYPE, content_type)
+        if warnings:
+            head += b"".join(_warning(text) for text in dict.fromkeys(warnings))
+        return head
+
+
+def _format(request: Request, outcome: Outcome) -> tuple[bytes | list[bytes], bytes]:
+    """Return the body in the format that the client accepts, and its content type."""
+    body, accepted = outcome.body, outcome.accepted
+    if accepted.is_yaml:
+        return as_yaml(orjson.loads(_join(body))), _YAML
+    if accepted.is_pretty or ((request.head.is_browser or request.raw_query) and wants_pretty(request)):
+        return indented(_join(body)), _JSON
+    return body + b"\n" if type(body) is bytes else body, _JSON
+
+
+def _warning(text: str) -> bytes:
+    """RFC 7234's header with the agent and code that Kubernetes uses; control characters cannot smuggle a header."""
+    clean = "".join(char if char.isprintable() else " " for char in text)
+    quoted = clean.replace("\\", "\\\\").replace('"', '\\"')
+    return b'Warning: 299 - "%b"\r\n' % quoted.encode()
+
+
+def _accepted(request: Request) -> Accepted:
+    """Return the format of an error."""
+    try:
+        accepted = negotiate(request.head.accept)
+    except errors.NotShownSo:
+        return PLAIN
+    return PLAIN if accepted.view else accepted  # Errors have no table rows.
+
+
+def _is_compressed(request: Request, body: bytes | list[bytes]) -> bool:
+    return request.head.takes_gzip and _size(body) > _GZIP_FROM
+
+
+def _size(body: bytes | list[bytes]) -> int:
+    return len(body) if isinstance(body, bytes) else sum(map(len, body))
+
+
+def _join(body: bytes | list[bytes]) -> bytes:
+    return body if isinstance(body, bytes) else b"".join(body)
