@@ -104,7 +104,7 @@ def test_columns_are_described_as_the_api_documents_their_fields(registry: Regis
     ],
 )
 def test_durations_are_short(seconds: float, shown: str) -> None:
-    assert cells.human_duration(seconds) == shown
+    assert cells.format_duration(seconds) == shown
 
 
 def test_an_object_without_a_birthday_has_an_unknown_age() -> None:

@@ -1,4 +1,4 @@
-"""Every built-in resource of one Kubernetes minor, in the order in which discovery shows them."""
+"""Every built-in resource of one Kubernetes minor version, in the order of discovery."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pinnace.kinds.node import resources as node
 from pinnace.kinds.policy import resources as policy
 from pinnace.kinds.rbac import resources as rbac
 from pinnace.kinds.resource import resources as resource
-from pinnace.kinds.rows import Definitions, Row, Version, kind_of
+from pinnace.kinds.rows import DefinitionSource, Row, Version, kind_of
 from pinnace.kinds.rows import resource as resource_of
 from pinnace.kinds.scheduling import resources as scheduling
 from pinnace.kinds.storage import resources as storage
@@ -81,19 +81,20 @@ GROUP_ORDER = (
     "flowcontrol.apiserver.k8s.io",
     "storagemigration.k8s.io",
     "internal.apiserver.k8s.io",
-    # Old versions only, and so last: no client may prefer it.
+    # Last, because it has only old versions, which clients must not prefer.
     "extensions",
 )
-"""As Kubernetes ranks them: clients take the first group that has a resource of the name they look for."""
+"""The order of Kubernetes: clients take the first group that has a resource of the name."""
 
 
 def resources(
-    definitions: Definitions, *, old_versions: bool = True, on_request: Collection[str] = ()
+    definitions: DefinitionSource, *, old_versions: bool = True, on_request: Collection[str] = ()
 ) -> list[Resource]:
-    """Every resource that this minor serves, modern versions first, each group's preferred version before its others.
+    """Return every resource that this minor version serves: current versions first, each group's preferred version
+    before its others.
 
-    `old_versions` are those that Kubernetes has removed since. `on_request` names group-versions that are off by
-    default, such as "resource.k8s.io/v1beta2".
+    `old_versions` are versions that Kubernetes has removed. `on_request` names group-versions that are off by default,
+    such as "resource.k8s.io/v1beta2".
     """
     served = [
         (resource_of(row, version, stored, definitions), version)
@@ -105,8 +106,8 @@ def resources(
     return [found if old_versions else replace(found, modernize=None) for found, _ in served]
 
 
-def _versions(row: Row, definitions: Definitions) -> Iterator[tuple[Version, Version]]:
-    """The versions of a row in this minor, each with the stored one. None where the minor lacks the kind."""
+def _versions(row: Row, definitions: DefinitionSource) -> Iterator[tuple[Version, Version]]:
+    """Yield the versions of a row in this minor version, each with the stored one; none if the kind does not exist."""
     stored = next((version for version in row.versions if definitions.name_of_kind(kind_of(row, version))), None)
     if stored is None:
         return
@@ -116,7 +117,7 @@ def _versions(row: Row, definitions: Definitions) -> Iterator[tuple[Version, Ver
 
 
 def _is_served(
-    row: Row, version: Version, definitions: Definitions, *, old_versions: bool, on_request: Collection[str]
+    row: Row, version: Version, definitions: DefinitionSource, *, old_versions: bool, on_request: Collection[str]
 ) -> bool:
     if version.is_old and definitions.name_of_kind(kind_of(row, version)) is None:
         return old_versions
@@ -124,7 +125,7 @@ def _is_served(
 
 
 def _rank(
-    found: Resource, version: Version, definitions: Definitions
+    found: Resource, version: Version, definitions: DefinitionSource
 ) -> tuple[bool, int, tuple[int, int, int, str], str]:
     is_old = version.is_old and definitions.name_of_kind(found.kind) is None
     return is_old, GROUP_ORDER.index(found.group), version_rank(found.version), found.plural

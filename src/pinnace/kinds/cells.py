@@ -1,6 +1,6 @@
-"""What stands in the cells of a Table: ages, selectors and lists, written as kubectl's users know them.
+"""The values of table cells: ages, selectors and lists, formatted as kubectl users know them.
 
-A description that begins with `io.k8s.` names a field of a definition, whose documentation it stands for.
+A description that begins with `io.k8s.` names a field of a definition; the field's documentation is the description.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ NONE, UNKNOWN, UNSET = "<none>", "<unknown>", "<unset>"
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86400, 365 * 86400
 
 
-def human_duration(seconds: float) -> str:
-    """A length of time in two or three digits: 90s, 5m12s, 3h, 6d4h, 2y30d."""
+def format_duration(seconds: float) -> str:
+    """Format a duration in two or three digits: 90s, 5m12s, 3h, 6d4h, 2y30d."""
     whole = int(seconds)
     if whole < -1:
         return "<invalid>"
@@ -30,23 +30,23 @@ def human_duration(seconds: float) -> str:
     if whole < 2 * _MINUTE:
         return f"{whole}s"
     if whole < 10 * _MINUTE:
-        return _two(whole, _MINUTE, "m", 1, "s")
+        return _format_two(whole, _MINUTE, "m", 1, "s")
     if whole < 3 * _HOUR:
         return f"{whole // _MINUTE}m"
     if whole < 8 * _HOUR:
-        return _two(whole, _HOUR, "h", _MINUTE, "m")
+        return _format_two(whole, _HOUR, "h", _MINUTE, "m")
     if whole < 2 * _DAY:
         return f"{whole // _HOUR}h"
     if whole < 8 * _DAY:
-        return _two(whole, _DAY, "d", _HOUR, "h")
+        return _format_two(whole, _DAY, "d", _HOUR, "h")
     if whole < 2 * _YEAR:
         return f"{whole // _DAY}d"
     if whole < 8 * _YEAR:
-        return _two(whole, _YEAR, "y", _DAY, "d")
+        return _format_two(whole, _YEAR, "y", _DAY, "d")
     return f"{whole // _YEAR}y"
 
 
-def _two(seconds: int, large: int, large_sign: str, small: int, small_sign: str) -> str:
+def _format_two(seconds: int, large: int, large_sign: str, small: int, small_sign: str) -> str:
     rest = seconds % large // small
     return f"{seconds // large}{large_sign}{rest}{small_sign}" if rest else f"{seconds // large}{large_sign}"
 
@@ -54,7 +54,7 @@ def _two(seconds: int, large: int, large_sign: str, small: int, small_sign: str)
 def since(moment: str | None, now: datetime) -> str:
     if not moment:
         return UNKNOWN
-    return human_duration((now - datetime.fromisoformat(moment)).total_seconds())
+    return format_duration((now - datetime.fromisoformat(moment)).total_seconds())
 
 
 def name(obj: Object, now: datetime) -> Any:
@@ -70,7 +70,7 @@ def created_at(obj: Object, now: datetime) -> Any:
 
 
 def reach(obj: Any, *steps: str) -> Any:
-    """The value behind these fields, or None where one of them is missing."""
+    """Return the value of nested fields, or None where one is missing."""
     for step in steps:
         if not isinstance(obj, dict):
             return None
@@ -79,7 +79,7 @@ def reach(obj: Any, *steps: str) -> Any:
 
 
 def at(path: str, default: Any = "") -> Value:
-    """The field at a dotted path; `default` where it is missing."""
+    """Return a reader of the field at a dotted path; `default` where it is missing."""
     steps = path.split(".")
 
     def value(obj: Object, now: datetime) -> Any:
@@ -94,7 +94,7 @@ def number_at(path: str) -> Value:
 
 
 def nonempty_at(path: str, default: str) -> Value:
-    """As `at`, where the empty string is as good as nothing."""
+    """Like `at`, but an empty string counts as missing."""
     found_at = at(path)
     return lambda obj, now: found_at(obj, now) or default
 
@@ -105,16 +105,16 @@ def length_of(path: str) -> Value:
 
 
 def text(value: Any) -> str:
-    """As Go prints a number or a string of unknown kind."""
+    """Return a number or string as Go prints it."""
     return "" if value is None else str(value)
 
 
-def labels_text(labels: Any) -> str:
+def format_labels(labels: Any) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or NONE
 
 
-def selector_text(selector: Any) -> str:
-    """A label selector in the words of kubectl's -l; empty for none and for one that selects everything."""
+def format_selector(selector: Any) -> str:
+    """Format a label selector as for kubectl's -l; empty for none and for one that selects everything."""
     if not selector:
         return ""
     written = [(key, f"{key}={value}") for key, value in (selector.get("matchLabels") or {}).items()]
@@ -134,16 +134,16 @@ def selector_text(selector: Any) -> str:
 
 def labels_at(path: str) -> Value:
     steps = path.split(".")
-    return lambda obj, now: labels_text(reach(obj, *steps))
+    return lambda obj, now: format_labels(reach(obj, *steps))
 
 
 def selector_at(path: str) -> Value:
     steps = path.split(".")
-    return lambda obj, now: selector_text(reach(obj, *steps)) or NONE
+    return lambda obj, now: format_selector(reach(obj, *steps)) or NONE
 
 
 def first_of(shown: Iterable[str], count: int, most: int = 3) -> str:
-    """At most three, and how many more."""
+    """Format at most three items, and the number of the others."""
     listed = ",".join(list(shown)[:most])
     return f"{listed} + {count - most} more..." if count > most else listed or UNSET
 
@@ -162,7 +162,7 @@ NAME = Column("Name", "string", f"{META}.name", name, format="name")
 AGE = Column("Age", "string", f"{META}.creationTimestamp", age)
 NAME_AND_AGE = (NAME, AGE)
 PLAIN = (NAME, Column("Created At", "date", f"{META}.creationTimestamp", created_at))
-"""Of kinds that no one wrote columns for."""
+"""The columns of kinds that define none."""
 
 
 def string(title: str, description: str, value: Value, *, wide: bool = False) -> Column:
@@ -178,7 +178,7 @@ def boolean(title: str, description: str, value: Value) -> Column:
 
 
 def template_columns(path: str) -> tuple[Column, Column]:
-    """The containers and images of a pod template, for -o wide."""
+    """Return the columns with the containers and images of a pod template, for -o wide."""
     steps = (*path.split("."), "spec", "containers")
 
     def listed(field: str) -> Value:

@@ -1,4 +1,4 @@
-"""The published shapes of the built-in kinds, for each minor version of Kubernetes, read on demand."""
+"""The OpenAPI definitions of the built-in kinds, for each minor version of Kubernetes, read on demand."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ DATA = Path(__file__).parent / "data"
 
 
 class NoDefinitions(LookupError):
-    """The definitions of the wanted minor version are not here; the message says what to do."""
+    """There are no definitions of the requested minor version; the message says how to get them."""
 
 
 def minors(data: Path = DATA) -> tuple[str, ...]:
-    """The minor versions that can be loaded, oldest first: 1.25, 1.26, ..."""
+    """Return the minor versions that can be loaded, oldest first: 1.25, 1.26, ..."""
     found = (path.stem for path in data.glob("1.*.zlib"))
     return tuple(sorted(found, key=lambda minor: int(minor.partition(".")[2])))
 
 
 class Definitions:
-    """The definitions of one minor version. Each is parsed when it is first asked for, once."""
+    """The definitions of one minor version. Each is parsed once, on first use."""
 
     def __init__(
         self, bodies: memoryview, places: Mapping[str, tuple[int, int]], kinds: Mapping[str, str], *, minor: str
@@ -62,7 +62,7 @@ class Definitions:
         return name in self._places
 
     def raw_bytes(self, name: str) -> bytes:
-        """The definition as JSON; references are `#/$defs/<name>`."""
+        """Return a definition as JSON; references are `#/$defs/<name>`."""
         start, end = self._places[name]
         return bytes(self._bodies[start:end])
 
@@ -79,6 +79,6 @@ class Definitions:
         return self._kinds.get(f"{kind.group}/{kind.version}/{kind.name}")
 
     def of_kind(self, kind: Kind) -> Schema | None:
-        """The schema of a kind, or None where this minor version has no such kind."""
+        """Return the schema of a kind, or None if this minor version has no such kind."""
         name = self.name_of_kind(kind)
         return None if name is None else self.schema(name)

@@ -1,4 +1,4 @@
-"""Makes the schema of an older version from today's: what was optional, what had another name."""
+"""Derive the schema of an older version from the current one: optional fields, other names."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ ITEMS = "[]"
 
 
 def at(schema: Schema, path: str, change: Change) -> Schema:
-    """The schema with the node at a dotted path changed; `[]` steps into a list's items. Nothing else is touched."""
+    """Return the schema with a change at a dotted path; `[]` steps into a list's items. The rest is shared."""
     steps = tuple(path.split(".")) if path else ()
-    return Schema(_changed(schema, steps, change), schema.resolve, schema.name)
+    return Schema(_change_at(schema, steps, change), schema.resolve, schema.name)
 
 
-def _changed(schema: Schema, steps: tuple[str, ...], change: Change) -> dict[str, Any]:
+def _change_at(schema: Schema, steps: tuple[str, ...], change: Change) -> dict[str, Any]:
     raw = dict(schema.raw)
     if not steps:
         return change(raw)
     step, rest = steps[0], steps[1:]
     if step == ITEMS:
         if schema.items is not None:
-            raw["items"] = _changed(schema.items, rest, change)
+            raw["items"] = _change_at(schema.items, rest, change)
         return raw
     child = schema.properties.get(step)
     if child is not None:
-        raw["properties"] = {**raw["properties"], step: _changed(child, rest, change)}
+        raw["properties"] = {**raw["properties"], step: _change_at(child, rest, change)}
     return raw
 
 
 def optional(*names: str) -> Change:
-    """These fields are no longer required."""
+    """Return a change that makes fields optional."""
 
     def change(raw: dict[str, Any]) -> dict[str, Any]:
         return {**raw, "required": [name for name in raw.get("required", ()) if name not in names]}
@@ -42,7 +42,7 @@ def optional(*names: str) -> Change:
 
 
 def with_fields(without: tuple[str, ...] = (), **fields: dict[str, Any]) -> Change:
-    """Some fields more, some fewer."""
+    """Return a change that removes and adds fields."""
 
     def change(raw: dict[str, Any]) -> dict[str, Any]:
         kept = {name: child for name, child in raw.get("properties", {}).items() if name not in without}
@@ -53,7 +53,7 @@ def with_fields(without: tuple[str, ...] = (), **fields: dict[str, Any]) -> Chan
 
 
 def renamed(before: str, now: str) -> Change:
-    """The field that is called `now` today was called `before`."""
+    """Return a change that gives the field `now` its old name `before`."""
 
     def change(raw: dict[str, Any]) -> dict[str, Any]:
         fields = {before if name == now else name: child for name, child in raw.get("properties", {}).items()}

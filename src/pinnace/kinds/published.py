@@ -1,4 +1,4 @@
-"""A built-in definition as those see it who read the API's description: with enums, and what Go makes of silence."""
+"""Built-in definitions as published in OpenAPI: with enums, and with the defaults that Go implies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SAID: dict[str, Object] = {
     "io.k8s.api.core.v1.SecretProjection": {"name": ""},
     "io.k8s.apimachinery.pkg.apis.meta.v1.APIResourceList": {"groupVersion": ""},
 }
-"""Where Kubernetes says a default that Go would not write by itself, and the schemas do not have it."""
+"""Defaults that Kubernetes publishes, but that are neither in the schemas nor implied by Go."""
 _ZEROS: dict[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False}
 _NO_STRUCTS = (
     "io.k8s.apimachinery.pkg.api.resource.Quantity",
@@ -35,12 +35,12 @@ _NO_STRUCTS = (
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON",
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray",
 )
-"""They are written by code of their own, so that nobody knows what silence about them means."""
+"""Types with their own JSON encoding: their zero values are not known from their fields."""
 _METADATA = ("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta", "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
 
 
 def in_v3(name: str, body: bytes) -> bytes:
-    """A definition in JSON, by its name in the schemas."""
+    """Return a definition for OpenAPI v3 as JSON, by its schema name."""
     if not name.startswith(_BUILT_IN):
         return body
     definition = orjson.loads(body)
@@ -51,14 +51,14 @@ def in_v3(name: str, body: bytes) -> bytes:
         if zero is not None and field in properties and not _is_opaque(properties[field]):
             properties[field].setdefault("default", zero)
     for schema in properties.values():
-        if _referred(schema) in _METADATA:
+        if _reference_of(schema) in _METADATA:
             schema.setdefault("default", {})
         _default_elements(schema)
     return orjson.dumps(definition)
 
 
 def in_v2(name: str, body: bytes) -> bytes:
-    """The same for the older form, which knows no defaults."""
+    """Return a definition for OpenAPI v2, which has no defaults."""
     if not name.startswith(_BUILT_IN):
         return body
     definition = orjson.loads(body)
@@ -70,7 +70,7 @@ def in_v2(name: str, body: bytes) -> bytes:
 
 
 def _default_elements(schema: Object) -> None:
-    """What stands in lists and maps is never a pointer in Go, and so never missing."""
+    """Set the defaults of items of lists and maps, which are never pointers in Go and so never null."""
     for place in ("items", "additionalProperties"):
         element = schema.get(place)
         if isinstance(element, dict):
@@ -83,8 +83,8 @@ def _default_elements(schema: Object) -> None:
 
 
 def _is_opaque(schema: Object) -> bool:
-    return _referred(schema) in _NO_STRUCTS
+    return _reference_of(schema) in _NO_STRUCTS
 
 
-def _referred(schema: Object) -> str:
+def _reference_of(schema: Object) -> str:
     return str(schema.get("$ref", "")).rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""How a built-in kind is written down: one row per kind, with the versions it is served in."""
+"""The table format of the built-in kinds: one row per kind, with its versions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ ASK = ("create",)
 Convert = Callable[[Object], Object]
 
 
-class Definitions(Protocol):
-    """The schemas of one Kubernetes minor."""
+class DefinitionSource(Protocol):
+    """The schemas of one Kubernetes minor version."""
 
     @property
     def minor(self) -> str: ...
@@ -37,39 +37,40 @@ def same_shape(schema: Schema) -> Schema:
 
 @dataclass(frozen=True)
 class Version:
-    """One version of a kind, from its introduction to its removal. Whether it exists is what the definitions say."""
+    """One version of a kind, from its introduction to its removal. The definitions decide in which minor versions it
+    exists."""
 
     name: str
     _: KW_ONLY
     group: str | None = None
-    """Where it is served, if not in the row's own group."""
+    """The group that serves it, if not the row's own."""
     is_on: bool = True
-    """Served without being asked for. New betas and all alphas are not."""
+    """Served by default. New betas and all alphas are not."""
     is_old: bool = False
-    """Gone from Kubernetes and from the definitions: served all the same, with the stored version's schema reshaped."""
+    """Removed from Kubernetes and the definitions. Still served, with the schema of the stored version reshaped."""
     deprecated: str = ""
     removed: str = ""
     replacement: str = ""
-    """The group and version to use instead, and the kind where it has another name."""
+    """The group and version to use instead, and the kind if its name differs."""
     to_stored: Convert | None = None
     from_stored: Convert | None = None
     """None where the shapes are equal."""
     reshape: Callable[[Schema], Schema] = same_shape
     modernize: Callable[[Object], Iterable[str]] | None = None
-    """Rewrites what this version no longer is but many manifests still have; tells of it."""
+    """Rewrite fields that this version no longer has but many manifests still use; return warnings."""
     selectable: Mapping[str, Callable[[Object], str]] | None = None
-    """Where the version calls the selectable fields differently. They are always given the stored object."""
+    """The selectable fields, where their names differ in this version. They always read the stored object."""
     subresources: tuple[str, ...] | None = None
-    """Only these of the row's."""
+    """The subresources of this version, if not all of the row."""
     strategy: Strategy | None = None
-    """Where something else is special about the kind in this version."""
+    """The strategy of this version, if it differs."""
 
 
 GA = Version("v1")
 on_request = partial(Version, is_on=False)
-"""A version that exists, but is served only when asked for: an alpha, or a beta since 1.24."""
+"""A version that is served only on request: an alpha, or a beta since 1.24."""
 old = partial(Version, is_old=True)
-"""A version that Kubernetes removed before the oldest minor served here."""
+"""A version that Kubernetes removed before the oldest supported minor version."""
 
 
 PLAIN = Strategy()
@@ -77,8 +78,8 @@ PLAIN = Strategy()
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What is known of one built-in kind. Versions stand in the order in which they may be stored: the first that the
-    definitions have is the stored one."""
+    """Everything about one built-in kind. Versions are in order of preference for storage: the first that the
+    definitions have is stored."""
 
     group: str
     name: str
@@ -89,9 +90,9 @@ class Row:
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS
     subresources: tuple[tuple[str, tuple[str, ...]] | Subresource, ...] = ()
-    """A pair of name and verbs where the kind itself travels through."""
+    """A pair of name and verbs where the subresource has the kind itself as its body."""
     since: Mapping[str, str] = field(default_factory=dict)
-    """The first minor of a subresource that is younger than the oldest minor served here."""
+    """The first minor version of a subresource that is newer than the oldest supported minor version."""
     columns: tuple[Column, ...] = cells.PLAIN
     row_order: Callable[[Object], Any] | None = None
     selectable: Mapping[str, Callable[[Object], str]] = field(default_factory=dict)
@@ -106,11 +107,11 @@ def kind_of(row: Row, version: Version) -> Kind:
     return Kind(row.group if version.group is None else version.group, version.name, row.name)
 
 
-def resource(row: Row, version: Version, stored_version: Version, definitions: Definitions) -> Resource:
-    """The resource that serves one version of a row."""
+def resource(row: Row, version: Version, stored_version: Version, definitions: DefinitionSource) -> Resource:
+    """Return the resource that serves one version of a row."""
     kind, stored = kind_of(row, version), kind_of(row, stored_version)
     is_guest = kind.group != row.group
-    # A guest must not answer to the short names and categories of its host: `kubectl get all` would show it twice.
+    # A version in another group has no short names and categories: `kubectl get all` would show its objects twice.
     is_quiet = is_guest and version.is_old
     return Resource(
         kind=kind,
@@ -122,7 +123,7 @@ def resource(row: Row, version: Version, stored_version: Version, definitions: D
         verbs=row.verbs,
         subresources=_subresources(row, version, kind, definitions.minor),
         schema_of=_schema_of(version, kind, stored, definitions),
-        columns=tuple(_documented(column, definitions.schema) for column in row.columns),
+        columns=tuple(_describe(column, definitions.schema) for column in row.columns),
         row_order=row.row_order,
         selectable=row.selectable if version.selectable is None else version.selectable,
         strategy=version.strategy or row.strategy,
@@ -136,27 +137,27 @@ def resource(row: Row, version: Version, stored_version: Version, definitions: D
 
 
 def scale_resource(schema: Schema, columns: tuple[Column, ...]) -> Resource:
-    """What the scales of workloads would be if they had a URL of their own."""
+    """Return a resource for Scale objects, which have no URL of their own, so that they have columns and a schema."""
     return Resource(
         kind=SCALE.kind,
         plural="scales",
         singular="scale",
         namespaced=True,
         schema_of=lambda: schema,
-        columns=tuple(_documented(column, schema.resolve) for column in columns),
+        columns=tuple(_describe(column, schema.resolve) for column in columns),
         stored=SCALE.kind,
     )
 
 
-def _documented(column: Column, schema_of: Callable[[str], Schema]) -> Column:
-    """The column with its description, where it only says which field documents it."""
+def _describe(column: Column, schema_of: Callable[[str], Schema]) -> Column:
+    """Return the column with the description of the field that it names."""
     if not column.description.startswith("io.k8s."):
         return column
     name, _, documented = column.description.rpartition(".")
     try:
         fields = schema_of(name).raw.get("properties", {})
     except KeyError:
-        fields = {}  # Younger than this minor.
+        fields = {}  # Newer than this minor version.
     return replace(column, description=fields.get(documented, {}).get("description", ""))
 
 
@@ -166,19 +167,19 @@ class _Ways(TypedDict, total=False):
 
 
 def _conversions(version: Version, stored: Version) -> _Ways:
-    """What differs from the stored version. Conversions are written down against a row's first version, which an older
-    minor may lack: then the way leads through it."""
+    """Return the conversions between a version and the stored one. They are written against a row's first version; an
+    older minor version may lack it, and then conversion goes through it."""
     if version is stored:
         return {}
     ways: _Ways = {}
     if version.to_stored or stored.from_stored:
-        ways["to_stored"] = _in_turn(version.to_stored, stored.from_stored)
+        ways["to_stored"] = _chain(version.to_stored, stored.from_stored)
     if stored.to_stored or version.from_stored:
-        ways["from_stored"] = _in_turn(stored.to_stored, version.from_stored)
+        ways["from_stored"] = _chain(stored.to_stored, version.from_stored)
     return ways
 
 
-def _in_turn(*steps: Convert | None) -> Convert:
+def _chain(*steps: Convert | None) -> Convert:
     taken = [step for step in steps if step is not None]
     if len(taken) == 1:
         return taken[0]
@@ -201,7 +202,7 @@ def _subresources(row: Row, version: Version, kind: Kind, minor: str) -> tuple[S
     )
 
 
-def _schema_of(version: Version, kind: Kind, stored: Kind, definitions: Definitions) -> Callable[[], Schema]:
+def _schema_of(version: Version, kind: Kind, stored: Kind, definitions: DefinitionSource) -> Callable[[], Schema]:
     def of_definitions() -> Schema:
         found = definitions.of_kind(kind)
         if found is None:
@@ -221,7 +222,7 @@ def _schema_of(version: Version, kind: Kind, stored: Kind, definitions: Definiti
 
 
 def minor_number(minor: str) -> int:
-    """37 of "1.37"."""
+    """Return 37 for "1.37"."""
     return int(minor.split(".")[1])
 
 

@@ -1,4 +1,4 @@
-"""The fields a list can be narrowed by, read from the stored object as text."""
+"""Field selectors of the built-in kinds: fields read as text from the stored object."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Read = Callable[[Object], str]
 
 
 def text_at(path: str, default: str = "") -> Read:
-    """Reads a dotted path; a missing field reads as `default`, and booleans as Go prints them."""
+    """Return a reader of a dotted path; a missing field reads as `default`, booleans as in Go."""
     steps = path.split(".")
 
     def read(obj: Object) -> str:

@@ -82,7 +82,7 @@ class Quantity:
     def __neg__(self) -> Quantity:
         return Quantity(_arithmetic.minus(self.amount), self.format)
 
-    def rounded_up(self, exponent: int) -> Quantity:
+    def round_up_to(self, exponent: int) -> Quantity:
         """No finer than this power of ten, away from zero. As written, where it is that coarse already."""
         _, digits, own = self.amount.as_tuple()
         if not isinstance(own, int) or own >= exponent:
@@ -124,7 +124,7 @@ def canonical(value: str | int | float) -> str:
 @lru_cache(maxsize=4096)
 def canonical_in_list(value: str | int | float) -> str:
     """The same in a ResourceList (limits, capacity, quotas), where nothing is finer than a thousandth."""
-    return str(parse(value).rounded_up(-3))
+    return str(parse(value).round_up_to(-3))
 
 
 def of(value: int, format: Format = Format.DECIMAL_SI) -> Quantity:
@@ -149,7 +149,7 @@ def _parse(text: str) -> Quantity:
         return _quantity(amount, format, text if kept else "")
     if not parts[2] and not fraction:
         raise InvalidQuantity(NUMBER_ERROR)
-    return _quantity(Quantity(amount).rounded_up(_SMALLEST).amount, format)
+    return _quantity(Quantity(amount).round_up_to(_SMALLEST).amount, format)
 
 
 def _parse_binary(text: str, sign: str, digits: str, decimals: int, exponent: int) -> Quantity:
@@ -161,7 +161,7 @@ def _parse_binary(text: str, sign: str, digits: str, decimals: int, exponent: in
     if is_fast:
         written = text if int(digits) & 7 else ""
     else:
-        amount = min(Quantity(amount).rounded_up(_SMALLEST).amount, _LARGEST_BINARY)
+        amount = min(Quantity(amount).round_up_to(_SMALLEST).amount, _LARGEST_BINARY)
         if 0 < amount < 1:
             format = Format.DECIMAL_SI
     return _quantity(-amount if sign == "-" else amount, format, written)

@@ -338,7 +338,7 @@ def field_selector(text: str) -> FieldSelector:
         found = _operator_in(term)
         if found is None:
             raise BadRequest(f"invalid selector: '{text}'; can't understand '{term}'")
-        name, value = term[: found.start()], _unescaped(term[found.end() :])
+        name, value = term[: found.start()], _unescape(term[found.end() :])
         if name or value:
             requirements.append(FieldRequirement(name, "!=" if found[0] == "!=" else "=", value))
     return FieldSelector(tuple(requirements))
@@ -359,7 +359,7 @@ def _terms(text: str) -> Iterator[str]:
             return
 
 
-def _unescaped(value: str) -> str:
+def _unescape(value: str) -> str:
     def plain(found: re.Match[str]) -> str:
         if found[0] in (",", "="):
             raise BadRequest(f"invalid field selector: unescaped character in value: {ord(found[0])}")

@@ -148,10 +148,10 @@ def _claim_usage(claim: Object) -> Amounts:
     used: Amounts = {"persistentvolumeclaims": _ONE}
     asked = (((claim.get("spec") or {}).get("resources") or {}).get("requests") or {}).get("storage")
     if asked is not None:
-        storage = parse(asked).rounded_up(0)
+        storage = parse(asked).round_up_to(0)
         allocated = ((claim.get("status") or {}).get("allocatedResources") or {}).get("storage")
         if allocated is not None and parse(allocated) > storage:
-            storage = parse(allocated).rounded_up(0)
+            storage = parse(allocated).round_up_to(0)
         used["requests.storage"] = storage
     if name := storage_class_of(claim):
         used |= {f"{name}{_STORAGE_CLASS}{what}": amount for what, amount in used.items()}

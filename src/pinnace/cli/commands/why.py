@@ -21,7 +21,7 @@ from pinnace.cli.kubectl.pods import container_for, one_pod
 from pinnace.cli.session import converse, failing_with
 from pinnace.client.client import Client
 from pinnace.client.kubeconfig import KubeconfigError, find_access
-from pinnace.kinds.cells import human_duration
+from pinnace.kinds.cells import format_duration
 from pinnace.model.objects import Object
 from pinnace.sdk.operator.why_answers import directory
 
@@ -184,7 +184,7 @@ def _alike(runs: list[Object]) -> Iterator[list[Object]]:
 
 
 def _ago(run: Object) -> str:
-    return human_duration((datetime.now(UTC) - datetime.fromisoformat(run["began"])).total_seconds())
+    return format_duration((datetime.now(UTC) - datetime.fromisoformat(run["began"])).total_seconds())
 
 
 def _told_run(run: Object, *, with_name: bool) -> Iterator[str]:
@@ -210,5 +210,5 @@ def _reason(reason: Object) -> str:
 
 def _length(seconds: float) -> str:
     return (
-        f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s" if seconds < 120 else human_duration(seconds)
+        f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s" if seconds < 120 else format_duration(seconds)
     )

@@ -10,7 +10,7 @@ from cryptography.x509.oid import NameOID
 
 from pinnace.cli.describe.parts import Description, heading, long_time
 from pinnace.cli.session import Unsuitable
-from pinnace.kinds.cells import human_duration, labels_text
+from pinnace.kinds.cells import format_duration, format_labels
 from pinnace.kinds.certificates.columns import request_state
 from pinnace.model.objects import Object
 
@@ -37,12 +37,12 @@ def signing_request(page: Description, obj: Object) -> None:
     seconds = spec.get("expirationSeconds")
     heading(page, obj, namespaced=False)
     page.pairs(
-        ("Labels", labels_text(metadata.get("labels"))),
-        ("Annotations", labels_text(metadata.get("annotations"))),
+        ("Labels", format_labels(metadata.get("labels"))),
+        ("Annotations", format_labels(metadata.get("annotations"))),
         ("CreationTimestamp", long_time(metadata.get("creationTimestamp"))),
         ("Requesting User", spec.get("username", "")),
         ("Signer", spec.get("signerName")),
-        ("Requested Duration", None if seconds is None else human_duration(seconds)),
+        ("Requested Duration", None if seconds is None else format_duration(seconds)),
         ("Status", request_state(obj)),
     )
     page.line("Subject:")

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pinnace.cli.describe.parts import NONE, UNSET, Description, controlled, heading, labelled, long_time, yes
 from pinnace.cli.describe.pods import template
-from pinnace.kinds.cells import human_duration, selector_text
+from pinnace.kinds.cells import format_duration, format_selector
 from pinnace.model.objects import Object
 
 _SHOWN_INDEXES = 50
@@ -15,7 +15,7 @@ _SHOWN_INDEXES = 50
 def job(page: Description, obj: Object) -> None:
     spec, status = obj["spec"], obj.get("status") or {}
     heading(page, obj)
-    page.pair("Selector", selector_text(spec.get("selector")))
+    page.pair("Selector", format_selector(spec.get("selector")))
     labelled(page, obj)
     controlled(page, obj)
     page.pairs(
@@ -55,7 +55,7 @@ def cron_job(page: Description, obj: Object) -> None:
         ("Successful Job History Limit", spec.get("successfulJobsHistoryLimit", UNSET)),
         ("Failed Job History Limit", spec.get("failedJobsHistoryLimit", UNSET)),
         ("Starting Deadline Seconds", _seconds(spec.get("startingDeadlineSeconds")) or UNSET),
-        ("Selector", selector_text(wanted["selector"]) if wanted.get("selector") is not None else UNSET),
+        ("Selector", format_selector(wanted["selector"]) if wanted.get("selector") is not None else UNSET),
         ("Parallelism", wanted.get("parallelism", UNSET)),
         ("Completions", wanted.get("completions", UNSET)),
         ("Active Deadline Seconds", _seconds(wanted.get("activeDeadlineSeconds"))),
@@ -70,7 +70,7 @@ def _seconds(number: int | None) -> str | None:
 
 
 def _between(began: str, ended: str) -> str:
-    return human_duration((datetime.fromisoformat(ended) - datetime.fromisoformat(began)).total_seconds())
+    return format_duration((datetime.fromisoformat(ended) - datetime.fromisoformat(began)).total_seconds())
 
 
 def _indexes(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pinnace.cli.describe.parts import NONE, Description, created, heading, labelled
-from pinnace.kinds.cells import selector_text
+from pinnace.kinds.cells import format_selector
 from pinnace.model.objects import Object
 
 _ANY_PORT = "To Port: <any> (traffic allowed to all ports)"
@@ -22,7 +22,7 @@ def network_policy(page: Description, obj: Object) -> None:
     labelled(page, obj)
     page.line("Spec:")
     everything = f"{NONE} (Allowing the specific traffic to all pods in this namespace)"
-    page.line(f"PodSelector:     {selector_text(spec.get('podSelector')) or everything}", 1)
+    page.line(f"PodSelector:     {format_selector(spec.get('podSelector')) or everything}", 1)
     for direction, way, end in (("ingress", "From", "source"), ("egress", "To", "destination")):
         if direction.title() not in types:
             page.line(f"Not affecting {direction} traffic", 1)
@@ -55,7 +55,7 @@ def _peers(page: Description, peers: list[Object], way: str, end: str) -> None:
         page.line(f"{way}:", 2)
         for field, title in _PEERS:
             if peer.get(field) is not None:
-                page.line(f"{title}: {selector_text(peer[field]) or NONE}", 3)
+                page.line(f"{title}: {format_selector(peer[field]) or NONE}", 3)
         block = peer.get("ipBlock")
         if block:
             page.line("IPBlock:", 3)

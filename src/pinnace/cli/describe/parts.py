@@ -9,7 +9,7 @@ from typing import Any
 
 from pinnace.cli.kubectl.alignment import aligned
 from pinnace.cli.kubectl.formats import shown
-from pinnace.kinds.cells import human_duration
+from pinnace.kinds.cells import format_duration
 from pinnace.model.objects import Object
 from pinnace.model.patches.last_applied import LAST_APPLIED
 
@@ -130,7 +130,7 @@ def created(obj: Object) -> str:
 
 def since(moment: str | None) -> str:
     at = _moment(moment)
-    return human_duration((datetime.now(UTC) - at).total_seconds()) if at is not None else "<unknown>"
+    return format_duration((datetime.now(UTC) - at).total_seconds()) if at is not None else "<unknown>"
 
 
 def controller_of(obj: Object) -> Object | None:

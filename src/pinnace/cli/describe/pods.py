@@ -6,7 +6,7 @@ from typing import Any
 
 from pinnace.cli.describe.parts import NONE, UNSET, Description, controlled, heading, labelled, long_time, since, yes
 from pinnace.cli.describe.volumes import volumes
-from pinnace.kinds.cells import selector_text
+from pinnace.kinds.cells import format_selector
 from pinnace.kinds.pods.resource_amounts import qos_class
 from pinnace.model import quantity
 from pinnace.model.objects import Object
@@ -138,7 +138,7 @@ def _spread(page: Description, spec: Object, indent: str) -> None:
     for one in found:
         selector = one.get("labelSelector")
         text = f"{one['topologyKey']}:{one['whenUnsatisfiable']} when max skew {one['maxSkew']} is exceeded"
-        lines.append(text + (f" for selector {selector_text(selector)}" if selector is not None else ""))
+        lines.append(text + (f" for selector {format_selector(selector)}" if selector is not None else ""))
     if lines:
         page.listed("Topology Spread Constraints", lines, indent=indent)
 

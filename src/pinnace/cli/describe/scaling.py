@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pinnace.cli.describe.parts import NONE, UNSET, Description, heading, labelled, long_time
-from pinnace.kinds.cells import labels_text, selector_text
+from pinnace.kinds.cells import format_labels, format_selector
 from pinnace.model.objects import Object
 from pinnace.schema.golang.text import quoted
 
@@ -99,7 +99,7 @@ def disruption_budget(page: Description, obj: Object) -> None:
     heading(page, obj)
     least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
     page.pairs(("Min available", least), ("Max unavailable", most if least is None else None))
-    page.pair("Selector", (selector_text(spec["selector"]) or NONE) if spec.get("selector") is not None else UNSET)
+    page.pair("Selector", (format_selector(spec["selector"]) or NONE) if spec.get("selector") is not None else UNSET)
     page.line("Status:")
     page.pairs(
         ("Allowed disruptions", status.get("disruptionsAllowed", 0)),
@@ -117,5 +117,5 @@ def priority_class(page: Description, obj: Object) -> None:
         ("GlobalDefault", obj.get("globalDefault", False)),
         ("PreemptionPolicy", obj.get("preemptionPolicy", "")),
         ("Description", obj.get("description", "")),
-        ("Annotations", labels_text(obj["metadata"].get("annotations"))),
+        ("Annotations", format_labels(obj["metadata"].get("annotations"))),
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pinnace.cli.describe.parts import NONE, UNSET, Description, heading, labelled, long_time
 from pinnace.cli.kubectl.formats import shown
 from pinnace.client.client import Client
-from pinnace.kinds.cells import labels_text
+from pinnace.kinds.cells import format_labels
 from pinnace.model import errors
 from pinnace.model.objects import Object
 
@@ -17,7 +17,7 @@ async def service(client: Client, obj: Object, events: list[Object] | None) -> s
     spec = obj["spec"]
     heading(page, obj)
     labelled(page, obj)
-    page.pair("Selector", labels_text(spec.get("selector")))
+    page.pair("Selector", format_labels(spec.get("selector")))
     page.pair("Type", spec.get("type", ""))
     if spec.get("ipFamilyPolicy"):
         page.pair("IP Family Policy", spec["ipFamilyPolicy"])

@@ -18,7 +18,7 @@ from pinnace.cli.describe.parts import (
 from pinnace.cli.describe.volumes import origin, source
 from pinnace.cli.kubectl.formats import shown
 from pinnace.client.client import Client
-from pinnace.kinds.cells import labels_text
+from pinnace.kinds.cells import format_labels
 from pinnace.model.objects import Object
 
 _MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
@@ -90,9 +90,9 @@ def storage_class(page: Description, obj: Object) -> None:
     heading(page, obj, namespaced=False)
     page.pairs(
         ("IsDefaultClass", "Yes" if any(annotations.get(name) == "true" for name in _DEFAULT) else "No"),
-        ("Annotations", labels_text(annotations)),
+        ("Annotations", format_labels(annotations)),
         ("Provisioner", obj.get("provisioner", "")),
-        ("Parameters", labels_text(obj.get("parameters"))),
+        ("Parameters", format_labels(obj.get("parameters"))),
         ("AllowVolumeExpansion", UNSET if expands is None else yes(expands)),
     )
     options = obj.get("mountOptions") or ()
@@ -108,9 +108,9 @@ def storage_class(page: Description, obj: Object) -> None:
 def attributes_class(page: Description, obj: Object) -> None:
     heading(page, obj, namespaced=False)
     page.pairs(
-        ("Annotations", labels_text(obj["metadata"].get("annotations"))),
+        ("Annotations", format_labels(obj["metadata"].get("annotations"))),
         ("DriverName", obj.get("driverName", "")),
-        ("Parameters", labels_text(obj.get("parameters"))),
+        ("Parameters", format_labels(obj.get("parameters"))),
     )
 
 

@@ -7,7 +7,7 @@ import copy
 from pinnace.cli.describe.parts import NONE, Description, controlled, controller_of, heading, labelled, long_time
 from pinnace.cli.describe.pods import template
 from pinnace.client.client import Client
-from pinnace.kinds.cells import labels_text, selector_text
+from pinnace.kinds.cells import format_labels, format_selector
 from pinnace.model import errors, selectors
 from pinnace.model.objects import Object
 
@@ -18,7 +18,7 @@ async def deployment(client: Client, obj: Object, events: list[Object] | None) -
     heading(page, obj)
     page.pair("CreationTimestamp", long_time(obj["metadata"].get("creationTimestamp")))
     labelled(page, obj)
-    page.pair("Selector", selector_text(spec.get("selector")))
+    page.pair("Selector", format_selector(spec.get("selector")))
     counts = [f"{spec.get('replicas', 0)} desired"]
     for field in ("updatedReplicas", "replicas", "availableReplicas", "unavailableReplicas"):
         word = field.removesuffix("Replicas") if field != "replicas" else "total"
@@ -44,7 +44,7 @@ async def deployment(client: Client, obj: Object, events: list[Object] | None) -
 async def replica_set(client: Client, obj: Object, events: list[Object] | None) -> str:
     page = Description()
     heading(page, obj)
-    page.pair("Selector", selector_text(obj["spec"].get("selector")))
+    page.pair("Selector", format_selector(obj["spec"].get("selector")))
     labelled(page, obj)
     controlled(page, obj)
     return await _copies(page, client, obj, events)
@@ -54,7 +54,7 @@ async def replication_controller(client: Client, obj: Object, events: list[Objec
     page = Description()
     heading(page, obj)
     selected = obj["spec"].get("selector")
-    page.pair("Selector", labels_text(selected))
+    page.pair("Selector", format_labels(selected))
     labelled(page, obj)
     obj = {**obj, "spec": {**obj["spec"], "selector": {"matchLabels": selected}}}
     return await _copies(page, client, obj, events)
@@ -76,7 +76,7 @@ async def stateful_set(client: Client, obj: Object, events: list[Object] | None)
     spec, status = obj["spec"], obj.get("status") or {}
     heading(page, obj)
     page.pair("CreationTimestamp", long_time(obj["metadata"].get("creationTimestamp")))
-    page.pair("Selector", selector_text(spec.get("selector")))
+    page.pair("Selector", format_selector(spec.get("selector")))
     labelled(page, obj)
     page.pair("Replicas", f"{spec.get('replicas', 0)} desired | {status.get('replicas', 0)} total")
     strategy = spec.get("updateStrategy") or {}
@@ -97,8 +97,8 @@ async def daemon_set(client: Client, obj: Object, events: list[Object] | None) -
     page = Description()
     spec, status = obj["spec"], obj.get("status") or {}
     heading(page, obj)
-    page.pair("Selector", selector_text(spec.get("selector")))
-    page.pair("Node-Selector", labels_text(((spec.get("template") or {}).get("spec") or {}).get("nodeSelector")))
+    page.pair("Selector", format_selector(spec.get("selector")))
+    page.pair("Node-Selector", format_labels(((spec.get("template") or {}).get("spec") or {}).get("nodeSelector")))
     labelled(page, obj)
     for title, field in (
         ("Desired Number of Nodes Scheduled", "desiredNumberScheduled"),

@@ -8,11 +8,11 @@ from pinnace.client.client import Client
 from pinnace.kinds.certificates.signers import (
     KUBELET_CLIENT,
     REQUESTS,
-    Asked,
-    asked_by,
+    SigningRequest,
+    denial,
     has_condition,
     is_issued,
-    refusal,
+    parse_signing_request,
 )
 from pinnace.model.objects import Key, Object
 from pinnace.reconcile.controller import Controller, Permanent, Result
@@ -42,10 +42,10 @@ class CertificateApproval:
         if request["spec"].get("signerName") != KUBELET_CLIENT:
             return None
         try:
-            asked = asked_by(request)
+            asked = parse_signing_request(request)
         except ValueError as error:
             raise Permanent(f"the request cannot be read: {error}") from None
-        if refusal(KUBELET_CLIENT, asked, request["spec"].get("usages") or ()):
+        if denial(KUBELET_CLIENT, asked, request["spec"].get("usages") or ()):
             return None
         for permission, message in _ways(request, asked):
             if await self._is_allowed(request["spec"], permission):
@@ -76,5 +76,5 @@ class CertificateApproval:
         await self._client.update(request, subresource="approval")
 
 
-def _ways(request: Object, asked: Asked) -> list[tuple[str, str]]:
+def _ways(request: Object, asked: SigningRequest) -> list[tuple[str, str]]:
     return [_SELF, _ANY] if request["spec"].get("username") == asked.common_name else [_ANY]

@@ -11,11 +11,11 @@ from pinnace.client.client import Client
 from pinnace.kinds.certificates.signers import (
     REQUESTS,
     SIGNERS,
-    asked_by,
+    denial,
     has_condition,
     is_issued,
     lifetime_of,
-    refusal,
+    parse_signing_request,
 )
 from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Key, Object
@@ -57,7 +57,7 @@ class CertificateSigning:
         await self._client.update_status(request)
 
     def _signed(self, spec: Object, request: Object) -> bytes:
-        asked, usages = asked_by(request), spec.get("usages") or ()
-        if refused := refusal(spec["signerName"], asked, usages):
+        asked, usages = parse_signing_request(request), spec.get("usages") or ()
+        if refused := denial(spec["signerName"], asked, usages):
             raise ValueError(refused)
         return self._authority.sign(asked.der, usages=usages, lifetime=lifetime_of(spec))

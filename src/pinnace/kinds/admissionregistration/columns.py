@@ -66,7 +66,7 @@ def _param_ref(binding: Object, now: datetime) -> str:
 
 
 def _go_selector(selector: Object) -> str:
-    """A label selector as Go's generated code prints it: this column shows it that way."""
+    """Return a label selector as Go's generated String method prints it, which this column contains."""
     labels = "".join(f"{key}: {value}," for key, value in sorted((selector.get("matchLabels") or {}).items()))
     expressions = "".join(
         f"LabelSelectorRequirement{{Key:{found.get('key', '')},Operator:{found.get('operator', '')},"

@@ -1,5 +1,5 @@
-"""What is wrong with the expressions of admission policies and of webhooks' conditions: they must compile, and have a
-value of a type that can be used."""
+"""Validation of the CEL expressions of admission policies and of webhooks' match conditions: they must compile to a
+usable type."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _TYPED_ELSEWHERE = frozenset(("request", "namespaceObject"))
 
 
 def validate_hook_condition(expression: str, path: str) -> list[FieldError]:
-    """Of a condition under which a webhook is called."""
-    return _checked(expression, path, ("bool",), {}, _NONE_OF_HOOKS)[1]
+    """Validate a condition under which a webhook is called."""
+    return _check(expression, path, ("bool",), {}, _NONE_OF_HOOKS)[1]
 
 
 class PolicyExpressions:
-    """Those of one policy, which are asked about in its order: each variable may use those before it."""
+    """The expressions of one policy, validated in its order: a variable may use the variables before it."""
 
     def __init__(self, spec: Mapping[str, Any], *, mutating: bool) -> None:
         self._types: dict[str, Variable] = {}
@@ -35,10 +35,10 @@ class PolicyExpressions:
             self._without |= _NO_VARIABLES
 
     def validate_condition(self, expression: str, path: str) -> list[FieldError]:
-        return _checked(expression, path, ("bool",), {}, self._without | _NO_VARIABLES)[1]
+        return _check(expression, path, ("bool",), {}, self._without | _NO_VARIABLES)[1]
 
     def validate_variable(self, name: str, expression: str, path: str) -> list[FieldError]:
-        found, errs = _checked(expression, path, (), self._types, self._without)
+        found, errs = _check(expression, path, (), self._types, self._without)
         self._types[own_variable(name)] = found
         return errs
 
@@ -46,22 +46,22 @@ class PolicyExpressions:
         return self._errs(expression, path, "bool")
 
     def validate_message(self, expression: str, path: str) -> list[FieldError]:
-        return _checked(expression, path, ("string",), self._types, self._without | _NO_AUTHORIZER)[1]
+        return _check(expression, path, ("string",), self._types, self._without | _NO_AUTHORIZER)[1]
 
     def validate_annotation(self, expression: str, path: str) -> list[FieldError]:
-        """Told as it is written, though it is compiled without the spaces around it."""
+        """Errors quote the expression as written; it is compiled without the spaces around it."""
         wanted = ("string", "null_type")
-        return _checked(expression.strip(), path, wanted, self._types, self._without, written=expression)[1]
+        return _check(expression.strip(), path, wanted, self._types, self._without, written=expression)[1]
 
     def validate_mutation(self, expression: str, path: str, *, wanted: str) -> list[FieldError]:
         """`wanted` is OBJECT or PATCHES."""
         return self._errs(expression, path, wanted)
 
     def _errs(self, expression: str, path: str, *wanted: str) -> list[FieldError]:
-        return _checked(expression, path, wanted, self._types, self._without)[1]
+        return _check(expression, path, wanted, self._types, self._without)[1]
 
 
-def _checked(
+def _check(
     expression: str,
     path: str,
     wanted: tuple[str, ...],
@@ -70,7 +70,7 @@ def _checked(
     *,
     written: str = "",
 ) -> tuple[Type, list[FieldError]]:
-    """The type of its value, and what is wrong with it."""
+    """Return the type of the expression's value, and its error."""
     try:
         program = compiled(expression, types, without=without)
     except CompileError as err:
@@ -81,13 +81,14 @@ def _checked(
     if not wanted or shown in wanted or _is_written_out(shown, wanted):
         return program.result_type, []
     if shown == "dyn" and program.uses & _TYPED_ELSEWHERE:
-        return program.result_type, []  # Kubernetes knows the types of these, and so may know this one.
+        # Kubernetes knows the types of these variables, so this expression may compile there.
+        return program.result_type, []
     asked = wanted[0] if len(wanted) == 1 else f"one of [{' '.join(wanted)}]"
     return program.result_type, [invalid(path, written or expression, f"must evaluate to {asked} but got {shown}")]
 
 
 def _is_written_out(shown: str, wanted: tuple[str, ...]) -> bool:
-    """Objects are maps here, and lists of patches lists of maps."""
+    """Return whether a type is a map, as objects are here, or a list of maps, as patches are."""
     if OBJECT in wanted:
         return shown.startswith("map(")
     return PATCHES in wanted and shown in ("list(map(string, dyn))", "list(map(dyn, dyn))")

@@ -1,4 +1,4 @@
-"""What is special about admission policies and their bindings."""
+"""Defaults and validation of admission policies and their bindings."""
 
 from __future__ import annotations
 

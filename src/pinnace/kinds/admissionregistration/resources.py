@@ -1,4 +1,4 @@
-"""Who is asked before a write: webhooks and policies."""
+"""The rows of webhook configurations and admission policies."""
 
 from __future__ import annotations
 

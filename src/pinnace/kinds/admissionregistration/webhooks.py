@@ -1,4 +1,4 @@
-"""What is special about admission webhooks, and the checks of rules and endpoints that other kinds share with them."""
+"""Defaults and validation of webhook configurations, and the checks of rules and endpoints that other kinds share."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _scheme = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*").match
 
 
 def default_service(service: Object) -> None:
-    """A service that is called by the API server listens on 443 unless it says otherwise."""
+    """Set the port of a service that the API server calls: 443 unless given."""
     service.setdefault("port", 443)
 
 
@@ -58,11 +58,11 @@ def _default_configuration(configuration: Object, *, mutating: bool) -> None:
 def _validate_configuration(
     configuration: Object, old: Object | None, *, mutating: bool, is_v1beta1: bool = False
 ) -> Iterator[FieldError]:
-    """v1beta1 let webhooks have any side effects, and several of them the same name."""
+    """Yield every error. v1beta1 allows any side effects, and webhooks of the same name."""
     hooks, before = configuration.get("webhooks") or [], (old or {}).get("webhooks") or []
     conditions = [hook.get("matchConditions") or [] for hook in hooks]
     conditions_changed = old is None or conditions != [hook.get("matchConditions") or [] for hook in before]
-    # What an old configuration was allowed to hold, it may keep.
+    # Keep tolerating values that the stored configuration already has.
     had_none = all(hook.get("sideEffects") in NO_SIDE_EFFECTS for hook in before)
     side_effects = NO_SIDE_EFFECTS if had_none and not is_v1beta1 else SIDE_EFFECTS
     known_versions = all(_knows_review_version(hook) for hook in before if hook.get("admissionReviewVersions"))
@@ -129,7 +129,7 @@ def _validate_review_version(versions: Sequence[str], path: str, *, must_be_know
 
 
 def validate_rule(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """A rule says which operations on which resources of which groups and versions are meant."""
+    """Validate a rule: operations on resources of groups and versions."""
     operations = rule.get("operations") or []
     if not operations:
         yield required(f"{path}.operations")
@@ -177,13 +177,13 @@ def _validate_resource(resources: Sequence[str], path: str) -> Iterator[FieldErr
             of_all_resources.add(subresource)
     if len(resources) > 1 and "*/*" in resources:
         yield invalid(path, list(resources), "if '*/*' is present, must not specify other resources")
-    if "*" in resources and last_plain not in ("", "*"):  # Kubernetes, too, looks at the last one alone.
+    if "*" in resources and last_plain not in ("", "*"):  # Kubernetes checks only the last one, too.
         detail = "if '*' is present, must not specify other resources without subresources"
         yield invalid(path, list(resources), detail)
 
 
 def validate_endpoint(client_config: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Where a webhook is called: by a URL or through a service."""
+    """Validate how a webhook is called: by a URL or through a service."""
     url, service = client_config.get("url"), client_config.get("service")
     if (url is None) == (service is None):
         yield required(path, "exactly one of url or service is required")
@@ -212,7 +212,7 @@ def _validate_url(url: str, path: str) -> Iterator[FieldError]:
 
 
 def _why_no_url(url: str) -> str:
-    """Go's reason for not reading a URL; empty for one that it reads."""
+    """Return Go's error for an unparsable URL; empty for a valid one."""
     if _control_character(url):
         return "net/url: invalid control character in URL"
     if url.startswith(":"):
@@ -231,7 +231,7 @@ def _why_no_url(url: str) -> str:
 
 
 def validate_service(service: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """A service to call. Kubernetes mixes up which of the two names is missing; clients see it so."""
+    """Validate a reference to a service. Kubernetes mixes up the two names in these errors; clients see them so."""
     if not service.get("namespace"):
         yield required(f"{path}.name")
     if not service.get("name"):
@@ -260,7 +260,7 @@ def _validate_url_path(url_path: str, path: str) -> Iterator[FieldError]:
 def validate_match_condition(
     conditions: Sequence[Mapping[str, Any]], path: str, errors_of: Callable[[str, str], Iterable[FieldError]]
 ) -> Iterator[FieldError]:
-    """Of conditions in CEL. `errors_of` tells those of an expression at a path."""
+    """Validate a match condition in CEL. `errors_of` returns the errors of an expression at a path."""
     if len(conditions) > MAX_MATCH_CONDITIONS:
         yield too_many(path, len(conditions), MAX_MATCH_CONDITIONS)
     seen: set[str] = set()

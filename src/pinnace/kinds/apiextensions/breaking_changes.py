@@ -1,6 +1,6 @@
-"""Tells what a new edition of a custom resource definition would break: stored objects, and clients of a version.
+"""Find changes of a custom resource definition that break stored objects or clients of a version.
 
-Kubernetes says nothing of this. Here it is a warning, and with `pinnace.dev/compatibility: strict` a refusal.
+Kubernetes does not check this. Here it is a warning, and an error with `pinnace.dev/compatibility: strict`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NONE: Raw = {}
 
 
 class Break(NamedTuple):
-    """One thing that would no longer work: in which version, at which field, and why."""
+    """One breaking change: its version, its field, and the reason."""
 
     version: str
     field: str
@@ -30,14 +30,15 @@ class Break(NamedTuple):
 
 
 def breaks_between(old: Object, new: Object) -> Iterator[str]:
-    """Sentences for a `Warning:` header, where neither edition asks for a refusal instead."""
+    """Return warnings of breaking changes, unless the old or new definition asks for errors instead."""
     if not _is_strict(old) and not _is_strict(new):
         for found in find_breaks(old, new):
             yield f"{found}; annotate the definition with {GATE}: strict to have such changes refused"
 
 
-def refusals(new: Object, old: Object) -> Iterator[FieldError]:
-    """The same as errors, where either edition asks: a file that forgets the annotation does not open the gate."""
+def compatibility_errors(new: Object, old: Object) -> Iterator[FieldError]:
+    """Return breaking changes as errors if the old or new definition asks for it. The old one counts, so that leaving
+    out the annotation does not bypass the check."""
     if _is_strict(old) or _is_strict(new):
         for found in find_breaks(old, new):
             yield forbidden(f"spec.versions[{found.version}]", str(found))

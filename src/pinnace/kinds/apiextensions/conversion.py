@@ -1,4 +1,5 @@
-"""Custom resource definitions as v1beta1 wrote them: one version, schema and list of columns for all, at the top."""
+"""Custom resource definitions as v1beta1 wrote them: one version, schema and list of columns at the top, for all
+versions."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ _AT_TOP = {
     "subresources": "subresources",
     "additionalPrinterColumns": "additionalPrinterColumns",
 }
-"""What v1beta1 says once for all versions, and what each version calls it."""
+"""Fields that v1beta1 has once for all versions, with their names in each version of v1."""
 
 
 def old_definition(schema: Schema) -> Schema:
-    """The shape of v1beta1."""
+    """Return the schema of v1beta1."""
     version = schema.properties["spec"].properties["versions"].items
     conversion = schema.properties["spec"].properties["conversion"]
     assert version is not None, "versions are a list of objects"
@@ -67,7 +68,7 @@ def definition_to_v1(definition: Object) -> Object:
                 version.setdefault(name, said)
     for version in spec.get("versions") or ():
         if version.get("additionalPrinterColumns"):
-            version["additionalPrinterColumns"] = [_renamed(one) for one in version["additionalPrinterColumns"]]
+            version["additionalPrinterColumns"] = [_rename(one) for one in version["additionalPrinterColumns"]]
     _conversion_to_v1(spec.get("conversion"))
     if spec.get("preserveUnknownFields") is None:
         spec["preserveUnknownFields"] = True
@@ -88,7 +89,7 @@ def definition_from_v1(definition: Object) -> Object:
     for version in versions:
         if version.get("additionalPrinterColumns"):
             columns = version["additionalPrinterColumns"]
-            version["additionalPrinterColumns"] = [_renamed(one, "jsonPath", "JSONPath") for one in columns]
+            version["additionalPrinterColumns"] = [_rename(one, "jsonPath", "JSONPath") for one in columns]
     for old_name, name in _AT_TOP.items():
         shared = versions[0].get(name)
         if shared is not None and all(one.get(name) == shared for one in versions):
@@ -98,7 +99,7 @@ def definition_from_v1(definition: Object) -> Object:
     return definition
 
 
-def _renamed(column: Object, before: str = "JSONPath", after: str = "jsonPath") -> Object:
+def _rename(column: Object, before: str = "JSONPath", after: str = "jsonPath") -> Object:
     return {after if name == before else name: value for name, value in column.items()}
 
 
@@ -122,10 +123,8 @@ def _conversion_from_v1(conversion: Object | None) -> None:
 
 
 def modernize_definition(definition: Object) -> Iterator[str]:
-    """Read a v1 definition that still has its one version at the top, as notes and books have it, the old way.
-
-    The sentences say what to write instead.
-    """
+    """Accept a v1 definition that still has its fields at the top, as old manifests do. Return warnings that name the
+    replacement."""
     spec = definition.get("spec")
     if not isinstance(spec, dict) or not isinstance(spec.get("version"), str):
         return
@@ -133,7 +132,7 @@ def modernize_definition(definition: Object) -> Iterator[str]:
     if versions and not (_is_read_so(definition) and versions[0].get("name") == name):
         return
     for old_name, new_name in _AT_TOP.items():
-        if old_name in spec:  # An edit of the old form is one of all versions.
+        if old_name in spec:  # Editing the old form edits all versions.
             for version in versions:
                 version[new_name] = spec[old_name]
     found = {old_name: name for old_name, name in _AT_TOP.items() if old_name in spec}

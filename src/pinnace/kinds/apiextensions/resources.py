@@ -1,4 +1,4 @@
-"""Kinds that users define."""
+"""The row of custom resource definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is special about custom resource definitions: every rule for their names, versions, schemas and conversion."""
+"""Defaults and validation of custom resource definitions: names, versions, schemas and conversion."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from datetime import datetime
 from urllib.parse import urlsplit
 
 from pinnace.kinds.admissionregistration import webhooks
-from pinnace.kinds.apiextensions.breaking_changes import breaks_between, refusals
-from pinnace.kinds.apiextensions.versions import Raw, had, is_old, says, schema_of, validate_versions
+from pinnace.kinds.apiextensions.breaking_changes import breaks_between, compatibility_errors
+from pinnace.kinds.apiextensions.versions import Raw, is_old, mentions, schema_of, validate_versions, was_stored
 from pinnace.kinds.validation.fields import validate_choice, validate_immutable
 from pinnace.model import names
 from pinnace.model.clock import to_rfc3339
@@ -45,7 +45,7 @@ def default_definition(definition: Object) -> None:
     if service is not None:
         webhooks.default_service(service)
     status = definition.setdefault("status", {})
-    status.setdefault("conditions", None)  # The API says null before anything is known.
+    status.setdefault("conditions", None)  # Kubernetes sets null until the controller has a value.
     status.setdefault("acceptedNames", {"plural": "", "kind": ""})
     if not status.get("storedVersions"):
         status["storedVersions"] = _storage_versions(spec)[:1] or None
@@ -58,7 +58,7 @@ def _prepare(definition: Object, old: Object | None) -> None:
 
 
 def _mark(definition: Object, now: datetime) -> None:
-    """A definition stays until its objects are gone. It is marked here, since its generation does not change by it."""
+    """Mark a definition as being deleted. It stays until its objects are deleted, and keeps its generation."""
     metadata, moment = definition["metadata"], to_rfc3339(now)
     metadata["deletionTimestamp"] = moment
     if CLEANUP not in (metadata.get("finalizers") or ()):
@@ -76,7 +76,7 @@ def _storage_versions(spec: Raw) -> list[str]:
 
 
 def validate_definition(definition: Object, old: Object | None) -> Iterator[FieldError]:
-    """Every error of a definition, and against what it was."""
+    """Return every error of a definition, alone and against the old one."""
     spec, name = definition.get("spec", {}), definition["metadata"].get("name", "")
     group, said = spec.get("group", ""), spec.get("names", {})
     before = old.get("spec", {}) if old is not None else None
@@ -102,7 +102,7 @@ def validate_definition(definition: Object, old: Object | None) -> Iterator[Fiel
         )
         yield invalid("spec.preserveUnknownFields", True, detail)
     if old is not None:
-        yield from refusals(definition, old)
+        yield from compatibility_errors(definition, old)
 
 
 def _validate_status(definition: Object, old: Object | None) -> Iterator[FieldError]:
@@ -246,7 +246,7 @@ def _validate_stored_version(stored: Sequence[str], versions: Sequence[Raw]) -> 
 
 
 def approval(definition: Raw) -> tuple[str, str]:
-    """Whether a definition in one of Kubernetes' own groups was approved: a word and a sentence. Empty: elsewhere."""
+    """Return the approval state and its message for a definition in a Kubernetes group; empty for other groups."""
     group = definition["spec"].get("group", "")
     if not f".{group}".endswith((".k8s.io", ".kubernetes.io")):
         return "", ""
@@ -280,7 +280,11 @@ def _validate_approval(definition: Object, old: Object | None) -> Iterator[Field
 def _warnings(definition: Object, old: Object | None) -> Iterator[str]:
     for version in definition["spec"].get("versions") or ():
         schema = schema_of(version)
-        if schema is not None and says(schema, b'"format"') and not had((old or {}).get("spec"), version, schema):
+        if (
+            schema is not None
+            and mentions(schema, b'"format"')
+            and not was_stored((old or {}).get("spec"), version, schema)
+        ):
             for format in unknown_formats(schema):
                 yield f'unrecognized format "{format}"'
     if old is not None:

@@ -1,4 +1,4 @@
-"""What is wrong with the versions of a custom resource definition: schemas, columns, scales and selectable fields."""
+"""Validation of the versions of a custom resource definition: schemas, columns, scale and selectable fields."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pinnace.schema.crd.structural import unsupported
 from pinnace.schema.shape import Schema
 
 READ_AS = "pinnace.dev/read-as"
-"""An annotation of definitions that came in the form of this older version, whose looser rules hold for them."""
+"""An annotation of definitions that were written as this older version: its looser rules hold for them."""
 MOST_SELECTABLE = 8
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 _COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
@@ -37,12 +37,12 @@ Raw = Mapping[str, Any]
 
 
 def is_old(definition: Raw) -> bool:
-    """It came in the form of v1beta1, which asked less of schemas."""
+    """Return whether the definition was written as v1beta1, whose schema rules are looser."""
     return READ_AS in (definition["metadata"].get("annotations") or {})
 
 
 def schema_of(version: Raw) -> Raw | None:
-    """What a version says its objects look like; None where it says nothing."""
+    """Return the schema of a version; None where it has none."""
     found: Raw | None = (version.get("schema") or {}).get("openAPIV3Schema")
     return found
 
@@ -66,12 +66,12 @@ def validate_versions(definition: Object, versions: Sequence[Object], before: Ra
     if versions and versions[0].get("name") and (errs := names.dns1035_label(versions[0]["name"])):
         yield invalid("spec.version", versions[0]["name"], ",".join(errs))
     if versions:
-        # What all versions have in common Kubernetes takes for said once, at the top.
+        # Kubernetes moves a value that all versions share to the top of the definition, and names that path.
         yield from _validate_version(versions[0], "spec", shared, strictness, before, at_top=True)
 
 
 def _invalid_versions(versions: Sequence[Raw], shared: set[str], detail: str) -> FieldError:
-    """Kubernetes shows versions as it holds them: what they share is said elsewhere."""
+    """Return an error that prints the versions as Kubernetes does: without the fields that all share."""
     shown = []
     for version in versions:
         schema = None if "schema" in shared else schema_of(version)
@@ -117,13 +117,13 @@ def _validate_version(
     version: Object, path: str, said: set[str], strictness: Strictness, before: Raw | None, *, at_top: bool = False
 ) -> Iterator[FieldError]:
     subresources = version.get("subresources") or {}
-    if "schema" in said and (schema := schema_of(version)) is not None and not had(before, version, schema):
+    if "schema" in said and (schema := schema_of(version)) is not None and not was_stored(before, version, schema):
         where = f"{path}.{'validation' if at_top else 'schema'}.openAPIV3Schema"
         has_status = subresources.get("status") is not None
         found = validate_schema(
             schema, where, has_status=has_status, strictness=strictness, validate_rule=_errors_of_default
         )
-        if not found and strictness.wants_structure and says(schema, b'"x-kubernetes-validations"'):
+        if not found and strictness.wants_structure and mentions(schema, b'"x-kubernetes-validations"'):
             found = validate_rule(Schema(schema), where)
         yield from found
     if "subresources" in said:
@@ -135,8 +135,8 @@ def _validate_version(
         yield from _validate_selectable(version, path, schema_of(version) if "schema" in said else None, at_top=at_top)
 
 
-def says(schema: Raw, word: bytes) -> bool:
-    """Whether a word may stand anywhere in a schema: far quicker than to walk through a large one."""
+def mentions(schema: Raw, word: bytes) -> bool:
+    """Return whether a word may occur in a schema. Faster than walking a large schema."""
     return word in orjson.dumps(schema)
 
 
@@ -146,8 +146,8 @@ def _errors_of_default(schema: Raw, value: Any, path: str, is_object: bool) -> I
         yield from rules.errs(value, path=path)
 
 
-def had(before: Raw | None, version: Raw, schema: Raw) -> bool:
-    """The same schema was accepted before: it is not looked at again."""
+def was_stored(before: Raw | None, version: Raw, schema: Raw) -> bool:
+    """Return whether the same schema was stored before, and so needs no validation."""
     known = (before or {}).get("versions") or ()
     return any(one.get("name") == version.get("name") and schema_of(one) == schema for one in known)
 

@@ -10,7 +10,7 @@ _HIGHEST_GROUP, _HIGHEST_VERSION = 20000, 1000
 
 
 def with_one_priority(schema: Schema) -> Schema:
-    """The first versions had one `priority` where there are two today, and notes still write it."""
+    """Return the v1beta1 schema: early versions had one `priority`, and old manifests still use it."""
     return older_schemas.at(schema, "spec", older_schemas.with_fields(priority={"type": "integer", "format": "int64"}))
 
 

@@ -1,4 +1,4 @@
-"""Which server answers for which group and version."""
+"""The row of API services."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ LOCAL_AVAILABLE = {
 
 
 def _any_name(name: str) -> list[str]:
-    """Whether a name is right depends on the whole object, so `validate` says it."""
+    """The name depends on other fields, so `validate` checks it."""
     return names.path_segment(name)
 
 

@@ -8,13 +8,13 @@ from pinnace.kinds.cells import (
     AGE,
     NAME,
     NONE,
+    format_selector,
     integer,
     labels_at,
     number_at,
     reach,
     replica_columns,
     selector_at,
-    selector_text,
     string,
     template_columns,
 )
@@ -43,7 +43,7 @@ DEPLOYMENT = (
     string(
         "Selector",
         f"{_APPS}.DeploymentSpec.selector",
-        lambda obj, now: selector_text(reach(obj, "spec", "selector")),
+        lambda obj, now: format_selector(reach(obj, "spec", "selector")),
         wide=True,
     ),
 )

@@ -1,4 +1,5 @@
-"""Deployments and their kin as the apps betas and the extensions group wrote them: other defaults, the same shape."""
+"""Deployments, daemon sets, replica sets and stateful sets as the apps betas and the extensions group wrote them: other
+defaults, the same shape."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def old_daemon_set(schema: Schema) -> Schema:
 
 
 def _select_own_pods(obj: Object) -> Object:
-    """The selector, and the labels of the whole, were those of the template where nothing was said."""
+    """Default the selector and the object's labels to the labels of the template."""
     spec = obj.get("spec")
     if not isinstance(spec, dict):
         return {}
@@ -41,7 +42,7 @@ def _select_own_pods(obj: Object) -> Object:
     return spec
 
 
-def labelled_by_template(obj: Object) -> Object:
+def label_by_template(obj: Object) -> Object:
     _select_own_pods(obj)
     return obj
 

@@ -1,4 +1,4 @@
-"""The kinds that make pods, and their revisions."""
+"""The rows of deployments, replica sets, stateful sets, daemon sets and controller revisions."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ ROWS = (
             _v1beta2(),
             _v1beta1(
                 group="extensions",
-                to_stored=conversion.labelled_by_template,
+                to_stored=conversion.label_by_template,
                 reshape=conversion.without_required_selector,
             ),
         ),

@@ -1,4 +1,4 @@
-"""What the kinds that keep copies of a pod running check alike: counts, percentages, selectors and templates."""
+"""Checks shared by the kinds that keep replicas of a pod running: counts, percentages, selectors and templates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MORE_THAN_ALL = "cannot be greater than status.replicas"
 def validate_replica_status(
     status: Object, parts: Iterable[str], errs: list[FieldError], *, ready: str = "readyReplicas"
 ) -> None:
-    """Each part is at most the whole, and what is available is at most what is ready."""
+    """Check that no part exceeds all replicas, and that not more replicas are available than ready."""
     total, available = status.get("replicas", 0), status.get("availableReplicas", 0)
     for field in parts:
         if status.get(field, 0) > total:
@@ -31,7 +31,7 @@ def validate_replica_status(
 
 
 def validate_collision(new: Object, old: Object, errs: list[FieldError]) -> None:
-    """The number of hash collisions only grows."""
+    """Check that the number of hash collisions does not decrease."""
     before = old.get("status", {}).get("collisionCount")
     now = new.get("status", {}).get("collisionCount")
     if before is not None and (now is None or now < before):
@@ -39,7 +39,7 @@ def validate_collision(new: Object, old: Object, errs: list[FieldError]) -> None
 
 
 def validate_amount(value: int | str, path: str, errs: list[FieldError]) -> None:
-    """A count, or a percentage of one."""
+    """Check a count or a percentage."""
     if isinstance(value, str):
         errs.extend(invalid(path, value, err) for err in names.percent(value))
     elif value < 0:
@@ -47,7 +47,7 @@ def validate_amount(value: int | str, path: str, errs: list[FieldError]) -> None
 
 
 def amount_of(value: int | str) -> int:
-    """The number before the percent sign, or the number; nothing for what is neither."""
+    """Return the number, or the number before the percent sign; 0 for other text."""
     if isinstance(value, int):
         return value
     digits = value[:-1] if not names.percent(value) else value
@@ -59,25 +59,25 @@ def validate_over_all(value: int | str, path: str, errs: list[FieldError]) -> No
         errs.append(invalid(path, value, "must not be greater than 100%"))
 
 
-def shown_selector(selector: Object | None) -> Object | None:
-    """A selector as Kubernetes prints it: labels in order, and nothing that is empty."""
+def selector_view(selector: Object | None) -> Object | None:
+    """Return a selector as Kubernetes prints it: labels sorted, empty parts left out."""
     if selector is None:
         return None
     shown: Object = {}
     if labels := selector.get("matchLabels"):
         shown["matchLabels"] = in_key_order(labels)
     if expressions := selector.get("matchExpressions"):
-        shown["matchExpressions"] = [_shown_expression(expression) for expression in expressions]
+        shown["matchExpressions"] = [_expression_view(expression) for expression in expressions]
     return shown
 
 
-def _shown_expression(expression: Object) -> Object:
+def _expression_view(expression: Object) -> Object:
     shown = {"key": expression.get("key", ""), "operator": expression.get("operator", "")}
     return {**shown, "values": expression["values"]} if expression.get("values") else shown
 
 
 def validate_selector(spec: Object, kind: str, errs: list[FieldError]) -> bool:
-    """A selector is needed and may not be empty. Whether it makes sense enough to be matched with a template."""
+    """Check that there is a selector and that it is not empty. Return whether it can be matched with a template."""
     selector = spec.get("selector")
     if selector is None:
         errs.append(required("spec.selector"))
@@ -85,18 +85,18 @@ def validate_selector(spec: Object, kind: str, errs: list[FieldError]) -> bool:
     before = len(errs)
     errs.extend(validate_label_selector(selector, "spec.selector"))
     if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-        errs.append(invalid("spec.selector", shown_selector(selector), f"empty selector is invalid for {kind}"))
+        errs.append(invalid("spec.selector", selector_view(selector), f"empty selector is invalid for {kind}"))
         return True
     return len(errs) == before
 
 
 def validate_selector_change(new: Object, old: Object, errs: list[FieldError]) -> None:
     if not equal_ignoring_empty(new["spec"].get("selector"), old["spec"].get("selector")):
-        errs.append(invalid("spec.selector", shown_selector(new["spec"].get("selector")), IMMUTABLE))
+        errs.append(invalid("spec.selector", selector_view(new["spec"].get("selector")), IMMUTABLE))
 
 
 def validate_matching(spec: Object, errs: list[FieldError]) -> None:
-    """The selector must find the pods that the template makes; an empty one is told elsewhere."""
+    """Check that the selector matches the labels of the template. An empty selector is an error elsewhere."""
     selector = from_object(spec.get("selector"))
     labels = spec["template"]["metadata"].get("labels")
     if not selector.matches_everything and not selector.matches(labels or {}):
@@ -104,7 +104,7 @@ def validate_matching(spec: Object, errs: list[FieldError]) -> None:
 
 
 def validate_lasting_template(template: Object, kind: str, errs: list[FieldError]) -> None:
-    """A template for pods that are meant to run on."""
+    """Check a template whose pods must run forever."""
     validate_template(template, "spec.template", errs)
     validate_never_ending(template["spec"], kind, errs)
 
@@ -134,7 +134,7 @@ def _changed_template_warnings(new: Object, old: Object | None) -> Iterator[str]
 
 
 def named_template_warnings(new: Object, old: Object | None) -> Iterator[str]:
-    """For kinds whose own name becomes part of their pods' hostnames."""
+    """Return warnings for kinds whose name becomes part of their pods' hostnames."""
     if old is None and (wrong := dns_label(new["metadata"].get("name", ""))):
         yield (
             "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; "

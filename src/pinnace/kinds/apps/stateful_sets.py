@@ -1,11 +1,11 @@
-"""What is special about stateful sets: pods with names and volumes of their own."""
+"""Defaults and validation of stateful sets: pods with their own names and volumes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from pinnace.kinds.apps.rollouts import (
-    shown_selector,
+    selector_view,
     validate_collision,
     validate_matching,
     validate_never_ending,
@@ -81,12 +81,12 @@ def _default_claim(claim: Object) -> None:
 def _prepare(new: Object, old: Object | None) -> None:
     spec = new["spec"]
     drop_disabled(spec["template"]["spec"])
-    spec["updateStrategy"].get("rollingUpdate", {}).pop("maxUnavailable", None)  # Not served unless switched on.
+    spec["updateStrategy"].get("rollingUpdate", {}).pop("maxUnavailable", None)  # The feature is off.
     if old is None:
         new["status"] = {"replicas": 0, "availableReplicas": 0}
 
 
-def _errs(new: Object, old: Object | None) -> list[FieldError]:
+def _validate(new: Object, old: Object | None) -> list[FieldError]:
     errs: list[FieldError] = []
     spec = new["spec"]
     policy = spec["podManagementPolicy"]
@@ -110,7 +110,7 @@ def _errs(new: Object, old: Object | None) -> list[FieldError]:
         validate_matching(spec, errs)
         _validate_template(spec, errs)
     else:
-        unreadable = invalid("spec.selector", shown_selector(spec["selector"]), "")
+        unreadable = invalid("spec.selector", selector_view(spec["selector"]), "")
         errs.append(unreadable._replace(message=unreadable.message.removesuffix(": ")))
     validate_never_ending(spec["template"]["spec"], "StatefulSet", errs)
     if old is not None:
@@ -133,7 +133,7 @@ def _validate_strategy(strategy: Object, errs: list[FieldError]) -> None:
 
 
 def _validate_template(spec: Object, errs: list[FieldError]) -> None:
-    """The template as its pods will be: with a volume for each claim, and names that the set gives them."""
+    """Check the template as its pods will be: with a volume for each claim, and without names that the set assigns."""
     template = spec["template"]
     annotations = template["metadata"].get("annotations")
     pod_spec = {key: value for key, value in template["spec"].items() if key not in ("subdomain", "hostname")}
@@ -145,7 +145,7 @@ def _validate_template(spec: Object, errs: list[FieldError]) -> None:
             *(volume for volume in pod_spec.get("volumes", ()) if volume.get("name", "") not in claimed),
         ]
     validate_template({**template, "spec": pod_spec}, "spec.template", errs)
-    # Kubernetes looks at these twice, and tells their errors twice.
+    # Kubernetes checks these twice, and so returns their errors twice.
     errs += validate_label(template["metadata"].get("labels"), "spec.template.labels")
     if annotations:
         errs += validate_annotation(annotations, "spec.template.annotations")
@@ -186,7 +186,7 @@ def _warnings(new: Object, old: Object | None) -> Iterator[str]:
 STATEFUL_SET = Strategy(
     default=_default,
     prepare=_prepare,
-    validate=_errs,
+    validate=_validate,
     validate_status=_validate_status,
     name_rule=names.dns_label,
     tracks_generation=True,

@@ -1,4 +1,5 @@
-"""What is special about the kinds that make pods."""
+"""Defaults and validation of deployments, replica sets, daemon sets and controller revisions. Stateful sets have their
+own module."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from pinnace.kinds.apps.rollouts import (
     fill_status,
     named_template_warnings,
     prepare_replicas,
-    shown_selector,
+    selector_view,
     validate_amount,
     validate_collision,
     validate_lasting_template,
@@ -63,12 +64,12 @@ def _prepare_deployment(new: Object, old: Object | None) -> None:
     if old is None:
         new["status"] = {}
     elif not equal_ignoring_empty(new["metadata"].get("annotations"), old["metadata"].get("annotations")):
-        # Its annotations are copied to its replica sets, so a change of them counts as one of the deployment.
+        # Annotations are copied to the replica sets, so changing them changes the deployment.
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
 
 def _keep_labels(new: Object, old: Object | None) -> None:
-    """Whoever writes the status does not change what a deployment is found by."""
+    """Keep the labels when the status is written."""
     if old is not None:
         new["metadata"].pop("labels", None)
         if "labels" in old["metadata"]:
@@ -95,7 +96,7 @@ def _validate_replicated_template(spec: Object, errs: list[FieldError]) -> None:
         validate_matching(spec, errs)
         validate_lasting_template(spec["template"], "ReplicaSet", errs)
     else:
-        errs.append(invalid("spec.selector", shown_selector(spec["selector"]), "invalid label selector"))
+        errs.append(invalid("spec.selector", selector_view(spec["selector"]), "invalid label selector"))
 
 
 def _validate_strategy(strategy: Object, errs: list[FieldError]) -> None:
@@ -161,7 +162,7 @@ def _default_daemon_set(daemon_set: Object) -> None:
     if "revisionHistoryLimit" not in spec:
         spec["revisionHistoryLimit"] = 10
     fill_status(daemon_set, _DAEMON_COUNTS)
-    # Kept in a field of its own by Kubernetes, which shows it here, and so as set by whoever writes the object.
+    # Kubernetes stores this in a field and shows it as an annotation, owned by the manager that writes the object.
     metadata = daemon_set.get("metadata") or {}
     metadata["annotations"] = {TEMPLATE_GENERATION: "0", **(metadata.get("annotations") or {})}
 

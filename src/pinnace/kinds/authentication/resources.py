@@ -1,4 +1,4 @@
-"""Questions about who is calling: asked by creating, answered at once, never stored."""
+"""The rows of reviews of a caller's identity: created, answered at once, never stored."""
 
 from __future__ import annotations
 

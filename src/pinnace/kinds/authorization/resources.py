@@ -1,4 +1,4 @@
-"""Questions about what someone may do: asked by creating, answered at once, never stored."""
+"""The rows of reviews of a user's permissions: created, answered at once, never stored."""
 
 from __future__ import annotations
 

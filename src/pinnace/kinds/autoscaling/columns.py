@@ -21,7 +21,7 @@ _NO_QUANTITY = "<nil>"
 
 
 def _metric(spec: Object, status: Object | None) -> str:
-    """What is, and what should be."""
+    """Return the current and the wanted value of a metric."""
     kind = spec.get("type", "")
     field = _SOURCES.get(kind)
     if field is None:

@@ -1,4 +1,5 @@
-"""Older autoscalers: v1 keeps what it has no field for in annotations; v2beta1 has a field per kind of target."""
+"""Autoscalers of older versions: v1 keeps fields that it lacks in annotations; v2beta1 has one field per type of
+target."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ _SOURCES = {
     "Object": "object",
     "External": "external",
 }
-# Kubernetes writes this one annotation with the Go names of its fields.
+# Kubernetes writes this annotation with the Go names of the fields.
 _GO_BEHAVIOR = {
     "ScaleUp": "scaleUp",
     "ScaleDown": "scaleDown",
@@ -43,7 +44,7 @@ def _present(**fields: Any) -> Object:
 
 
 def _old_spec(metric: Object) -> Object:
-    """A v2 metric as v2beta1 (and v1's annotation) writes it."""
+    """Return a v2 metric as v2beta1 (and the annotation of v1) writes it."""
     kind = metric.get("type", "")
     name = _SOURCES.get(kind, "")
     source = metric.get(name) or {}
@@ -107,7 +108,7 @@ def _new_spec(metric: Object) -> Object:
             value = source.get("targetValue")
             target = _present(
                 type="Value" if average is None else "AverageValue",
-                # An absent value was written as zero: with an average beside it, it means nothing.
+                # An absent value was written as zero: next to an average it means absent.
                 value=None if average is not None and value == "0" else value,
                 averageValue=average,
             )
@@ -213,7 +214,7 @@ def v2_to_v2beta1(autoscaler: Object) -> Object:
     annotations = _annotations_without(changed, (BEHAVIOR,))
     if behavior is not None:
         annotations[BEHAVIOR] = orjson.dumps(_go_behavior(behavior)).decode()
-    return _annotated(changed, annotations)
+    return _annotate(changed, annotations)
 
 
 def _with_metrics(autoscaler: Object, spec_of: Any, status_of: Any) -> Object:
@@ -229,7 +230,7 @@ def _with_metrics(autoscaler: Object, spec_of: Any, status_of: Any) -> Object:
     behavior = _carried(autoscaler, BEHAVIOR)
     if isinstance(behavior, dict) and changed.get("spec") and "behavior" not in changed["spec"]:
         changed["spec"]["behavior"] = _plain_behavior(behavior)
-        changed = _annotated(changed, _annotations_without(changed, (BEHAVIOR,)))
+        changed = _annotate(changed, _annotations_without(changed, (BEHAVIOR,)))
     return changed
 
 
@@ -263,7 +264,7 @@ def v2_to_v1(autoscaler: Object) -> Object:
     changed = {**autoscaler, "spec": spec}
     if "status" in autoscaler:
         changed["status"] = {"currentReplicas": 0, "desiredReplicas": 0, **status}
-    return _annotated(changed, annotations)
+    return _annotate(changed, annotations)
 
 
 def v1_to_v2(autoscaler: Object) -> Object:
@@ -274,7 +275,7 @@ def v1_to_v2(autoscaler: Object) -> Object:
     if utilization is not None:
         metrics.append(_cpu("target", type="Utilization", averageUtilization=utilization))
     elif not metrics:
-        # The newer versions default to this as well, but cannot tell that nothing was asked for.
+        # v2 has the same default, but cannot tell it from an explicit value.
         metrics.append(_cpu("target", type="Utilization", averageUtilization=80))
     spec["metrics"] = metrics
 
@@ -293,9 +294,9 @@ def v1_to_v2(autoscaler: Object) -> Object:
 
     changed = {**autoscaler, "spec": spec}
     if status or "status" in autoscaler:
-        # Go writes both of these whatever they are, and an empty list as null.
+        # Go always writes these two fields, and an empty list as null.
         changed["status"] = {"desiredReplicas": 0, **status, "currentMetrics": current or None}
-    return _annotated(changed, _annotations_without(autoscaler, CARRIED))
+    return _annotate(changed, _annotations_without(autoscaler, CARRIED))
 
 
 def _cpu(place: str, **fields: Any) -> Object:
@@ -314,7 +315,7 @@ def _annotations_without(obj: Object, names: Iterable[str]) -> dict[str, str]:
     return {name: value for name, value in annotations.items() if name not in names}
 
 
-def _annotated(obj: Object, annotations: dict[str, str]) -> Object:
+def _annotate(obj: Object, annotations: dict[str, str]) -> Object:
     metadata = {name: value for name, value in obj.get("metadata", {}).items() if name != "annotations"}
     if annotations:
         metadata["annotations"] = annotations
@@ -328,7 +329,7 @@ def _carried(obj: Object, annotation: str) -> Any:
     try:
         return orjson.loads(written)
     except orjson.JSONDecodeError:
-        return None  # Someone else's words: as Kubernetes, drop them.
+        return None  # Not written by this conversion: dropped, as Kubernetes does.
 
 
 def _go_behavior(behavior: Object) -> Object:

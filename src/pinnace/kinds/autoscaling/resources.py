@@ -1,4 +1,4 @@
-"""Autoscalers of pods."""
+"""The row of horizontal pod autoscalers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS = (
         versions=(
             Version("v2"),
             Version("v1", to_stored=conversion.v1_to_v2, from_stored=conversion.v2_to_v1),
-            # 1.25 still has this one; its shape is v2's.
+            # 1.25 still has this version; its shape is that of v2.
             old("v2beta2", deprecated="1.23", removed="1.26", replacement="autoscaling/v2"),
             old(
                 "v2beta1",

@@ -53,7 +53,7 @@ def _default_autoscaler(autoscaler: Object) -> None:
 
 
 def _fill_autoscaler_status(autoscaler: Object) -> None:
-    """Kubernetes never leaves these two out, not even where there is nothing to say."""
+    """Set the two status fields that Kubernetes always writes."""
     status = autoscaler.setdefault("status", {})
     status.setdefault("desiredReplicas", 0)
     status.setdefault("currentMetrics", None)

@@ -10,7 +10,7 @@ from pinnace.kinds.cells import (
     NONE,
     UNSET,
     at,
-    human_duration,
+    format_duration,
     integer,
     is_true,
     length_of,
@@ -50,7 +50,7 @@ def _job_duration(job: Object, now: datetime) -> str:
     if not start:
         return ""
     finish = datetime.fromisoformat(end) if end else now
-    return human_duration((finish - datetime.fromisoformat(start)).total_seconds())
+    return format_duration((finish - datetime.fromisoformat(start)).total_seconds())
 
 
 JOB = (

@@ -1,4 +1,4 @@
-"""When a cron job runs: reads what `schedule` says, and refuses it in the words of Kubernetes' own parser."""
+"""Parse the schedule of a cron job. Errors have the wording of Kubernetes' parser."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _int = re.compile("[+-]?[0-9]+").fullmatch
 
 
 class InvalidSchedule(ValueError):
-    """The text is no schedule; the message is that of Kubernetes' parser."""
+    """The text is not a schedule; the message is that of Kubernetes' parser."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ _FIELDS = (Bounds(0, 59), Bounds(0, 23), Bounds(1, 31), Bounds(1, 12, _MONTHS), 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The values that one field of a schedule allows. `is_any` tells a star, which leaves the choice to others."""
+    """The values that one field of a schedule allows. `is_any` means a star."""
 
     values: frozenset[int]
     is_any: bool
@@ -49,7 +49,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class CronSchedule:
-    """Either a pattern of five fields, or a number of seconds from one run to the next."""
+    """Either five fields, or a number of seconds between runs."""
 
     minutes: Times
     hours: Times
@@ -62,7 +62,7 @@ class CronSchedule:
 
 @lru_cache(maxsize=1024)
 def parse_schedule(text: str) -> CronSchedule:
-    """What the text means. Raises InvalidSchedule."""
+    """Parse a schedule. Raise InvalidSchedule."""
     if not text:
         raise InvalidSchedule("empty spec string")
     zone = ""
@@ -169,7 +169,7 @@ def _every(text: str) -> float:
 
 @lru_cache(maxsize=1024)
 def check_time_zone(name: str) -> str:
-    """Why there is no such time zone; empty for one that exists."""
+    """Return why there is no such time zone; empty if it exists."""
     if name in ("", "UTC", "Local"):
         return ""
     if ".." in name or name[0] in "/\\" or "\\" in name:

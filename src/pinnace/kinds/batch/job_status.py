@@ -1,4 +1,4 @@
-"""What is wrong with the status of a job: how it may end, and what cannot be taken back."""
+"""Validation of the status of a job: how it may end, and which fields may not change back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CONDITIONS = "status.conditions"
 
 
 class _State:
-    """What a job's status says about its end."""
+    """The part of a job's status about its end."""
 
     def __init__(self, job: Object) -> None:
         self.status: Object = job.get("status") or {}
@@ -29,7 +29,7 @@ class _State:
 
 
 def validate_job_status(new: Object, old: Object) -> list[FieldError]:
-    """Only what this change brings about is a error: a bad status of old stays as it is."""
+    """Return the errors that this change introduces: an invalid stored status stays valid."""
     errs: list[FieldError] = []
     now, before = _State(new), _State(old)
     status, status_before = now.status, before.status
@@ -144,7 +144,7 @@ def _validate_format(field: str, text: str, completions: int, errs: list[FieldEr
 
 
 def _indexes(text: str, completions: int) -> set[int]:
-    """Those that can be read; the others are told as errors elsewhere."""
+    """Return the indexes of a list, without intervals that cannot be parsed: those are errors elsewhere."""
     indexes: set[int] = set()
     for interval in text.split(","):
         try:

@@ -1,4 +1,4 @@
-"""What is wrong with jobs and with the templates of jobs: counts, indexes, failure and success policies."""
+"""Validation of the spec of jobs and job templates: counts, indexes, failure and success policies."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ SUCCESS_POLICY = GoStruct("Rules", Rules=GoStruct("SucceededIndexes SucceededCou
 
 
 def without_value(path: str, detail: str) -> FieldError:
-    """A error of something too large to be shown."""
+    """Return an error without its value, which is too large to print."""
     return FieldError(path, "FieldValueInvalid", f"Invalid value: {detail}")
 
 
 def validate_job_spec(spec: Object, path: str, errs: list[FieldError]) -> None:
-    """What a job and a cron job's template have in common; selectors are not looked at."""
+    """Check what a job and the template of a cron job have in common. Selectors are checked elsewhere."""
     errs += validate_counts(spec, _COUNTS, path)
     if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
         errs.append(required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
@@ -223,7 +223,7 @@ def _validate_success_policy(spec: Object, path: str, errs: list[FieldError]) ->
 
 
 def count_of_indexes(text: str, completions: int) -> int:
-    """How many indexes a list such as 1,3-5 names. Raises ValueError in Kubernetes' words."""
+    """Return the number of indexes in a list such as 1,3-5. Raise ValueError with Kubernetes' message."""
     total, last = 0, -1
     for interval in text.split(",") if text else ():
         first, end = index_interval(interval, completions)

@@ -1,4 +1,4 @@
-"""Work that ends: jobs, and those made on a schedule."""
+"""The rows of jobs and cron jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is special about jobs and cron jobs."""
+"""Defaults and validation of jobs and cron jobs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from pinnace.kinds.apps.rollouts import MISMATCH, shown_selector
+from pinnace.kinds.apps.rollouts import MISMATCH, selector_view
 from pinnace.kinds.batch.cron_schedule import InvalidSchedule, check_time_zone, parse_schedule
 from pinnace.kinds.batch.job_status import validate_job_status
 from pinnace.kinds.batch.jobs import FAILURE_POLICY, SUCCESS_POLICY, validate_job_spec
@@ -81,7 +81,7 @@ def _prepare_job(new: Object, old: Object | None) -> None:
 
 
 def _generate_selector(job: Object) -> None:
-    """A job finds its pods by its own uid, which no other can have."""
+    """Select the job's pods by its uid, which is unique."""
     spec, metadata = job["spec"], job["metadata"]
     labels = spec["template"]["metadata"].setdefault("labels", {})
     was_shared = metadata.get("labels") == labels
@@ -106,7 +106,7 @@ def _validate_job(new: Object, old: Object | None) -> list[FieldError]:
             detail = f"will not able to create pod with invalid DNS label: {hostname}"
             errs.append(invalid("metadata.name", new["metadata"].get("name", ""), detail))
     if old is not None:
-        _validate_whole_spec(spec, errs)  # Kubernetes looks at a changed job twice, and tells its errors twice.
+        _validate_whole_spec(spec, errs)  # Kubernetes checks a changed job twice, and so returns its errors twice.
         _validate_job_change(new, old, errs)
     return errs
 
@@ -128,7 +128,7 @@ def _validate_generated_selector(job: Object, old: Object | None, errs: list[Fie
             errs.append(invalid(where, in_key_order(labels), f"must be '{value}'"))
     readable = not any(validate_label_selector(spec["selector"], ""))
     if readable and not from_object(spec["selector"]).matches(expected):
-        errs.append(invalid("spec.selector", shown_selector(spec["selector"]), "`selector` not auto-generated"))
+        errs.append(invalid("spec.selector", selector_view(spec["selector"]), "`selector` not auto-generated"))
 
 
 def _validate_whole_spec(spec: Object, errs: list[FieldError]) -> None:
@@ -151,7 +151,7 @@ def _validate_job_change(new: Object, old: Object, errs: list[FieldError]) -> No
     elif completions not in (None, before.get("completions"), spec["parallelism"]):
         detail = "can only be modified in tandem with spec.parallelism"
         errs.append(invalid("spec.completions", completions, detail))
-    _unchanged(spec, before, "selector", errs, shown=shown_selector)
+    _unchanged(spec, before, "selector", errs, shown=selector_view)
     _validate_template_change(new, old, errs)
     _unchanged(spec, before, "completionMode", errs)
     _unchanged(spec, before, "podFailurePolicy", errs, shown=FAILURE_POLICY.view_or_none)
@@ -182,7 +182,7 @@ def _validate_template_change(new: Object, old: Object, errs: list[FieldError]) 
 
 
 def _with_scheduling_of(template: Object, before: Object) -> Object:
-    """The old template, with all that decides where a suspended job's pods will run as the new one has it."""
+    """Return the old template with the scheduling fields of the new one, which a suspended job may change."""
     spec, spec_before = template["spec"], before["spec"]
     taken = {key: value for key, value in spec_before.items() if key not in _GIVEN_WHILE_SUSPENDED}
     taken.update({key: spec[key] for key in _GIVEN_WHILE_SUSPENDED if key in spec})
@@ -270,7 +270,7 @@ def _validate_cron_job(new: Object, old: Object | None) -> list[FieldError]:
     validate_job_spec(job_spec, "spec.jobTemplate.spec", errs)
     if "selector" in job_spec:
         detail = "`selector` will be auto-generated"
-        errs.append(invalid("spec.jobTemplate.spec.selector", shown_selector(job_spec["selector"]), detail))
+        errs.append(invalid("spec.jobTemplate.spec.selector", selector_view(job_spec["selector"]), detail))
     if job_spec.get("manualSelector"):
         errs.append(not_supported("spec.jobTemplate.spec.manualSelector", True, ["nil", "false"]))
     errs += validate_counts(spec, ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"), "spec")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pinnace.kinds.cells import AGE, NAME, NONE, at, human_duration, labels_at, nonempty_at, reach, string
+from pinnace.kinds.cells import AGE, NAME, NONE, at, format_duration, labels_at, nonempty_at, reach, string
 from pinnace.model.objects import Object
 
 _CERTIFICATES = "io.k8s.api.certificates.v1"
@@ -21,11 +21,11 @@ Distribution of trust for signers happens out of band. You can select on this fi
 
 def _requested_duration(request: Object, now: datetime) -> str:
     seconds = reach(request, "spec", "expirationSeconds")
-    return NONE if seconds is None else human_duration(seconds)
+    return NONE if seconds is None else format_duration(seconds)
 
 
 def request_state(request: Object, now: datetime | None = None) -> str:
-    """What has come of a request for a certificate."""
+    """Return the state of a certificate signing request."""
     found = {condition.get("type") for condition in reach(request, "status", "conditions") or ()}
     state = "Denied" if "Denied" in found else "Approved" if "Approved" in found else "Pending"
     if "Failed" in found:

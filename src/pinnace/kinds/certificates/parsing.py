@@ -1,6 +1,6 @@
-"""Reads the certificates and certificate requests that objects carry, and says what is wrong with them.
+"""Parse and check the certificates and certificate requests in objects.
 
-`cryptography` is imported when the first certificate is looked at: most runs never see one.
+`cryptography` is imported with the first certificate: most runs never need it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REQUEST_TYPE = "PEM block type must be CERTIFICATE REQUEST"
 
 
 class PemBlock(NamedTuple):
-    """One armoured block: what it says it is, whether it has headers, and what it holds."""
+    """One PEM block: its type, whether it has headers, and its bytes."""
 
     type: str
     has_headers: bool
@@ -30,7 +30,7 @@ class PemBlock(NamedTuple):
 
 
 def decoded(text: str) -> bytes:
-    """What a bytes field holds; nothing where the text is not base64."""
+    """Decode a bytes field; empty where the text is not base64."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -38,7 +38,7 @@ def decoded(text: str) -> bytes:
 
 
 def pem_blocks(data: bytes) -> Iterator[PemBlock]:
-    """The blocks of a PEM text, whatever stands between them."""
+    """Return the blocks of a PEM text, ignoring text between them."""
     for found in _block.finditer(data):
         try:
             der = base64.b64decode(b"".join(found[3].split()), validate=True)
@@ -48,7 +48,7 @@ def pem_blocks(data: bytes) -> Iterator[PemBlock]:
 
 
 def check_request(pem: bytes) -> str:
-    """Why this is no certificate request signed by its own key; empty for a good one."""
+    """Return why this is not a certificate request signed by its own key; empty for a valid one."""
     block = next(pem_blocks(pem), None)
     if block is None or block.type != "CERTIFICATE REQUEST":
         return REQUEST_TYPE
@@ -60,21 +60,21 @@ def check_request(pem: bytes) -> str:
 
 
 def parse_request(der: bytes) -> x509.CertificateSigningRequest:
-    """A PKCS#10 request. Raises ValueError."""
+    """Parse a PKCS#10 request. Raise ValueError."""
     from cryptography import x509  # noqa: PLC0415
 
     return x509.load_der_x509_csr(der)
 
 
 def parse_certificate(der: bytes) -> x509.Certificate:
-    """An X.509 certificate. Raises ValueError."""
+    """Parse an X.509 certificate. Raise ValueError."""
     from cryptography import x509  # noqa: PLC0415
 
     return x509.load_der_x509_certificate(der)
 
 
 def check_certificate(pem: bytes) -> str:
-    """Why this is no chain of certificates; empty for a good one and for none at all."""
+    """Return why this is not a chain of certificates; empty for a valid or empty one."""
     if not pem:
         return ""
     found = 0
@@ -92,7 +92,7 @@ def check_certificate(pem: bytes) -> str:
 
 
 def check_trust_anchor(block: PemBlock) -> str:
-    """Why a block of a trust bundle is no certificate authority; empty for a good one."""
+    """Return why a block of a trust bundle is not a certificate authority; empty for a valid one."""
     from cryptography import x509  # noqa: PLC0415
 
     if block.type != "CERTIFICATE":
@@ -110,7 +110,7 @@ def check_trust_anchor(block: PemBlock) -> str:
 
 
 def is_certificate_of(certificate: bytes, request: bytes) -> bool:
-    """Whether a certificate was issued for the key that a request asks it for, both as DER. Raises ValueError."""
+    """Return whether a certificate is for the key of a request, both as DER. Raise ValueError."""
     issued, asked = parse_certificate(certificate).public_key(), parse_request(request).public_key()
     return _spki(issued) == _spki(asked)
 
@@ -123,7 +123,7 @@ def _spki(key: Any) -> bytes:
 
 
 def check_public_key(key: Any) -> tuple[str, str]:
-    """What is shown of a key that pods may not have, and why they may not; two empty texts for a good one."""
+    """Return a key type that pods may not use, as printed, and the reason; two empty strings for a valid key."""
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa  # noqa: PLC0415
 
     if isinstance(key, ed25519.Ed25519PublicKey):

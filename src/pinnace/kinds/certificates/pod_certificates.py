@@ -1,4 +1,4 @@
-"""What is special about pods' certificate requests: keys that were proven, and certificates issued for them."""
+"""Defaults and validation of pod certificate requests: proofs of possession, and the certificates issued for them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ OUTCOMES = ("Issued", "Denied", "Failed")
 def _default_pod_request(request: Object) -> None:
     spec = request.setdefault("spec", {})
     spec.setdefault("maxExpirationSeconds", 86400)
-    spec.setdefault("pkixPublicKey", None)  # The API says null of both, deprecated as they are.
+    spec.setdefault("pkixPublicKey", None)  # Kubernetes writes null for both deprecated fields.
     spec.setdefault("proofOfPossession", None)
     request.setdefault("status", {})
 
@@ -73,7 +73,7 @@ def _validate_pod_request(request: Object, old: Object | None) -> Iterator[Field
 
 
 def validate_domain_prefixed_key(key: str, path: str) -> Iterator[FieldError]:
-    """A key that belongs to a domain: example.com/key."""
+    """Check a key with a domain: example.com/key."""
     if not key:
         yield required(path)
         return
@@ -150,7 +150,7 @@ def _outcome_of(status: Mapping[str, Any]) -> str:
 
 
 def _validate_issued(status: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    """The first thing that is wrong with what was issued for `spec`."""
+    """Yield the first error of the certificates issued for `spec`."""
     chain = status.get("certificateChain", "")
     blocks = list(pem_blocks(chain.encode()))
     key = decoded(spec.get("stubPKCS10Request") or "")

@@ -1,4 +1,4 @@
-"""Requests for certificates, and whom to trust."""
+"""The rows of certificate signing requests, trust bundles and pod certificate requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Kubernetes' own signers ask of the certificate requests that are made to them. Pure decisions."""
+"""Requirements of Kubernetes' built-in signers on certificate signing requests. Pure decisions."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ _KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a request wants its certificate to say."""
+class SigningRequest:
+    """The parts of a request that the signers check."""
 
     common_name: str
     organizations: tuple[str, ...]
     alternatives: frozenset[str]
-    """The kinds of other names that it has: DNS, Email, IP, URI."""
+    """The types of subject alternative names: DNS, Email, IP, URI."""
     der: bytes
 
 
-def asked_by(request: Object) -> Asked:
-    """What is in a CertificateSigningRequest. Raises ValueError for what cannot be read."""
+def parse_signing_request(request: Object) -> SigningRequest:
+    """Parse a CertificateSigningRequest. Raise ValueError if it is invalid."""
     block = next(pem_blocks(decoded((request.get("spec") or {}).get("request") or "")), None)
     if block is None or block.type != "CERTIFICATE REQUEST":
         raise ValueError("PEM block type must be CERTIFICATE REQUEST")
     parsed = parse_request(block.der)
     names = [(part.oid.dotted_string, str(part.value)) for part in parsed.subject]
     common = [value for oid, value in names if oid == _COMMON_NAME]
-    return Asked(
+    return SigningRequest(
         common[-1] if common else "",
         tuple(value for oid, value in names if oid == _ORGANIZATION),
         frozenset(_kinds_of_names(parsed)),
@@ -61,35 +61,36 @@ def asked_by(request: Object) -> Asked:
     )
 
 
-def refusal(signer: str, asked: Asked, usages: Sequence[str]) -> str:
-    """Why a signer does not sign this, in Kubernetes' words; empty if it does."""
+def denial(signer: str, request: SigningRequest, usages: Sequence[str]) -> str:
+    """Return why a signer does not sign the request, in Kubernetes' words; empty if it does."""
     if signer == CLIENT:
-        return _client_refusal(usages)
+        return _client_denial(usages)
     if signer == KUBELET_CLIENT:
-        return _kubelet_client_refusal(asked, frozenset(usages))
+        return _kubelet_client_denial(request, frozenset(usages))
     if signer == KUBELET_SERVING:
-        return _kubelet_serving_refusal(asked, frozenset(usages))
-    return ""  # Of legacy requests nothing was ever asked.
+        return _kubelet_serving_denial(request, frozenset(usages))
+    return ""  # The legacy signer has no requirements.
 
 
 def probable_signer(spec: Object) -> str:
-    """Whom a request of v1beta1 is for that does not say: the nodes' signers if it could be, else the legacy one."""
+    """Return the signer of a v1beta1 request without one: a kubelet signer if its requirements are met, else the legacy
+    signer."""
     try:
-        asked, usages = asked_by({"spec": spec}), [str(usage) for usage in spec.get("usages") or ()]
+        request, usages = parse_signing_request({"spec": spec}), [str(usage) for usage in spec.get("usages") or ()]
     except (ValueError, TypeError):
         return LEGACY_UNKNOWN
-    fitting = (signer for signer in (KUBELET_CLIENT, KUBELET_SERVING) if not refusal(signer, asked, usages))
+    fitting = (signer for signer in (KUBELET_CLIENT, KUBELET_SERVING) if not denial(signer, request, usages))
     return next(fitting, LEGACY_UNKNOWN)
 
 
 def lifetime_of(spec: Object) -> timedelta:
-    """How long the certificate is to live: as it asks, within bounds."""
+    """Return the lifetime of the certificate: as requested, within bounds."""
     seconds = spec.get("expirationSeconds")
     return LONGEST if seconds is None else max(SHORTEST, min(LONGEST, timedelta(seconds=seconds)))
 
 
 def has_condition(request: Object, *types: str) -> bool:
-    """Whether one of these has been said, and not taken back."""
+    """Return whether one of these conditions is true."""
     conditions = (request.get("status") or {}).get("conditions") or ()
     return any(one.get("type") in types and one.get("status", "True") in ("", "True") for one in conditions)
 
@@ -103,38 +104,38 @@ def _kinds_of_names(parsed: x509.CertificateSigningRequest) -> list[str]:
     return [_KINDS[type(name).__name__] for name in found if type(name).__name__ in _KINDS]
 
 
-def _client_refusal(usages: Sequence[str]) -> str:
+def _client_denial(usages: Sequence[str]) -> str:
     for usage in usages:
         if usage not in (_SIGNATURE, _ENCIPHERMENT, "client auth"):
             return f"invalid usage for client certificate: {usage}"
     return "" if "client auth" in usages else "missing required usage for client certificate: client auth"
 
 
-def _kubelet_client_refusal(asked: Asked, usages: frozenset[str]) -> str:
-    if asked.organizations != (_NODES,):
+def _kubelet_client_denial(request: SigningRequest, usages: frozenset[str]) -> str:
+    if request.organizations != (_NODES,):
         return "subject organization is not system:nodes"
     for kind in ("DNS", "Email", "IP", "URI"):
-        if kind in asked.alternatives:
+        if kind in request.alternatives:
             return f"{kind} subjectAltNames are not allowed"
-    if not asked.common_name.startswith(_NODE):
+    if not request.common_name.startswith(_NODE):
         return "subject common name does not begin with system:node:"
-    return _usage_refusal(usages, "client auth")
+    return _usage_denial(usages, "client auth")
 
 
-def _kubelet_serving_refusal(asked: Asked, usages: frozenset[str]) -> str:
-    if asked.organizations != (_NODES,):
+def _kubelet_serving_denial(request: SigningRequest, usages: frozenset[str]) -> str:
+    if request.organizations != (_NODES,):
         return "subject organization is not system:nodes"
-    if asked.alternatives.isdisjoint(("DNS", "IP")):
+    if request.alternatives.isdisjoint(("DNS", "IP")):
         return "DNS or IP subjectAltName is required"
     for kind in ("Email", "URI"):
-        if kind in asked.alternatives:
+        if kind in request.alternatives:
             return f"{kind} subjectAltNames are not allowed"
-    if refused := _usage_refusal(usages, "server auth"):
+    if refused := _usage_denial(usages, "server auth"):
         return refused
-    return "" if asked.common_name.startswith(_NODE) else "subject common name does not begin with system:node:"
+    return "" if request.common_name.startswith(_NODE) else "subject common name does not begin with system:node:"
 
 
-def _usage_refusal(usages: frozenset[str], purpose: str) -> str:
-    """Encipherment is for RSA keys: others may leave it out."""
+def _usage_denial(usages: frozenset[str], purpose: str) -> str:
+    """Return why the usages are wrong. Key encipherment is for RSA keys: others may leave it out."""
     full = frozenset((_SIGNATURE, _ENCIPHERMENT, purpose))
     return "" if usages in (full, full - {_ENCIPHERMENT}) else f"usages did not match [{' '.join(sorted(full))}]"

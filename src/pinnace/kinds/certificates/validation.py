@@ -1,4 +1,4 @@
-"""What is special about certificate signing requests and trust bundles."""
+"""Defaults and validation of certificate signing requests and trust bundles."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _CONDITION = GoStruct("Type='' Status='' Reason='' Message='' LastUpdateTime Las
 
 
 def validate_signer_name(name: str, path: str) -> Iterator[FieldError]:
-    """A signer's name: a domain of at least two labels, a slash, and a path."""
+    """Check a signer name: a domain of at least two labels, a slash, and a path."""
     if not name:
         yield required(path)
         return
@@ -79,7 +79,7 @@ def validate_signer_name(name: str, path: str) -> Iterator[FieldError]:
 
 
 def _validate_part(part: str, rule: names.NameRule, path: str) -> Iterator[FieldError]:
-    """The errors of the first bad label alone: those of the others would read the same."""
+    """Return the errors of the first invalid label only: those of the others would be the same."""
     for label in part.split("."):
         if errs := rule(label):
             yield from (invalid(path, part, f'validating label "{label}": {err}') for err in errs)
@@ -90,7 +90,7 @@ def _validate_part(part: str, rule: names.NameRule, path: str) -> Iterator[Field
 
 
 def _prepare_request(request: Object, old: Object | None) -> None:
-    """A request is written once. Who asks (username, uid, groups, extra) is set by the server."""
+    """Keep the spec and status on update. The server sets the requester (username, uid, groups, extra) on create."""
     if old is not None:
         request["spec"] = old.get("spec", {})
         request["status"] = old.get("status", {})
@@ -171,7 +171,7 @@ def _validate_request(
 def _validate_request_spec(
     spec: Mapping[str, Any], before: Mapping[str, Any] | None, *, may_be_legacy: bool
 ) -> Iterator[FieldError]:
-    """What `before` already held wrong stays tolerated."""
+    """Check a request, tolerating errors that `before` already had."""
     if err := check_request(decoded(spec.get("request") or "")):
         yield invalid("spec.request", spec.get("request"), err)
     usages, usages_before = spec.get("usages") or [], (before or {}).get("usages") or []
@@ -288,7 +288,7 @@ def _validate_anchor(bundle: str, path: str) -> Iterator[FieldError]:
 
 
 def _any_name(name: str) -> list[str]:
-    """The server asks for a path segment of every name; this kind asks for no more, or decides by the whole object."""
+    """Accept any name here: the server checks that it is a path segment, and `validate` checks the rest."""
     return []
 
 
@@ -302,9 +302,9 @@ CERTIFICATE_SIGNING_REQUEST = Strategy(
     validate_subresource={"approval": partial(_validate_request, may_decide=True)},
     name_rule=_any_name,
 )
-"""A CertificateSigningRequest's /approval: the conditions may change there, the certificate may not."""
+"""/approval may change the conditions, but not the certificate."""
 OLD_CERTIFICATE_SIGNING_REQUEST = replace(
     CERTIFICATE_SIGNING_REQUEST, validate=partial(_validate_request, may_be_legacy=True)
 )
-"""In v1beta1 the signer of all that is not about nodes was the legacy one."""
+"""v1beta1 allows the legacy signer."""
 CLUSTER_TRUST_BUNDLE = Strategy(validate=_validate_trust_bundle, name_rule=_any_name, may_update_unconditionally=False)

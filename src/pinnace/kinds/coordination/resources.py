@@ -1,4 +1,4 @@
-"""Leases: who leads, and which node is alive."""
+"""The rows of leases and lease candidates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is special about leases and the candidates for them."""
+"""Defaults and validation of leases and lease candidates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _default_lease(lease: Object) -> None:
 
 
 def _prepare_lease(lease: Object, old: Object | None) -> None:
-    """Coordinated leader election is off by default, and so are its fields."""
+    """Drop the fields of coordinated leader election, which is off by default."""
     before = (old or {}).get("spec") or {}
     for field in ("strategy", "preferredHolder"):
         if field not in before:
@@ -72,7 +72,7 @@ def _validate_candidate(candidate: Object, old: Object | None) -> Iterator[Field
 
 
 def _validate_strategy(strategy: str) -> Iterator[FieldError]:
-    path = "spec.strategy.strategy"  # Doubled on the wire, too.
+    path = "spec.strategy.strategy"  # Kubernetes repeats this error, too.
     if "/" in strategy:
         yield from validate_name(strategy, names.qualified_name, path)
     elif strategy not in STRATEGIES:

@@ -1,4 +1,4 @@
-"""events.k8s.io events and core events are the same objects under two names for each field."""
+"""Events of events.k8s.io and of core are the same objects with different field names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEW_NAMES = {core: new for new, core in CORE_NAMES.items()}
 
 def to_core(event: Object) -> Object:
     core = {CORE_NAMES.get(name, name): value for name, value in event.items()}
-    # Never absent from a core event.
+    # A core event always has these.
     core.setdefault("involvedObject", {})
     core.setdefault("reportingComponent", "")
     core.setdefault("reportingInstance", "")
@@ -41,7 +41,7 @@ def from_core(event: Object) -> Object:
 
 
 def new_shape(schema: Schema) -> Schema:
-    """The schema of a beta event, from the core one."""
+    """Return the schema of a beta event, from the core one."""
     for new, core in CORE_NAMES.items():
         schema = older_schemas.at(schema, "", older_schemas.renamed(new, core))
     return older_schemas.at(schema, "", older_schemas.optional("regarding"))

@@ -1,4 +1,4 @@
-"""What is special about events: the core API takes nearly anything, events.k8s.io/v1 wants them complete."""
+"""Defaults and validation of events: loose in the core group, strict in events.k8s.io/v1."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ALWAYS_THERE: tuple[tuple[str, object], ...] = (
 
 
 class _Event:
-    """An event's fields by their core names, whichever API it came through."""
+    """The fields of an event by their core names, through either API."""
 
     def __init__(self, event: Object) -> None:
         self._event = event
@@ -53,7 +53,7 @@ class _Event:
 
 
 def _validate_event(new: Object, old: Object | None) -> Iterator[FieldError]:
-    """`apiVersion` tells by which API the event came, and so how strictly it is judged."""
+    """Validate an event. Its `apiVersion` decides how strictly."""
     event = _Event(new)
     version = new.get("apiVersion", "v1")
     yield from _validate_loose(event, controller="reportingComponent" if version == "v1" else "reportingController")
@@ -140,7 +140,7 @@ def _moment(text: str) -> datetime | None:
 
 
 def _default_event(event: Object) -> None:
-    """What is there even when nobody said it."""
+    """Set the fields that Kubernetes always writes."""
     is_core = event.get("apiVersion", "v1") == "v1" or "involvedObject" in event
     names_here: Mapping[str, str] = {} if is_core else NEW_NAMES
     for field, empty in _ALWAYS_THERE:

@@ -39,7 +39,7 @@ def _default_node(node: Object) -> None:
     spec: Object = node.setdefault("spec", {})
     first = spec.get("podCIDR")
     if first and (spec.get("podCIDRs") or [""])[0] != first:
-        spec["podCIDRs"] = [first]  # The older field wins: those who know both write both.
+        spec["podCIDRs"] = [first]  # The older field wins: clients that know both write both.
     elif not first and spec.get("podCIDRs"):
         spec["podCIDR"] = spec["podCIDRs"][0]
     status: Object = node.setdefault("status", {})
@@ -51,7 +51,7 @@ def _default_node(node: Object) -> None:
 
 
 def _complete_status(status: Object) -> None:
-    """What is there even when nobody said it."""
+    """Set the status fields that Kubernetes always writes."""
     status.setdefault("daemonEndpoints", {}).setdefault("kubeletEndpoint", {}).setdefault("Port", 0)
     info = status.setdefault("nodeInfo", {})
     for field in _NODE_INFO:
@@ -86,7 +86,7 @@ def _validate_node(node: Object, old: Object | None) -> Iterator[FieldError]:
 
 
 def _validate_node_update(node: Object, old: Object | None) -> Iterator[FieldError]:
-    """What both a node's and its status' successor must keep."""
+    """Check changes of a node and of its status."""
     before: Object = ((old or {}).get("spec")) or {}
     spec: Object = node.get("spec") or {}
     seen = set()
@@ -142,7 +142,7 @@ def _check_feature(feature: str) -> str:
 def _validate_taint(taints: Sequence[Object]) -> Iterator[FieldError]:
     seen = set()
     for index, taint in enumerate(taints):
-        path = f"metadata.taints[{index}]"  # It is in spec, but this is what Kubernetes says.
+        path = f"metadata.taints[{index}]"  # The field is in spec, but Kubernetes names this path.
         key, value, effect = taint.get("key", ""), taint.get("value", ""), taint.get("effect", "")
         yield from validate_name(key, names.qualified_name, f"{path}.key")
         if errs := names.label_value(value):

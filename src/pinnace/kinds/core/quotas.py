@@ -1,4 +1,4 @@
-"""What is special about resource quotas and limit ranges: names of resources, and amounts that must fit each other."""
+"""Defaults and validation of resource quotas and limit ranges: resource names, and amounts that must be consistent."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ _COVERED_BY_SCOPE: Mapping[str, frozenset[str]] = {
 _SCOPES_THAT_ONLY_EXIST = ("BestEffort", "NotBestEffort", "Terminating", "NotTerminating", "CrossNamespacePodAffinity")
 _CONFLICTING_SCOPES = ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"})
 
-_SCALED_EXACTLY = 9_223_372_036_854_775  # Above, Kubernetes compares whole units instead of thousandths.
+_SCALED_EXACTLY = 9_223_372_036_854_775  # Above this, Kubernetes compares whole units instead of thousandths.
 
 
 def canonical_amounts(amounts: dict[str, Any] | None) -> None:
-    """A ResourceList as it is stored: canonical, and no finer than a thousandth."""
+    """Make a ResourceList canonical, and no finer than a thousandth."""
     if amounts:
         for name, amount in amounts.items():
             amounts[name] = quantity.canonical_in_list(amount)
@@ -61,7 +61,7 @@ def validate_resource_name(name: str, path: str) -> Iterator[FieldError]:
 
 
 def validate_quantity(name: str, amount: Any, path: str) -> Iterator[FieldError]:
-    """An amount of a resource: not negative, and whole where it counts things."""
+    """Check an amount of a resource: not negative, and whole for countable resources."""
     parsed = quantity.parse(amount)
     if parsed.amount < 0:
         yield invalid(path, str(parsed), "must be greater than or equal to 0")
@@ -139,7 +139,7 @@ def _validate_scope_selector(spec: Object, hard: Object) -> Iterator[FieldError]
         if scope not in _COVERED_BY_SCOPE:
             yield invalid(f"{path}.scopeName", scope, "unsupported scope")
         for _ in _not_covered(scope, hard):
-            yield invalid(path, _shown_selector(expressions), "unsupported scope applied to resource")
+            yield invalid(path, _selector_view(expressions), "unsupported scope applied to resource")
         if scope in _SCOPES_THAT_ONLY_EXIST and operator != "Exists":
             detail = (
                 "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, "
@@ -164,7 +164,7 @@ def _validate_scope_selector(spec: Object, hard: Object) -> Iterator[FieldError]
             yield invalid(path, spec.get("scopes"), "conflicting scopes")
 
 
-def _shown_selector(expressions: Sequence[Object]) -> Object:
+def _selector_view(expressions: Sequence[Object]) -> Object:
     return {
         "MatchExpressions": [
             {"ScopeName": one.get("scopeName", ""), "Operator": one.get("operator", ""), "Values": one.get("values")}
@@ -203,7 +203,7 @@ _LIMIT_LISTS = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio
 
 def _default_limits(limit_range: Object) -> None:
     spec: Object = limit_range.setdefault("spec", {})
-    spec["limits"] = spec.get("limits") or None  # Never absent, null at the least.
+    spec["limits"] = spec.get("limits") or None  # Kubernetes writes null for an empty list.
     for limit in spec["limits"] or ():
         for field in _LIMIT_LISTS:
             canonical_amounts(limit.get(field))
@@ -271,7 +271,7 @@ def _validate_limited_name(kind: str, name: str, path: str) -> Iterator[FieldErr
 
 
 def _validate_fit(name: str, amount: Mapping[str, Quantity | None], path: str) -> Iterator[FieldError]:
-    """Whether one resource's limits fit each other."""
+    """Check that the limits of one resource are consistent."""
     low, high, default, request = amount["min"], amount["max"], amount["default"], amount["defaultRequest"]
     ratio = amount["maxLimitRequestRatio"]
 

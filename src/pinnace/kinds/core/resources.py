@@ -1,4 +1,4 @@
-"""The first group, without a name: pods, services, nodes, volumes, configuration."""
+"""The rows of the core group: pods, services, nodes, volumes, configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is special about secrets: their types, what each must hold, and the plain text that clients may write."""
+"""Defaults and validation of secrets: their types, required keys, and stringData."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _DOCKER_KEYS = {"kubernetes.io/dockercfg": ".dockercfg", "kubernetes.io/dockerco
 _pem_blocks = re.compile(rb"-----BEGIN ([^\n]*?)-----\r?\n.*?-----END \1-----", re.DOTALL).findall
 
 config_key_errors = lru_cache(maxsize=4096)(names.config_key)
-"""The same keys come again and again: data, ca.crt, application.properties."""
+"""Cached, because keys repeat: data, ca.crt, application.properties."""
 
 
 def decoded_size(encoded: str) -> int:
-    """How many bytes a base64 text means, without decoding it."""
+    """Return the number of bytes of a base64 text, without decoding it."""
     return len(encoded) * 3 // 4 - encoded.count("=", -2)
 
 
 def validate_frozen(new: Object, old: Object, *fields: str) -> Iterator[FieldError]:
-    """What may not change once `immutable` was said."""
+    """Check the fields that may not change once `immutable` is set."""
     if old.get("immutable"):
         if not new.get("immutable"):
             yield forbidden("immutable", FROZEN)
@@ -76,7 +76,7 @@ def _validate_type(secret: Object, data: Mapping[str, str]) -> Iterator[FieldErr
             key = _DOCKER_KEYS[kind]
             if key not in data:
                 yield required(f"data[{key}]")
-            elif err := _check_json_object(_decoded(data[key])):
+            elif err := _check_json_object(_decode(data[key])):
                 yield invalid(f"data[{key}]", REDACTED, err)
         case "kubernetes.io/basic-auth":
             if "username" not in data and "password" not in data:
@@ -92,7 +92,7 @@ def _validate_type(secret: Object, data: Mapping[str, str]) -> Iterator[FieldErr
 
 
 def _check_json_object(text: bytes) -> str:
-    """What Go says of a text that is no JSON object; empty where it is one."""
+    """Return Go's error for a text that is not a JSON object; empty if it is one."""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -114,7 +114,7 @@ def _check_literal(text: str) -> str:
     return f"invalid character '{text[0]}' looking for beginning of value"
 
 
-def _decoded(encoded: str) -> bytes:
+def _decode(encoded: str) -> bytes:
     try:
         return b64decode(encoded)
     except NotBase64:
@@ -124,12 +124,12 @@ def _decoded(encoded: str) -> bytes:
 def _secret_warnings(secret: Object, old: Object | None) -> Iterator[str]:
     if secret.get("type") == "kubernetes.io/tls":
         data: Mapping[str, str] = secret.get("data") or {}
-        if err := _check_key_pair(_decoded(data.get("tls.crt", "")), _decoded(data.get("tls.key", ""))):
+        if err := _check_key_pair(_decode(data.get("tls.crt", "")), _decode(data.get("tls.key", ""))):
             yield err
 
 
 def _check_key_pair(certificate: bytes, key: bytes) -> str:
-    """What Go's TLS says of a pair that it cannot load, as far as the PEM blocks tell."""
+    """Return the error of Go's TLS for a key pair that it cannot load, as far as the PEM blocks show."""
     found = [name.decode() for name in _pem_blocks(certificate)]
     if "CERTIFICATE" not in found:
         if not found:

@@ -37,7 +37,7 @@ def _validate_config_map(config_map: Object, old: Object | None) -> Iterator[Fie
                 yield invalid(f"binaryData[{key}]", key, err)
             size += decoded_size(value)
     if size > MOST_BYTES:
-        yield too_long("[]", MOST_BYTES)  # The path is this on the wire.
+        yield too_long("[]", MOST_BYTES)  # Kubernetes returns this path.
 
 
 CONFIG_MAP = Strategy(validate=_validate_config_map)
@@ -60,9 +60,9 @@ def _prepare_namespace(namespace: Object, old: Object | None) -> None:
         finalizers = spec.get("finalizers") or []
         if NAMESPACE_FINALIZER not in finalizers:
             spec["finalizers"] = [*finalizers, NAMESPACE_FINALIZER]
-        _default_namespace(namespace)  # A generated name is known only now.
+        _default_namespace(namespace)  # A generated name is only known now.
         return
-    spec.pop("finalizers", None)  # These change through /finalize alone.
+    spec.pop("finalizers", None)  # Only /finalize may change these.
     if (old.get("spec") or {}).get("finalizers"):
         spec["finalizers"] = old["spec"]["finalizers"]
 

@@ -25,7 +25,7 @@ def slice_to_v1(endpoint_slice: Object) -> Object:
         rest = dict(topology)
         if ZONE in rest:
             endpoint["zone"] = rest.pop(ZONE)
-        # A host name that differs from the node's is odd, but someone's: keep it.
+        # A host name that differs from the node's name is kept.
         if HOSTNAME in rest and rest[HOSTNAME] == endpoint.get("nodeName"):
             del rest[HOSTNAME]
         if rest:

@@ -1,4 +1,4 @@
-"""Where the pods behind a service are."""
+"""The row of endpoint slices."""
 
 from __future__ import annotations
 

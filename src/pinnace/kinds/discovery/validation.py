@@ -31,7 +31,7 @@ CONTROLLERS_OF_SLICES = ("endpointslice-controller.k8s.io", "endpointslicemirror
 
 def _default_slice(endpoint_slice: Object) -> None:
     for field in ("endpoints", "ports"):
-        endpoint_slice.setdefault(field, None)  # Never absent, null at the least.
+        endpoint_slice.setdefault(field, None)  # Kubernetes writes null for an empty list.
     for endpoint in endpoint_slice["endpoints"] or ():
         endpoint.setdefault("conditions", {})
     for port in endpoint_slice.get("ports") or ():

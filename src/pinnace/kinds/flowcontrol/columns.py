@@ -17,7 +17,7 @@ def _missing_level(schema: Object, now: datetime) -> str:
 
 
 def flow_schema_order(schema: Object) -> tuple[int, str]:
-    """In the order in which they are tried."""
+    """Sort by precedence, the order in which the server tries flow schemas."""
     return reach(schema, "spec", "matchingPrecedence") or 0, schema["metadata"]["name"]
 
 

@@ -23,7 +23,7 @@ def shares_from_nominal(level: Object) -> Object:
 
 
 def zero_shares_to_v1(level: Object) -> Object:
-    """v1beta3 cannot say zero shares but by an annotation, which no other version shows."""
+    """Convert the annotation by which v1beta3 marks zero shares; no other version shows it."""
     metadata = level.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
     kept = annotations.pop(PRESERVE_ZERO_SHARES, None) is not None

@@ -1,4 +1,4 @@
-"""Fair shares of the API server among its callers."""
+"""The rows of flow schemas and priority levels."""
 
 from __future__ import annotations
 

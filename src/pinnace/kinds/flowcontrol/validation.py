@@ -1,4 +1,4 @@
-"""What is special about flow schemas and priority levels: who shares the server's capacity, and how."""
+"""Defaults and validation of flow schemas and priority levels, which divide the server's capacity among clients."""
 
 from __future__ import annotations
 
@@ -302,7 +302,7 @@ def _validate_limited(limited: Mapping[str, Any], path: str) -> Iterator[FieldEr
 
 
 def _validate_split(limited: Mapping[str, Any], path: str) -> tuple[list[FieldError], list[FieldError]]:
-    """Kubernetes tells of the shares before, and of the percentage after, the errors of the response."""
+    """Return the errors that Kubernetes puts before those of the response (shares), and those that it puts after."""
     errs = list(_validate_share(limited, path))
     first = [err for err in errs if err.field.endswith("Shares")]
     return first, [err for err in errs if err not in first]

@@ -1,8 +1,8 @@
-"""What Go makes of empty fields of the built-in kinds: a table beside this file, read when the first body needs it.
+"""How Go encodes empty fields of the built-in kinds: a table beside this file, read when the first body needs it.
 
 A line is a type and its fields, `core.v1.PodCondition type="" -message lastProbeTime=null`: a field with a value is
-written even where nobody said it, and then has this value; one with a minus is left out when it is empty. All others
-(Go has pointers there) are as they were said. It holds for 1.36; types are called by package, version and name.
+always written, and has this value when absent; one with a minus is left out when empty. All others (pointers in Go) are
+written as given. The table is that of 1.36; types are named by package, version and name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ TABLE = Path(__file__).with_suffix(".txt")
 
 @cache
 def of_type(name: str) -> EmptyFields:
-    """By the name of a schema, io.k8s.api.core.v1.PodCondition. Nothing is known of types that are not in the table."""
+    """Return the fields of a type, by the name of its schema such as io.k8s.api.core.v1.PodCondition; none for types
+    that are not in the table."""
     line = row_of_schema(TABLE, name)
     if line is None:
         return NO_EMPTY_FIELDS
@@ -39,7 +40,7 @@ def of_type(name: str) -> EmptyFields:
 
 
 def empty(schema: Schema) -> Object:
-    """A value of the type of which nothing was said, as Go writes it."""
+    """Return the zero value of the type as Go writes it."""
     made: Object = {}
     for field, zero in of_type(schema.name).written:
         child = schema.properties.get(field)
@@ -49,7 +50,7 @@ def empty(schema: Schema) -> Object:
 
 
 def empty_status(schema_of: Callable[[], Schema]) -> Callable[[], Object | None]:
-    """The status that an object is born with; None where it is born without."""
+    """Return the status of a new object; None if it has none."""
 
     def status() -> Object | None:
         schema = schema_of()

@@ -1,8 +1,8 @@
-"""Which texts a field may have, for those who read the API's description: a table beside this file, read when one asks.
+"""The values that a field may have, for the published OpenAPI documents: a table beside this file, read on first use.
 
-A line is a type and its fields, separated by tabs, `apps.v1.DeploymentStrategy type=Recreate|RollingUpdate`; of a list
-or map, it is what its items may be. Schemas are without them, since errors are told by the kinds' own rules. It holds
-for 1.36; types are called by package, version and name.
+A line is a type and its fields, separated by tabs, `apps.v1.DeploymentStrategy type=Recreate|RollingUpdate`; for a list
+or map, the values of its items. Schemas lack enums, because the kinds' own validation reports these errors. The table
+is that of 1.36; types are named by package, version and name.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ TABLE = Path(__file__).with_suffix(".txt")
 
 
 def describe(name: str, properties: Object) -> None:
-    """Write into the properties of a definition, which is known by its name in the schemas, what they may be."""
+    """Add enums to the properties of a definition, given by its schema name."""
     line = row_of_schema(TABLE, name)
     if line is None:
         return
     for text in line.split("\t"):
         field, _, values = text.partition("=")
         schema = properties.get(field)
-        if schema is not None:  # Older minors lack some.
+        if schema is not None:  # Older minor versions lack some fields.
             allowed = values.split("|")
             if element := schema.get("items") or schema.get("additionalProperties"):
                 element["enum"] = allowed

@@ -1,7 +1,7 @@
-"""The protobuf field numbers of the built-in kinds: read from a table beside this file, when the first body needs them.
+"""The protobuf field numbers of the built-in kinds: a table beside this file, read when the first body needs it.
 
 A line is a message and its fields, `core.v1.Secret immutable=5?:bool data=2:{bytes} type=3`: the name in JSON, the
-number, a question mark where zero is a value of its own (Go has a pointer there, or always writes the field), and the
+number, a question mark where zero differs from absent (Go has a pointer there, or always writes the field), and the
 type where it is not string, in brackets for a list and in braces for a map. A field without a name holds fields that
 JSON shows in its parent. A type without a dot is in the message's own package.
 """
@@ -44,13 +44,13 @@ PACKAGES = {
     "storage.k8s.io": "storage",
     "storagemigration.k8s.io": "storagemigration",
 }
-"""The Go package of each group that has field numbers at all; custom kinds have none."""
+"""The Go package of each group that has field numbers; custom kinds have none."""
 
 DELETE_OPTIONS = "meta.v1.DeleteOptions"
 
 
 def message_of(kind: Kind) -> str | None:
-    """The message that a kind travels as, or None if it has none."""
+    """Return the message of a kind, or None if it has none."""
     package = PACKAGES.get(kind.group)
     message = f"{package}.{kind.version}.{kind.name}"
     return message if package is not None and message in rows(TABLE) else None
@@ -58,12 +58,12 @@ def message_of(kind: Kind) -> str | None:
 
 @cache
 def reader() -> Reader:
-    """Reads every message in the table."""
+    """Return a reader of every message in the table."""
     return Reader(fields_of)
 
 
 def fields_of(message: str) -> tuple[Field, ...]:
-    """The fields of a message. Raises KeyError where the table has none of the name."""
+    """Return the fields of a message. Raise KeyError if the table lacks it."""
     package = message.rpartition(".")[0]
     return tuple(_field(text, package) for text in rows(TABLE)[message].split())
 

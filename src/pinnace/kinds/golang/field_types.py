@@ -1,8 +1,8 @@
-"""What Go calls the types of fields, where a schema cannot tell: a table beside this file, read at the first error.
+"""Go type names of fields, where a schema does not have them: a table beside this file, read at the first error.
 
-A line is a type and those of its fields for whose type Go has a name, `core.v1.Toleration effect=v1.TaintEffect`.
-Fields behind an @ are not the type's own but of a struct that it embeds, which Go names in their paths. It holds for
-1.36; types are called by package, version and name.
+A line is a type and those of its fields whose type has a name in Go, `core.v1.Toleration effect=v1.TaintEffect`. Fields
+behind an @ belong to an embedded struct, which Go names in their paths. The table is that of 1.36; types are named by
+package, version and name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NONE: Mapping[str, GoField] = {}
 
 @cache
 def of_type(name: str) -> Mapping[str, GoField]:
-    """The fields by name, for the name of a schema: io.k8s.api.core.v1.PodSpec. Others are as the schema says."""
+    """Return the named types of a schema's fields, by field. All others are as the schema says."""
     line = row_of_schema(TABLE, name)
     if line is None:
         return _NONE

@@ -1,6 +1,6 @@
-"""How Kubernetes prints a whole struct in a error: by its Go names, in Go's order, with zero values spelled out.
+"""Print a struct in an error as Kubernetes does: by its Go names, in Go's order, with zero values.
 
-Clients show these texts to people, who compare them; a `GoStruct` is one Go type's list of fields.
+Clients show these texts to users. A `GoStruct` is the list of fields of one Go type.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class GoField(NamedTuple):
-    """One field: its Go name, its name on the wire, and what Go prints where nothing was said."""
+    """One field: its Go name, its name on the wire, and its value when absent."""
 
     name: str
     wire: str
@@ -24,9 +24,9 @@ NO_STRUCTS: Mapping[str, GoStruct] = {}
 class GoStruct:
     """The fields of one Go type, written `"AccessModes Selector VolumeName='' ReadOnly=false Lun=0"`.
 
-    A wire name is the Go name with its first letter small, unless given as `FSType:fsType`. Nested structs come by
-    keyword (or in `structs`): the Go name, then the struct. Those named in `inline` are values, not pointers: they are
-    printed even when left out.
+    A wire name is the Go name with a lower-case first letter, unless given as `FSType:fsType`. Nested structs are
+    keyword arguments (or in `structs`): the Go name, then the struct. Those in `inline` are values, not pointers: they
+    are printed even when absent.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class GoStruct:
         self._fields = tuple(_field(text, nested, inline) for text in fields.split())
 
     def view(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        """The value of this type as Go prints it."""
+        """Return a value of this type as Go prints it."""
         return {field.name: _value(value.get(field.wire), field) for field in self._fields}
 
     def view_or_none(self, value: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -1,8 +1,9 @@
-"""How Kubernetes prints a whole pod: Go's structs in a table beside this file, read when the first error shows one.
+"""Print a whole pod as Kubernetes does: Go's structs in a table beside this file, read at the first error that needs
+it.
 
 A line is a struct and its fields in Go's order, `Probe Exec>ExecAction HTTPGet:httpGet>HTTPGetAction PeriodSeconds=0`:
-a wire name where it is not the Go name with a small letter, what is printed where nothing was said, and the struct that
-stands there, with ! where it is never missing. It holds for 1.36.
+a wire name where it is not the Go name with a lower-case letter, the value when absent, and the nested struct, with !
+where it is never absent. The table is that of 1.36.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def struct(name: str) -> GoStruct:
 
 
 def pod_spec_view(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """What a pod shares with its host is part of the security context there."""
+    """Return a pod spec as Go prints it. Go has the host namespaces in the security context."""
     security = spec.get("securityContext")
     shared = {field: spec[field] for field in _OF_THE_HOST if field in spec}
     if security is not None or shared:
@@ -45,7 +46,7 @@ def pod_spec_view(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def template_view(template: Object) -> dict[str, Any]:
-    """Metadata are printed by their wire names, and not below one of their own."""
+    """Return a pod template as Go prints it: metadata inline and by wire names."""
     metadata = template.get("metadata") or {}
     shown: dict[str, Any] = {}
     for field in _METADATA:

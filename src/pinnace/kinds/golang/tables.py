@@ -1,4 +1,4 @@
-"""Reads the tables of Kubernetes' types beside these modules: a line is a type's name, and what a module says of it."""
+"""Read the tables of Kubernetes' types beside these modules: a line is a type name and its facts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @cache
 def rows(table: Path) -> Mapping[str, str]:
-    """What the table says, by the names of the types. A table is read once, when the first asks."""
+    """Return the lines of a table by type name. A table is read once, on first use."""
     found: dict[str, str] = {}
     for line in table.read_text(encoding="ascii").splitlines():
         name, *said = line.split(maxsplit=1)
@@ -18,5 +18,6 @@ def rows(table: Path) -> Mapping[str, str]:
 
 
 def row_of_schema(table: Path, name: str) -> str | None:
-    """For the name of a schema, io.k8s.api.core.v1.PodSpec; None where the table has none, and for custom kinds."""
+    """Return the line for a schema name such as io.k8s.api.core.v1.PodSpec; None where the table has none, and for
+    custom kinds."""
     return rows(table).get(".".join(name.split(".")[-3:])) if name.startswith("io.k8s.") else None

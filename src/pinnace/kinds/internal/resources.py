@@ -1,4 +1,4 @@
-"""What several API servers tell each other about the versions they store, and other kinds that are off by default."""
+"""The row of storage versions, by which several API servers agree on stored versions; off by default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is special about ingresses and ingress classes: hosts, paths, backends and the parameters of a class."""
+"""Defaults and validation of ingresses and ingress classes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _wildcard = re.compile(_WILDCARD).fullmatch
 
 
 def wildcard_domain(value: str) -> list[str]:
-    """A name rule: *.example.com."""
+    """Check a wildcard name: *.example.com."""
     errs = ["must be no more than 253 characters"] if len(value) > 253 else []
     if not _wildcard(value):
         errs.append(

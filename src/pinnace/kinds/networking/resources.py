@@ -1,4 +1,4 @@
-"""What may reach what: ingresses, network policies, and the addresses of services."""
+"""The rows of ingresses, network policies, service CIDRs and IP addresses."""
 
 from __future__ import annotations
 

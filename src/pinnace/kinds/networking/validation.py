@@ -62,7 +62,7 @@ def _validate_policy(policy: Object, old: Object | None) -> Iterator[FieldError]
 
 
 def _blocks(policy: Object | None) -> Iterator[tuple[str, Object]]:
-    """Every ipBlock with its path."""
+    """Yield every ipBlock with its path."""
     spec: Object = (policy or {}).get("spec") or {}
     for field, peers in _DIRECTIONS:
         for index, rule in enumerate(spec.get(field) or ()):
@@ -181,7 +181,7 @@ SERVICE_CIDR = Strategy(default=_default_service_cidr, validate=_validate_servic
 
 
 def address_name(name: str) -> list[str]:
-    """A name rule: an IP address in its one canonical writing."""
+    """Check a name that is an IP address in canonical form."""
     return [cause.message.split(": ", 2)[2] for cause in validate_canonical_ip(name, "")]
 
 

@@ -1,4 +1,4 @@
-"""How a node runs containers."""
+"""The row of runtime classes."""
 
 from __future__ import annotations
 

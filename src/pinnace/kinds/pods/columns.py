@@ -1,4 +1,4 @@
-"""The columns of pods. READY, STATUS and RESTARTS sum up all containers of a pod in one word each."""
+"""The columns of pods. READY, STATUS and RESTARTS summarize all containers of a pod."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SPEC = "io.k8s.api.core.v1.PodSpec"
 
 
 def _sidecars(pod: Object) -> frozenset[str]:
-    """The init containers that run as long as the pod does."""
+    """Return the init containers that run as long as the pod."""
     return frozenset(
         container.get("name", "")
         for container in (pod.get("spec") or {}).get("initContainers") or ()
@@ -47,7 +47,7 @@ def _outcome(terminated: Object) -> str:
 
 
 def _init_reason(pod: Object, sidecars: frozenset[str]) -> tuple[str, int] | None:
-    """Why the pod is still initializing, and at which of its init containers. None once it is not."""
+    """Return why the pod is still initializing, and at which init container; None once it is initialized."""
     for index, container in enumerate((pod.get("status") or {}).get("initContainerStatuses") or ()):
         state = container.get("state") or {}
         if _has_succeeded(state) or (container.get("name") in sidecars and container.get("started")):
@@ -105,7 +105,7 @@ def status(pod: Object, now: datetime) -> str:
 
 def _reason_of_containers(pod: Object, reason: str) -> str:
     has_running, failure = False, ""
-    # From the last to the first: the first container has the last word.
+    # From the last container to the first: the first container decides.
     for container in reversed((pod.get("status") or {}).get("containerStatuses") or ()):
         state = container.get("state") or {}
         waiting, terminated = state.get("waiting") or {}, state.get("terminated")
@@ -150,10 +150,11 @@ def _ip(pod: Object, now: datetime) -> Any:
 
 
 def _readiness_gates(pod: Object, now: datetime) -> str:
-    gates = (pod.get("spec") or {}).get("readinessGates") or ()
-    if not gates:
+    readiness_gates = (pod.get("spec") or {}).get("readinessGates") or ()
+    if not readiness_gates:
         return NONE
-    return f"{sum(is_true(pod, gate.get('conditionType', '')) for gate in gates)}/{len(gates)}"
+    passed = sum(is_true(pod, readiness_gate.get("conditionType", "")) for readiness_gate in readiness_gates)
+    return f"{passed}/{len(readiness_gates)}"
 
 
 POD = (

@@ -1,4 +1,4 @@
-"""What is wrong with the containers of a pod: ordinary, init and ephemeral ones."""
+"""Validation of the containers of a pod: regular, init and ephemeral."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _NOT_FOR_EPHEMERAL = (
     "startupProbe",
     "lifecycle",
 )
-# Most containers have none of these, and one look tells.
+# Most containers have none of these fields: one set operation shows it.
 _RARE_FIELDS = frozenset({"envFrom", "volumeDevices", "resizePolicy"})
 _LIVENESS_FIELDS = frozenset({"lifecycle", *PROBES})
 _RARE_MOUNT_FIELDS = frozenset({"subPath", "subPathExpr", "mountPropagation", "recursiveReadOnly"})
 
 
-class Surroundings(NamedTuple):
-    """What the rest of the pod's spec means for its containers."""
+class ContainerContext(NamedTuple):
+    """The parts of a pod spec that the validation of its containers needs."""
 
     volumes: Mapping[str, Object]
     claims: Collection[str]
@@ -54,32 +54,32 @@ class Surroundings(NamedTuple):
     host_users: bool
 
 
-def validate_containers(containers: list[Object], around: Surroundings, path: str, errs: list[FieldError]) -> None:
+def validate_containers(containers: list[Object], context: ContainerContext, path: str, errs: list[FieldError]) -> None:
     if not containers:
         errs.append(required(path))
         return
     seen: set[str] = set()
     for index, container in enumerate(containers):
         where = f"{path}[{index}]"
-        _validate_container(container, around, where, errs)
+        _validate_container(container, context, where, errs)
         name = container.get("name", "")
         if name in seen:
             errs.append(duplicate(f"{where}.name", name))
         seen.add(name)
         if not _LIVENESS_FIELDS.isdisjoint(container):
-            _validate_liveness(container, around, where, errs)
+            _validate_liveness(container, context, where, errs)
         if "restartPolicy" in container or "restartPolicyRules" in container:
             _validate_restart_policy(container, where, errs)
     _host_port_conflicts(containers, path, errs)
 
 
 def validate_init_containers(
-    containers: list[Object], ordinary: list[Object], around: Surroundings, path: str, errs: list[FieldError]
+    containers: list[Object], ordinary: list[Object], context: ContainerContext, path: str, errs: list[FieldError]
 ) -> None:
     seen = {container.get("name", "") for container in ordinary}
     for index, container in enumerate(containers):
         where = f"{path}[{index}]"
-        _validate_container(container, around, where, errs)
+        _validate_container(container, context, where, errs)
         is_sidecar = container.get("restartPolicy") == "Always"
         if "restartPolicy" in container:
             _validate_restart_policy(container, where, errs)
@@ -93,7 +93,7 @@ def validate_init_containers(
             seen.add(name)
         _host_port_conflicts([container], path, errs)
         if is_sidecar:
-            _validate_liveness(container, around, where, errs)
+            _validate_liveness(container, context, where, errs)
         else:
             for field in ("lifecycle", *PROBES):
                 if field in container:
@@ -107,13 +107,13 @@ def validate_init_containers(
 
 
 def validate_ephemeral_containers(
-    containers: list[Object], others: list[Object], around: Surroundings, path: str, errs: list[FieldError]
+    containers: list[Object], others: list[Object], context: ContainerContext, path: str, errs: list[FieldError]
 ) -> None:
     targets = {container.get("name", "") for container in others}
     seen = set(targets)
     for index, container in enumerate(containers):
         where = f"{path}[{index}]"
-        _validate_container(container, around, where, errs)
+        _validate_container(container, context, where, errs)
         validate_image_space(container, where, errs)
         name, target = container.get("name", ""), container.get("targetContainerName", "")
         if name in seen:
@@ -132,13 +132,13 @@ def validate_ephemeral_containers(
 
 
 def validate_image_space(container: Object, path: str, errs: list[FieldError]) -> None:
-    """Pods only: a template may still be completed by something that trims."""
+    """Check for spaces around an image. Only for pods: the image of a template may still change."""
     image = container.get("image", "")
     if image != image.strip():
         errs.append(invalid(f"{path}.image", image, _WHITESPACE))
 
 
-def _validate_container(container: Object, around: Surroundings, path: str, errs: list[FieldError]) -> None:
+def _validate_container(container: Object, context: ContainerContext, path: str, errs: list[FieldError]) -> None:
     name = container.get("name", "")
     if not name:
         errs.append(required(f"{path}.name"))
@@ -155,31 +155,31 @@ def _validate_container(container: Object, around: Surroundings, path: str, errs
     if "env" in container:
         validate_env(container["env"], f"{path}.env", errs)
     if "volumeMounts" in container:
-        _validate_mount(container, around.volumes, f"{path}.volumeMounts", errs)
+        _validate_mount(container, context.volumes, f"{path}.volumeMounts", errs)
     if not _RARE_FIELDS.isdisjoint(container):
-        _validate_rare(container, around, path, errs)
+        _validate_rare(container, context, path, errs)
     pull = container.get("imagePullPolicy", "")
     if pull not in PULL_POLICIES:
         errs.append(not_supported(f"{path}.imagePullPolicy", pull, PULL_POLICIES))
     if resources := container.get("resources"):
-        validate_container_resource(resources, f"{path}.resources", errs, around.claims)
+        validate_container_resource(resources, f"{path}.resources", errs, context.claims)
     if security := container.get("securityContext"):
-        validate_container_security(security, f"{path}.securityContext", errs, has_host_users=around.host_users)
+        validate_container_security(security, f"{path}.securityContext", errs, has_host_users=context.host_users)
 
 
-def _validate_rare(container: Object, around: Surroundings, path: str, errs: list[FieldError]) -> None:
+def _validate_rare(container: Object, context: ContainerContext, path: str, errs: list[FieldError]) -> None:
     if "envFrom" in container:
         validate_env_from(container["envFrom"], f"{path}.envFrom", errs)
     if devices := container.get("volumeDevices"):
         mounts = container.get("volumeMounts") or []
-        _validate_device(devices, mounts, around.volumes, f"{path}.volumeDevices", errs)
+        _validate_device(devices, mounts, context.volumes, f"{path}.volumeDevices", errs)
     if "resizePolicy" in container:
-        _validate_resize_policy(container["resizePolicy"], around.restart_policy, f"{path}.resizePolicy", errs)
+        _validate_resize_policy(container["resizePolicy"], context.restart_policy, f"{path}.resizePolicy", errs)
 
 
-def _validate_liveness(container: Object, around: Surroundings, path: str, errs: list[FieldError]) -> None:
+def _validate_liveness(container: Object, context: ContainerContext, path: str, errs: list[FieldError]) -> None:
     if "lifecycle" in container:
-        validate_lifecycle(container["lifecycle"], around.grace_period, f"{path}.lifecycle", errs)
+        validate_lifecycle(container["lifecycle"], context.grace_period, f"{path}.lifecycle", errs)
     for name in PROBES:
         probe = container.get(name)
         if probe is not None:
@@ -248,7 +248,7 @@ def _validate_mount(container: Object, volumes: Mapping[str, Object], path: str,
 
 
 def _validate_mount_detail(mount: Object, container: Object, path: str, where: str, errs: list[FieldError]) -> None:
-    # Kubernetes names the list, not the mount, in most of these.
+    # Most of these errors name the list, not the mount.
     sub_path, expression = mount.get("subPath", ""), mount.get("subPathExpr", "")
     if sub_path:
         errs += validate_relative_path(sub_path, f"{path}.subPath")

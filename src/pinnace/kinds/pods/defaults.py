@@ -1,4 +1,4 @@
-"""What a pod says when its author leaves it unsaid: the defaults of pods and of every kind's pod template."""
+"""Defaults of pods and of every kind's pod template."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pinnace.kinds.volumes.claims import default_claim_spec
 from pinnace.model.objects import Object
 
 _FILE_MODE = 0o644
-# Saying that these are empty, false or zero says nothing, and Kubernetes does not keep it. Of all other fields it does.
+# Kubernetes drops these fields when they are empty, false or zero. It keeps all others.
 _NOTHING_IN_SPEC = frozenset(
     {
         "hostNetwork",
@@ -68,17 +68,18 @@ _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 
 
 def default_pod(pod: Object) -> None:
-    """Fill in what only pods have: requests from limits, service links, host ports and mirrored addresses."""
+    """Set the defaults of pods that templates do not have: requests from limits, service links, host ports and mirrored
+    addresses."""
     spec = pod.setdefault("spec", {})
     for containers in (spec.get("containers"), spec.get("initContainers")):
         for container in containers or ():
-            _request_what_is_limited(container.get("resources"))
+            _default_requests(container.get("resources"))
     if "resources" in spec:
         resource_amounts.default_pod_level_requests(spec)
     if "enableServiceLinks" not in spec:
         spec["enableServiceLinks"] = True
     if spec.get("hostNetwork"):
-        _open_ports_on_host(spec)
+        _default_host_ports(spec)
     if spec.get("terminationGracePeriodSeconds", 0) < 0:
         spec["terminationGracePeriodSeconds"] = 1
     default_pod_spec(spec)
@@ -88,7 +89,7 @@ def default_pod(pod: Object) -> None:
 
 
 def default_template(owner: Object, field: str = "template") -> None:
-    """The template in `owner[field]`, which is made if it is missing."""
+    """Set the defaults of the template in `owner[field]`, which is created if missing."""
     template = owner.get(field)
     if template is None:
         template = owner[field] = {}
@@ -100,7 +101,7 @@ def default_template(owner: Object, field: str = "template") -> None:
 
 
 def drop_disabled(spec: Object) -> None:
-    """Put aside what Kubernetes knows but serves only to those who switch it on."""
+    """Drop fields of features that are off."""
     spec.pop("schedulingGroup", None)
     for containers in (spec.get("containers"), spec.get("initContainers"), spec.get("ephemeralContainers")):
         for container in containers or ():
@@ -117,7 +118,7 @@ def default_pod_spec(spec: Object) -> None:
     for volume in spec.get("volumes", ()):
         _default_volume(volume)
     if spec.get("containers") is None:
-        spec["containers"] = []  # Go says null; validation refuses both.
+        spec["containers"] = []  # Go writes null; validation rejects both.
     for container in spec["containers"]:
         _default_container(container)
     for container in spec.get("initContainers", ()):
@@ -189,7 +190,8 @@ def _default_container(container: Object) -> None:
 
 @lru_cache(maxsize=4096)
 def pull_policy(image: str) -> str:
-    """Always for the tag latest, written or implied; what is no image reference is not latest."""
+    """Return Always for the tag latest, explicit or implied, else IfNotPresent. Text that is not an image reference is
+    not latest."""
     first, slash, rest = image.partition("/")
     if not slash or not ({".", ":"} & set(first) or first == "localhost" or first != first.lower()):
         first, rest = "docker.io", image
@@ -315,7 +317,7 @@ _VOLUME_DEFAULTS: dict[str, Callable[[Object], None]] = {
 }
 
 
-def _request_what_is_limited(resources: Object | None) -> None:
+def _default_requests(resources: Object | None) -> None:
     limits = resources.get("limits") if resources else None
     if resources is None or limits is None:
         return
@@ -327,7 +329,7 @@ def _request_what_is_limited(resources: Object | None) -> None:
         del resources["requests"]
 
 
-def _open_ports_on_host(spec: Object) -> None:
+def _default_host_ports(spec: Object) -> None:
     for containers in (spec.get("containers"), spec.get("initContainers")):
         for container in containers or ():
             for port in container.get("ports", ()):
@@ -336,7 +338,7 @@ def _open_ports_on_host(spec: Object) -> None:
 
 
 def _mirror_pod_ips(status: Object) -> None:
-    """podIP and the first of podIPs are one thing said twice; podIP wins."""
+    """Make podIP and the first of podIPs equal; podIP wins."""
     first = status.get("podIP")
     listed = status.get("podIPs")
     if first and (not listed or listed[0].get("ip") != first):

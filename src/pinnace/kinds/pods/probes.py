@@ -1,4 +1,4 @@
-"""What is wrong with probes and lifecycle hooks: exactly one handler each, with ports that exist."""
+"""Validation of probes and lifecycle hooks: exactly one handler each, with valid ports."""
 
 from __future__ import annotations
 

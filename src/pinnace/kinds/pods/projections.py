@@ -1,4 +1,4 @@
-"""What is wrong with files that come from elsewhere: secrets, config maps, the pod itself, tokens."""
+"""Validation of files projected from secrets, config maps, the pod itself and tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FILE_FIELDS = ("metadata.annotations", "metadata.labels", "metadata.name", "met
 
 
 def validate_item(source: Object, path: str, errs: list[FieldError]) -> None:
-    """Which keys of a secret or config map become which files."""
+    """Check which keys of a secret or config map become which files."""
     for index, item in enumerate(source["items"]) if "items" in source else ():
         where, file = f"{path}.items[{index}]", item.get("path", "")
         if not file or not item.get("key"):
@@ -41,7 +41,7 @@ def validate_downward_file(file: Object, path: str, errs: list[FieldError]) -> N
 
 
 def validate_projected(source: Object, path: str, errs: list[FieldError]) -> None:
-    """A volume of several sources, no two of which may write the same file."""
+    """Check a volume of several sources: no two may write the same file."""
     errs += validate_mode(source, "defaultMode", path)
     taken: set[str] = set()
     for index, projection in enumerate(source.get("sources") or ()):

@@ -1,4 +1,4 @@
-"""What is wrong with the places that an environment variable or a file takes its value from."""
+"""Validation of the sources of environment variables and files: fields, resources, keys."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _validate_source(source: Object, value: str, path: str, errs: list[FieldErro
 
 
 def validate_field_ref(reference: Object, supported: Sequence[str], path: str, errs: list[FieldError]) -> None:
-    """A field of the pod itself: one of those supported, or one label or annotation."""
+    """Check a reference to a field of the pod: a supported field, or one label or annotation."""
     version, field = reference.get("apiVersion", ""), reference.get("fieldPath", "")
     if not version:
         errs.append(required(f"{path}.apiVersion"))
@@ -96,7 +96,7 @@ def validate_field_ref(reference: Object, supported: Sequence[str], path: str, e
     if not field:
         errs.append(required(f"{path}.fieldPath"))
         return
-    container, key = _subscripted(field)
+    container, key = _split_subscript(field)
     wrong = ""
     if version != "v1":
         wrong = f"unsupported pod version: {version}"
@@ -115,8 +115,8 @@ def validate_field_ref(reference: Object, supported: Sequence[str], path: str, e
         errs.append(not_supported(f"{path}.fieldPath", field, supported))
 
 
-def _subscripted(field: str) -> tuple[str, str | None]:
-    """metadata.labels['app'] is the pair metadata.labels, app."""
+def _split_subscript(field: str) -> tuple[str, str | None]:
+    """Split metadata.labels['app'] into metadata.labels and app."""
     container, bracket, rest = field.partition("['")
     if bracket and container and rest.endswith("']"):
         return container, rest[:-2]
@@ -124,7 +124,7 @@ def _subscripted(field: str) -> tuple[str, str | None]:
 
 
 def validate_resource_field_ref(reference: Object, path: str, errs: list[FieldError], *, needs_container: bool) -> None:
-    """A container's own limit or request, and in which unit."""
+    """Check a reference to a container's limit or request, and its unit."""
     resource = reference.get("resource", "")
     if needs_container and not reference.get("containerName"):
         errs.append(required(f"{path}.containerName"))
@@ -192,7 +192,7 @@ def validate_env_from(sources: list[Object], path: str, errs: list[FieldError]) 
                 if not referred:
                     errs.append(required(f"{where}.{name}.name"))
                 else:
-                    # A name with a dash at its end may still be completed, so it passes here.
+                    # A prefix that ends with a dash becomes part of a longer name, so it passes.
                     shown = referred[:-1] + "a" if len(referred) > 1 and referred.endswith("-") else referred
                     for err in names.dns_subdomain(shown):
                         errs.append(invalid(f"{where}.{name}.name", referred, err))

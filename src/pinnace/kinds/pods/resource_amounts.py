@@ -1,4 +1,4 @@
-"""What pods and containers ask for: sums, the quality of service that follows, and errors."""
+"""Resource requirements of pods and containers: sums, quality of service, and validation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COUNTED = frozenset(
         "services.loadbalancers",
     }
 )
-"""Of these there are whole numbers only."""
+"""Resources that exist only in whole numbers."""
 
 _MILLI = Decimal("0.001")
 _NO_CLAIMS: frozenset[str] = frozenset()
@@ -43,7 +43,7 @@ _STANDARD = COUNTED | {
 
 
 def is_native(name: str) -> bool:
-    """Kubernetes' own, and not an extended resource such as example.com/gpu."""
+    """Return whether a resource is Kubernetes' own, not an extended resource such as example.com/gpu."""
     return "/" not in name or "kubernetes.io/" in name
 
 
@@ -54,12 +54,12 @@ def is_extended(name: str) -> bool:
 
 
 def may_overcommit(name: str) -> bool:
-    """Whether more may be limited than is requested."""
+    """Return whether the limit may exceed the request."""
     return name in _CONTAINER_RESOURCES or (is_native(name) and not name.startswith(HUGE_PAGES))
 
 
 def round_up(amounts: dict[str, Any] | None) -> None:
-    """Nothing finer than a thousandth is kept."""
+    """Round to the finest amount that is stored, a thousandth."""
     if not amounts:
         return
     for name, amount in amounts.items():
@@ -70,7 +70,7 @@ def round_up(amounts: dict[str, Any] | None) -> None:
 
 
 def default_pod_level_requests(spec: Object) -> None:
-    """A pod's own limits imply huge page limits and requests; its containers' sums come first."""
+    """Derive pod-level requests from pod-level limits and the containers' sums."""
     resources = spec["resources"]
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     if not limits and not requests:
@@ -91,7 +91,7 @@ def default_pod_level_requests(spec: Object) -> None:
 
 
 def sum_of(spec: Object, what: str) -> dict[str, Quantity]:
-    """What all containers ask for together (requests or limits): init containers run before, sidecars beside."""
+    """Return the sum of the requests (or limits) of all containers: init containers run before, sidecars beside."""
     total: dict[str, Quantity] = {}
     for container in spec.get("containers", ()):
         _add(total, container.get("resources", {}).get(what))
@@ -125,7 +125,7 @@ def _raise_to(total: dict[str, Quantity], least: Mapping[str, Quantity]) -> None
 
 
 def qos_class(spec: Object) -> str:
-    """Guaranteed where every limit is met by an equal request, BestEffort where nothing is asked, else Burstable."""
+    """Return Guaranteed if every limit equals its request, BestEffort if there are none, else Burstable."""
     own = spec.get("resources")
     if own is not None:
         asked = [own]
@@ -242,7 +242,7 @@ def _validate_requirement(
 
 @lru_cache(maxsize=4096)
 def _is_within(request: Any, limit: Any) -> bool:
-    """The same few pairs come again with every pod of a kind."""
+    """Cached, because the pods of a workload have the same few pairs."""
     return parse(request) <= parse(limit)
 
 
@@ -277,7 +277,7 @@ def _is_whole_pages(name: str, asked: Quantity) -> bool:
 
 
 def validate_container_resource_name(name: str, path: str, errs: list[FieldError]) -> None:
-    """What is wrong with the name of something that a container may ask for."""
+    """Check the name of a resource that a container may request."""
     if name not in _CONTAINER_RESOURCES:
         _validate_name(name, path, errs, is_pod_level=False)
 

@@ -1,4 +1,4 @@
-"""What is wrong with where a pod wants to run: affinity, tolerations and spreading."""
+"""Validation of affinity, tolerations and topology spread constraints."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _validate_node_affinity(affinity: Object, path: str, errs: list[FieldError])
     for index, term in enumerate(affinity.get(_PREFERRED, ())):
         where = f"{path}.{_PREFERRED}[{index}]"
         _validate_weight(term, where, errs)
-        # A preference's values may be anything: what matches nothing does no harm.
+        # Preferences may have any values: one that matches nothing is harmless.
         selector = {"nodeSelectorTerms": [term.get("preference", {})]}
         for err in validate_node_selector(selector, "."):
             inside = err.field.removeprefix("..nodeSelectorTerms[0]")
@@ -84,7 +84,7 @@ def _validate_label_key(term: Object, path: str, errs: list[FieldError]) -> None
         for expression in selector.get("matchExpressions") or ():
             key = expression.get("key", "")
             if key in matching and key in selected:
-                # The keys were merged into the selector before: a second one was the client's own.
+                # The keys were merged into the selector before: a second one is from the client.
                 detail = "exists in both matchLabelKeys and labelSelector"
                 errs.append(invalid(f"{path}[{matching.index(key)}]", key, detail))
             selected.add(key)

@@ -1,4 +1,4 @@
-"""What is wrong with security contexts, of a pod and of a container, on Linux and on Windows."""
+"""Validation of security contexts of pods and containers, on Linux and Windows."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def validate_container_security(context: Object, path: str, errs: list[FieldErro
 
 
 def validate_pod_security(spec: Object, path: str, errs: list[FieldError]) -> None:
-    """`path` is the spec's: some of what Kubernetes counts as the context stands beside it on the wire."""
+    """`path` is that of the spec: the host namespaces are in the context in Go, but beside it on the wire."""
     context = spec.get("securityContext") or {}
     where = f"{path}.securityContext"
     for field in ("fsGroup", "runAsUser", "runAsGroup"):
@@ -188,14 +188,14 @@ def _validate_windows_user(name: str) -> Iterator[str]:
 
 
 def containers_with_paths(spec: Object, path: str) -> Iterator[tuple[Object, str]]:
-    """Every container of a pod, in the order in which Kubernetes visits them."""
+    """Yield every container of a pod with its path, in Kubernetes' order."""
     for field in ("initContainers", "containers", "ephemeralContainers"):
         for index, container in enumerate(spec.get(field, ())):
             yield container, f"{path}.{field}[{index}]"
 
 
 def validate_os(spec: Object, path: str, errs: list[FieldError]) -> None:
-    """What the operating system that was asked for rules out."""
+    """Check fields that the pod's operating system does not allow."""
     os = spec["os"].get("name", "")
     if not os:
         errs.append(required(f"{path}.os.name"))
@@ -258,7 +258,7 @@ def _validate_windows(spec: Object, path: str, errs: list[FieldError]) -> None:
 
 
 def validate_host_process(spec: Object, path: str, errs: list[FieldError]) -> None:
-    """Windows host processes: all containers of a pod or none, and on the host's network."""
+    """Check Windows host processes: all containers of a pod or none, and on the host's network."""
     of_pod = (spec.get("securityContext") or {}).get("windowsOptions", {}).get("hostProcess")
     total = on_host = 0
     for container, where in containers_with_paths(spec, path):

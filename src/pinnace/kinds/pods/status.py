@@ -1,4 +1,4 @@
-"""What a status may say of a pod, and what of its containers."""
+"""Validation of the status of pods."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MOST_MESSAGE = 1024
 
 
 def validate_pod_status(new: Object, old: Object) -> list[FieldError]:
-    """Every error of a change through pods/status."""
+    """Return every error of a change through pods/status."""
     errs: list[FieldError] = []
     validate_annotation_change(new, old, errs)
     status, before = new.get("status") or {}, old.get("status") or {}
@@ -79,7 +79,7 @@ def validate_pod_status(new: Object, old: Object) -> list[FieldError]:
 
 
 def _validate_transition(now: Any, before: Any, field: str, spec: Object, errs: list[FieldError]) -> None:
-    """What has ended stays so, unless its restart policy says otherwise."""
+    """Check that terminated containers stay terminated, unless the restart policy allows a restart."""
     for index, old in enumerate(before):
         ended = old.get("state", {}).get("terminated")
         if ended is None:
@@ -129,7 +129,7 @@ def _validate_claim_status(status: Object, spec: Object, errs: list[FieldError])
 
 
 def _validate_extended_claim(claimed: Object, spec: Object, errs: list[FieldError]) -> None:
-    """Of the claim that was made for a pod's extended resources: which request stands for which of them."""
+    """Check the claim for a pod's extended resources: which request is for which resource."""
     path = "status.extendedResourceClaimStatus"
     requests = {
         container.get("name", ""): (container.get("resources") or {}).get("requests") or {}
@@ -198,7 +198,7 @@ def _validate_user(statuses: Sequence[Object], path: str, spec: Object, errs: li
 
 
 def _validate_device(statuses: Sequence[Object], path: str, containers: Sequence[Any], errs: list[FieldError]) -> None:
-    """What is said of the health of a container's devices is about devices that it asked for."""
+    """Check that the health of devices is about devices that the container requests."""
     by_name = {container.get("name"): container for container in reversed(containers)}
     for index, status in enumerate(statuses):
         container = by_name.get(status.get("name"))

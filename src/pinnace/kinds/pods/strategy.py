@@ -1,4 +1,4 @@
-"""What is special about pods and pod templates: defaults, errors and what may change."""
+"""The strategies of pods and pod templates."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 
 
 def grace_period(pod: Object, requested: int | None) -> int:
-    """How many seconds a pod is given to end when it is deleted: none where nothing of it runs."""
+    """Return the grace period of a deletion in seconds; 0 if nothing of the pod runs."""
     if not pod.get("spec", {}).get("nodeName") or pod.get("status", {}).get("phase") in ("Failed", "Succeeded"):
         return 0
     period = pod["spec"].get("terminationGracePeriodSeconds", 0) if requested is None else requested
@@ -71,7 +71,7 @@ def _prepare_pod(new: Object, old: Object | None) -> None:
 
 
 def _select_by_label_keys(spec: Object, labels: dict[str, str]) -> None:
-    """matchLabelKeys mean this pod's own values of those labels: they join the selector."""
+    """Add the pod's own values of matchLabelKeys to the selectors."""
     affinity = spec.get("affinity") or {}
     terms: list[Any] = list(spec.get("topologySpreadConstraints", ()))
     for field in ("podAffinity", "podAntiAffinity"):
@@ -154,7 +154,7 @@ def _app_armor_warnings(pod: Object) -> Iterator[str]:
 
 
 def pod_status_warnings(new: Object) -> Iterator[str]:
-    """Sentences about a pod's addresses, for those who write its status."""
+    """Return warnings about addresses in the status of a pod."""
     for field in ("podIPs", "hostIPs"):
         for index, entry in enumerate(new.get("status", {}).get(field) or ()):
             yield from ip_warnings(entry.get("ip", ""), f"status.{field}[{index}].ip")

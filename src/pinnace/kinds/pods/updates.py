@@ -1,4 +1,4 @@
-"""What may become of a pod that exists: which changes of spec and status are allowed, and what to say of others."""
+"""Allowed changes of pods: spec, status, ephemeral containers and resizing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ONLY_RESOURCES = "only cpu and memory resources are mutable"
 
 
 def validate_pod_update(new: Object, old: Object) -> list[FieldError]:
-    """Every error of a change through the pod's main URL."""
+    """Return every error of a change through the pod's main URL."""
     errs = validate_pod(new)
     spec, before = new["spec"], old["spec"]
     validate_annotation_change(new, old, errs)
@@ -75,7 +75,7 @@ def validate_annotation_change(new: Object, old: Object, errs: list[FieldError])
 
 
 def _validate_deadline(spec: Object, before: Object, errs: list[FieldError]) -> bool:
-    """Whether the other changes are worth a look."""
+    """Check the active deadline. Return whether other changes need checking."""
     now, then = spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds")
     where = "spec.activeDeadlineSeconds"
     if now is None:
@@ -107,16 +107,16 @@ def _without_seconds(toleration: Object) -> Object:
 
 
 def _validate_gate_change(spec: Object, before: Object, errs: list[FieldError]) -> None:
-    known = {gate.get("name", "") for gate in before.get("schedulingGates", ())}
-    for index, gate in enumerate(spec.get("schedulingGates", ())):
-        name = gate.get("name", "")
+    known = {scheduling_gate.get("name", "") for scheduling_gate in before.get("schedulingGates", ())}
+    for index, scheduling_gate in enumerate(spec.get("schedulingGates", ())):
+        name = scheduling_gate.get("name", "")
         if name not in known:
             detail = f"only deletion is allowed, but found new scheduling gate '{name}'"
             errs.append(forbidden(f"spec.schedulingGates[{index}].name", detail))
 
 
 def _without_allowed_changes(spec: Object, before: Object, errs: list[FieldError]) -> Object:
-    """The new spec with all that may change set back, so that what is left is what may not."""
+    """Return the new spec with all mutable fields set back, so that the rest can be compared."""
     remaining = dict(spec)
     for field in ("containers", "initContainers"):
         if field in spec:
@@ -134,7 +134,7 @@ def _without_allowed_changes(spec: Object, before: Object, errs: list[FieldError
 
 
 def _with(holder: Object, field: str, value: Any) -> Object:
-    """A copy with that field, or without it where the value is None."""
+    """Return a copy with a field, or without it if the value is None."""
     copy = {**holder, field: value}
     if value is None:
         del copy[field]
@@ -142,7 +142,7 @@ def _with(holder: Object, field: str, value: Any) -> Object:
 
 
 def _narrow_gated_placement(remaining: Object, before: Object, errs: list[FieldError]) -> None:
-    """While a pod is held back from scheduling, where it may go can be narrowed, not widened."""
+    """Allow a gated pod to narrow its placement, not to widen it."""
     selector, selector_before = remaining.get("nodeSelector"), before.get("nodeSelector")
     if not equal_ignoring_empty(selector, selector_before):
         if any((selector or {}).get(key) != value for key, value in (selector_before or {}).items()):
@@ -184,7 +184,7 @@ def _only_adds(term: Object, before: Object) -> bool:
 
 
 def keep_observed_generations(new: Object, old: Object) -> None:
-    """A writer of status that does not know observedGeneration does not erase it."""
+    """Keep observedGeneration when the writer of the status does not know it."""
     status, before = new.setdefault("status", {}), old.get("status") or {}
     if not status.get("qosClass") and before.get("qosClass"):
         status["qosClass"] = before["qosClass"]
@@ -197,7 +197,7 @@ def keep_observed_generations(new: Object, old: Object) -> None:
 
 
 def validate_ephemeral_container_update(new: Object, old: Object) -> list[FieldError]:
-    """Every error of a change through pods/ephemeralcontainers: containers come, but never change or go."""
+    """Return every error of a change through pods/ephemeralcontainers: containers may only be added."""
     if MIRROR in (old["metadata"].get("annotations") or ()):
         return [forbidden("", "static pods do not support ephemeral containers")]
     errs = validate_pod(new)
@@ -216,14 +216,14 @@ def validate_ephemeral_container_update(new: Object, old: Object) -> list[FieldE
 
 
 def take_ephemeral_containers(new: Object, old: Object) -> None:
-    """Through pods/ephemeralcontainers nothing else of the spec can be changed."""
+    """Take only the ephemeral containers from the new pod."""
     new["spec"] = _with(old["spec"], "ephemeralContainers", new["spec"].get("ephemeralContainers"))
     if "status" in old:
         new["status"] = old["status"]
 
 
 def take_resize(new: Object, old: Object) -> None:
-    """Through pods/resize nothing but resources and resize policies can be changed."""
+    """Take only resources and resize policies from the new pod."""
     spec, before = new["spec"], old["spec"]
     if any(len(spec.get(field) or ()) != len(before.get(field) or ()) for field in ("containers", "initContainers")):
         return
@@ -246,7 +246,7 @@ def _with_resources_of(containers: list[Object], before: list[Object]) -> list[O
 
 
 def validate_resize(new: Object, old: Object) -> list[FieldError]:
-    """Every error of a change through pods/resize."""
+    """Return every error of a change through pods/resize."""
     if MIRROR in (old["metadata"].get("annotations") or ()):
         return [forbidden("", "static pods cannot be resized")]
     spec, before = new["spec"], old["spec"]
@@ -334,7 +334,7 @@ def _removes(now: Object, before: Object, what: str) -> bool:
 
 
 def _without_resize(container: Object, before: Object) -> Object:
-    """The container with processors and memory as they were before."""
+    """Return the container with the cpu and memory that it had before."""
     resources: Object = {}
     for what in ("limits", "requests"):
         now = (container.get("resources") or {}).get(what) or {}

@@ -1,4 +1,4 @@
-"""What is wrong with a pod, or with the template of one: everything that needs no look at what was there before."""
+"""Validation of pods and pod templates, without comparison to an old pod."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.pods.containers import (
-    Surroundings,
+    ContainerContext,
     validate_containers,
     validate_ephemeral_containers,
     validate_image_space,
@@ -51,7 +51,7 @@ _underscored_label = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 _search_pattern = rf"{_underscored_label}(\.{_underscored_label})*"
 _search_domain = re.compile(_search_pattern).fullmatch
 _deletion_cost = re.compile("0|-?[1-9][0-9]*").fullmatch
-# Most pods have none of these, and one look tells.
+# Most pods have none of these fields: one set operation shows it.
 _PLACEMENT_FIELDS = frozenset(
     {"nodeSelector", "affinity", "dnsConfig", "readinessGates", "schedulingGates", "topologySpreadConstraints"}
 )
@@ -74,7 +74,7 @@ _CLAIM = GoStruct("Name='' ResourceClaimName ResourceClaimTemplateName")
 
 
 def validate_pod(pod: Object) -> list[FieldError]:
-    """Every error of the pod itself, as it is checked on create and on every change."""
+    """Return every error of a pod, checked on create and on every change."""
     errs: list[FieldError] = []
     spec, metadata = pod["spec"], pod["metadata"]
     annotations = metadata.get("annotations")
@@ -90,7 +90,7 @@ def validate_pod(pod: Object) -> list[FieldError]:
 
 
 def validate_pod_creation(pod: Object) -> list[FieldError]:
-    """Every error of a pod that is about to be created."""
+    """Return every error of a pod that is being created."""
     errs = validate_pod(pod)
     spec = pod["spec"]
     if spec.get("ephemeralContainers"):
@@ -104,7 +104,7 @@ def validate_pod_creation(pod: Object) -> list[FieldError]:
 
 
 def validate_template(template: Object, path: str, errs: list[FieldError]) -> None:
-    """Every error of a pod template; what may become of it is for the kind that holds it to say."""
+    """Add every error of a pod template. Changes are checked by the kind that has it."""
     metadata, spec = template.get("metadata", {}), template.get("spec", {})
     errs += validate_label(metadata.get("labels"), f"{path}.labels")
     annotations = metadata.get("annotations")
@@ -120,7 +120,7 @@ def validate_template(template: Object, path: str, errs: list[FieldError]) -> No
 
 
 def validate_pod_spec(spec: Object, path: str, errs: list[FieldError], *, metadata: Object | None) -> None:
-    """`metadata` is a pod's own, and None for a template."""
+    """`metadata` is that of a pod, and None for a template."""
     is_pod = metadata is not None
     volumes = spec.get("volumes")
     sound: dict[str, Object] = {}
@@ -132,7 +132,7 @@ def validate_pod_spec(spec: Object, path: str, errs: list[FieldError], *, metada
     if claims:
         _validate_claims(claims, metadata, f"{path}.resourceClaims", errs)
     restart_policy = spec.get("restartPolicy", "")
-    around = Surroundings(
+    context = ContainerContext(
         volumes=sound,
         claims=frozenset(claim["name"] for claim in claims if claim.get("name")) if claims else _NO_CLAIMS,
         restart_policy=restart_policy,
@@ -140,14 +140,14 @@ def validate_pod_spec(spec: Object, path: str, errs: list[FieldError], *, metada
         host_users=spec.get("hostUsers") is not False,
     )
     containers = spec.get("containers") or []
-    validate_containers(containers, around, f"{path}.containers", errs)
+    validate_containers(containers, context, f"{path}.containers", errs)
     if before := spec.get("initContainers"):
-        validate_init_containers(before, containers, around, f"{path}.initContainers", errs)
+        validate_init_containers(before, containers, context, f"{path}.initContainers", errs)
     if beside := spec.get("ephemeralContainers"):
         others = containers + spec.get("initContainers", [])
-        validate_ephemeral_containers(beside, others, around, f"{path}.ephemeralContainers", errs)
+        validate_ephemeral_containers(beside, others, context, f"{path}.ephemeralContainers", errs)
     if "resources" in spec:
-        validate_pod_level(spec, f"{path}.resources", errs, around.claims)
+        validate_pod_level(spec, f"{path}.resources", errs, context.claims)
     if spec.get("hostNetwork"):
         _validate_host_network(containers, f"{path}.containers", errs, is_pod=is_pod)
     if restart_policy not in _RESTART_POLICIES:
@@ -161,7 +161,7 @@ def validate_pod_spec(spec: Object, path: str, errs: list[FieldError], *, metada
     if not _PLACEMENT_FIELDS.isdisjoint(spec) or spec.get("dnsPolicy") == "None":
         _validate_placement(spec, path, errs)
     _validate_windows(spec, path, errs)
-    # In the order of Kubernetes, though few pods have any of the rare fields that stand between the others.
+    # In Kubernetes' order. Few pods have the rare fields between the others.
     is_rare = not _RARE_FIELDS.isdisjoint(spec)
     if is_rare:
         _validate_host(spec, path, errs)
@@ -184,11 +184,11 @@ def _validate_placement(spec: Object, path: str, errs: list[FieldError]) -> None
         validate_affinity(affinity, f"{path}.affinity", errs)
     if spec.get("dnsPolicy") == "None" or "dnsConfig" in spec:
         _validate_dns(spec, f"{path}.dnsConfig", errs)
-    for index, gate in enumerate(spec.get("readinessGates", ())):
+    for index, readiness_gate in enumerate(spec.get("readinessGates", ())):
         where = f"{path}.readinessGates[{index}].conditionType"
-        errs += validate_qualified_name(gate.get("conditionType", ""), where)
-    if gates := spec.get("schedulingGates"):
-        _validate_gate(gates, f"{path}.schedulingGates", errs)
+        errs += validate_qualified_name(readiness_gate.get("conditionType", ""), where)
+    if scheduling_gates := spec.get("schedulingGates"):
+        _validate_gate(scheduling_gates, f"{path}.schedulingGates", errs)
     if constraints := spec.get("topologySpreadConstraints"):
         validate_spread(constraints, f"{path}.topologySpreadConstraints", errs)
 
@@ -350,10 +350,10 @@ def _validate_search(search: str, path: str, errs: list[FieldError]) -> None:
         errs.append(invalid(path, search, detail))
 
 
-def _validate_gate(gates: list[Object], path: str, errs: list[FieldError]) -> None:
+def _validate_gate(scheduling_gates: list[Object], path: str, errs: list[FieldError]) -> None:
     seen: set[str] = set()
-    for index, gate in enumerate(gates):
-        name = gate.get("name", "")
+    for index, scheduling_gate in enumerate(scheduling_gates):
+        name = scheduling_gate.get("name", "")
         errs += validate_qualified_name(name, f"{path}[{index}]")
         if name in seen:
             errs.append(duplicate(f"{path}[{index}]", name))
@@ -375,7 +375,7 @@ def _validate_file_key_volume(spec: Object, path: str, errs: list[FieldError]) -
 
 
 def validate_pod_annotation(annotations: dict[str, str], spec: Object, path: str, errs: list[FieldError]) -> None:
-    """Annotations that mean something to Kubernetes itself."""
+    """Check annotations that Kubernetes itself uses."""
     if MIRROR in annotations and not spec.get("nodeName"):
         detail = "must set spec.nodeName if mirror pod annotation is set"
         errs.append(invalid(f"{path}[{MIRROR}]", annotations[MIRROR], detail))
@@ -399,7 +399,7 @@ def validate_pod_annotation(annotations: dict[str, str], spec: Object, path: str
 
 
 def _validate_profile_mismatch(annotations: dict[str, str], spec: Object, path: str, errs: list[FieldError]) -> None:
-    """Profiles were annotations once; where both are given they must agree."""
+    """Check that profiles in annotations and in fields agree. They were annotations once."""
     if not any(key.startswith(_PROFILE_PREFIXES) for key in annotations):
         return
     context = spec.get("securityContext") or {}

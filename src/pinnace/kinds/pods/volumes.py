@@ -1,4 +1,4 @@
-"""What is wrong with a pod's volumes: exactly one source each, and every source's own rules."""
+"""Validation of a pod's volumes: exactly one source each, and the rules of each source."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _initiators = {
 
 
 def validate_volume(volumes: list[Object], path: str, errs: list[FieldError], pod_name: str) -> dict[str, Object]:
-    """Adds the errors; returns the sound volumes by name, which are what containers may mount."""
+    """Add errors; return the valid volumes by name, which containers may mount."""
     sound: dict[str, Object] = {}
     for index, volume in enumerate(volumes):
         where = f"{path}[{index}]"
@@ -288,14 +288,14 @@ def _image(source: Object, path: str, errs: list[FieldError]) -> None:
         errs.append(not_supported(f"{path}.pullPolicy", policy, ["Always", "IfNotPresent", "Never"]))
 
 
-def _needing(*fields: str) -> SourceRule:
+def _require(*fields: str) -> SourceRule:
     def rule(source: Object, path: str, errs: list[FieldError]) -> None:
         errs += validate_required(source, fields, path)
 
     return rule
 
 
-# In the order in which Kubernetes looks: the first of several is the one that counts.
+# In Kubernetes' order: the first of several sources counts.
 _SOURCES: dict[str, SourceRule] = {
     "emptyDir": _empty_dir,
     "hostPath": _host_path,
@@ -305,25 +305,25 @@ _SOURCES: dict[str, SourceRule] = {
     "secret": _secret,
     "nfs": _nfs,
     "iscsi": _iscsi,
-    "glusterfs": _needing("endpoints", "path"),
+    "glusterfs": _require("endpoints", "path"),
     "flocker": _flocker,
-    "persistentVolumeClaim": _needing("claimName"),
-    "rbd": _needing("monitors", "image"),
+    "persistentVolumeClaim": _require("claimName"),
+    "rbd": _require("monitors", "image"),
     "cinder": _cinder,
-    "cephfs": _needing("monitors"),
+    "cephfs": _require("monitors"),
     "quobyte": _quobyte,
     "downwardAPI": _downward_api,
     "fc": _fibre_channel,
     "flexVolume": _flex,
     "configMap": _config_map,
-    "azureFile": _needing("secretName", "shareName"),
-    "vsphereVolume": _needing("volumePath"),
-    "photonPersistentDisk": _needing("pdID"),
-    "portworxVolume": _needing("volumeID"),
+    "azureFile": _require("secretName", "shareName"),
+    "vsphereVolume": _require("volumePath"),
+    "photonPersistentDisk": _require("pdID"),
+    "portworxVolume": _require("volumeID"),
     "azureDisk": _azure_disk,
     "storageos": _storage_os,
     "projected": validate_projected,
-    "scaleIO": _needing("gateway", "system", "volumeName"),
+    "scaleIO": _require("gateway", "system", "volumeName"),
     "csi": _csi,
     "ephemeral": _ephemeral,
     "image": _image,

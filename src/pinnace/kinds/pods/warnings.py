@@ -1,4 +1,4 @@
-"""What a client should know about a pod that is accepted nevertheless."""
+"""Warnings about valid pods and pod templates."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _NO_SELECTOR = "a null labelSelector results in matching no pod"
 
 
 def template_warnings(template: Object, path: str) -> Iterator[str]:
-    """Sentences about a template at `path`, or about a pod, whose path is empty."""
+    """Yield warnings about a template at `path`, or about a pod, whose path is empty."""
     spec = template.get("spec") or {}
     metadata = template.get("metadata") or {}
     prefix = f"{path}." if path else ""
@@ -119,7 +119,7 @@ def _volume_warnings(volumes: list[Object], path: str) -> Iterator[str]:
 
 
 def _overlap_warnings(volumes: list[Object]) -> Iterator[str]:
-    """One file over another, or one where another has a folder."""
+    """Yield warnings about files that overlap: the same path, or one inside the other."""
     for volume in volumes:
         name = volume.get("name", "")
         for source, called, label in (("configMap", "name", "ConfigMap"), ("secret", "secretName", "Secret")):
@@ -192,7 +192,8 @@ def _profile_warnings(spec: Object, annotations: dict[str, str], prefix: str) ->
         if key in annotations and "seccompProfile" not in context:
             yield f"{prefix}metadata.annotations[{key}]: {replaced}"
         key = APP_ARMOR_PREFIX + container.get("name", "")
-        if prefix and key in annotations and "appArmorProfile" not in context:  # A pod's own are told elsewhere.
+        # Warnings about a pod's own fields come from elsewhere.
+        if prefix and key in annotations and "appArmorProfile" not in context:
             message = 'deprecated since v1.30; use the "appArmorProfile" field instead'
             yield f"{prefix}metadata.annotations[{key}]: {message}"
 

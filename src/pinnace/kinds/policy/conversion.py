@@ -25,7 +25,7 @@ def _is_only(selector: Any, expressions: list[Object]) -> bool:
 
 
 def budget_to_v1(budget: Object) -> Object:
-    """An empty selector chose no pod in v1beta1, and chooses every pod in v1."""
+    """Convert an empty selector: it selects no pod in v1beta1, and every pod in v1."""
     spec = budget.get("spec") or {}
     selector = spec.get("selector")
     if _is_empty(selector):

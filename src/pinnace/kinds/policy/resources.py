@@ -1,4 +1,4 @@
-"""How much of an application may be taken away at once."""
+"""The row of pod disruption budgets."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinnace.kinds.apps.rollouts import shown_selector, validate_amount, validate_over_all
+from pinnace.kinds.apps.rollouts import selector_view, validate_amount, validate_over_all
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.validation.fields import validate_condition, validate_counts
 from pinnace.model import names
@@ -32,7 +32,7 @@ def _validate_budget(new: Object, old: Object | None) -> list[FieldError]:
     spec = new["spec"]
     if "minAvailable" in spec and "maxUnavailable" in spec:
         detail = "minAvailable and maxUnavailable cannot be both set"
-        shown = {**_BUDGET.view(spec), "Selector": shown_selector(spec.get("selector"))}
+        shown = {**_BUDGET.view(spec), "Selector": selector_view(spec.get("selector"))}
         errs.append(invalid("spec", shown, detail))
     for field in ("minAvailable", "maxUnavailable"):
         if field in spec:
@@ -58,7 +58,7 @@ POD_DISRUPTION_BUDGET = Strategy(
     prepare=_prepare_budget,
     validate=_validate_budget,
     validate_status=_validate_budget_status,
-    name_rule=names.path_segment,  # Kubernetes forgets to ask for more.
+    name_rule=names.path_segment,  # Kubernetes does not check more.
     tracks_generation=True,
     may_update_unconditionally=False,
 )

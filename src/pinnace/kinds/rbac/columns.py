@@ -38,7 +38,7 @@ def _binding_columns(called: str, said_of_role: str) -> tuple[Column, ...]:
     )
 
 
-# Kubernetes describes roles and signers in the words of v1beta1, which it does not serve any more.
+# Kubernetes describes roles and signers in the words of v1beta1, which it no longer serves.
 ROLE_BINDING = _binding_columns(
     "roleBinding",
     "RoleRef can reference a Role in the current namespace or a ClusterRole in the global namespace. If the RoleRef "

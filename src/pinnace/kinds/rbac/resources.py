@@ -1,4 +1,4 @@
-"""Who may do what."""
+"""The rows of roles and role bindings."""
 
 from __future__ import annotations
 

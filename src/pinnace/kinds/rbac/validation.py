@@ -19,7 +19,7 @@ _ROLE_REF = GoStruct("APIGroup:apiGroup='' Kind='' Name=''")
 
 
 def _default_role(role: Object) -> None:
-    role["rules"] = role.get("rules") or None  # The API says null where there are none.
+    role["rules"] = role.get("rules") or None  # Kubernetes writes null for an empty list.
     for rule in role["rules"] or []:
         rule["verbs"] = rule.get("verbs") or None
 

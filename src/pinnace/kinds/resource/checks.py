@@ -1,4 +1,4 @@
-"""The checks that claims, classes, slices and taint rules of devices share."""
+"""Checks shared by device claims, classes, slices and taint rules."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def now() -> str:
 
 
 def validate_list(items: Sequence[Any] | None, most: int, path: str, validate_item: ItemErrors) -> Iterator[FieldError]:
-    """Too many items are told alone; else each item's own errors."""
+    """Check the length of a list, then its items. If it is too long, that is the only error."""
     items = items or []
     if len(items) > most:
         yield too_many(path, len(items), most)
@@ -55,7 +55,7 @@ def validate_set(
     *,
     key: Callable[[Any], Any] = lambda item: item,
 ) -> Iterator[FieldError]:
-    """As for a list; then each item that has the key of an earlier one."""
+    """Check a list, then that no item repeats the key of an earlier one."""
     items = items or []
     yield from validate_list(items, most, path, validate_item)
     if len(items) > most:
@@ -96,7 +96,7 @@ def validate_share_id(uid: str, path: str) -> Iterator[FieldError]:
 
 
 def validate_attribute_name(name: str, path: str) -> Iterator[FieldError]:
-    """The name of an attribute or capacity: an identifier, perhaps with the domain that it belongs to."""
+    """Check the name of an attribute or capacity: an identifier, optionally with its domain."""
     parts = name.split("/")
     if len(parts) == 1:
         yield from _validate_identifier(name, path)
@@ -130,7 +130,7 @@ def validate_selector(selector: Mapping[str, Any], path: str) -> Iterator[FieldE
     elif len((expression := cel.get("expression", "")).encode()) > MAX_EXPRESSION:
         yield too_long(f"{path}.cel.expression", MAX_EXPRESSION)
     else:
-        # CEL is imported with the first selector: no cluster should wait for it when it starts.
+        # CEL is imported with the first selector, so that starting a cluster does not wait for it.
         from pinnace.kinds.resource.expressions import validate_expression  # noqa: PLC0415
 
         yield from validate_expression(expression, f"{path}.cel.expression")
@@ -145,7 +145,7 @@ def validate_configuration(config: Mapping[str, Any], path: str) -> Iterator[Fie
 
 
 def validate_raw_object(value: Any, path: str) -> Iterator[FieldError]:
-    """Any JSON object, if it is not too large."""
+    """Check that this is a JSON object and not too large."""
     if value is None:
         yield required(path)
     elif len(orjson.dumps(value)) > MAX_OPAQUE_BYTES:
@@ -172,7 +172,8 @@ def validate_taint(taint: Mapping[str, Any], path: str, *, effect_before: str | 
 
 
 def validate_binding_condition(holder: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """What a device waits for before pods are bound, and what makes it give up: both or neither."""
+    """Check the conditions that a device waits for before pods are bound, and those that end the waiting: both or
+    neither."""
     awaited, failures = holder.get("bindingConditions") or [], holder.get("bindingFailureConditions") or []
     awaited_path, failures_path = f"{path}.bindingConditions", f"{path}.bindingFailureConditions"
     for conditions, place in ((awaited, awaited_path), (failures, failures_path)):

@@ -54,7 +54,7 @@ DEVICE_TAINT_RULE = (
 
 
 def _outcome(request: Object) -> Object | None:
-    """The condition that tells how the request ended, once it has."""
+    """Return the condition with the outcome of the request, once there is one."""
     for found in reach(request, "status", "conditions") or ():
         if found.get("type") in ("Complete", "Failed") and found.get("status") == "True":
             return dict(found)

@@ -1,4 +1,4 @@
-"""What is wrong with the expression of a device selector: it must compile, ask for a yes or no, and be cheap."""
+"""Validation of the CEL expression of a device selector: it must compile to a boolean and be cheap."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _ANYTHING = Schema({})
 
 
 def validate_expression(expression: str, path: str) -> Iterator[FieldError]:
-    """`path` is that of the expression, which is no longer than it may be."""
-    if (found := _found(expression)) is None:
+    """`path` is that of the expression, whose length was checked before."""
+    if (found := _compile_error(expression)) is None:
         return
-    yield forbidden(path, found) if found == _TOO_DEAR else invalid(path, expression, found)
+    yield forbidden(path, found) if found == _TOO_COSTLY else invalid(path, expression, found)
 
 
-_TOO_DEAR = "too complex, exceeds cost limit"
+_TOO_COSTLY = "too complex, exceeds cost limit"
 
 
-@lru_cache(maxsize=256)  # The claims of a cluster say the same few things.
-def _found(expression: str) -> str | None:
+@lru_cache(maxsize=256)  # The claims of a cluster have the same few selectors.
+def _compile_error(expression: str) -> str | None:
     try:
         program = compile_cel(expression, {"device": _device()}, environment=_ENVIRONMENT)
     except CompileError as err:
@@ -43,12 +43,12 @@ def _found(expression: str) -> str | None:
         return f"program instantiation failed: {err}"
     if program.result_type not in (BOOL, DYN):
         return f"must evaluate to bool or the unknown type, not {program.result_type}"
-    return _TOO_DEAR if program.estimated_cost().most > MOST_COST else None
+    return _TOO_COSTLY if program.estimated_cost().most > MOST_COST else None
 
 
 @cache
 def _device() -> Declaration:
-    """A device as a selector sees it: what it has stands under the domain and then under the name."""
+    """Return the type of a device in a selector: attributes and capacities by domain, then by name."""
     fields = {
         "driver": _text(MOST_DOMAIN_LETTERS),
         "allowMultipleAllocations": Declaration(BOOL, _ANYTHING, 1),

@@ -1,4 +1,4 @@
-"""Devices that are allocated while the cluster runs."""
+"""The rows of device classes, claims, slices and taint rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is special about resource slices: the devices that a driver offers."""
+"""Defaults and validation of resource slices: the devices of a driver."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _default_slice(resource_slice: Object) -> None:
 
 
 def _prepare_slice(resource_slice: Object, old: Object | None) -> None:
-    """Lists as attribute values and mappings to the node's resources are alpha features, which are off."""
+    """Drop list attributes and mappings to node resources: alpha features that are off."""
     for device in resource_slice.get("spec", {}).get("devices") or []:
         device.pop("nodeAllocatableResourceMappings", None)
         for attribute in (device.get("attributes") or {}).values():
@@ -249,7 +249,7 @@ def _validate_counter(counters: Mapping[str, Any], path: str) -> Iterator[FieldE
             yield from validate_name(name, names.dns_label, path)
 
 
-# --- what may be asked of a capacity
+# --- request policies of a capacity
 
 
 def _validate_request_policy(policy: Mapping[str, Any], capacity: str, path: str) -> Iterator[FieldError]:

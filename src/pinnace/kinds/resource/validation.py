@@ -1,4 +1,5 @@
-"""What is special about claims on devices, their classes and taint rules; slices are in `device_slice_rules`."""
+"""Defaults and validation of device claims, claim templates, device classes and taint rules. Slices have their own
+module."""
 
 from __future__ import annotations
 
@@ -97,13 +98,13 @@ _ALLOCATION = GoStruct(
     inline=("Devices",),
 )
 
-# --- what a claim asks for
+# --- the spec of a claim
 
 
 def default_claim_spec(spec: Object) -> None:
-    """What a claim's spec is given: one device exactly, unless it says otherwise."""
+    """Set the defaults of a claim's spec: exactly one device."""
     devices = spec.setdefault("devices", {})
-    devices["requests"] = devices.get("requests") or None  # The API says null where nothing is asked for.
+    devices["requests"] = devices.get("requests") or None  # Kubernetes writes null for an empty list.
     for request in devices["requests"] or []:
         exactly = request.get("exactly")
         for part in [*([] if exactly is None else [exactly]), *(request.get("firstAvailable") or [])]:
@@ -121,7 +122,7 @@ def _default_tolerations(holder: Object) -> None:
 
 
 def validate_claim_spec(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Every error of a ResourceClaimSpec, alone or in a template."""
+    """Return every error of a ResourceClaimSpec, of a claim or a template."""
     devices, path = spec.get("devices", {}), f"{path}.devices"
     known = _request_names(devices)
     yield from validate_set(
@@ -140,7 +141,7 @@ def validate_claim_spec(spec: Mapping[str, Any], path: str) -> Iterator[FieldErr
 
 
 def _request_names(devices: Mapping[str, Any]) -> frozenset[str]:
-    """What constraints and configurations may refer to: r, and r/s for a subrequest."""
+    """Return the names that constraints and configurations may refer to: r, and r/s for a subrequest."""
     found = set()
     for request in devices.get("requests") or []:
         name = request.get("name", "")
@@ -223,7 +224,7 @@ def _validate_constraint(constraint: Mapping[str, Any], path: str, *, known: fro
             yield from validate_qualified_attribute(constraint[field], f"{path}.{field}")
             return
     detail = 'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
-    yield required(path, detail)  # The sentence is wrong, but it is Kubernetes' own.
+    yield required(path, detail)  # The message is wrong, but it is Kubernetes' own.
 
 
 def _validate_claim_configuration(
@@ -251,7 +252,7 @@ def _validate_claim(claim: Object, old: Object | None) -> Iterator[FieldError]:
         yield from validate_immutable(_CLAIM_SPEC.view(spec), _CLAIM_SPEC.view(old.get("spec", {})), "spec")
 
 
-# --- what a claim was given
+# --- the status of a claim
 
 
 def _device_id(device: Mapping[str, Any]) -> dict[str, str]:
@@ -265,7 +266,7 @@ def _allocated(status: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def _prepare_claim_status(claim: Object, old: Object | None) -> None:
-    """What is told of a device goes with it, once it is no longer allocated."""
+    """Drop the status of devices that are no longer allocated."""
     status, before = claim.setdefault("status", {}), (old or {}).get("status", {})
     gone = [device for device in _allocated(before) if device not in _allocated(status)]
     kept = [device for device in status.get("devices") or [] if _device_id(device) not in gone]

@@ -1,4 +1,4 @@
-"""Which pods go first, and which go together."""
+"""The rows of priority classes, pod groups and workloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a service's addresses and IP families, on their own, here, and as successors of others."""
+"""Validation of a service's addresses and IP families: alone, in this cluster, and as a change."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _validate_address_format(addresses: Sequence[str], known: Sequence[str]) -> 
 
 
 def validate_configuration(spec: Object) -> Iterator[FieldError]:
-    """What this cluster's families do not allow."""
+    """Check the IP families against those of this cluster."""
     if not has_addresses(spec):
         return
     policy, addresses, families = spec.get("ipFamilyPolicy"), spec.get("clusterIPs") or [], spec.get("ipFamilies") or []
@@ -91,7 +91,7 @@ def validate_address_change(service: Object, old: Object) -> Iterator[FieldError
 
 
 def _validate_list_change(spec: Object, before: Object, field: str, singular: str) -> Iterator[FieldError]:
-    """The first of these never changes; a second one may come and go."""
+    """Check a change of a list: the first item never changes, a second one may come and go."""
     path = f"spec.{field}"
     now, was = spec.get(field) or [], before.get(field) or []
     if len(now) == len(was):

@@ -1,6 +1,6 @@
-"""What a service is given before it is judged: defaults, what it had, and the IP families of this cluster.
+"""Defaults of services, values kept from the old service, and the IP families of this cluster.
 
-Addresses and node ports are given out by the server; what it gave is kept here across updates.
+The server allocates addresses and node ports; this module keeps them across updates.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def default_service(service: Object) -> None:
             ingress.setdefault("ipMode", "VIP")
 
 
-# --- what is kept, linked and let go
+# --- fields that are kept, linked or dropped
 
 
 def prepare_service(service: Object, old: Object | None) -> None:
@@ -54,17 +54,17 @@ def prepare_service(service: Object, old: Object | None) -> None:
     if old is None:
         service["status"] = {"loadBalancer": {}}
     else:
-        _keep_what_was_given(spec, spec_of(old))
+        _keep_allocated(spec, spec_of(old))
     _link_addresses(spec, old)
     if old is not None:
-        _let_go(service, spec, spec_of(old))
+        _drop_obsolete(service, spec, spec_of(old))
     if not has_addresses(spec) and spec.get("internalTrafficPolicy") in TRAFFIC_POLICIES:
-        del spec["internalTrafficPolicy"]  # Kubernetes never shows it; what is no policy is a error first.
-    _settle_families(spec, spec_of(old))
+        del spec["internalTrafficPolicy"]  # Kubernetes never shows it; an unknown policy is an error of validation.
+    _default_families(spec, spec_of(old))
 
 
-def _keep_what_was_given(spec: Object, before: Object) -> None:
-    """A client that leaves out what the server chose does not mean to lose it."""
+def _keep_allocated(spec: Object, before: Object) -> None:
+    """Keep values that the server allocated and that the client left out."""
     if has_addresses(before) and has_addresses(spec):
         if not spec.get("clusterIP") and before.get("clusterIP"):
             spec["clusterIP"] = before["clusterIP"]
@@ -82,7 +82,7 @@ def _keep_what_was_given(spec: Object, before: Object) -> None:
 
 
 def _link_addresses(spec: Object, old: Object | None) -> None:
-    """clusterIP and clusterIPs say the same thing twice; who wrote only one of them means both."""
+    """Link clusterIP and clusterIPs, which hold the same value: a client that sets only one sets both."""
     address, addresses = spec.get("clusterIP", ""), spec.get("clusterIPs") or []
     if old is None:
         if address and not addresses:
@@ -99,8 +99,8 @@ def _link_addresses(spec: Object, old: Object | None) -> None:
             spec.pop("clusterIPs", None)
 
 
-def _let_go(service: Object, spec: Object, before: Object) -> None:
-    """Another type needs other fields; those that the client only repeated go away with the old type."""
+def _drop_obsolete(service: Object, spec: Object, before: Object) -> None:
+    """Drop fields that the new type does not have, where the client only repeated the old value."""
     kind, old_kind = spec.get("type"), before.get("type")
     if has_addresses(before) and not has_addresses(spec):
         if all(spec.get(field) == before.get(field) for field in ("clusterIP", "clusterIPs")):
@@ -127,7 +127,7 @@ def _drop_if_same(spec: Object, before: Object, field: str) -> None:
         spec.pop(field, None)
 
 
-def _settle_families(spec: Object, before: Object) -> None:
+def _default_families(spec: Object, before: Object) -> None:
     if not has_addresses(spec):
         return
     is_without_pods = spec.get("clusterIP") == NONE and not spec.get("selector")
@@ -140,7 +140,7 @@ def _settle_families(spec: Object, before: Object) -> None:
             break
         family = family_of(address)
         if family not in FAMILIES or family in families:
-            return  # Judged below.
+            return  # Checked by validation.
         families.append(family)
     families = families or [FAMILIES[0]]
     is_dual = spec["ipFamilyPolicy"] != "SingleStack" and (is_without_pods or len(FAMILIES) == 2)

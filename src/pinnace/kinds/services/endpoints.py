@@ -27,7 +27,7 @@ def _default_endpoints(endpoints: Object) -> None:
 
 def _validate_endpoints(endpoints: Object, old: Object | None) -> Iterator[FieldError]:
     if old is not None and old.get("subsets") == endpoints.get("subsets"):
-        return  # What was let in once may stay.
+        return  # Stored values stay valid.
     for index, subset in enumerate(endpoints.get("subsets") or ()):
         yield from _validate_subset(subset, f"subsets[{index}]")
 

@@ -1,4 +1,4 @@
-"""What is special about services: their types, ports and addresses, and what of these may change."""
+"""The strategy of services, and warnings about them."""
 
 from __future__ import annotations
 

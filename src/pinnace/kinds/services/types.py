@@ -1,4 +1,4 @@
-"""The words that the rules of services share: what a service is, by its type, addresses and policies."""
+"""Constants and questions about services: type, addresses and policies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pinnace.model.objects import Object
 
 NONE = "None"
 FAMILIES = ("IPv4",)
-"""The families that this cluster gives service addresses of; the first is the default."""
+"""The IP families of this cluster's service addresses; the first is the default."""
 TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 PROTOCOLS = ("SCTP", "TCP", "UDP")
 FAMILY_POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")

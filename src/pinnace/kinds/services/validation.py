@@ -1,4 +1,4 @@
-"""What is wrong with a service: its ports, policies, names and ranges. Formats only; what is free the server knows."""
+"""Validation of services: ports, policies, names and ranges. The server checks which addresses are free."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PORT = GoStruct("Name='' Protocol='' AppProtocol Port=0 TargetPort=0 NodePort=0
 
 
 def validate_service(service: Object, old: Object | None) -> Iterator[FieldError]:
-    # Addresses are given out before the rest is judged: where they are wrong, nothing else is told.
+    # Kubernetes allocates addresses before it validates the rest: their errors are returned alone.
     wrong = list(validate_address(service, old)) or list(validate_configuration(spec_of(service)))
     if wrong:
         yield from wrong
@@ -135,7 +135,7 @@ def _validate_source_range(service: Object, old: Object | None) -> Iterator[Fiel
     is_load_balancer = spec.get("type") == "LoadBalancer"
     annotations = service["metadata"].get("annotations") or {}
     if ranges := spec.get("loadBalancerSourceRanges"):
-        path = "spec.LoadBalancerSourceRanges"  # Written so on the wire.
+        path = "spec.LoadBalancerSourceRanges"  # Kubernetes writes it so.
         if not is_load_balancer:
             yield forbidden(path, ONLY_LOAD_BALANCER)
         known = [text.strip() for text in spec_of(old).get("loadBalancerSourceRanges") or ()]
@@ -199,6 +199,6 @@ def _validate_class_change(spec: Object, before: Object) -> Iterator[FieldError]
 
 
 def _validate_load_balancer_class(spec: Object) -> Iterator[FieldError]:
-    """Told twice of an update, as on a real server."""
+    """Yield the error twice on an update, as Kubernetes does."""
     errs = _validate_load_balancer(spec)
     return (err for err in errs if err.field == "spec.loadBalancerClass")

@@ -1,4 +1,4 @@
-"""Storage classes, and what drivers say of themselves."""
+"""The rows of storage classes, attachments and CSI kinds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is special about storage classes, attachments and CSI's kinds; volumes and claims are in `volume_rules`."""
+"""Defaults and validation of storage classes, attachments and CSI kinds. Volumes and claims are in `kinds/volumes`."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _bytes_of(texts: Mapping[str, str]) -> int:
 
 
 def _validate_topology(terms: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
-    # Kubernetes compares with as many empty terms, too, so one that asks for nothing is always a duplicate.
+    # Kubernetes compares with empty terms, too, so an empty term is always a duplicate.
     seen: list[dict[str, frozenset[str]]] = [{}] * len(terms)
     for i, term in enumerate(terms):
         wanted: dict[str, frozenset[str]] = {}
@@ -108,7 +108,7 @@ def _class_warnings(storage_class: Object, old: Object | None) -> Iterator[str]:
                 yield f"allowedTopologies[{i}].matchLabelExpressions[{j}].key: {message}"
 
 
-# --- classes of volume attributes
+# --- volume attributes classes
 
 
 def _validate_attributes_class(attributes: Object, old: Object | None) -> Iterator[FieldError]:
@@ -170,7 +170,7 @@ def _validate_attachment_status(status: Mapping[str, Any], path: str) -> Iterato
     for field in ("attachError", "detachError"):
         error = status.get(field) or {}
         if len(error.get("message", "").encode()) > MAX_ERROR_MESSAGE:
-            yield too_long(f"{path}.{field}.message", MAX_PARAMETER_BYTES)  # The limit that Kubernetes names.
+            yield too_long(f"{path}.{field}.message", MAX_PARAMETER_BYTES)  # The limit in Kubernetes' message.
         yield from validate_range(error.get("errorCode"), 0, 2**31 - 1, f"{path}.{field}.errorCode")
 
 
@@ -191,8 +191,8 @@ def _default_driver(driver: Object) -> None:
 
 def _prepare_driver(driver: Object, old: Object | None) -> None:
     if "preventPodSchedulingIfMissing" not in (old or {}).get("spec", {}):
-        driver.get("spec", {}).pop("preventPodSchedulingIfMissing", None)  # An alpha feature, which is off.
-    # Unlike other kinds' generations, this one is absent until the first change.
+        driver.get("spec", {}).pop("preventPodSchedulingIfMissing", None)  # An alpha feature that is off.
+    # Unlike other generations, this one is absent until the first change.
     if old is not None and driver.get("spec") != old.get("spec"):
         driver["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
@@ -249,7 +249,7 @@ _NODE_DRIVER = GoStruct("Name='' NodeID:nodeID='' TopologyKeys Allocatable", All
 
 def _default_node(node: Object) -> None:
     spec = node.setdefault("spec", {})
-    spec["drivers"] = spec.get("drivers") or None  # The API says null where there are none.
+    spec["drivers"] = spec.get("drivers") or None  # Kubernetes writes null for an empty list.
     for driver in spec["drivers"] or []:
         driver["topologyKeys"] = driver.get("topologyKeys") or None
 
@@ -311,7 +311,7 @@ def _validate_capacity(capacity: Object, old: Object | None) -> Iterator[FieldEr
 
 
 def _selector_view(selector: Mapping[str, Any] | None) -> Object | None:
-    """A label selector as Go prints it: what is empty is left out, except of an expression."""
+    """Return a label selector as Go prints it: empty parts are left out, except in expressions."""
     if selector is None:
         return None
     expressions = [

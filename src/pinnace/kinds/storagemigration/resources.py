@@ -1,4 +1,4 @@
-"""Rewriting what is stored in an older version."""
+"""The row of storage version migrations."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""IP addresses and address ranges as Kubernetes reads them: what is refused, and what is only warned of.
+"""Parse and check IP addresses and CIDRs as Kubernetes does: errors and warnings.
 
-Go once read 010.0.0.1 as 10.0.0.1. Such texts are understood (`sloppy_ip`) so that the error can say what is wrong.
+Old Go versions read 010.0.0.1 as 10.0.0.1. `sloppy_ip` accepts such text, so that the error can name the leading zeros.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _leading_zeros = re.compile(r"(?<![0-9a-fA-F:.])0+(?=[0-9])|(?<=\.)0+(?=[0-9])")
 
 
 def sloppy_ip(text: str) -> Address | None:
-    """The address, leading zeros forgiven; one of IPv4 also where it is written in IPv6; None where it is none."""
+    """Parse an address, allowing leading zeros; an IPv4-mapped IPv6 address is returned as IPv4. None if it is not an
+    address."""
     address = strict_ip(text)
     if address is None and "." in text:
         address = strict_ip(_leading_zeros("", text))
@@ -33,7 +34,7 @@ def sloppy_ip(text: str) -> Address | None:
 
 
 def sloppy_cidr(text: str) -> tuple[Address, Network] | None:
-    """The address as it was written, and the range that it is in."""
+    """Return the address as written, and its network."""
     written, slash, bits = text.partition("/")
     address = sloppy_ip(written)
     if address is None or not slash or not bits.isascii() or not bits.isdigit() or len(bits) > 6:
@@ -47,7 +48,7 @@ def sloppy_cidr(text: str) -> tuple[Address, Network] | None:
 
 
 def validate_ip(text: str, path: str, allowed: Collection[str] = NO_ADDRESSES) -> Iterator[FieldError]:
-    """What is wrong with an address; `allowed` are those that were stored already, in times of looser rules."""
+    """Check an address; `allowed` are stored addresses, which stay valid."""
     if text in allowed:
         return
     address = strict_ip(text)
@@ -58,7 +59,7 @@ def validate_ip(text: str, path: str, allowed: Collection[str] = NO_ADDRESSES) -
 
 
 def validate_canonical_ip(text: str, path: str) -> Iterator[FieldError]:
-    """The same where an address names something, and so must be written in the one right way."""
+    """Check an address that must be in canonical form, because it is a name."""
     errs = list(validate_ip(text, path))
     yield from errs
     address = sloppy_ip(text)
@@ -92,7 +93,7 @@ def validate_canonical_cidr(text: str, path: str) -> Iterator[FieldError]:
 
 
 def validate_endpoint_ip(text: str, path: str) -> Iterator[FieldError]:
-    """An address that traffic is sent to from elsewhere: nothing that means this machine or this link."""
+    """Check an address that receives traffic: not unspecified, loopback or link-local."""
     address = sloppy_ip(text)
     if address is None:
         yield invalid(path, text, "must be a valid IP address")

@@ -1,7 +1,7 @@
-"""How often Kubernetes looks at an object's metadata when it is updated, and so how often it tells each error.
+"""How often Kubernetes validates metadata on an update, and so how often it returns each error.
 
-Every update is looked at once, by itself and beside what was there; then most kinds do so again, in rounds that a word
-spells: f for the metadata by itself, u beside what was there. In small letters, finalizers must have a domain, too.
+Every update is checked once, alone and against the old object; most kinds then check again. A word spells these rounds:
+f for the metadata alone, u against the old object. In lower case, finalizers must have a domain.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ _OF_STATUS = {
 CUSTOM = "U"
 
 
-def rounds(group: str, plural: str, facet: str) -> str:
-    """Of a built-in kind, for an update through its own URL or a subresource's."""
+def rounds(group: str, plural: str, subresource: str) -> str:
+    """Return the rounds of a built-in kind, for an update of the object or of a subresource."""
     place = f"{group}/{plural}"
-    if facet:
+    if subresource:
         return _OF_STATUS.get(place, _USUAL)
     return _OF_KIND.get(place, _USUAL)
 
 
 def asks_for_domains(group: str, plural: str) -> bool:
-    """Whether finalizers of a new object must have a domain."""
+    """Return whether finalizers of a new object must have a domain."""
     word = rounds(group, plural, "")
     return word != "" and word.islower()

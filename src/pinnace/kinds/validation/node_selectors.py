@@ -1,4 +1,4 @@
-"""What can be wrong with a node selector: a volume's node affinity, a device's reachable nodes."""
+"""Validation of node selectors: node affinity of volumes, nodes of devices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEPRECATED_NODE_LABELS: Mapping[str, str] = {
 
 
 def validate_node_selector(selector: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """At least one term, each of whose requirements makes sense."""
+    """Check that there is at least one term, and the requirements of each."""
     terms = selector.get("nodeSelectorTerms") or []
     if not terms:
         yield required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")
@@ -68,7 +68,7 @@ def _validate_field_requirement(requirement: Mapping[str, Any], path: str) -> It
 
 
 def node_selector_warnings(selector: Mapping[str, Any], path: str) -> Iterator[str]:
-    """A sentence for each deprecated node label that is asked for."""
+    """Yield a warning for each deprecated node label."""
     for i, term in enumerate(selector.get("nodeSelectorTerms") or []):
         for j, requirement in enumerate(term.get("matchExpressions") or []):
             if message := DEPRECATED_NODE_LABELS.get(requirement.get("key", "")):

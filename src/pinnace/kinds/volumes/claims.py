@@ -1,4 +1,4 @@
-"""What is special about claims on persistent volumes."""
+"""Defaults and validation of persistent volume claims."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def _default_claim(claim: Object) -> None:
 
 
 def default_claim_spec(spec: Object) -> None:
-    """What a claim's spec is given; also for the templates of StatefulSets and ephemeral volumes."""
+    """Set the defaults of a claim's spec; also for the templates of StatefulSets and ephemeral volumes."""
     spec.setdefault("volumeMode", "Filesystem")
     for field in ("dataSource", "dataSourceRef"):
         if field in spec:
-            spec[field].setdefault("apiGroup", None)  # The API says null where a core kind is meant.
+            spec[field].setdefault("apiGroup", None)  # Kubernetes writes null for the core group.
 
 
 def _prepare_claim(claim: Object, old: Object | None) -> None:
@@ -66,7 +66,7 @@ def _prepare_claim(claim: Object, old: Object | None) -> None:
     spec = claim.setdefault("spec", {})
     before = (old or {}).get("spec", {})
     if spec.get("dataSourceRef", {}).get("namespace") and "dataSourceRef" not in before:
-        del spec["dataSourceRef"]  # Sources in other namespaces are an alpha feature, which is off.
+        del spec["dataSourceRef"]  # Sources in other namespaces are an alpha feature that is off.
     if not ("dataSource" in before or "dataSourceRef" in before or "dataSourceRef" in spec):
         source = spec.get("dataSource", {})
         if (source.get("kind"), source.get("apiGroup") or "") not in _OLD_DATA_SOURCES:
@@ -78,7 +78,7 @@ _OLD_DATA_SOURCES = (("PersistentVolumeClaim", ""), ("VolumeSnapshot", "snapshot
 
 
 def _pair_data_sources(spec: Object) -> None:
-    """Old clients read dataSource, new ones dataSourceRef: whichever was said, both are there."""
+    """Set both dataSource, for old clients, and dataSourceRef, if one of them is given."""
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     if source is not None and reference is None:
         spec["dataSourceRef"] = _without_namespace(source)
@@ -102,7 +102,7 @@ def _validate_claim(claim: Object, old: Object | None) -> Iterator[FieldError]:
 
 
 def validate_claim_spec(spec: Mapping[str, Any], path: str, *, check_api_group: bool = True) -> Iterator[FieldError]:
-    """Every error of a PersistentVolumeClaimSpec; also for the templates of StatefulSets and ephemeral volumes."""
+    """Yield every error of a claim's spec; also for the templates of StatefulSets and ephemeral volumes."""
     yield from validate_access_mode(spec, path, none_given="at least 1 access mode is required")
     amount = (spec.get("resources", {}).get("requests") or {}).get("storage")
     if amount is None:
@@ -164,7 +164,7 @@ def _validate_claim_change(claim: Object, old: Object) -> Iterator[FieldError]:
         before.pop("volumeName", None)
         spec.pop("volumeName", None)
     if claim.get("status", {}).get("phase") == "Bound":
-        _take_over_what_may_change(spec, before)
+        _reset_mutable_fields(spec, before)
     shown, shown_before = _CLAIM_SPEC.view(spec), _CLAIM_SPEC.view(before)
     if not semantically_equal(shown, shown_before):
         changes = unified_diff(shown_before, shown)
@@ -180,8 +180,8 @@ def _validate_claim_change(claim: Object, old: Object) -> Iterator[FieldError]:
         yield forbidden("spec.volumeAttributesClassName", detail)
 
 
-def _take_over_what_may_change(spec: Object, before: Object) -> None:
-    """A bound claim may ask for another size and another class of attributes."""
+def _reset_mutable_fields(spec: Object, before: Object) -> None:
+    """Set back the fields that a bound claim may change: its size and its attributes class."""
     requests = spec.get("resources", {}).get("requests")
     amount = (before.get("resources", {}).get("requests") or {}).get("storage")
     if requests is not None and amount is not None:
@@ -234,7 +234,8 @@ def _claim_warnings(claim: Object, old: Object | None) -> Iterator[str]:
 
 
 def claim_spec_warnings(spec: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Sizes that are not whole bytes; also for the templates of StatefulSets and ephemeral volumes."""
+    """Return warnings about sizes that are not whole bytes; also for the templates of StatefulSets and ephemeral
+    volumes."""
     for field in ("requests", "limits"):
         amount = (spec.get("resources", {}).get(field) or {}).get("storage")
         if amount is not None and quantity.parse(amount).amount % 1:

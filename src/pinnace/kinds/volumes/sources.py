@@ -1,4 +1,4 @@
-"""The places a persistent volume can lie in: what each must say, what it is given, and how Kubernetes prints it."""
+"""The sources of persistent volumes: required fields, defaults, validation, and how Kubernetes prints them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Source = Mapping[str, Any]
 SourceErrors = Callable[[Source, str], Iterator[FieldError]]
 
 
-def _nothing_more(source: Source, path: str) -> Iterator[FieldError]:
+def _accept(source: Source, path: str) -> Iterator[FieldError]:
     yield from ()
 
 
@@ -53,7 +53,7 @@ def _validate_backstep(value: str, path: str) -> Iterator[FieldError]:
 
 
 def _partition(source: Source, path: str) -> Iterator[FieldError]:
-    if not 0 <= source.get("partition", 0) <= 255:  # The sentence says 1, but 0 passes: it means the whole disk.
+    if not 0 <= source.get("partition", 0) <= 255:  # The message says 1, but 0 is valid: it means the whole disk.
         yield invalid(f"{path}.partition", source["partition"], "must be between 1 and 255, inclusive")
 
 
@@ -167,7 +167,7 @@ def _storageos(source: Source, path: str) -> Iterator[FieldError]:
 
 
 def validate_csi_driver_name(name: str, path: str) -> Iterator[FieldError]:
-    """A CSI driver's name: a DNS subdomain of at most 63 bytes, in any case of letters."""
+    """Check the name of a CSI driver: a DNS subdomain of at most 63 bytes, in upper or lower case."""
     if not name:
         yield required(path)
         return
@@ -205,20 +205,20 @@ OBJECT_REFERENCE = GoStruct(
 
 
 class VolumeSource(NamedTuple):
-    """One sort of place: its field, the fields it must have, what else can be wrong, and its Go type."""
+    """One type of source: its field, its required fields, its other checks, and its Go type."""
 
     field: str
     go_name: str
     struct: GoStruct
     required: tuple[str, ...] = ()
-    errs: SourceErrors = _nothing_more
+    errs: SourceErrors = _accept
     error_name: str = ""
-    """The name in errors about what is inside, where that is not the field's own."""
+    """The name of the field in errors about its contents, if it differs."""
     second_name: str = ""
-    """The name in the error about being one source too many, where that is not the field's own."""
+    """The name of the field in the error about a second source, if it differs."""
 
 
-# In the order in which Kubernetes looks at them: of two sources, the second is told that it is one too many.
+# In Kubernetes' order: of two sources, the second has the error.
 SOURCES = (
     VolumeSource("hostPath", "HostPath", GoStruct("Path='' Type"), (), _host_path),
     VolumeSource(
@@ -367,7 +367,7 @@ _BY_GO_NAME = {source.go_name: source for source in SOURCES}
 SOURCE_FIELDS = " ".join(f"{name}:{_BY_GO_NAME[name].field}" for name in _GO_ORDER.split())
 SOURCE_STRUCTS = {source.go_name: source.struct for source in SOURCES}
 ALL_SOURCES = GoStruct(SOURCE_FIELDS, structs=SOURCE_STRUCTS)
-"""Go's PersistentVolumeSource, of which a spec is one."""
+"""Go's PersistentVolumeSource, embedded in a spec."""
 
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "hostPath": {"type": ""},
@@ -379,22 +379,22 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 
 def default_source(spec: Object) -> None:
-    """Fill in what a volume's source left out."""
+    """Set the defaults of a volume's source."""
     for field, defaults in _DEFAULTS.items():
         if (source := spec.get(field)) is not None:
             for name, value in defaults.items():
-                # Pointers keep an empty value that was said; plain strings cannot tell it from nothing.
+                # Pointers keep an explicit empty value; plain strings cannot.
                 if name not in source or (field in ("iscsi", "rbd", "scaleIO") and not source[name]):
                     source[name] = value
 
 
 def sources_of(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """That part of a volume's spec which says where it lies."""
+    """Return the fields of a volume's spec that are sources."""
     return {source.field: spec[source.field] for source in SOURCES if source.field in spec}
 
 
 def validate_source(spec: Mapping[str, Any], path: str, *, volume_name: str) -> Iterator[FieldError]:
-    """Exactly one source, and that one in order."""
+    """Check that there is exactly one source, and that it is valid."""
     found = 0
     for source in SOURCES:
         if (value := spec.get(source.field)) is None:
@@ -425,5 +425,5 @@ def _validate_portal(source: Source, path: str, volume_name: str) -> Iterator[Fi
 
 
 def is_root(path: str) -> bool:
-    """Whether a host path is / however it is spelt."""
+    """Return whether a host path is /, in any spelling."""
     return bool(path) and posixpath.normpath(path) in ("/", "//")

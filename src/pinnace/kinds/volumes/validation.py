@@ -1,4 +1,4 @@
-"""What is special about persistent volumes; the claims on them are in `volume_claim_rules`."""
+"""Defaults and validation of persistent volumes. Claims have their own module."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _default_volume(volume: Object) -> None:
 
 
 def default_volume_spec(spec: Object) -> None:
-    """What a volume's spec is given: the source's defaults, Retain and Filesystem."""
+    """Set the defaults of a volume's spec: the source's defaults, Retain and Filesystem."""
     default_source(spec)
     if not spec.get("persistentVolumeReclaimPolicy"):
         spec["persistentVolumeReclaimPolicy"] = "Retain"
@@ -122,12 +122,12 @@ def _validate_volume(volume: Object, old: Object | None) -> Iterator[FieldError]
     yield from errs
     yield from _validate_mount_option(volume)
     if old is not None:
-        yield from errs  # Kubernetes looks twice at an updated volume, and tells each cause twice.
+        yield from errs  # Kubernetes validates an updated volume twice, and so returns each error twice.
         yield from _validate_volume_change(volume["spec"], old.get("spec", {}))
 
 
 def validate_volume_spec(spec: Mapping[str, Any], path: str, *, volume_name: str) -> Iterator[FieldError]:
-    """Every error of a PersistentVolumeSpec that is a volume of its own."""
+    """Return every error of the spec of a PersistentVolume."""
     yield from validate_access_mode(spec, path, none_given="")
     yield from _validate_capacity(spec.get("capacity"), f"{path}.capacity")
     policy = spec.get("persistentVolumeReclaimPolicy") or None
@@ -146,7 +146,7 @@ def validate_volume_spec(spec: Mapping[str, Any], path: str, *, volume_name: str
 
 
 def validate_inline_volume_spec(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Every error of a PersistentVolumeSpec that stands inside a VolumeAttachment."""
+    """Return every error of a PersistentVolumeSpec inside a VolumeAttachment."""
     if spec.get("claimRef") is not None:
         yield forbidden(f"{path}.claimRef", f"may not be specified {INLINE}")
     if spec.get("capacity"):
@@ -167,7 +167,7 @@ def validate_inline_volume_spec(spec: Mapping[str, Any], path: str) -> Iterator[
 
 
 def validate_access_mode(spec: Mapping[str, Any], path: str, *, none_given: str) -> Iterator[FieldError]:
-    """How a volume may be used, and the selector of a claim, which Kubernetes looks at in between."""
+    """Check an access mode."""
     modes = spec.get("accessModes") or []
     if not modes:
         yield required(f"{path}.accessModes", none_given)
@@ -191,7 +191,7 @@ def _validate_capacity(capacity: Mapping[str, str] | None, path: str) -> Iterato
 
 
 def validate_negative_amount(amount: str, path: str) -> Iterator[FieldError]:
-    """An amount of a resource, in a list of them."""
+    """Check an amount in a ResourceList."""
     if (value := quantity.parse(amount)) < quantity.ZERO:
         yield invalid(path, value.value, "must be a valid resource quantity")
 
@@ -227,7 +227,7 @@ def _validate_volume_change(spec: Mapping[str, Any], before: Mapping[str, Any]) 
     if "csi" in source and "controllerExpandSecretRef" not in source_before.get(
         "csi", {"controllerExpandSecretRef": 1}
     ):
-        # A secret for expansion may be added later on, once.
+        # The secret for expansion may be added later, once.
         source["csi"] = {key: value for key, value in source["csi"].items() if key != "controllerExpandSecretRef"}
     shown, shown_before = ALL_SOURCES.view(source), ALL_SOURCES.view(source_before)
     if not semantically_equal(shown, shown_before):
@@ -253,9 +253,9 @@ _RENAMED_LABELS = {
 
 
 def _differ_in_renamed_labels_only(new: Any, old: Any) -> bool:
-    """Whether `old` becomes `new` by nothing but giving beta labels their final names."""
+    """Return whether `new` differs from `old` only by the final names of beta labels."""
     if isinstance(new, dict) and isinstance(old, dict):
-        # Kubernetes looks up any old label, and takes one that has no new name for renamed to nothing.
+        # Kubernetes treats an old label without a new name as renamed to nothing.
         if "key" in old and _RENAMED_LABELS.get(old["key"], "") == new.get("key", ""):
             old = {**old, "key": new.get("key", "")}
             new = {**new, "key": new.get("key", "")}

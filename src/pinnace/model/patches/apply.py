@@ -12,8 +12,8 @@ from pinnace.model.confidential import SECRET, without_values
 from pinnace.model.errors import ApiError, ApplyConflict, BadRequest
 from pinnace.model.field_errors import FieldError
 from pinnace.model.objects import Object, kind_of
-from pinnace.model.patches.field_ownership import OF_NOBODY, Ownership, given_up, settled_entries
-from pinnace.model.patches.last_applied import allowed_by_last_applied, sync_last_applied
+from pinnace.model.patches.field_ownership import OF_NOBODY, Ownership, current_entries, given_up
+from pinnace.model.patches.last_applied import fields_of_last_applied, sync_last_applied
 from pinnace.model.patches.managed_field_entries import Managed, Manager, Owned, decode, without_entries, write
 from pinnace.model.patches.managed_fields import updated
 from pinnace.schema.merge import field_sets
@@ -59,7 +59,7 @@ def apply(
             managed = updated(None, before, {}, ownership, manager="before-first-apply", now=now)
         merged, managed = _applied(before, applied, managed, ownership, me=me, force=force)
     except _Conflicts as conflicts:
-        allowed = allowed_by_last_applied(before, ownership.schema) if manager == "kubectl" else None
+        allowed = fields_of_last_applied(before, ownership.schema) if manager == "kubectl" else None
         if allowed is None:
             raise conflicts.as_error() from None
         left = _Conflicts([(who, path) for who, path in conflicts.found if not field_sets.contains(allowed, path)])
@@ -102,15 +102,15 @@ def _applied(
     live: Object, applied: Object, managed: Managed, ownership: Ownership, *, me: Manager, force: bool
 ) -> tuple[Object, Managed]:
     """One round of apply: the merged object and its managers. Raises _Conflicts."""
-    managed = settled_entries(managed, ownership)
+    managed = current_entries(managed, ownership)
     last = managed.get(me)
     merged: Object = merge(live, applied, ownership.schema)
     mine = ownership.tracked(of(applied, ownership.schema))
     time = last.time if last is not None else ""
-    is_same = last is not None and last.api_version == ownership.api_version and last.owned == _stripped(mine)
+    is_same = last is not None and last.api_version == ownership.api_version and last.owned == _strip(mine)
     managed = {**managed, me: Owned(mine, ownership.api_version, time, last.wire if is_same and last else None)}
     if last is not None and not is_same:
-        merged = _pruned(merged, managed, last, ownership)
+        merged = _prune(merged, managed, last, ownership)
     if len(managed) == 1:
         return merged, managed  # Nobody else is there to be asked, or to lose anything.
     changes = ownership.changes(live, merged, ownership.api_version)
@@ -125,7 +125,7 @@ def _applied(
 def _settle(managed: Managed, me: Manager, *, time: str) -> None:
     """Put down what the applier owns in the end, as of `time` if something has changed."""
     owned, api_version, last_time, wire = managed[me]
-    kept = _stripped(owned)
+    kept = _strip(owned)
     if not kept:
         del managed[me]
         return
@@ -135,7 +135,7 @@ def _settle(managed: Managed, me: Manager, *, time: str) -> None:
     managed[me] = Owned(kept, api_version, time or last_time, wire)
 
 
-def _stripped(owned: FieldSet) -> FieldSet:
+def _strip(owned: FieldSet) -> FieldSet:
     return field_sets.difference(owned, OF_NOBODY)
 
 
@@ -153,7 +153,7 @@ def _conflicts(
                 yield manager, path
 
 
-def _pruned(merged: Object, managed: Managed, last: Owned, ownership: Ownership) -> Object:
+def _prune(merged: Object, managed: Managed, last: Owned, ownership: Ownership) -> Object:
     """Without what this manager applied last time, does not apply now, and nobody else owns."""
     schema = ownership.schema_of(last.api_version)
     if schema is None:

@@ -38,7 +38,7 @@ Tracked = Callable[[FieldSet], FieldSet]
 """Of a set of fields, those that a write through this URL can change, and so can come to own."""
 
 
-def everything_tracked(found: FieldSet) -> FieldSet:
+def track_everything(found: FieldSet) -> FieldSet:
     return found
 
 
@@ -65,7 +65,7 @@ class Ownership:
     schema: Schema
     api_version: str
     subresource: str = ""
-    tracked: Tracked = everything_tracked
+    tracked: Tracked = track_everything
     schema_for: Callable[[str], Schema | None] = lambda api_version: None
     """The schema of this kind in another version; None where that is no longer served, and its entries are dropped."""
     convert: Callable[[Object, str], Object] = lambda obj, api_version: obj
@@ -95,10 +95,10 @@ class Ownership:
         if api_version != self.api_version:
             old, new = self.in_version(old, api_version), self.in_version(new, api_version)
         found = changed(old, new, schema)
-        return Changes(*map(self.tracked, found)) if self.tracked is not everything_tracked else found
+        return Changes(*map(self.tracked, found)) if self.tracked is not track_everything else found
 
 
-def settled_entries(managed: Managed, ownership: Ownership) -> Managed:
+def current_entries(managed: Managed, ownership: Ownership) -> Managed:
     """Without the entries of versions that are gone, and with sets that fit the schemas of today."""
     found: Managed = {}
     for manager, entry in managed.items():

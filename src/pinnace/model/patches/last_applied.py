@@ -16,7 +16,7 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 MOST_ANNOTATION_BYTES = 256 * 1024
 
 
-def allowed_by_last_applied(live: Object, schema: Schema) -> FieldSet | None:
+def fields_of_last_applied(live: Object, schema: Schema) -> FieldSet | None:
     """Fields that kubectl's client-side apply set, and that still are as it set them: kubectl may take them over."""
     annotation = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED)
     if not annotation:

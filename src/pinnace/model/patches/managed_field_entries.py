@@ -115,7 +115,7 @@ def without_entries(obj: Object) -> Object:
     return {**obj, "metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}
 
 
-def capped(managed: Managed) -> Managed:
+def cap_managers(managed: Managed) -> Managed:
     """No more than ten managers by update: the oldest of each version become one, called ancient-changes."""
     updaters = [manager for manager in managed if manager.operation == "Update"]
     excess = len(updaters) - MOST_UPDATE_MANAGERS

@@ -8,12 +8,12 @@ from __future__ import annotations
 import orjson
 
 from pinnace.model.objects import Object
-from pinnace.model.patches.field_ownership import OF_NOBODY, Ownership, given_up, settled_entries
+from pinnace.model.patches.field_ownership import OF_NOBODY, Ownership, current_entries, given_up
 from pinnace.model.patches.managed_field_entries import (
     Managed,
     Manager,
     Owned,
-    capped,
+    cap_managers,
     decode,
     without_entries,
     write,
@@ -45,7 +45,7 @@ def after_update(live: Object | None, new: Object, ownership: Ownership, *, mana
         return  # Nobody tracks this object: its managers were reset, or it is older than they are.
     try:
         if not managed:
-            _own_alone(new, ownership, manager=manager, now=now)
+            _own_everything(new, ownership, manager=manager, now=now)
             return
         managed = updated(live, new, managed, ownership, manager=manager, now=now)
     except (ValueError, RecursionError):
@@ -69,7 +69,7 @@ def updated(
 ) -> Managed:
     """The managers once `manager` has written `new`. Raises ValueError where the two cannot be compared."""
     old = without_entries(live) if live is not None else ownership.empty()
-    managed = settled_entries(managed, ownership)
+    managed = current_entries(managed, ownership)
     changes = ownership.changes(old, new, ownership.api_version)
     assert changes is not None  # Its own version is always known.
     left = given_up(old, new, managed, ownership, changes, me=None)
@@ -80,11 +80,11 @@ def updated(
         if held is not None and held.wire and not changes.removed and not field_sets.difference(mine, held.owned):
             # Most who write again write what is theirs already: all but the time stays as it stands there.
             left[me] = Owned(held.owned, ownership.api_version, now, {**held.wire, "time": now})
-            return capped(left)
+            return cap_managers(left)
         if me in left:
             mine = field_sets.union(mine, left[me].owned)
         left[me] = Owned(mine, ownership.api_version, now)
-    return capped(left)
+    return cap_managers(left)
 
 
 def _managed_of_request(live: Object | None, new: Object, ownership: Ownership) -> Managed:
@@ -104,7 +104,7 @@ def _managed_of_request(live: Object | None, new: Object, ownership: Ownership) 
         return {}
 
 
-def _own_alone(new: Object, ownership: Ownership, *, manager: str, now: str) -> None:
+def _own_everything(new: Object, ownership: Ownership, *, manager: str, now: str) -> None:
     """What `updated` and `write` come to for an object that is made by one manager: most creates."""
     before = ownership.empty()
     mine = (

@@ -48,10 +48,10 @@ def strategic_merge_patch(document: Object, patch: Any, schema: Schema) -> Objec
         raise BadRequest(str(err)) from None
 
 
-def unmerged(patch: Any) -> Any:
+def strip_merged_lists(patch: Any) -> Any:
     """What is left of a patch once its ordered lists are merged: a real server quotes no more of it in errors."""
     if not isinstance(patch, dict):
         return patch
     merged = {name.partition("/")[2] for name in patch if name.startswith(f"{SET_ORDER}/")}
     gone = {directive for name in merged for directive in (name, f"{SET_ORDER}/{name}", f"{DELETE_FROM}/{name}")}
-    return {name: unmerged(value) for name, value in patch.items() if name not in gone}
+    return {name: strip_merged_lists(value) for name, value in patch.items() if name not in gone}

@@ -15,7 +15,7 @@ from pinnace.model.jsonpath import column, compile_path, text_of
 from pinnace.model.metadata import validate_metadata, validate_metadata_update
 from pinnace.model.names import path_segment
 from pinnace.model.objects import Kind, Object
-from pinnace.model.patches.field_ownership import Ownership, Tracked, everything_tracked, ignoring, only
+from pinnace.model.patches.field_ownership import Ownership, Tracked, ignoring, only, track_everything
 from pinnace.model.resources import Column, Resource, Subresource
 from pinnace.schema.cel.rules.rules import rules_of
 from pinnace.schema.golang.decode import DecodeError, Decoders
@@ -82,7 +82,7 @@ class ServedKind:
 
     def ownership(self, subresource: str) -> Ownership:
         """Who owns which fields, at one URL."""
-        tracked: Tracked = everything_tracked
+        tracked: Tracked = track_everything
         if subresource == "status":
             tracked = only("status")
         elif self.resource.has_status:

@@ -13,7 +13,7 @@ from pinnace.model.confidential import REDACTED, SECRET
 from pinnace.model.metadata import validate_manager
 from pinnace.model.objects import Kind, Object
 from pinnace.model.patches.apply import ApplyFailed, described
-from pinnace.model.patches.strategic import unmerged
+from pinnace.model.patches.strategic import strip_merged_lists
 from pinnace.model.resources import Registry, Resource
 from pinnace.schema.golang import text as gotext
 from pinnace.schema.golang.decode import DecodeError, Decoder, Decoders
@@ -99,7 +99,7 @@ class Intake:
                 ) from None
             order = orjson.OPT_SORT_KEYS if is_custom else None
             said = whole or orjson.dumps(wanted, option=order)
-            text = said.decode() if shown is None else gotext.shown(unmerged(shown))
+            text = said.decode() if shown is None else gotext.shown(strip_merged_lists(shown))
             if kind == SECRET:
                 text = REDACTED
             err = field_errors.invalid("patch", text, str(error) if shown is None else error.conversion)

@@ -10,7 +10,7 @@ import orjson
 from pinnace.kinds.golang import empty_fields
 from pinnace.model import errors
 from pinnace.model.objects import Kind, Object
-from pinnace.model.patches.field_ownership import Ownership, Tracked, everything_tracked, ignoring
+from pinnace.model.patches.field_ownership import Ownership, Tracked, ignoring, track_everything
 from pinnace.model.resources import Registry, Resource
 from pinnace.schema.shape import Schema
 from pinnace.server.cache.served_versions import to_served_version
@@ -105,7 +105,7 @@ def _tracked(resource: Resource, subresource: str) -> Tracked:
     if subresource == "status":
         return ignoring(("spec",), *left_by_status(resource))
     if (subresource and subresource != "finalize") or not resource.has_status:
-        return everything_tracked
+        return track_everything
     return ignoring(("status",))
 
 
