@@ -69,8 +69,7 @@ def validate_metadata(
         yield from _validate_contents(metadata, path)
     if finalizers := metadata.get("finalizers"):
         yield from validate_finalizer(finalizers, f"{path}.finalizers")
-        if qualified_finalizers:
-            yield from _validate_domain(finalizers, f"{path}.finalizers")
+        yield from _validate_domain(finalizers, f"{path}.finalizers") if qualified_finalizers else ()
 
 
 def validate_metadata_update(new: Object, old: Object, path: str = "metadata") -> Iterator[FieldError]:

@@ -278,19 +278,16 @@ def _validate_fit(name: str, amount: Mapping[str, Quantity | None], path: str) -
     def err(field: str, value: Quantity, detail: str) -> FieldError:
         return invalid(f"{path}.{field}[{name}]", str(value), detail)
 
-    if low is not None and high is not None and low > high:
-        yield err("min", low, f"min value {low} is greater than max value {high}")
-    if request is not None and low is not None and low > request:
-        yield err("defaultRequest", request, f"min value {low} is greater than default request value {request}")
-    if request is not None and high is not None and request > high:
-        yield err("defaultRequest", request, f"default request value {request} is greater than max value {high}")
-    if request is not None and default is not None and request > default:
-        detail = f"default request value {request} is greater than default limit value {default}"
-        yield err("defaultRequest", request, detail)
-    if default is not None and low is not None and low > default:
-        yield err("default", low, f"min value {low} is greater than default value {default}")
-    if default is not None and high is not None and default > high:
-        yield err("default", high, f"default value {default} is greater than max value {high}")
+    for field, shown, (less, less_name), (more, more_name) in (
+        ("min", low, (low, "min value"), (high, "max value")),
+        ("defaultRequest", request, (low, "min value"), (request, "default request value")),
+        ("defaultRequest", request, (request, "default request value"), (high, "max value")),
+        ("defaultRequest", request, (request, "default request value"), (default, "default limit value")),
+        ("default", low, (low, "min value"), (default, "default value")),
+        ("default", high, (default, "default value"), (high, "max value")),
+    ):
+        if shown is not None and less is not None and more is not None and less > more:
+            yield err(field, shown, f"{less_name} {less} is greater than {more_name} {more}")
     if ratio is not None:
         if ratio.amount < 1:
             yield err("maxLimitRequestRatio", ratio, f"ratio {ratio} is less than 1")

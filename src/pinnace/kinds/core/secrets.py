@@ -86,9 +86,7 @@ def _validate_type(secret: Object, data: Mapping[str, str]) -> Iterator[FieldErr
             if not data.get("ssh-privatekey"):
                 yield required("data[ssh-privatekey]")
         case "kubernetes.io/tls":
-            for key in ("tls.crt", "tls.key"):
-                if key not in data:
-                    yield required(f"data[{key}]")
+            yield from (required(f"data[{key}]") for key in ("tls.crt", "tls.key") if key not in data)
 
 
 def _check_json_object(text: bytes) -> str:

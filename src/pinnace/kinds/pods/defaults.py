@@ -64,6 +64,7 @@ _reference = re.compile(
     r"(?:@(?P<digest>[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}))?"
 ).fullmatch
 _identifier = re.compile("[a-f0-9]{64}").fullmatch
+_LIST_FIELDS = frozenset({"ports", "env", "volumeMounts"})
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 
 
@@ -119,12 +120,9 @@ def default_pod_spec(spec: Object) -> None:
         _default_volume(volume)
     if spec.get("containers") is None:
         spec["containers"] = []  # Go writes null; validation rejects both.
-    for container in spec["containers"]:
-        _default_container(container)
-    for container in spec.get("initContainers", ()):
-        _default_container(container)
-    for container in spec.get("ephemeralContainers", ()):
-        _default_container(container)
+    for field in ("containers", "initContainers", "ephemeralContainers"):
+        for container in spec.get(field, ()):
+            _default_container(container)
     if "overhead" in spec:
         resource_amounts.round_up(spec["overhead"])
     if not spec.get("restartPolicy"):
@@ -150,20 +148,8 @@ def _drop_nothings(holder: Object, names: frozenset[str]) -> None:
 
 
 def _default_container(container: Object) -> None:
-    if ports := container.get("ports"):
-        for port in ports:
-            if not port.get("protocol"):
-                port["protocol"] = "TCP"
-    if env := container.get("env"):
-        for variable in env:
-            if "valueFrom" in variable:
-                _default_env_source(variable["valueFrom"])
-            if variable.get("value") == "":
-                del variable["value"]
-    if mounts := container.get("volumeMounts"):
-        for mount in mounts:
-            if len(mount) > 2:
-                _drop_nothings(mount, _NOTHING_IN_MOUNT)
+    if not _LIST_FIELDS.isdisjoint(container):
+        _default_container_lists(container)
     resources = container.get("resources")
     if resources is None:
         container["resources"] = {}
@@ -174,11 +160,8 @@ def _default_container(container: Object) -> None:
         probe = container.get(name)
         if probe is not None:
             _default_probe(probe)
-    lifecycle = container.get("lifecycle")
-    if lifecycle:
-        for moment in ("postStart", "preStop"):
-            if "httpGet" in lifecycle.get(moment, ()):
-                _default_http_get(lifecycle[moment]["httpGet"])
+    if lifecycle := container.get("lifecycle"):
+        _default_lifecycle(lifecycle)
     if not container.get("terminationMessagePath"):
         container["terminationMessagePath"] = "/dev/termination-log"
     if not container.get("terminationMessagePolicy"):
@@ -186,6 +169,26 @@ def _default_container(container: Object) -> None:
     if not container.get("imagePullPolicy"):
         container["imagePullPolicy"] = pull_policy(container.get("image", ""))
     _drop_nothings(container, _NOTHING_IN_CONTAINER)
+
+
+def _default_container_lists(container: Object) -> None:
+    for port in container.get("ports") or ():
+        if not port.get("protocol"):
+            port["protocol"] = "TCP"
+    for variable in container.get("env") or ():
+        if "valueFrom" in variable:
+            _default_env_source(variable["valueFrom"])
+        if variable.get("value") == "":
+            del variable["value"]
+    for mount in container.get("volumeMounts") or ():
+        if len(mount) > 2:
+            _drop_nothings(mount, _NOTHING_IN_MOUNT)
+
+
+def _default_lifecycle(lifecycle: Object) -> None:
+    for moment in ("postStart", "preStop"):
+        if "httpGet" in lifecycle.get(moment, ()):
+            _default_http_get(lifecycle[moment]["httpGet"])
 
 
 @lru_cache(maxsize=4096)

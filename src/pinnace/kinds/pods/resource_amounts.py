@@ -30,6 +30,7 @@ COUNTED = frozenset(
 
 _MILLI = Decimal("0.001")
 _NO_CLAIMS: frozenset[str] = frozenset()
+_NO_AMOUNTS: Mapping[str, Any] = {}
 _CONTAINER_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
 _POD_LEVEL_RESOURCES = frozenset({"cpu", "memory"})
 _STANDARD = COUNTED | {
@@ -208,33 +209,23 @@ def validate_pod_level(spec: Object, path: str, errs: list[FieldError], claims: 
 def _validate_requirement(
     resources: Object, path: str, errs: list[FieldError], claims: Collection[str], *, is_pod_level: bool
 ) -> None:
-    limits, requests = resources.get("limits"), resources.get("requests")
-    has_compute = has_huge_pages = False
-    if limits:
-        where = f"{path}.limits"
-        for name, amount in limits.items():
-            if name in _CONTAINER_RESOURCES:
-                has_compute = has_compute or name in _POD_LEVEL_RESOURCES
-            else:
-                has_huge_pages = has_huge_pages or name.startswith(HUGE_PAGES)
-            if is_pod_level or name not in _CONTAINER_RESOURCES or str(amount)[0] == "-":
-                _validate_amount(name, amount, where, errs, is_pod_level=is_pod_level)
-    if requests:
-        where = f"{path}.requests"
-        for name, amount in requests.items():
-            if name in _CONTAINER_RESOURCES:
-                has_compute = has_compute or name in _POD_LEVEL_RESOURCES
-            else:
-                has_huge_pages = has_huge_pages or name.startswith(HUGE_PAGES)
-            if is_pod_level or name not in _CONTAINER_RESOURCES or str(amount)[0] == "-":
-                _validate_amount(name, amount, where, errs, is_pod_level=is_pod_level)
-            if limits and name in limits:
-                limit = limits[name]
-                if amount != limit and not (may_overcommit(name) and _is_within(amount, limit)):
-                    _compare(name, parse(amount), parse(limit), where, errs)
-            elif not may_overcommit(name):
+    limits, requests = resources.get("limits") or _NO_AMOUNTS, resources.get("requests") or _NO_AMOUNTS
+    needs_compute = False
+    for name, amount in limits.items():
+        if is_pod_level or name not in _CONTAINER_RESOURCES or str(amount)[0] == "-":
+            needs_compute = needs_compute or name.startswith(HUGE_PAGES)
+            _validate_amount(name, amount, f"{path}.limits", errs, is_pod_level=is_pod_level)
+    for name, amount in requests.items():
+        if is_pod_level or name not in _CONTAINER_RESOURCES or str(amount)[0] == "-":
+            needs_compute = needs_compute or name.startswith(HUGE_PAGES)
+            _validate_amount(name, amount, f"{path}.requests", errs, is_pod_level=is_pod_level)
+        limit = limits.get(name)
+        if limit is None:
+            if not may_overcommit(name):
                 errs.append(required(f"{path}.limits", "Limit must be set for non overcommitable resources"))
-    if has_huge_pages and not has_compute:
+        elif amount != limit and not (may_overcommit(name) and _is_within(amount, limit)):
+            _compare(name, parse(amount), parse(limit), f"{path}.requests", errs)
+    if needs_compute and _POD_LEVEL_RESOURCES.isdisjoint(limits) and _POD_LEVEL_RESOURCES.isdisjoint(requests):
         errs.append(forbidden(path, "HugePages require cpu or memory"))
     if "claims" in resources:
         _validate_claim(resources["claims"], f"{path}.claims", errs, claims)

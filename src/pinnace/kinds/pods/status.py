@@ -40,21 +40,8 @@ def validate_pod_status(new: Object, old: Object) -> list[FieldError]:
     errs: list[FieldError] = []
     validate_annotation_change(new, old, errs)
     status, before = new.get("status") or {}, old.get("status") or {}
-    for index, condition in enumerate(status.get("conditions", ())):
-        if condition.get("observedGeneration", 0) < 0:
-            where = f"status.conditions[{index}].observedGeneration"
-            errs.append(invalid(where, condition["observedGeneration"], "must be a non-negative integer"))
-        if condition.get("type") not in ("PodScheduled", "Ready", "Initialized"):
-            errs += validate_qualified_name(condition.get("type", ""), f"status.conditions[{index}].Type")
-    node, node_before = old["spec"].get("nodeName", ""), before.get("nominatedNodeName", "")
-    nominated = status.get("nominatedNodeName", "")
-    if new["spec"].get("nodeName", "") != node:
-        errs.append(forbidden("status.nodeName", "may not be changed directly"))
-    if nominated and nominated != node_before:
-        errs += validate_dns_subdomain(nominated, "status.nominatedNodeName")
-        if node:
-            detail = "may not be set on pods that are already bound to a node"
-            errs.append(forbidden("status.nominatedNodeName", detail))
+    _validate_conditions(status.get("conditions", ()), errs)
+    _validate_node(new, old, errs)
     if status.get("observedGeneration", 0) < 0:
         detail = "must be a non-negative integer"
         errs.append(invalid("status.observedGeneration", status["observedGeneration"], detail))
@@ -76,6 +63,28 @@ def validate_pod_status(new: Object, old: Object) -> list[FieldError]:
             where = f"status.ephemeralContainerStatuses[{index}].allocatedResourcesStatus"
             errs.append(forbidden(where, "must not be specified in container status"))
     return errs
+
+
+def _validate_conditions(conditions: Sequence[Object], errs: list[FieldError]) -> None:
+    for index, condition in enumerate(conditions):
+        if condition.get("observedGeneration", 0) < 0:
+            where = f"status.conditions[{index}].observedGeneration"
+            errs.append(invalid(where, condition["observedGeneration"], "must be a non-negative integer"))
+        if condition.get("type") not in ("PodScheduled", "Ready", "Initialized"):
+            errs += validate_qualified_name(condition.get("type", ""), f"status.conditions[{index}].Type")
+
+
+def _validate_node(new: Object, old: Object, errs: list[FieldError]) -> None:
+    """Check the node that the pod is bound to, and the one that it is nominated for."""
+    node = old["spec"].get("nodeName", "")
+    if new["spec"].get("nodeName", "") != node:
+        errs.append(forbidden("status.nodeName", "may not be changed directly"))
+    nominated = (new.get("status") or {}).get("nominatedNodeName", "")
+    if nominated and nominated != (old.get("status") or {}).get("nominatedNodeName", ""):
+        errs += validate_dns_subdomain(nominated, "status.nominatedNodeName")
+        if node:
+            detail = "may not be set on pods that are already bound to a node"
+            errs.append(forbidden("status.nominatedNodeName", detail))
 
 
 def _validate_transition(now: Any, before: Any, field: str, spec: Object, errs: list[FieldError]) -> None:

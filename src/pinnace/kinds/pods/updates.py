@@ -253,27 +253,16 @@ def validate_resize(new: Object, old: Object) -> list[FieldError]:
     if before.get("os", {}).get("name") == "windows":
         return [forbidden("", "windows pods cannot be resized")]
     errs = validate_pod(new)
-    status = old.get("status") or {}
-    if (status.get("qosClass") or qos_class(before)) != qos_class(spec):
-        detail = "Pod QOS Class may not change as a result of resizing"
-        errs.append(invalid("spec", new.get("status", {}).get("qosClass", ""), detail))
-    running = next((s for s in status.get("containerStatuses", ()) if "running" in s.get("state", ())), None)
-    if running is not None and "resources" not in running:
-        errs.append(forbidden("spec", "Pod running on node without support for resize"))
+    _validate_resizability(new, old, errs)
     remaining = dict(spec)
     if before.get("resources") or spec.get("resources"):
         _validate_pod_level_resize(remaining, before, errs)
-    if status.get("nodeAllocatableResourceClaimStatuses"):
+    if (old.get("status") or {}).get("nodeAllocatableResourceClaimStatuses"):
         errs.append(forbidden("spec", "pods with node allocatable resource claims cannot be resized"))
     out_of_order = list(_validate_order(spec, before))
     if out_of_order:
         return errs + out_of_order
-    for field in ("initContainers", "containers"):
-        for index, (container, old_one) in enumerate(zip(spec.get(field, ()), before.get(field, ()), strict=True)):
-            for what in ("requests", "limits"):
-                if _removes(container.get("resources") or {}, old_one.get("resources") or {}, what):
-                    where = f"spec.{field}[{index}].resources.{what}"
-                    errs.append(forbidden(where, f"resource {what} cannot be removed"))
+    errs.extend(_validate_removal(spec, before))
     remaining["containers"] = [
         _without_resize(new_one, old_one)
         for new_one, old_one in zip(spec["containers"], before["containers"], strict=True)
@@ -286,6 +275,27 @@ def validate_resize(new: Object, old: Object) -> list[FieldError]:
     if not errs and not equal_ignoring_empty(remaining, before):
         errs.append(forbidden("spec", _ONLY_RESOURCES))
     return errs
+
+
+def _validate_resizability(new: Object, old: Object, errs: list[FieldError]) -> None:
+    """Check that the quality of service stays, and that the node supports resizing."""
+    status = old.get("status") or {}
+    if (status.get("qosClass") or qos_class(old["spec"])) != qos_class(new["spec"]):
+        detail = "Pod QOS Class may not change as a result of resizing"
+        errs.append(invalid("spec", new.get("status", {}).get("qosClass", ""), detail))
+    running = next((s for s in status.get("containerStatuses", ()) if "running" in s.get("state", ())), None)
+    if running is not None and "resources" not in running:
+        errs.append(forbidden("spec", "Pod running on node without support for resize"))
+
+
+def _validate_removal(spec: Object, before: Object) -> Iterator[FieldError]:
+    """Yield an error for each request or limit that is gone."""
+    for field in ("initContainers", "containers"):
+        for index, (container, old) in enumerate(zip(spec.get(field, ()), before.get(field, ()), strict=True)):
+            for what in ("requests", "limits"):
+                if _removes(container.get("resources") or {}, old.get("resources") or {}, what):
+                    where = f"spec.{field}[{index}].resources.{what}"
+                    yield forbidden(where, f"resource {what} cannot be removed")
 
 
 def _validate_order(spec: Object, before: Object) -> Iterator[FieldError]:

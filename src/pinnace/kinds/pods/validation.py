@@ -121,35 +121,8 @@ def validate_template(template: Object, path: str, errs: list[FieldError]) -> No
 
 def validate_pod_spec(spec: Object, path: str, errs: list[FieldError], *, metadata: Object | None) -> None:
     """`metadata` is that of a pod, and None for a template."""
-    is_pod = metadata is not None
-    volumes = spec.get("volumes")
-    sound: dict[str, Object] = {}
-    if volumes:
-        sound = validate_volume(volumes, f"{path}.volumes", errs, metadata.get("name", "") if metadata else "")
-        if is_pod:
-            _validate_image_reference(volumes, f"{path}.volumes", errs)
-    claims = spec.get("resourceClaims") or ()
-    if claims:
-        _validate_claims(claims, metadata, f"{path}.resourceClaims", errs)
+    _validate_contents(spec, path, errs, metadata)
     restart_policy = spec.get("restartPolicy", "")
-    context = ContainerContext(
-        volumes=sound,
-        claims=frozenset(claim["name"] for claim in claims if claim.get("name")) if claims else _NO_CLAIMS,
-        restart_policy=restart_policy,
-        grace_period=spec.get("terminationGracePeriodSeconds", 0),
-        host_users=spec.get("hostUsers") is not False,
-    )
-    containers = spec.get("containers") or []
-    validate_containers(containers, context, f"{path}.containers", errs)
-    if before := spec.get("initContainers"):
-        validate_init_containers(before, containers, context, f"{path}.initContainers", errs)
-    if beside := spec.get("ephemeralContainers"):
-        others = containers + spec.get("initContainers", [])
-        validate_ephemeral_containers(beside, others, context, f"{path}.ephemeralContainers", errs)
-    if "resources" in spec:
-        validate_pod_level(spec, f"{path}.resources", errs, context.claims)
-    if spec.get("hostNetwork"):
-        _validate_host_network(containers, f"{path}.containers", errs, is_pod=is_pod)
     if restart_policy not in _RESTART_POLICIES:
         errs.append(not_supported(f"{path}.restartPolicy", restart_policy, _RESTART_POLICIES))
     if spec.get("dnsPolicy", "") not in _DNS_POLICIES:
@@ -177,6 +150,38 @@ def validate_pod_spec(spec: Object, path: str, errs: list[FieldError], *, metada
     if is_rare:
         _validate_class(spec, path, errs)
     _validate_file_key_volume(spec, path, errs)
+
+
+def _validate_contents(spec: Object, path: str, errs: list[FieldError], metadata: Object | None) -> None:
+    """Check volumes, claims and containers, and the requirements of all of them."""
+    is_pod = metadata is not None
+    valid_volumes: dict[str, Object] = {}
+    if volumes := spec.get("volumes"):
+        pod_name = metadata.get("name", "") if metadata else ""
+        valid_volumes = validate_volume(volumes, f"{path}.volumes", errs, pod_name)
+        if is_pod:
+            _validate_image_reference(volumes, f"{path}.volumes", errs)
+    claims = spec.get("resourceClaims") or ()
+    if claims:
+        _validate_claims(claims, metadata, f"{path}.resourceClaims", errs)
+    context = ContainerContext(
+        volumes=valid_volumes,
+        claims=frozenset(claim["name"] for claim in claims if claim.get("name")) if claims else _NO_CLAIMS,
+        restart_policy=spec.get("restartPolicy", ""),
+        grace_period=spec.get("terminationGracePeriodSeconds", 0),
+        host_users=spec.get("hostUsers") is not False,
+    )
+    containers = spec.get("containers") or []
+    validate_containers(containers, context, f"{path}.containers", errs)
+    if init_containers := spec.get("initContainers"):
+        validate_init_containers(init_containers, containers, context, f"{path}.initContainers", errs)
+    if ephemeral := spec.get("ephemeralContainers"):
+        others = containers + spec.get("initContainers", [])
+        validate_ephemeral_containers(ephemeral, others, context, f"{path}.ephemeralContainers", errs)
+    if "resources" in spec:
+        validate_pod_level(spec, f"{path}.resources", errs, context.claims)
+    if spec.get("hostNetwork"):
+        _validate_host_network(containers, f"{path}.containers", errs, is_pod=is_pod)
 
 
 def _validate_placement(spec: Object, path: str, errs: list[FieldError]) -> None:

@@ -41,6 +41,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _PLACEMENT_FIELDS = frozenset({"nodeSelector", "affinity", "topologySpreadConstraints"})
 _REPEATING_FIELDS = frozenset({"hostAliases", "imagePullSecrets", "overhead"})
+_ADDRESS_FIELDS = frozenset({"dnsConfig", "hostAliases"})
 _NO_SELECTOR = "a null labelSelector results in matching no pod"
 
 
@@ -52,9 +53,8 @@ def template_warnings(template: Object, path: str) -> Iterator[str]:
     if not _PLACEMENT_FIELDS.isdisjoint(spec):
         yield from _placement_warnings(spec, f"{prefix}spec")
     annotations = metadata.get("annotations") or {}
-    for key, message in _DEPRECATED_ANNOTATIONS.items():
-        if key in annotations:
-            yield f"{prefix}metadata.annotations[{key}]: {message}"
+    if annotations:
+        yield from _annotation_warnings(annotations, f"{prefix}metadata.annotations")
     if "volumes" in spec:
         yield from _volume_warnings(spec["volumes"], f"{prefix}spec.volumes")
         yield from _overlap_warnings(spec["volumes"])
@@ -75,10 +75,21 @@ def template_warnings(template: Object, path: str) -> Iterator[str]:
         )
     for field in ("podAffinity", "podAntiAffinity") if spec.get("affinity") else ():
         yield from _selector_warnings(spec["affinity"].get(field) or {}, f"{prefix}spec.affinity.{field}")
-    for index, server in enumerate(spec["dnsConfig"].get("nameservers", ())) if "dnsConfig" in spec else ():
-        yield from ip_warnings(server, f"{prefix}spec.dnsConfig.nameservers[{index}]")
+    if not _ADDRESS_FIELDS.isdisjoint(spec):
+        yield from _address_warnings(spec, f"{prefix}spec")
+
+
+def _annotation_warnings(annotations: dict[str, str], path: str) -> Iterator[str]:
+    for key, message in _DEPRECATED_ANNOTATIONS.items():
+        if key in annotations:
+            yield f"{path}[{key}]: {message}"
+
+
+def _address_warnings(spec: Object, path: str) -> Iterator[str]:
+    for index, server in enumerate((spec.get("dnsConfig") or {}).get("nameservers", ())):
+        yield from ip_warnings(server, f"{path}.dnsConfig.nameservers[{index}]")
     for index, alias in enumerate(spec.get("hostAliases", ())):
-        yield from ip_warnings(alias.get("ip", ""), f"{prefix}spec.hostAliases[{index}].ip")
+        yield from ip_warnings(alias.get("ip", ""), f"{path}.hostAliases[{index}].ip")
 
 
 def _placement_warnings(spec: Object, path: str) -> Iterator[str]:

@@ -23,11 +23,7 @@ def validate_address(service: Object, old: Object | None) -> Iterator[FieldError
     elif addresses and not address:
         yield invalid("spec.clusterIPs", addresses, "must be empty when `clusterIP` is not specified")
     families = spec.get("ipFamilies") or []
-    for index, family in enumerate(families):
-        if family not in ("IPv4", "IPv6"):
-            yield not_supported(f"spec.ipFamilies[{index}]", family, ("IPv4", "IPv6"))
-        if family in families[:index]:
-            yield duplicate(f"spec.ipFamilies[{index}]", family)
+    yield from _validate_families(families)
     yield from validate_choice(spec.get("ipFamilyPolicy"), FAMILY_POLICIES, "spec.ipFamilyPolicy")
     errs = list(_validate_address_format(addresses, spec_of(old).get("clusterIPs") or ()))
     yield from errs
@@ -42,6 +38,14 @@ def validate_address(service: Object, old: Object | None) -> Iterator[FieldError
             if family in ("IPv4", "IPv6") and family_of(text) != family:
                 detail = f"expected an {family} value as indicated by `ipFamilies[{index}]`"
                 yield invalid(f"spec.clusterIPs[{index}]", text, detail)
+
+
+def _validate_families(families: Sequence[str]) -> Iterator[FieldError]:
+    for index, family in enumerate(families):
+        if family not in ("IPv4", "IPv6"):
+            yield not_supported(f"spec.ipFamilies[{index}]", family, ("IPv4", "IPv6"))
+        if family in families[:index]:
+            yield duplicate(f"spec.ipFamilies[{index}]", family)
 
 
 def _validate_address_format(addresses: Sequence[str], known: Sequence[str]) -> Iterator[FieldError]:

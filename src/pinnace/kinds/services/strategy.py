@@ -54,12 +54,7 @@ def _service_warnings(service: Object, old: Object | None) -> Iterator[str]:
         for index, text in enumerate(spec.get("clusterIPs") or ()):
             yield from ip_warnings(text, f"spec.clusterIPs[{index}]")
     if is_headless_here:
-        if spec.get("loadBalancerIP"):
-            yield "spec.loadBalancerIP is ignored for headless services"
-        if outside:
-            yield "spec.externalIPs is ignored for headless services"
-        if spec.get("sessionAffinity") != "None":
-            yield "spec.SessionAffinity is ignored for headless services"
+        yield from _headless_warnings(spec)
     for index, text in enumerate(outside):
         yield from ip_warnings(text, f"spec.externalIPs[{index}]")
     if outside and not is_headless_here and kind != "ExternalName":
@@ -74,6 +69,15 @@ def _service_warnings(service: Object, old: Object | None) -> Iterator[str]:
         yield 'spec.externalName is ignored when spec.type is not "ExternalName"'
     if spec.get("trafficDistribution") == "PreferClose":
         yield 'spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"'
+
+
+def _headless_warnings(spec: Object) -> Iterator[str]:
+    if spec.get("loadBalancerIP"):
+        yield "spec.loadBalancerIP is ignored for headless services"
+    if spec.get("externalIPs"):
+        yield "spec.externalIPs is ignored for headless services"
+    if spec.get("sessionAffinity") != "None":
+        yield "spec.SessionAffinity is ignored for headless services"
 
 
 SERVICE = Strategy(

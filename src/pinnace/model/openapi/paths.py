@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from pinnace.model.objects import Kind, Object
@@ -48,6 +49,32 @@ _DELETE_MANY = (
     "propagationPolicy", "resourceVersion", "resourceVersionMatch", "sendInitialEvents", "timeoutSeconds",
 )  # fmt: skip
 
+_OK = {"200": "OK"}
+_WRITTEN = {"200": "OK", "201": "Created"}
+
+
+@dataclass(frozen=True)
+class _Operation:
+    """One sort of operation, whatever its resource."""
+
+    prefix: str
+    """The beginning of its operationId."""
+    action: str
+    parameters: tuple[str, ...] = ()
+    codes: Mapping[str, str] = field(default_factory=lambda: _OK)
+    streams: bool = False
+
+
+_LISTING = _Operation("list", "list", _LIST, streams=True)
+_CREATING = _Operation("create", "post", _WRITE, {**_WRITTEN, "202": "Accepted"})
+_CREATING_SUBRESOURCE = _Operation("create", "post", _WRITE)
+_READING = _Operation("read", "get")
+_REPLACING = _Operation("replace", "put", _WRITE, _WRITTEN)
+_PATCHING = _Operation("patch", "patch", (*_WRITE, "force"), _WRITTEN)
+_DELETING = _Operation("delete", "delete", _DELETE, {"200": "OK", "202": "Accepted"})
+_DELETING_MANY = _Operation("deleteCollection", "deletecollection", _DELETE_MANY)
+_CONNECTING = _Operation("connect", "connect")
+
 _CONNECTIONS = frozenset({"attach", "exec", "portforward", "proxy"})
 _METHODS = {"create": "post", "delete": "delete", "get": "get", "patch": "patch", "update": "put"}
 
@@ -55,19 +82,19 @@ NameOf = Callable[[Kind], str]
 """How the document calls the schema of a kind; empty if it has none."""
 
 
-class Form(Protocol):
+class Dialect(Protocol):
     """What differs between the versions of OpenAPI."""
 
     def parameter(self, name: str, place: str, type: str, description: str) -> Object: ...
-    def operation(self, *, schema: str, codes: dict[str, str], streams: bool) -> Object: ...
+    def operation(self, *, schema: str, codes: Mapping[str, str], streams: bool) -> Object: ...
     def with_body(self, operation: Object, schema: str, media_types: Iterable[str], *, required: bool) -> None: ...
 
 
 class Paths:
     """Writes the paths of one group and version."""
 
-    def __init__(self, form: Form, group: str, version: str, name_of: NameOf, *, is_typed: NameOf) -> None:
-        self._form = form
+    def __init__(self, dialect: Dialect, group: str, version: str, name_of: NameOf, *, is_typed: NameOf) -> None:
+        self._dialect = dialect
         self._root = f"/apis/{group}/{version}" if group else f"/api/{version}"
         self._name_of = name_of
         self._is_typed = is_typed
@@ -75,10 +102,11 @@ class Paths:
         self._tag = f"{words[0]}{''.join(_capital(word) for word in words[1:])}_{version}"
         self._owner = "".join(_capital(word) for word in (*words, version))
         self._query = {
-            name: form.parameter(name, "query", type, description) for name, (type, description) in _PARAMETERS.items()
+            name: dialect.parameter(name, "query", type, description)
+            for name, (type, description) in _PARAMETERS.items()
         }
-        self._pretty = form.parameter("pretty", "query", "string", "true: write the answer for people to read.")
-        self._namespace = form.parameter("namespace", "path", "string", "The namespace of the objects.")
+        self._pretty = dialect.parameter("pretty", "query", "string", "true: write the answer for people to read.")
+        self._namespace = dialect.parameter("namespace", "path", "string", "The namespace of the objects.")
 
     def of(self, resources: Iterable[Resource]) -> Object:
         paths: Object = {f"{self._root}/": {"get": self._resources()}}
@@ -90,38 +118,36 @@ class Paths:
         return dict(sorted(paths.items()))
 
     def _resources(self) -> Object:
-        operation = self._form.operation(schema=f"{META}APIResourceList", codes={"200": "OK"}, streams=False)
-        told = {"tags": [self._tag], "description": "get available resources"}
-        return {**told, "operationId": f"get{self._owner}APIResources", **operation}
+        operation = self._dialect.operation(schema=f"{META}APIResourceList", codes=_OK, streams=False)
+        description = {"tags": [self._tag], "description": "get available resources"}
+        return {**description, "operationId": f"get{self._owner}APIResources", **operation}
 
     def _collection(self, paths: Object, resource: Resource) -> None:
         kind, item = resource.kind, Object()
         name, listed = self._name_of(kind), self._name_of(kind._replace(name=resource.list_kind))
         if "list" in resource.verbs:
-            told = f"list or watch objects of kind {kind.name}"
-            item["get"] = self._operation("list", resource, told, listed, "list", _LIST, streams=True)
+            description = f"list or watch objects of kind {kind.name}"
+            item["get"] = self._operation(_LISTING, resource, description, listed)
             if resource.namespaced:
+                of_all = replace(_LISTING, parameters=())
                 everywhere = self._operation(
-                    "list", resource, told, listed, "list", (), suffix="ForAllNamespaces", streams=True, everywhere=True
+                    of_all, resource, description, listed, suffix="ForAllNamespaces", everywhere=True
                 )
                 everywhere.pop("parameters", None)
                 shared = [*(self._query[name] for name in _LIST), self._pretty]
                 paths[f"{self._root}/{resource.plural}"] = {"get": everywhere, "parameters": shared}
         if "create" in resource.verbs:
-            codes = {"200": "OK", "201": "Created", "202": "Accepted"}
-            create = self._operation("create", resource, f"create {_a(kind.name)}", name, "post", _WRITE, codes=codes)
-            self._form.with_body(create, name, ("*/*",), required=True)
+            create = self._operation(_CREATING, resource, f"create {_a(kind.name)}", name)
+            self._dialect.with_body(create, name, ("*/*",), required=True)
             item["post"] = create
         if "deletecollection" in resource.verbs:
-            told = f"delete collection of {kind.name}"
-            delete = self._operation(
-                "deleteCollection", resource, told, f"{META}Status", "deletecollection", _DELETE_MANY
-            )
+            description = f"delete collection of {kind.name}"
+            delete = self._operation(_DELETING_MANY, resource, description, f"{META}Status")
             delete["operationId"] = delete["operationId"].replace("deleteCollection", "delete", 1)
             delete["operationId"] = delete["operationId"].replace(
                 f"delete{self._owner}", f"delete{self._owner}Collection"
             )
-            self._form.with_body(delete, f"{META}DeleteOptions", ("*/*",), required=False)
+            self._dialect.with_body(delete, f"{META}DeleteOptions", ("*/*",), required=False)
             item["delete"] = delete
         if item:
             paths[self._path(resource)] = {**item, "parameters": self._shared(resource)}
@@ -130,15 +156,13 @@ class Paths:
         kind, item = resource.kind, Object()
         name = self._name_of(kind)
         if "get" in resource.verbs:
-            item["get"] = self._operation("read", resource, f"read the specified {kind.name}", name, "get", ())
+            item["get"] = self._operation(_READING, resource, f"read the specified {kind.name}", name)
         if "update" in resource.verbs:
-            told = f"replace the specified {kind.name}"
-            item["put"] = self._replace(resource, told, name)
+            description = f"replace the specified {kind.name}"
+            item["put"] = self._replace(resource, description, name)
         if "delete" in resource.verbs:
-            codes = {"200": "OK", "202": "Accepted"}
-            told = f"delete {_a(kind.name)}"
-            delete = self._operation("delete", resource, told, f"{META}Status", "delete", _DELETE, codes=codes)
-            self._form.with_body(delete, f"{META}DeleteOptions", ("*/*",), required=False)
+            delete = self._operation(_DELETING, resource, f"delete {_a(kind.name)}", f"{META}Status")
+            self._dialect.with_body(delete, f"{META}DeleteOptions", ("*/*",), required=False)
             item["delete"] = delete
         if "patch" in resource.verbs:
             item["patch"] = self._patch(resource, f"partially update the specified {kind.name}", name)
@@ -150,8 +174,8 @@ class Paths:
         item: Object = {}
         for verb in below.verbs:
             method = _METHODS[verb]
-            told = f"connect {method.upper()} requests to {below.name} of {resource.kind.name}"
-            connect = self._operation("connect", resource, told, "", "connect", (), suffix=_capital(below.name))
+            description = f"connect {method.upper()} requests to {below.name} of {resource.kind.name}"
+            connect = self._operation(_CONNECTING, resource, description, "", suffix=_capital(below.name))
             connect["operationId"] = connect["operationId"].replace(self._owner, self._owner + method.title(), 1)
             item[method] = connect | {"x-kubernetes-group-version-kind": _wire(below.kind)}
         paths[f"{self._path(resource)}/{{name}}/{below.name}"] = {
@@ -167,64 +191,56 @@ class Paths:
         name = self._name_of(kind)
         of = f"{below.name} of the specified {resource.kind.name}"
         if "get" in below.verbs:
-            item["get"] = self._operation("read", resource, f"read {of}", name, "get", (), suffix=suffix, kind=kind)
+            item["get"] = self._operation(_READING, resource, f"read {of}", name, suffix=suffix, kind=kind)
         if "update" in below.verbs:
             item["put"] = self._replace(resource, f"replace {of}", name, suffix=suffix, kind=kind)
         if "patch" in below.verbs:
             item["patch"] = self._patch(resource, f"partially update {of}", name, suffix=suffix, kind=kind)
         if "create" in below.verbs:
-            told = f"create {of}"
-            create = self._operation("create", resource, told, name, "post", _WRITE, suffix=suffix, kind=kind)
+            create = self._operation(_CREATING_SUBRESOURCE, resource, f"create {of}", name, suffix=suffix, kind=kind)
             if name:
-                self._form.with_body(create, name, ("*/*",), required=True)
+                self._dialect.with_body(create, name, ("*/*",), required=True)
             item["post"] = create
         if item:
             path = f"{self._path(resource)}/{{name}}/{below.name}"
             paths[path] = {**item, "parameters": self._shared(resource, named=True)}
 
     def _replace(
-        self, resource: Resource, told: str, name: str, *, suffix: str = "", kind: Kind | None = None
+        self, resource: Resource, description: str, name: str, *, suffix: str = "", kind: Kind | None = None
     ) -> Object:
-        codes = {"200": "OK", "201": "Created"}
-        replace = self._operation("replace", resource, told, name, "put", _WRITE, codes=codes, suffix=suffix, kind=kind)
+        operation = self._operation(_REPLACING, resource, description, name, suffix=suffix, kind=kind)
         if name:
-            self._form.with_body(replace, name, ("*/*",), required=True)
-        return replace
+            self._dialect.with_body(operation, name, ("*/*",), required=True)
+        return operation
 
-    def _patch(self, resource: Resource, told: str, name: str, *, suffix: str = "", kind: Kind | None = None) -> Object:
-        codes = {"200": "OK", "201": "Created"}
-        parameters = (*_WRITE, "force")
-        patch = self._operation(
-            "patch", resource, told, name, "patch", parameters, codes=codes, suffix=suffix, kind=kind
-        )
+    def _patch(
+        self, resource: Resource, description: str, name: str, *, suffix: str = "", kind: Kind | None = None
+    ) -> Object:
+        patch = self._operation(_PATCHING, resource, description, name, suffix=suffix, kind=kind)
         media_types = PATCHES if self._is_typed(resource.kind) else PATCHES[:-1]
-        self._form.with_body(patch, f"{META}Patch", media_types, required=True)
+        self._dialect.with_body(patch, f"{META}Patch", media_types, required=True)
         return patch
 
     def _operation(
         self,
-        verb: str,
+        operation: _Operation,
         resource: Resource,
-        told: str,
+        description: str,
         schema: str,
-        action: str,
-        parameters: tuple[str, ...],
         *,
-        codes: dict[str, str] | None = None,
         suffix: str = "",
         kind: Kind | None = None,
-        streams: bool = False,
         everywhere: bool = False,
     ) -> Object:
         scope = "Namespaced" if resource.namespaced and not everywhere else ""
         kind = kind or resource.kind
         return {
             "tags": [self._tag],
-            "description": told,
-            "operationId": f"{verb}{self._owner}{scope}{resource.kind.name}{suffix}",
-            "parameters": [self._query[name] for name in parameters],
-            **self._form.operation(schema=schema, codes=codes or {"200": "OK"}, streams=streams),
-            "x-kubernetes-action": action,
+            "description": description,
+            "operationId": f"{operation.prefix}{self._owner}{scope}{resource.kind.name}{suffix}",
+            "parameters": [self._query[name] for name in operation.parameters],
+            **self._dialect.operation(schema=schema, codes=operation.codes, streams=operation.streams),
+            "x-kubernetes-action": operation.action,
             "x-kubernetes-group-version-kind": _wire(kind),
         }
 
@@ -235,23 +251,23 @@ class Paths:
     def _shared(self, resource: Resource, *, named: bool = False) -> list[Object]:
         shared = []
         if named:
-            told = f"The name of the {resource.kind.name}."
-            shared.append(self._form.parameter("name", "path", "string", told))
+            description = f"The name of the {resource.kind.name}."
+            shared.append(self._dialect.parameter("name", "path", "string", description))
         if resource.namespaced:
             shared.append(self._namespace)
         return [*shared, self._pretty]
 
 
-class FormV3:
+class OpenApiV3:
     def parameter(self, name: str, place: str, type: str, description: str) -> Object:
         parameter: Object = {"name": name, "in": place, "description": description}
         if place == "path":
             parameter["required"] = True
         return {**parameter, "schema": {"type": type, "uniqueItems": True}}
 
-    def operation(self, *, schema: str, codes: dict[str, str], streams: bool) -> Object:
+    def operation(self, *, schema: str, codes: Mapping[str, str], streams: bool) -> Object:
         content = self._content(schema, (*PRODUCED, STREAMED) if streams else PRODUCED)
-        responses: Object = {code: {"description": told, **content} for code, told in codes.items()}
+        responses: Object = {code: {"description": description, **content} for code, description in codes.items()}
         return {"responses": {**responses, "401": {"description": "Unauthorized"}}}
 
     def with_body(self, operation: Object, schema: str, media_types: Iterable[str], *, required: bool) -> None:
@@ -265,14 +281,14 @@ class FormV3:
         return {"content": {media_type: {"schema": reference} for media_type in media_types}}
 
 
-class FormV2:
+class OpenApiV2:
     def parameter(self, name: str, place: str, type: str, description: str) -> Object:
         parameter: Object = {"uniqueItems": True, "type": type, "description": description, "name": name, "in": place}
         return {**parameter, "required": True} if place == "path" else parameter
 
-    def operation(self, *, schema: str, codes: dict[str, str], streams: bool) -> Object:
+    def operation(self, *, schema: str, codes: Mapping[str, str], streams: bool) -> Object:
         shape: Any = {"$ref": f"#/definitions/{schema}"} if schema else {"type": "string"}
-        responses: Object = {code: {"description": told, "schema": shape} for code, told in codes.items()}
+        responses: Object = {code: {"description": description, "schema": shape} for code, description in codes.items()}
         return {
             "consumes": ["*/*"],
             "produces": [*PRODUCED, STREAMED] if streams else list(PRODUCED),

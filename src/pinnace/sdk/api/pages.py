@@ -12,7 +12,7 @@ import orjson
 from pinnace.kinds.definitions import Definitions
 from pinnace.model.objects import Kind, Object
 from pinnace.model.openapi.custom import Envelope, published, published_list
-from pinnace.model.openapi.paths import FormV2, FormV3, Paths
+from pinnace.model.openapi.paths import OpenApiV2, OpenApiV3, Paths
 from pinnace.model.openapi.schemas import IN_EVERY_DOCUMENT, OPENNESS, schema_name, with_references
 from pinnace.model.resources import Resource
 from pinnace.model.version_order import version_rank
@@ -110,7 +110,7 @@ class Pages:
         head = {
             "openapi": "3.0.0",
             "info": {"title": self._title, "version": version},
-            "paths": Paths(FormV3(), group, version, self._names(resources), is_typed=lambda kind: "").of(resources),
+            "paths": Paths(OpenApiV3(), group, version, self._names(resources), is_typed=lambda kind: "").of(resources),
         }
         schemas = _joined(self._schemas(kinds, is_v2=False), _in_v3)
         return b'%b,"components":{"schemas":{%b}}}' % (orjson.dumps(head)[:-1], schemas)
@@ -120,7 +120,7 @@ class Pages:
         paths: Object = {}
         for (group, version), kinds in self._versions.items():
             resources = [kind.resource for kind in kinds]
-            written = Paths(FormV2(), group, version, self._names(resources), is_typed=lambda kind: "")
+            written = Paths(OpenApiV2(), group, version, self._names(resources), is_typed=lambda kind: "")
             paths |= written.of(resources)
         every = [kind for kinds in self._versions.values() for kind in kinds]
         head = {"swagger": "2.0", "info": {"title": self._title, "version": "unversioned"}, "paths": paths}

@@ -13,7 +13,7 @@ import orjson
 from pinnace.kinds import published as built_in
 from pinnace.model.objects import Kind, Object
 from pinnace.model.openapi.custom import Envelope, published, published_list
-from pinnace.model.openapi.paths import FormV2, FormV3, Paths
+from pinnace.model.openapi.paths import OpenApiV2, OpenApiV3, Paths
 from pinnace.model.openapi.schemas import IN_EVERY_DOCUMENT, OPENNESS, REFERENCE, schema_name, with_references
 from pinnace.model.resources import Registry, Resource
 from pinnace.server.discovery.discovery import Groups, group_resources
@@ -136,7 +136,7 @@ class OpenApi:
     def _write_v3(self, path: str) -> bytes:
         group, version = _group_version(path)
         resources = self._groups[group][version]
-        paths = Paths(FormV3(), group, version, self._schemas.names(resources), is_typed=self._schemas.typed_name)
+        paths = Paths(OpenApiV3(), group, version, self._schemas.names(resources), is_typed=self._schemas.typed_name)
         head = {
             "openapi": "3.0.0",
             "info": {"title": "Kubernetes", "version": self._minor},
@@ -160,7 +160,7 @@ class OpenApi:
         paths: Object = {}
         for group, versions in self._groups.items():
             for version, resources in versions.items():
-                form = Paths(FormV2(), group, version, names, is_typed=self._schemas.typed_name)
+                form = Paths(OpenApiV2(), group, version, names, is_typed=self._schemas.typed_name)
                 paths.update(form.of(resources))
         head = {"swagger": "2.0", "info": {"title": "Kubernetes", "version": self._minor}, "paths": paths}
         return b"".join(
