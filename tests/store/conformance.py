@@ -410,11 +410,21 @@ class StoreConformance(ABC):
             store.put("/a", b"", expected=None),
             store.delete("/a", expected=None),
             store.compact(1),
+            store.check_read(),
+            store.check_write(),
             anext(store.watch("", since=0)),
             waiting,
         ):
             with pytest.raises(Closed):
                 await refused
+
+    async def test_checks_pass_and_leave_nothing_behind(self, store: Store) -> None:
+        for value in (b"1", b"2"):
+            await store.check_read()
+            await store.check_write()
+            await store.put("/a", value, expected=None)
+        assert store.revision == 2
+        assert [record.key for record in (await store.list("")).records] == ["/a"]
 
     async def test_closing_answers_every_writer_one_way_or_the_other(self, store: Store) -> None:
         async def write(writer: int) -> list[int]:

@@ -21,7 +21,7 @@ from tests.store import killed_writer
 from tests.store.conformance import read_until
 
 from pinnace.store.sqlite.store import SqliteStore
-from pinnace.store.store import Conflict, Damaged, Locked, Page, TooNew, WriteFailed
+from pinnace.store.store import Conflict, Damaged, Locked, Page, Removed, TooNew, WriteFailed
 
 
 @asynccontextmanager
@@ -176,6 +176,42 @@ async def test_a_failed_commit_fails_its_writers_and_leaves_memory_as_the_disk_i
         now = await store.list("")
     async with opened(path) as store:
         assert await store.list("") == now
+
+
+async def test_a_full_disk_fails_the_write_check_until_there_is_room(path: Path) -> None:
+    async with opened(path) as store:
+        await store.put("/kept", b"old", expected=0)
+        before = await store.list("")
+        store._committed_at -= 60.0  # The last commit proves nothing any more.
+        with no_file_may_grow_beyond(4096):
+            answers = await asyncio.gather(*(store.check_write() for _ in range(3)), return_exceptions=True)
+            assert [type(answer) for answer in answers] == [WriteFailed] * 3
+            assert "check the disk" in str(answers[0])
+            await store.check_read()
+        await store.check_write()
+        assert await store.list("") == before
+    async with opened(path) as store:
+        assert await store.list("") == before
+
+
+@pytest.mark.parametrize("suffix", ["", "-lock"])
+async def test_a_removed_file_fails_both_checks(path: Path, suffix: str) -> None:
+    async with opened(path) as store:
+        await store.put("/kept", b"old", expected=0)
+        await store.check_read()
+        path.with_name(path.name + suffix).unlink()
+        for check in (store.check_read, store.check_write):
+            with pytest.raises(Removed, match="was removed or replaced while in use"):
+                await check()
+
+
+async def test_a_replaced_file_fails_the_checks(path: Path) -> None:
+    async with opened(path) as store:
+        replacement = path.with_name("other")
+        replacement.write_bytes(path.read_bytes())
+        replacement.rename(path)
+        with pytest.raises(Removed):
+            await store.check_read()
 
 
 async def test_after_many_failed_commits_the_file_still_holds_exactly_what_was_answered(path: Path) -> None:

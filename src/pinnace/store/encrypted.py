@@ -88,6 +88,14 @@ class EncryptedStore:
         """As `Store.compact`."""
         await self._inner.compact(revision)
 
+    async def check_read(self) -> None:
+        """As `Store.check_read`."""
+        await self._inner.check_read()
+
+    async def check_write(self) -> None:
+        """As `Store.check_write`."""
+        await self._inner.check_write()
+
     async def close(self) -> None:
         """As `Store.close`."""
         await self._inner.close()

@@ -95,6 +95,14 @@ class MemoryStore:
             self._view.compacted = revision
             del self._log[: bisect_right(self._log, revision, key=_REVISION)]
 
+    async def check_read(self) -> None:
+        """As `Store.check_read`."""
+        self._check_open()
+
+    async def check_write(self) -> None:
+        """As `Store.check_write`."""
+        self._check_open()
+
     async def close(self) -> None:
         """As `Store.close`."""
         self._closed = True

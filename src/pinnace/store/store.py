@@ -94,6 +94,12 @@ class Store(Protocol):
     async def compact(self, revision: int) -> None:
         """Forget history up to `revision`, or up to now if that is earlier; what keys hold now stays."""
 
+    async def check_read(self) -> None:
+        """Raise a StoreError if the store cannot be read now. This reads from the medium, not from memory."""
+
+    async def check_write(self) -> None:
+        """Raise a StoreError if a write would fail now. This writes to the medium, at most once in a second."""
+
     async def close(self) -> None:
         """Finish the writes under way, then refuse everything with `Closed`. Closing twice is harmless."""
 
@@ -106,6 +112,7 @@ class StoreError(Exception):
     ├── Compacted        that much history is forgotten: list, then watch from there
     ├── FutureRevision   that revision is not written yet
     ├── WriteFailed      the medium refused (full, broken): nothing of the write is visible
+    ├── Removed          the file was removed while it was open: put it back and restart
     ├── Damaged          what is stored is not ours or not intact: restore a backup
     ├── MissingKey       what is stored is encrypted with a key that is not here: add the key again
     ├── KeyFileError     the file of the encryption keys is of no use: correct it
@@ -149,6 +156,10 @@ class FutureRevision(StoreError):
 
 class WriteFailed(StoreError):
     """The medium did not take a commit; none of its writes happened."""
+
+
+class Removed(StoreError):
+    """The file, or the lock beside it, was removed while the store had it open."""
 
 
 class Damaged(StoreError):

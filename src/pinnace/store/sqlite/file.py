@@ -18,7 +18,7 @@ from zlib import crc32
 
 import apsw
 
-from pinnace.store.store import Damaged, Locked, Record, TooNew
+from pinnace.store.store import Damaged, Locked, Record, Removed, TooNew
 
 APPLICATION_ID = 0x70696E6E  # "pinn"
 FORMAT = 1
@@ -69,6 +69,7 @@ class Lock:
     """
 
     def __init__(self, path: Path) -> None:
+        self._database = path
         self._path = beside(path, "-lock")
         self._is_new = not self._path.exists()
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -82,6 +83,21 @@ class Lock:
             ) from None
         os.ftruncate(self._descriptor, 0)
         os.write(self._descriptor, f"{os.getpid()}\n".encode())
+
+    def check(self, database: os.stat_result) -> None:
+        """Raise Removed unless the database and the lock are where they were: writes would go to a file without a name.
+
+        `database` is what `os.stat` returned when the database was opened.
+        """
+        for path, opened in ((self._database, database), (self._path, os.fstat(self._descriptor))):
+            try:
+                is_same = os.path.samestat(os.stat(path), opened)
+            except FileNotFoundError:
+                is_same = False
+            if not is_same:
+                raise Removed(
+                    f"{path} was removed or replaced while in use; stop the server, put the file back and start again"
+                )
 
     def release(self) -> None:
         """Let others open the file."""

@@ -29,6 +29,7 @@ _REPLACED = """
 SELECT key, previous FROM changes
 WHERE revision > ? AND revision <= ? AND key >= ? AND (?4 IS NULL OR key < ?4) ORDER BY revision DESC
 """
+_NEVER_COMPACTED = 1 << 62
 _RECORD = "SELECT created, previous, checksum, value FROM changes WHERE revision = ?"
 
 _Answer = TypeVar("_Answer")
@@ -56,6 +57,10 @@ class SqliteHistory:
         """
         return await self._on_thread(lambda: self._page(prefix, start, limit, revision, now, records))
 
+    async def check(self) -> None:
+        """Read a little from the file. Raises apsw.Error if that fails."""
+        await self._on_thread(self._check)
+
     async def close(self) -> None:
         """Close the connection, after the reads under way."""
         await self._on_thread(self._disconnect)
@@ -63,6 +68,10 @@ class SqliteHistory:
 
     async def _on_thread(self, read: Callable[[], _Answer]) -> _Answer:
         return await asyncio.get_running_loop().run_in_executor(self._thread, read)
+
+    def _check(self) -> None:
+        with self._snapshot(_NEVER_COMPACTED):
+            pass
 
     def _changes(self, prefix: str, after: int, until: int) -> tuple[Batch, int]:
         changes: Batch = []

@@ -33,11 +33,15 @@ from pinnace.store.store import (
 from pinnace.store.view import View
 from pinnace.store.watchers import Watchers
 
+_WRITE_CHECK_SECONDS = 1.0
+
 
 class SqliteStore:
     """A `Store` in a file. Open it with `await SqliteStore.open(path)`."""
 
     def __init__(self, path: Path, lock: Lock, contents: Contents) -> None:
+        self._path = path
+        self._stat = path.stat()
         self._lock = lock
         self._view = View(contents.records, revision=contents.revision, compacted=contents.compacted)
         self._history = SqliteHistory(path)
@@ -48,6 +52,8 @@ class SqliteStore:
         self._gathered: Writes = []  # Decided in this turn of the loop, not yet with the writer.
         self._queued: dict[str, Write] = {}  # The last undecided write of each key.
         self._losers: list[asyncio.Future[None]] = []  # Those who wait to learn who won.
+        self._committed_at = -_WRITE_CHECK_SECONDS  # Of the last commit, on the loop's clock.
+        self._write_check: asyncio.Future[None] | None = None
         self._closing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -138,6 +144,26 @@ class SqliteStore:
             self._view.compacted = revision
             await self._writer.compact(revision)
 
+    async def check_read(self) -> None:
+        """As `Store.check_read`."""
+        self._check_open()
+        self._lock.check(self._stat)
+        try:
+            await self._history.check()
+        except apsw.Error as error:
+            raise StoreError(f"{self._path} cannot be read ({error}); check the disk") from error
+
+    async def check_write(self) -> None:
+        """As `Store.check_write`. A commit of the last second is proof enough; concurrent checks share one write."""
+        self._check_open()
+        self._lock.check(self._stat)
+        if self._loop.time() - self._committed_at < _WRITE_CHECK_SECONDS:
+            return
+        if self._write_check is None or self._write_check.done():
+            self._write_check = self._writer.check()
+        await asyncio.shield(self._write_check)
+        self._committed_at = self._loop.time()
+
     async def close(self) -> None:
         """As `Store.close`."""
         if self._closing is None:
@@ -199,6 +225,7 @@ class SqliteStore:
                 view.set(record)
             changes.append(change)
         view.revision = changes[-1].revision
+        self._committed_at = self._loop.time()
         self._watchers.publish(changes)
         for change, _, future in writes:
             if not future.done():

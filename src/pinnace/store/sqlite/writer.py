@@ -37,6 +37,11 @@ class _Compaction:
 
 
 @dataclass(frozen=True, slots=True)
+class _Check:
+    done: asyncio.Future[None]
+
+
+@dataclass(frozen=True, slots=True)
 class _Stop:
     done: asyncio.Future[None]
 
@@ -56,7 +61,7 @@ class Writer:
         self._settle = settle
         self._fail = fail
         self._loop = asyncio.get_running_loop()
-        self._queue: SimpleQueue[Writes | _Compaction | _Stop] = SimpleQueue()
+        self._queue: SimpleQueue[Writes | _Compaction | _Check | _Stop] = SimpleQueue()
         self._compactions: deque[_Compaction] = deque()
         self._failure_handled = Semaphore(0)
         self._connection = _connect(path)
@@ -73,6 +78,12 @@ class Writer:
         done: asyncio.Future[None] = self._loop.create_future()
         self._queue.put(_Compaction(revision, done))
         await done
+
+    def check(self) -> asyncio.Future[None]:
+        """Commit a change that leaves nothing behind; the future fails with WriteFailed if that fails."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._queue.put(_Check(done))
+        return done
 
     async def close(self) -> None:
         """Commit what is queued, then end the thread and close the file."""
@@ -106,6 +117,8 @@ class Writer:
                         return writes, item
                     case _Compaction():
                         self._compactions.append(item)
+                    case _Check():
+                        self._commit_check(item)
                     case _:
                         writes += item
                 item = self._queue.get_nowait()
@@ -130,6 +143,15 @@ class Writer:
         else:
             self._tell(self._settle, writes)
 
+    def _commit_check(self, check: _Check) -> None:
+        try:
+            self._connection.execute(_WRITE_NOTHING).fetchall()
+        except Exception as error:
+            self._roll_back()
+            self._tell(_reject, check.done, self._failure(error))
+        else:
+            self._tell(_resolve, check.done)
+
     def _insert(self, writes: Writes) -> None:
         bindings: list[apsw.SQLiteValue] = []
         for change, _, _ in writes:
@@ -141,11 +163,11 @@ class Writer:
 
     def _fail_all(self, writes: Writes, error: WriteFailed) -> None:
         """On the loop, while the thread waits: nothing else can take from the queue now."""
-        kept: list[_Compaction | _Stop] = []
+        kept: list[_Compaction | _Check | _Stop] = []
         try:
             while True:
                 match self._queue.get_nowait():
-                    case _Compaction() | _Stop() as order:
+                    case _Compaction() | _Check() | _Stop() as order:
                         kept.append(order)
                     case queued:
                         writes += queued
@@ -208,6 +230,13 @@ class Writer:
         return True
 
 
+# Revisions begin at 1. The row is gone when the transaction ends, but its page is written and synced.
+_WRITE_NOTHING = """
+BEGIN IMMEDIATE;
+INSERT INTO changes (revision, key, created, checksum) VALUES (-1, '', -1, 0);
+DELETE FROM changes WHERE revision = -1;
+COMMIT
+"""
 _COMPACT = """
 BEGIN IMMEDIATE;
 DELETE FROM changes WHERE revision IN (

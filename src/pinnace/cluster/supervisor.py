@@ -1,0 +1,119 @@
+"""Runs everything that works in the background: one owner for every task, which logs, restarts and reports failures.
+
+A part is a name and a coroutine function that runs until cancelled. A part that fails is logged with its traceback and
+restarted with back-off. It counts as down until it has run again for `RECOVERY_SECONDS`; `health.py` reports it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from pinnace.client.retries import Backoff
+from pinnace.model.clock import AlarmClock
+from pinnace.reconcile.supervision import Run
+
+RECOVERY_SECONDS = 10.0
+"""A part that has run this long since its last failure works again."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Part:
+    name: str
+    failed_at: float | None = None
+    """The first failure since the part last worked; None while it works."""
+    started_at: float | None = None
+    """None while the part waits for its restart."""
+
+
+class Supervisor:
+    """Owns the background parts of a cluster."""
+
+    def __init__(self, clock: AlarmClock, *, backoff: Backoff | None = None) -> None:
+        self.failures: Counter[str] = Counter()
+        """How often each part has failed, by name."""
+        self._clock = clock
+        self._backoff = backoff or Backoff(first=0.5, longest=30.0)
+        self._runs: dict[str, Run] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._is_running = False
+        self._kept: list[_Part] = []
+
+    @property
+    def names(self) -> list[str]:
+        """The parts that were added."""
+        return list(self._runs)
+
+    def add(self, name: str, run: Run) -> None:
+        """Run a part while the supervisor runs."""
+        if name in self._runs:
+            raise ValueError(f"there is a background part {name} already; give this one another name")
+        self._runs[name] = run
+        self.failures[name] = 0
+        if self._is_running:
+            self._start(name)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the parts within a block. At its end they are cancelled and awaited."""
+        self._is_running = True
+        for name in self._runs:
+            self._start(name)
+        try:
+            yield
+        finally:
+            self._is_running = False
+            tasks = list(self._tasks.values())
+            self._tasks.clear()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def keep(self, name: str, run: Run) -> None:
+        """Run a part until cancelled and restart it whenever it fails or ends.
+
+        A part that consists of other parts, such as a manager of controllers, calls this for each of them.
+        """
+        part = _Part(name)
+        self._kept.append(part)
+        in_a_row = 0
+        try:
+            while True:
+                started = part.started_at = self._clock.monotonic()
+                try:
+                    await run()
+                    raise RuntimeError(f"{name} ended; a background part runs until it is cancelled")
+                except Exception as error:
+                    now = self._clock.monotonic()
+                    in_a_row = 1 if now - started >= RECOVERY_SECONDS else in_a_row + 1
+                    if in_a_row == 1 or part.failed_at is None:
+                        part.failed_at = now
+                    part.started_at = None
+                    self.failures[name] += 1
+                    delay = self._backoff.delay(in_a_row)
+                    log.error("%s failed, restarting it in %.1f s", name, delay, exc_info=error)
+                await self._clock.sleep(delay)
+        finally:
+            self._kept.remove(part)
+
+    def down_seconds(self) -> dict[str, float]:
+        """The parts that do not work, by name, each with the seconds since its first failure."""
+        now = self._clock.monotonic()
+        down: dict[str, float] = {}
+        for part in self._kept:
+            if part.failed_at is None:
+                continue
+            if part.started_at is not None and now - part.started_at >= RECOVERY_SECONDS:
+                part.failed_at = None
+            else:
+                down[part.name] = max(down.get(part.name, 0.0), now - part.failed_at)
+        return down
+
+    def _start(self, name: str) -> None:
+        self._tasks[name] = asyncio.create_task(self.keep(name, self._runs[name]), name=name)
