@@ -25,7 +25,9 @@ from pinnace.auth.authorization.rbac import Rbac
 from pinnace.auth.certificates.authority import issue, new_ca
 from pinnace.auth.sources import FixedObjects
 from pinnace.auth.users import User
-from pinnace.cluster.cluster import Settings, bootstrap, build
+from pinnace.cluster.bootstrap.creation import bootstrap
+from pinnace.cluster.control_plane import build
+from pinnace.cluster.settings import Settings
 from pinnace.server.flowcontrol.flow_control import FlowControl, Turn
 from pinnace.server.http.deadlines import Deadlines
 from pinnace.server.http.messages import Response

@@ -9,7 +9,9 @@ import pytest
 from tests.server.in_process import CONFIG_MAPS, PODS, InProcess, Object, control_plane, pod
 
 from pinnace.auth.users import User
-from pinnace.cluster.cluster import Settings, bootstrap, build
+from pinnace.cluster.bootstrap.creation import bootstrap
+from pinnace.cluster.control_plane import build
+from pinnace.cluster.settings import Settings
 from pinnace.store.memory import MemoryStore
 
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"

@@ -8,7 +8,7 @@ import pytest
 from tests.server.in_process import InProcess, control_plane
 
 from pinnace.auth.users import User
-from pinnace.cluster.cluster import Settings
+from pinnace.cluster.settings import Settings
 from pinnace.model.objects import Object
 
 GROUP = "resource.k8s.io"

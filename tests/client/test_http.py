@@ -18,7 +18,8 @@ from pinnace.client.http import HttpTransport
 from pinnace.client.kubeconfig import Access
 from pinnace.client.transport import Answer, ConnectionLost, Untrusted
 from pinnace.cluster import kubeconfig
-from pinnace.cluster.cluster import Cluster, Settings, running
+from pinnace.cluster.cluster import Cluster, running
+from pinnace.cluster.settings import Settings
 from pinnace.model import errors
 
 

@@ -16,9 +16,10 @@ from pinnace.client.client import Client
 from pinnace.client.connect import connect
 from pinnace.client.kubeconfig import access_of
 from pinnace.client.transport import ConnectionLost
-from pinnace.cluster.cluster import Settings, running
+from pinnace.cluster.cluster import running
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.kubeconfig import kubeconfig_of
+from pinnace.cluster.settings import Settings
 from pinnace.model import errors
 
 SECONDS = 20.0

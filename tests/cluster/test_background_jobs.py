@@ -10,6 +10,7 @@ import pytest
 from tests.server.in_process import InProcess, control_plane
 
 from pinnace.cluster.background_jobs import EVENTS_LIVE, compact_regularly, expire_events, expire_events_regularly
+from pinnace.model.clock import SystemClock
 from pinnace.store.memory import MemoryStore
 from pinnace.store.store import WriteFailed
 
@@ -17,7 +18,7 @@ EVENTS = "/api/v1/namespaces/default/events"
 START = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-class MovedClock:
+class MovedClock(SystemClock):
     """Time that a test moves."""
 
     moment = START

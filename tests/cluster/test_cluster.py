@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from tests.server.in_process import CONFIG_MAPS, InProcess, config_map, control_plane
 
-from pinnace.cluster.cluster import CannotListen, Cluster, Settings, running, version_of
+from pinnace.cluster.cluster import CannotListen, Cluster, running
 from pinnace.cluster.kubeconfig import Access
+from pinnace.cluster.settings import Settings
+from pinnace.cluster.version import version_of
 from pinnace.store.memory import MemoryStore
 from pinnace.store.store import Damaged, Locked
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from pinnace.cluster.cluster import Settings, running
+from pinnace.cluster.cluster import running
+from pinnace.cluster.settings import Settings
 from pinnace.store.encryption_keys import KeyFileError, MissingKey
 from pinnace.store.store import Damaged
 

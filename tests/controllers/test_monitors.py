@@ -10,7 +10,7 @@ from tests.controllers.world import WIDGET, World
 from pinnace.client.client import Client
 from pinnace.client.mapping import kind_from
 from pinnace.client.transport import Answer, Stream, Transport
-from pinnace.cluster.cluster import SYSTEM
+from pinnace.cluster.control_plane import SYSTEM
 from pinnace.controllers.garbage.discovery import Discovery
 from pinnace.controllers.garbage.monitors import Monitors
 from pinnace.model.objects import Kind

@@ -12,12 +12,13 @@ from tests.server.in_process import pod, service
 from pinnace.client.client import Client
 from pinnace.controllers.garbage.namespaces import Remains, with_conditions
 from pinnace.model import errors
+from pinnace.model.clock import SystemClock
 from pinnace.model.objects import Object
 
 NAMESPACE = "v1/Namespace"
 
 
-class NoonClock:
+class NoonClock(SystemClock):
     def now(self) -> datetime:
         return datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -11,8 +11,10 @@ from tests.controllers.world import World
 from tests.testing.both_ways import TOKENS, reached
 
 from pinnace.auth.certificates.authority import CertificateFiles
-from pinnace.cluster.cluster import Settings, bootstrap, build
+from pinnace.cluster.bootstrap.creation import bootstrap
+from pinnace.cluster.control_plane import build
 from pinnace.cluster.controllers import controllers_of
+from pinnace.cluster.settings import Settings
 from pinnace.model.objects import Object
 from pinnace.store.memory import MemoryStore
 from pinnace.testing.clock import ManualClock
@@ -28,7 +30,7 @@ async def keyed(request: pytest.FixtureRequest, clock: ManualClock, files: Certi
     store = MemoryStore()
     plane = await build(Settings(), store, clock=clock, files=files, tokens=TOKENS)
     await bootstrap(plane, address="127.0.0.1", port=6443)
-    plane.readiness.is_reached = True
+    plane.health.is_ready = True
     async with reached(plane, request.param) as transport_of:
         manager = controllers_of(plane, files, clock=clock, transport_of=transport_of)
         async with manager.running():

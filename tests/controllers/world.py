@@ -10,7 +10,7 @@ from pinnace.auth.users import User
 from pinnace.client.client import Client
 from pinnace.client.mapping import KindName
 from pinnace.client.transport import Transport
-from pinnace.cluster.cluster import SYSTEM
+from pinnace.cluster.control_plane import SYSTEM
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.reconcile.manager import Manager

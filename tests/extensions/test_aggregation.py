@@ -19,8 +19,11 @@ from tests.server.in_process import InProcess, Object
 from pinnace.auth.certificates.authority import CertificateFiles, ensure_certificates, issue, new_ca
 from pinnace.auth.users import User
 from pinnace.cluster.aggregation import StoredServices
-from pinnace.cluster.cluster import ControlPlane, Settings, bootstrap, build
+from pinnace.cluster.background_jobs import add_extension_parts
+from pinnace.cluster.bootstrap.creation import bootstrap
+from pinnace.cluster.control_plane import ControlPlane, build
 from pinnace.cluster.in_process import in_process_client
+from pinnace.cluster.settings import Settings
 from pinnace.extensions.aggregation.availability import Availability, Finding, error_of_service
 from pinnace.model.objects import Object as Json
 from pinnace.server.http.messages import Response
@@ -132,10 +135,10 @@ async def cluster(pki: Pki) -> AsyncIterator[Aggregating]:
         tls = tls_of(pki.certificate, pki.key, pki.files.front_proxy_ca.certificate)
         server = await stack.enter_async_context(AsyncExitStack())
         port = await server.enter_async_context(serving(kitchen, tls))
-        checking = asyncio.create_task(plane.aggregation.run(in_process_client(plane.local())))
-        yield Aggregating(plane, kitchen, port, pki.ca, server.aclose)
-        checking.cancel()
-        await asyncio.gather(checking, return_exceptions=True)
+        add_extension_parts(plane)
+        async with plane.supervisor.running():
+            yield Aggregating(plane, kitchen, port, pki.ca, server.aclose)
+        await plane.close()
         await store.close()
 
 

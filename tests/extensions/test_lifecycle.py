@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.extensions.definitions import BOATS, DEFINITIONS, Cluster, boat, boats, condition, definition
 from tests.server.in_process import control_plane
 
-from pinnace.cluster.cluster import Settings
+from pinnace.cluster.settings import Settings
 from pinnace.store.memory import MemoryStore
 
 TARGET = f"{DEFINITIONS}/boats.example.com"

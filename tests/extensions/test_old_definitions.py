@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.extensions.definitions import DEFINITIONS, Cluster
 from tests.server.in_process import MERGE, control_plane
 
-from pinnace.cluster.cluster import Settings
+from pinnace.cluster.settings import Settings
 
 OLD = "/apis/apiextensions.k8s.io/v1beta1/customresourcedefinitions"
 NAMES = {"plural": "boats", "kind": "Boat"}

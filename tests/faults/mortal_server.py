@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AsyncExitStack
 
 from tests.testing.both_ways import TOKENS, reached
 
 from pinnace.client.transport import Transport
-from pinnace.cluster.cluster import SYSTEM, ControlPlane, Settings, bootstrap, build
+from pinnace.cluster.background_jobs import add_extension_parts
+from pinnace.cluster.bootstrap.creation import bootstrap
+from pinnace.cluster.control_plane import SYSTEM, ControlPlane, build
 from pinnace.cluster.controllers import controllers_of
-from pinnace.cluster.in_process import in_process_client
+from pinnace.cluster.settings import Settings
 from pinnace.reconcile.manager import Manager
 from pinnace.store.memory import MemoryStore
 from pinnace.testing.clock import ManualClock
@@ -26,7 +27,7 @@ class MortalServer:
         self.deaths = 0
         self._store = MemoryStore()
         self._plane: ControlPlane | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._background = AsyncExitStack()
         self.manager: Manager | None = None
 
     async def start(self) -> Transport:
@@ -34,13 +35,12 @@ class MortalServer:
         plane = await build(Settings(), self._store, clock=self.clock, tokens=TOKENS)
         if self.deaths == 0:
             await bootstrap(plane, address="127.0.0.1", port=6443)
-        plane.readiness.is_reached = True
-        definer = in_process_client(plane.local(), clock=self.clock)
+        plane.health.is_ready = True
         self.manager = controllers_of(plane, None, clock=self.clock)
-        self._tasks = [
-            asyncio.create_task(work)
-            for work in (plane.custom_resources.run(definer), plane.aggregation.run(definer), self.manager.run())
-        ]
+        add_extension_parts(plane)
+        plane.supervisor.add(self.manager.name, self.manager.run)
+        self._background = AsyncExitStack()
+        await self._background.enter_async_context(plane.supervisor.running())
         self._plane = plane
         transport_of = await self._doors.enter_async_context(reached(plane, self._way))
         return transport_of(SYSTEM)
@@ -49,9 +49,7 @@ class MortalServer:
         """All at once, whatever it is doing."""
         self.deaths += 1
         self.manager = None
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.wait(self._tasks)
+        await self._background.aclose()
         await self._doors.aclose()
 
     async def close(self) -> None:

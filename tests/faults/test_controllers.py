@@ -16,8 +16,10 @@ from pinnace.client.client import Client
 from pinnace.client.connect import connect
 from pinnace.client.kubeconfig import access_of
 from pinnace.client.transport import ConnectionLost
-from pinnace.cluster.cluster import SYSTEM, Settings, running
+from pinnace.cluster.cluster import running
+from pinnace.cluster.control_plane import SYSTEM
 from pinnace.cluster.kubeconfig import kubeconfig_of
+from pinnace.cluster.settings import Settings
 from pinnace.model.objects import Key
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.manager import Manager

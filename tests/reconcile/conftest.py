@@ -10,7 +10,7 @@ from tests.server.in_process import control_plane
 from tests.testing.both_ways import TOKENS, reached
 
 from pinnace.client.client import Client
-from pinnace.cluster.cluster import SYSTEM
+from pinnace.cluster.control_plane import SYSTEM
 from pinnace.testing.clock import ManualClock
 
 

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pinnace.auth.users import User
-from pinnace.cluster.cluster import SYSTEM, ControlPlane, Settings, bootstrap, build
-from pinnace.model.clock import Clock
+from pinnace.cluster.bootstrap.creation import bootstrap
+from pinnace.cluster.control_plane import SYSTEM, ControlPlane, build
+from pinnace.cluster.settings import Settings
+from pinnace.model.clock import AlarmClock
 from pinnace.server.http.messages import Response
 from pinnace.server.local import LocalStream
 from pinnace.store.memory import MemoryStore
@@ -161,7 +163,7 @@ async def control_plane(
     store: Store | None = None,
     *,
     settings: Settings | None = None,
-    clock: Clock | None = None,
+    clock: AlarmClock | None = None,
     tokens: dict[str, User] | None = None,
     born: bool = True,
 ) -> AsyncIterator[InProcess]:
@@ -176,9 +178,10 @@ async def control_plane(
         await bootstrap(plane, address="127.0.0.1", port=6443)
         if is_plain:
             _BOOTSTRAPPED.update({record.key: record.value for record in (await store.list("")).records})
-    plane.readiness.is_reached = True
+    plane.health.is_ready = True
     try:
-        yield InProcess(plane)
+        async with plane.supervisor.running():
+            yield InProcess(plane)
     finally:
         await store.close()
 

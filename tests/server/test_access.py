@@ -18,7 +18,7 @@ from tests.auth.objects_in_memory import rule
 from tests.server.in_process import InProcess, Object, Reply, config_map, control_plane, pod, reply_of
 
 from pinnace.auth.users import ANONYMOUS, User, authenticated
-from pinnace.cluster.cluster import Settings
+from pinnace.cluster.settings import Settings
 from pinnace.server.http.header_cache import RequestHead
 from pinnace.server.http.messages import Peer, Request, Response, split_target
 from pinnace.server.local import NoTransport

@@ -19,7 +19,9 @@ from tests.server.test_access import from_the_wire
 
 from pinnace.auth.authentication import jwt
 from pinnace.auth.certificates.authority import CertificateFiles, ensure_certificates, load_key
-from pinnace.cluster.cluster import Settings, bootstrap, build
+from pinnace.cluster.bootstrap.creation import bootstrap
+from pinnace.cluster.control_plane import build
+from pinnace.cluster.settings import Settings
 from pinnace.store.memory import MemoryStore
 from pinnace.testing.clock import ManualClock
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from tests.server.in_process import CONFIG_MAPS, MERGE, PODS, TABLE, InProcess, Reply, config_map, pod, reply_of
 
-from pinnace.cluster.cluster import Cluster, Settings, running
+from pinnace.cluster.cluster import Cluster, running
+from pinnace.cluster.settings import Settings
 from pinnace.server.local import LocalStream
 
 OWN = frozenset(("date", "audit-id", "content-length", "connection", "transfer-encoding"))

@@ -10,7 +10,7 @@ from tests.client.connecting import WAYS
 
 from pinnace.auth.users import User
 from pinnace.client.transport import Transport
-from pinnace.cluster.cluster import SYSTEM, ControlPlane
+from pinnace.cluster.control_plane import SYSTEM, ControlPlane
 from pinnace.cluster.in_process import InProcessTransport
 from pinnace.testing.cluster import Cluster, running_cluster
 from pinnace.testing.wire import wired

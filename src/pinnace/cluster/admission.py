@@ -1,4 +1,4 @@
-"""The admission plug-ins that every write passes, in Kubernetes' order, with what they need to know of the cluster."""
+"""Builds the admission plug-ins that every write passes, in Kubernetes' order."""
 
 from __future__ import annotations
 
@@ -39,24 +39,22 @@ from pinnace.admission.webhooks.dispatch import HookTable, MutatingWebhooks, Val
 from pinnace.auth.authorization.authorizers import Action, Authorizer, Decision, refusal
 from pinnace.auth.certificates.requests import CertificateRequester
 from pinnace.auth.users import AUTHENTICATED, User, service_account_groups, service_account_name
-from pinnace.cluster.bootstrap.default_flow_schemas import GROUP as FLOW_CONTROL
 from pinnace.cluster.cached_objects import CachedObjects
+from pinnace.cluster.foundation import Foundation
 from pinnace.cluster.security import Security
 from pinnace.cluster.service_addresses import ServedAddresses
-from pinnace.cluster.status.flow_schemas import FlowSchemaStatuses
-from pinnace.cluster.status.policies import PolicyStatuses
-from pinnace.cluster.status.quotas import write_quota_statuses
+from pinnace.cluster.status.flow_schemas import flow_schema_status_writer
+from pinnace.cluster.status.policies import policy_status_writer
+from pinnace.cluster.status.quotas import quota_status_writer
 from pinnace.kinds.golang import empty_fields
 from pinnace.model import quantity
-from pinnace.model.clock import Clock
 from pinnace.model.objects import Kind, Object
-from pinnace.model.resources import Registry, Resource
+from pinnace.model.resources import Resource
 from pinnace.schema.cel.library.authorizer import Decision as Answer
 from pinnace.schema.cel.library.authorizer import Question
 from pinnace.schema.golang.decode import Decoders
 from pinnace.server.cache.fanout import Fanout
 from pinnace.server.cache.served_versions import to_served_version
-from pinnace.store.store import Store
 
 _PHASE = {"status.phase": lambda obj: str((obj.get("status") or {}).get("phase") or "Active")}
 
@@ -166,123 +164,70 @@ class Bodies:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The chain, and what has to be closed when nobody writes any more."""
+    """The chain, and the webhook client to close at the end."""
 
     chain: AdmissionChain
     webhooks: WebhookClient
 
 
-def build_admission(
-    registry: Registry,
-    fanout: Fanout,
-    store: Store,
-    clock: Clock,
-    security: Security,
-    *,
-    needs_service_accounts: bool,
-    limits_audiences: bool,
-    guards_claims: bool,
-) -> Admission:
-    """`needs_service_accounts`: pods are held to accounts that somebody has to make in every namespace.
+class _Shared:
+    """The parts that several plug-ins share."""
 
-    `limits_audiences`: nodes get tokens only for those whom their pods' volumes name. `guards_claims`: each part of the
-    status of a claim for devices is for those who may write that part.
-    """
-    namespaces = fanout.cache("/registry/core/namespaces/")
+    def __init__(self, foundation: Foundation, security: Security) -> None:
+        self.foundation = foundation
+        self.authorizer = security.authorizer
+        self.objects = foundation.objects
+        self.namespaces = foundation.objects("", "namespaces")
+        self.bodies = Bodies()
+        self.executor = CelExecutor()
+        self.webhooks = WebhookClient(ServedAddresses(foundation.fanout))
+        self.permissions = AuthorizerPermissions(security.authorizer)
 
-    def phase_of(namespace: str) -> str | None:
-        entry = namespaces.entries.get(namespace)
+    def oracle(self, user: Requester) -> AuthorizerOracle:
+        return AuthorizerOracle(self.authorizer, user)
+
+    def equivalents(self, resource: Resource) -> Iterator[Resource]:
+        """All served versions of a stored resource."""
+        return (one for one in self.foundation.registry if one.prefix == resource.prefix)
+
+    def kinds_revision(self) -> int:
+        return self.foundation.registry.revision
+
+    def parameters(self, api_version: str, kind: str) -> PolicyParameters | None:
+        resource = self.foundation.registry.of_kind(Kind.parse(api_version, kind))
+        return PolicyParameters(self.foundation.fanout, resource) if resource is not None else None
+
+    def counted_objects(self, place: Place) -> CachedObjects | None:
+        """The objects of a namespaced resource that a quota counts; None if it is not served."""
+        registry = self.foundation.registry
+        found = next((one for one in registry if (one.group, one.plural) == place and one.namespaced), None)
+        return CachedObjects(self.foundation.fanout, found.prefix) if found is not None else None
+
+    def phase_of(self, namespace: str) -> str | None:
+        entry = self.foundation.fanout.cache("/registry/core/namespaces/").entries.get(namespace)
         return entry.fields(_PHASE)["status.phase"] if entry is not None else None
 
-    def objects(group: str, plural: str) -> CachedObjects:
-        return CachedObjects(fanout, f"/registry/{group or 'core'}/{plural}/")
 
-    def counted(place: Place) -> CachedObjects | None:
-        found = next((one for one in registry if (one.group, one.plural) == place and one.namespaced), None)
-        return CachedObjects(fanout, found.prefix) if found is not None else None
+def build_admission(foundation: Foundation, security: Security, *, needs_service_accounts: bool) -> Admission:
+    """Build the chain of all plug-ins, in Kubernetes' order.
 
-    def equivalents(resource: Resource) -> Iterator[Resource]:
-        return (one for one in registry if one.prefix == resource.prefix)
-
-    def hooks(plural: str) -> HookTable:
-        return HookTable(objects(ADMISSION, plural), equivalents, lambda: registry.revision)
-
-    def oracle(user: Requester) -> AuthorizerOracle:
-        return AuthorizerOracle(security.authorizer, user)
-
-    bodies = Bodies()
-    executor = CelExecutor()
-    client = WebhookClient(ServedAddresses(fanout))
-    mutating = MutatingWebhooks(
-        hooks("mutatingwebhookconfigurations"), client, objects("", "namespaces"), oracle, executor, bodies.read
-    )
-    validating = ValidatingWebhooks(
-        hooks("validatingwebhookconfigurations"), client, objects("", "namespaces"), oracle, executor
-    )
-
-    def parameters(api_version: str, kind: str) -> PolicyParameters | None:
-        resource = registry.of_kind(Kind.parse(api_version, kind))
-        return PolicyParameters(fanout, resource) if resource is not None else None
-
-    validating_policies = ValidatingPolicies(
-        PolicyTable(
-            objects(ADMISSION, "validatingadmissionpolicies"),
-            objects(ADMISSION, "validatingadmissionpolicybindings"),
-            compile_validations,
-            equivalents,
-            lambda: registry.revision,
-        ),
-        objects("", "namespaces"),
-        oracle,
-        parameters,
-        executor,
-    )
-    mutating_policies = MutatingPolicies(
-        PolicyTable(
-            objects(ADMISSION, "mutatingadmissionpolicies"),
-            objects(ADMISSION, "mutatingadmissionpolicybindings"),
-            compile_mutations,
-            equivalents,
-            lambda: registry.revision,
-        ),
-        objects("", "namespaces"),
-        oracle,
-        parameters,
-        bodies.read,
-        executor,
-    )
-    permissions = AuthorizerPermissions(security.authorizer)
-    audiences = TokenAudiences(
-        claims=objects("", "persistentvolumeclaims"),
-        volumes=objects("", "persistentvolumes"),
-        drivers=objects("storage.k8s.io", "csidrivers"),
-        permissions=permissions,
-    )
+    `needs_service_accounts`: refuse pods whose service account does not exist.
+    """
+    shared = _Shared(foundation, security)
+    objects = foundation.objects
     limits = LimitRanger(objects("", "limitranges"))
     accounts = [ServiceAccount(objects("", "serviceaccounts"))] if needs_service_accounts else []
     priority = Priority(objects("scheduling.k8s.io", "priorityclasses"))
     storage_classes = objects("storage.k8s.io", "storageclasses")
     runtime_class = RuntimeClass(objects("node.k8s.io", "runtimeclasses"))
-    quotas = ResourceQuota(objects("", "resourcequotas"), counted, clock)
-    quota_kind = registry.find("", "v1", "resourcequotas")
-    assert quota_kind is not None, "every minor has quotas"
-    write_quota_statuses(quotas, fanout, store, quota_kind)
-    policy_kind = registry.find(ADMISSION, "v1", "validatingadmissionpolicies")
-    if policy_kind is not None:  # Before 1.30 there was none of this version.
-        PolicyStatuses(fanout, store, registry, policy_kind)
-    FlowSchemaStatuses(
-        fanout,
-        store,
-        clock,
-        schema_kind=_stored_kind(registry, FLOW_CONTROL, "flowschemas"),
-        level_kind=_stored_kind(registry, FLOW_CONTROL, "prioritylevelconfigurations"),
-    )
+    quotas = ResourceQuota(objects("", "resourcequotas"), shared.counted_objects, foundation.clock)
+    _add_status_writers(foundation, quotas)
     mutators: list[Mutator] = [
-        NamespaceLifecycle(phase_of),
+        NamespaceLifecycle(shared.phase_of),
         CertificateRequester(),
         limits,
         *accounts,
-        NodeRestriction(objects("", "nodes"), objects("", "pods"), audiences if limits_audiences else None),
+        _node_restriction(shared),
         TaintNodesByCondition(),
         priority,
         DefaultTolerationSeconds(),
@@ -290,31 +235,88 @@ def build_admission(
         StorageObjectInUseProtection(),
         runtime_class,
         DefaultIngressClass(objects("networking.k8s.io", "ingressclasses")),
-        mutating_policies,
-        mutating,
+        _mutating_policies(shared),
+        _mutating_webhooks(shared),
     ]
     validators: list[Validator] = [
         security.no_escalation,
         limits,
         *accounts,
-        PodSecurity(objects("", "namespaces"), objects("", "pods")),
+        PodSecurity(shared.namespaces, objects("", "pods")),
         priority,
-        OwnerReferencesPermissionEnforcement(permissions, registry),
+        OwnerReferencesPermissionEnforcement(shared.permissions, foundation.registry),
         PersistentVolumeClaimResize(storage_classes),
         runtime_class,
-        CertificateApproval(permissions),
-        CertificateSigning(permissions),
-        ClusterTrustBundleAttest(permissions),
+        CertificateApproval(shared.permissions),
+        CertificateSigning(shared.permissions),
+        ClusterTrustBundleAttest(shared.permissions),
         CertificateSubjectRestriction(),
-        DeviceAccess(objects("", "namespaces"), permissions if guards_claims else None),
-        SelfBlockingWebhooks(objects("", "namespaces"), lambda group, plural: registry.find(group, "v1", plural)),
-        validating_policies,
-        validating,
+        # Since 1.36 each part of a claim's status has its own permission.
+        DeviceAccess(shared.namespaces, shared.permissions if foundation.is_since(36) else None),
+        SelfBlockingWebhooks(shared.namespaces, lambda group, plural: foundation.registry.find(group, "v1", plural)),
+        _validating_policies(shared),
+        _validating_webhooks(shared),
         quotas,
     ]
-    return Admission(AdmissionChain(mutators, validators), client)
+    return Admission(AdmissionChain(mutators, validators), shared.webhooks)
 
 
-def _stored_kind(registry: Registry, group: str, plural: str) -> Resource:
-    """The version in which these objects lie in the store, whichever that is in the minor that is served."""
-    return next(one for one in registry if (one.group, one.plural) == (group, plural) and one.kind == one.stored)
+def _node_restriction(shared: _Shared) -> NodeRestriction:
+    audiences = TokenAudiences(
+        claims=shared.objects("", "persistentvolumeclaims"),
+        volumes=shared.objects("", "persistentvolumes"),
+        drivers=shared.objects("storage.k8s.io", "csidrivers"),
+        permissions=shared.permissions,
+    )
+    # Since 1.33 a node gets tokens only for the audiences that its pods' volumes name.
+    limited = audiences if shared.foundation.is_since(33) else None
+    return NodeRestriction(shared.objects("", "nodes"), shared.objects("", "pods"), limited)
+
+
+def _mutating_policies(shared: _Shared) -> MutatingPolicies:
+    table = PolicyTable(
+        shared.objects(ADMISSION, "mutatingadmissionpolicies"),
+        shared.objects(ADMISSION, "mutatingadmissionpolicybindings"),
+        compile_mutations,
+        shared.equivalents,
+        shared.kinds_revision,
+    )
+    return MutatingPolicies(
+        table, shared.namespaces, shared.oracle, shared.parameters, shared.bodies.read, shared.executor
+    )
+
+
+def _validating_policies(shared: _Shared) -> ValidatingPolicies:
+    table = PolicyTable(
+        shared.objects(ADMISSION, "validatingadmissionpolicies"),
+        shared.objects(ADMISSION, "validatingadmissionpolicybindings"),
+        compile_validations,
+        shared.equivalents,
+        shared.kinds_revision,
+    )
+    return ValidatingPolicies(table, shared.namespaces, shared.oracle, shared.parameters, shared.executor)
+
+
+def _mutating_webhooks(shared: _Shared) -> MutatingWebhooks:
+    hooks = _hook_table(shared, "mutatingwebhookconfigurations")
+    return MutatingWebhooks(
+        hooks, shared.webhooks, shared.namespaces, shared.oracle, shared.executor, shared.bodies.read
+    )
+
+
+def _validating_webhooks(shared: _Shared) -> ValidatingWebhooks:
+    hooks = _hook_table(shared, "validatingwebhookconfigurations")
+    return ValidatingWebhooks(hooks, shared.webhooks, shared.namespaces, shared.oracle, shared.executor)
+
+
+def _hook_table(shared: _Shared, plural: str) -> HookTable:
+    return HookTable(shared.objects(ADMISSION, plural), shared.equivalents, shared.kinds_revision)
+
+
+def _add_status_writers(foundation: Foundation, quotas: ResourceQuota) -> None:
+    supervisor = foundation.supervisor
+    supervisor.add("resourcequota-status", quota_status_writer(foundation, quotas).run)
+    supervisor.add("poststarthook/priority-and-fairness-config-consumer", flow_schema_status_writer(foundation).run)
+    policies = policy_status_writer(foundation)
+    if policies is not None:
+        supervisor.add("validatingadmissionpolicy-status", policies.run)

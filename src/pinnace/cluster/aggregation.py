@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import Sequence
 
@@ -92,16 +91,19 @@ class Aggregation:
         """Be known to aggregated servers by this certificate from now on."""
         self._connections.identity = ProxyIdentity(proxy.certificate, proxy.key)
 
-    async def run(self, client: Client) -> None:
-        """Register custom kinds, and write whether the servers behind APIServices can be asked, until cancelled."""
+    async def run_availability(self, client: Client) -> None:
+        """Write into each APIService whether its server is available, until cancelled."""
         self._availability = Availability(client, self.api_services, self._services, clock=self._clock)
         self._connections.on_lost = self._availability.wake
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._availability.run())
-                tasks.create_task(self._registration.run(client))
-        finally:
-            await self._connections.close()
+        await self._availability.run()
+
+    async def run_registration(self, client: Client) -> None:
+        """Create and delete the APIServices of custom kinds until cancelled."""
+        await self._registration.run(client)
+
+    async def close(self) -> None:
+        """Close the connections to aggregated servers."""
+        await self._connections.close()
 
     def measured_by(self, metrics: RequestMetrics) -> None:
         """Tell which APIServices are unavailable, under the names that dashboards and alerts of Kubernetes know."""

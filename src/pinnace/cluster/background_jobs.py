@@ -1,4 +1,4 @@
-"""What the server does by itself from time to time: forget history, let events expire, and say that it lives."""
+"""The background parts of the server itself: regular jobs, custom kinds and aggregated APIs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,20 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Protocol
 
 import orjson
 
+from pinnace.cluster.aggregation import Aggregation
 from pinnace.cluster.bootstrap.objects import lease_name
-from pinnace.model.clock import Clock, to_rfc3339_micro
+from pinnace.cluster.custom_resources import CustomResources
+from pinnace.cluster.in_process import in_process_client
+from pinnace.cluster.supervisor import Supervisor
+from pinnace.model.clock import AlarmClock, Clock, to_rfc3339_micro
 from pinnace.model.objects import Object
 from pinnace.server.cache.fanout import Fanout
+from pinnace.server.local import LocalApi
 from pinnace.store import store as stores
 
 log = logging.getLogger(__name__)
@@ -34,8 +40,48 @@ SWEEP_EVERY = timedelta(minutes=1)
 EVENTS = "/registry/core/events/"
 
 
+class Plane(Protocol):
+    """A control plane whose background parts can be started."""
+
+    @property
+    def supervisor(self) -> Supervisor: ...
+    @property
+    def custom_resources(self) -> CustomResources: ...
+    @property
+    def aggregation(self) -> Aggregation: ...
+    @property
+    def fanout(self) -> Fanout: ...
+    @property
+    def store(self) -> stores.Store: ...
+    @property
+    def clock(self) -> AlarmClock: ...
+
+    def local(self) -> LocalApi: ...
+
+
+def add_extension_parts(plane: Plane) -> None:
+    """Keep the status of custom resource definitions and APIServices."""
+    client = in_process_client(plane.local(), clock=plane.clock, field_manager="kube-apiserver")
+    for name, run in (
+        ("start-apiextensions-controllers", plane.custom_resources.run),
+        ("apiservice-status-remote-available-controller", plane.aggregation.run_availability),
+        ("kube-apiserver-autoregistration", plane.aggregation.run_registration),
+    ):
+        plane.supervisor.add(f"poststarthook/{name}", partial(run, client))
+
+
+def add_regular_jobs(plane: Plane) -> None:
+    """Compact the store, expire events, and renew the server's lease."""
+    store, clock = plane.store, plane.clock
+    add = plane.supervisor.add
+    add("store-compaction", partial(compact_regularly, store))
+    add("event-expiry", partial(expire_events_regularly, plane.fanout, store, clock))
+    lease = "poststarthook/start-kube-apiserver-identity-lease-controller"
+    add(lease, partial(renew_lease_regularly, plane.local(), clock))
+
+
 async def compact_regularly(store: stores.Store, *, every: timedelta = COMPACT_EVERY) -> None:
-    """Forget what was already there one interval ago. Looked at twice in each, so that nothing lasts much longer."""
+    """Compact the history that is older than an interval, twice per interval so that nothing lasts much longer."""
     marks = deque([store.revision])
     while True:
         await asyncio.sleep(every.total_seconds() / 2)
@@ -50,7 +96,7 @@ async def compact_regularly(store: stores.Store, *, every: timedelta = COMPACT_E
 
 
 async def renew_lease_regularly(api: Requests, clock: Clock, *, every: timedelta = RENEW_EVERY) -> None:
-    """Say again and again that this server lives, in the Lease that it was born with."""
+    """Renew the Lease through which this server reports that it runs."""
     target = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{lease_name()}"
     headers = {"content-type": "application/merge-patch+json", "user-agent": "kube-apiserver"}
     while True:
@@ -65,6 +111,7 @@ async def renew_lease_regularly(api: Requests, clock: Clock, *, every: timedelta
 async def expire_events_regularly(
     fanout: Fanout, store: stores.Store, clock: Clock, *, every: timedelta = SWEEP_EVERY
 ) -> None:
+    """Delete events an hour after their last write."""
     while True:
         await asyncio.sleep(every.total_seconds())
         try:
@@ -74,9 +121,9 @@ async def expire_events_regularly(
 
 
 async def expire_events(fanout: Fanout, store: stores.Store, before: datetime) -> int:
-    """Delete the events last written before a moment, oldest first; how many there were.
+    """Delete the events last written before a moment, oldest first, and return their number.
 
-    What an event says of its own times is the client's; when it was written is ours.
+    The time of the last write is the server's own; the times inside an event are its client's and do not count.
     """
     cache = fanout.cache(EVENTS)
     expired = 0

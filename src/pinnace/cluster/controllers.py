@@ -18,6 +18,7 @@ from pinnace.client.client import Client
 from pinnace.client.retries import Retries
 from pinnace.client.transport import Answer, Stream, Transport
 from pinnace.cluster.in_process import InProcessTransport
+from pinnace.cluster.supervisor import Supervisor
 from pinnace.controllers.garbage.collector import GarbageCollector
 from pinnace.controllers.garbage.monitors import Monitors
 from pinnace.controllers.garbage.namespaces import NamespaceController
@@ -50,6 +51,8 @@ class Plane(Protocol):
 
     @property
     def registry(self) -> Registry: ...
+    @property
+    def supervisor(self) -> Supervisor: ...
 
     def local(self, user: User) -> LocalApi: ...
 
@@ -260,7 +263,7 @@ def controllers_of(
         # queue: a retry here would delay all its other objects.
         return Client(_Unwarned(reach(user)), clock=clock, field_manager=NAME, retries=Retries(attempts=1))
 
-    manager = Manager(client_of(User(f"system:{NAME}", (MASTERS,))), name=NAME)
+    manager = Manager(client_of(User(f"system:{NAME}", (MASTERS,))), name=NAME, supervise=plane.supervisor.keep)
 
     def client_as(account: str) -> Client:
         # Webhooks and audit see the name that this controller has in every cluster.

@@ -1,20 +1,17 @@
-"""Custom kinds in a cluster: the definitions that are stored are followed, and their statuses written."""
+"""Custom kinds in a cluster: the registry follows the stored definitions, and a background part writes their status."""
 
 from __future__ import annotations
 
 from pinnace.client.client import Client
+from pinnace.cluster.foundation import Foundation
 from pinnace.cluster.service_addresses import ServedAddresses
 from pinnace.extensions.custom.conversion import WebhookCalls, converter_of
 from pinnace.extensions.custom.definitions import BuiltIn
 from pinnace.extensions.custom.kinds import CustomKinds
 from pinnace.extensions.custom.lifecycle import DefinitionLifecycle
-from pinnace.kinds.definitions import Definitions
 from pinnace.kinds.golang import empty_fields, field_types
 from pinnace.model import quantity
-from pinnace.model.clock import Clock
-from pinnace.model.resources import Registry
 from pinnace.schema.golang.decode import Decoders
-from pinnace.server.cache.fanout import Fanout
 from pinnace.server.cache.watch_cache import CacheEvent
 
 DEFINITIONS = "/registry/apiextensions.k8s.io/customresourcedefinitions/"
@@ -22,42 +19,44 @@ _METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
 class CustomResources:
-    """Makes the registry follow the definitions from the start; `run` keeps their statuses."""
+    """Makes the registry follow the definitions from the start; `run` writes their status."""
 
-    def __init__(self, registry: Registry, fanout: Fanout, definitions: Definitions, *, clock: Clock) -> None:
+    def __init__(self, foundation: Foundation) -> None:
+        definitions, fanout = foundation.definitions, foundation.fanout
         decoders = Decoders(
             quantity=quantity.canonical, empty_fields=empty_fields.of_type, go_fields=field_types.of_type
         )
         built_in = BuiltIn(definitions.schema, decoders.of(definitions.schema(_METADATA)))
         self._calls = WebhookCalls(ServedAddresses(fanout))
         self.kinds = CustomKinds(
-            registry,
+            foundation.registry,
             built_in,
             make_converter=lambda definition: converter_of(definition, self._calls),
             on_replaced=lambda resource: fanout.end_watches(resource.prefix),
         )
-        self._clock = clock
-        self._names: dict[str, None] = {}
+        self._clock = foundation.clock
+        self._entries = fanout.cache(DEFINITIONS).entries
         self._lifecycle: DefinitionLifecycle | None = None
-        cache = fanout.cache(DEFINITIONS)
-        self.kinds.load(entry.body for entry in cache.entries.values())
-        self._names.update(dict.fromkeys(cache.entries))
+        self.kinds.load(entry.body for entry in self._entries.values())
         fanout.on_change(DEFINITIONS, self._changed)
 
     def give_up_after(self, seconds: float) -> None:
-        """How long a conversion webhook may take."""
+        """Set the longest time in seconds that a conversion webhook may take."""
         self._calls.seconds = seconds
 
     async def run(self, client: Client) -> None:
-        """Write what becomes of definitions into their statuses, until cancelled."""
+        """Write the status of the definitions, and finish those that are deleted, until cancelled."""
         self._lifecycle = DefinitionLifecycle(client, self.kinds, clock=self._clock)
-        for name in self._names:
+        for name in self._entries:
             self._lifecycle.wake(name)
-        self._names.clear()
         try:
             await self._lifecycle.run()
         finally:
-            await self._calls.close()
+            self._lifecycle = None
+
+    async def close(self) -> None:
+        """Close the connections to conversion webhooks."""
+        await self._calls.close()
 
     def _changed(self, event: CacheEvent) -> None:
         if event.new is not None:
@@ -65,8 +64,7 @@ class CustomResources:
         else:
             self.kinds.drop(event.key)
         if self._lifecycle is None:
-            self._names[event.key] = None
-            return
+            return  # The next run begins with all definitions.
         self._lifecycle.wake(event.key)
         if event.new is None and event.old is not None:
             self._lifecycle.names_freed(event.key.partition(".")[2])

@@ -1,4 +1,4 @@
-"""Who is calling and what they may do, put together: authenticators, tokens, authorizers, and what they read."""
+"""Builds authentication and authorization: authenticators, tokens, authorizers, and the objects that they read."""
 
 from __future__ import annotations
 
@@ -30,19 +30,15 @@ from pinnace.auth.settings import AuthSettings
 from pinnace.auth.users import User
 from pinnace.auth.webhooks import WebhookAuthorizer, WebhookTokens
 from pinnace.cluster.bootstrap.default_roles import default_role
-from pinnace.cluster.cached_objects import CachedObjects
+from pinnace.cluster.foundation import Foundation
 from pinnace.cluster.status.role_aggregation import RoleAggregation
-from pinnace.model.clock import Clock
-from pinnace.model.resources import Registry, Resource
-from pinnace.server.cache.fanout import Fanout
-from pinnace.store.store import Store
 
 RBAC = "rbac.authorization.k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """The parts that the server asks."""
+    """The parts that the server calls."""
 
     identify: FirstOf
     tokens: Tokens
@@ -54,31 +50,24 @@ class Security:
 
 
 def build_security(
-    registry: Registry,
-    fanout: Fanout,
-    store: Store,
-    clock: Clock,
+    foundation: Foundation,
+    settings: AuthSettings,
     *,
     tokens: Mapping[str, User],
-    settings: AuthSettings,
-    minor: str,
     files: CertificateFiles | None = None,
 ) -> Security:
-    """Over what is loaded. Without certificate files, tokens are signed with a key that nobody keeps.
+    """Without certificate files, service account tokens are signed with a key that is not kept.
 
     Raises TokenFileError or RemoteConfigError for files that cannot be used.
     """
-
-    def objects(group: str, plural: str) -> CachedObjects:
-        return CachedObjects(fanout, _resource(registry, group, plural).prefix)
-
+    objects, clock = foundation.objects, foundation.clock
     rbac = Rbac(
         roles=objects(RBAC, "roles"),
         cluster_roles=objects(RBAC, "clusterroles"),
         bindings=objects(RBAC, "rolebindings"),
         cluster_bindings=objects(RBAC, "clusterrolebindings"),
     )
-    RoleAggregation(fanout, store, _resource(registry, RBAC, "clusterroles"))
+    _aggregate_roles(foundation)
     accounts = Accounts(
         service_accounts=objects("", "serviceaccounts"),
         pods=objects("", "pods"),
@@ -104,7 +93,7 @@ def build_security(
     client_ca = files.ca.certificate.read_bytes() if files is not None else None
     authenticators += [CertificateAuthenticator(client_ca, clock=clock), BearerAuthenticator(known_tokens)]
     nodes = NodeAuthorizer(
-        rules=rules_of(default_role("system:node", minor)),
+        rules=rules_of(default_role("system:node", foundation.definitions.minor)),
         pods=accounts.pods,
         claims=objects("", "persistentvolumeclaims"),
     )
@@ -123,7 +112,8 @@ def build_security(
     )
 
 
-def _resource(registry: Registry, group: str, plural: str) -> Resource:
-    found = registry.find(group, "v1", plural)
-    assert found is not None, f"every minor has {plural}"
-    return found
+def _aggregate_roles(foundation: Foundation) -> None:
+    cluster_roles = foundation.stored_resource(RBAC, "clusterroles")
+    aggregation = RoleAggregation(foundation.fanout, foundation.store, cluster_roles)
+    foundation.fanout.on_change(cluster_roles.prefix, lambda event: aggregation.note_change())
+    foundation.supervisor.add("clusterrole-aggregation-controller", aggregation.run)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pinnace.cluster.foundation import Foundation
 from pinnace.cluster.security import Security
-from pinnace.kinds.definitions import Definitions
-from pinnace.model.clock import Clock
-from pinnace.model.resources import Registry
-from pinnace.server.cache.fanout import Fanout
 from pinnace.server.outcome import Representations
 from pinnace.server.read.reader import ObjectReader
 from pinnace.server.reviews import Reviews
@@ -22,23 +19,23 @@ from pinnace.server.write.scales import Scales
 
 
 def build_verbs(
-    registry: Registry,
-    fanout: Fanout,
-    definitions: Definitions,
-    clock: Clock,
+    foundation: Foundation,
     *,
     reader: ObjectReader,
     pipeline: Pipeline,
+    ownerships: Ownerships,
     security: Security,
     streams: Callable[[], Streams],
 ) -> Verbs:
-    decoder = Intake(registry, definitions.of_kind)
+    """Build the verbs that every request of an object ends in."""
+    registry, clock, schema_of = foundation.registry, foundation.clock, foundation.definitions.of_kind
+    decoder = Intake(registry, schema_of)
     representations = Representations(registry, clock)
     return Verbs(
         reader=reader,
         pipeline=pipeline,
         decoder=decoder,
-        ownerships=Ownerships(registry),
+        ownerships=ownerships,
         representations=representations,
         reviews=Reviews(
             authorizer=security.authorizer,
@@ -48,7 +45,7 @@ def build_verbs(
             pipeline=pipeline,
             decoder=decoder,
             representations=representations,
-            schema_of=definitions.of_kind,
+            schema_of=schema_of,
             clock=clock,
         ),
         subresources=Subresources(
@@ -57,11 +54,11 @@ def build_verbs(
                 pipeline=pipeline,
                 decoder=decoder,
                 representations=representations,
-                schema_of=definitions.of_kind,
+                schema_of=schema_of,
                 clock=clock,
             ),
             bindings=Bindings(registry, pipeline, clock),
-            evictions=Evictions(registry, fanout, pipeline, clock),
+            evictions=Evictions(registry, foundation.fanout, pipeline, clock),
             streams=streams,
         ),
         clock=clock,

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from pinnace.auth.users import AUTHENTICATED, MASTERS, User
 from pinnace.client.client import Client
 from pinnace.cluster import kubeconfig
-from pinnace.cluster.cluster import ControlPlane, Settings, bootstrap, build
+from pinnace.cluster.background_jobs import add_extension_parts
+from pinnace.cluster.bootstrap.creation import bootstrap
+from pinnace.cluster.control_plane import ControlPlane, build
 from pinnace.cluster.controllers import controllers_of, trust_of
 from pinnace.cluster.in_process import in_process_client
+from pinnace.cluster.settings import Settings
 from pinnace.cluster.simulation import simulate_nodes
 from pinnace.controllers.security.extension_authentication import KEY as TRUST
 from pinnace.model.objects import Object
@@ -185,23 +188,19 @@ async def running_cluster(*, settings: Settings | None = None, over_http: bool =
         if settings is None:
             _BOOTSTRAPPED.update({record.key: record.value for record in (await store.list("")).records})
     plane.aggregation.show(certificates().front_proxy_client)
-    plane.readiness.is_reached = True
-    definer = in_process_client(plane.local(), clock=clock, field_manager="kube-apiserver")
-    upkeep = [asyncio.create_task(part.run(definer)) for part in (plane.custom_resources, plane.aggregation)]
-    wire = await open_wire(plane, token) if over_http else None
-    cluster = Cluster(plane, clock, token, wire)
-    try:
+    plane.health.is_ready = True
+    add_extension_parts(plane)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(store.close)
+        stack.push_async_callback(plane.close)
+        await stack.enter_async_context(plane.supervisor.running())
+        wire = await open_wire(plane, token) if over_http else None
+        if wire is not None:
+            stack.push_async_callback(wire.close)
+        cluster = Cluster(plane, clock, token, wire)
+        stack.push_async_callback(cluster.stop)
         await cluster.keep(controllers_of(plane, None, clock=clock).running(), name="controllers")
         yield cluster
-    finally:
-        await cluster.stop()
-        if wire is not None:
-            await wire.close()
-        for task in upkeep:
-            task.cancel()
-        await asyncio.gather(*upkeep, return_exceptions=True)
-        await plane.admission.webhooks.close()
-        await store.close()
 
 
 def _proxy_trust() -> Object:

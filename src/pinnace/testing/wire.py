@@ -16,7 +16,7 @@ from pinnace.client import kubeconfig as client_kubeconfig
 from pinnace.client.client import Client
 from pinnace.client.http import HttpTransport
 from pinnace.client.transport import Answer, Stream
-from pinnace.cluster.cluster import ControlPlane
+from pinnace.cluster.control_plane import ControlPlane
 from pinnace.cluster.kubeconfig import Access, kubeconfig_of
 from pinnace.model.clock import AlarmClock
 from pinnace.server.http.server import HttpServer, tls_context

@@ -10,7 +10,7 @@ from tests.controllers.world import World, widget_definition
 
 from pinnace.client.client import Client
 from pinnace.client.retries import Retries
-from pinnace.cluster.cluster import SYSTEM
+from pinnace.cluster.control_plane import SYSTEM
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.reconcile.owners import owner_reference

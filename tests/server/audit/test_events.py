@@ -16,7 +16,9 @@ from tests.server.in_process import CONFIG_MAPS, MERGE, InProcess
 from pinnace.auth.authorization.authorizers import Action
 from pinnace.auth.users import User
 from pinnace.cluster.auditing import AuditSettings, open_audit
-from pinnace.cluster.cluster import Settings, bootstrap, build
+from pinnace.cluster.bootstrap.creation import bootstrap
+from pinnace.cluster.control_plane import build
+from pinnace.cluster.settings import Settings
 from pinnace.model.clock import SystemClock
 from pinnace.server.audit.events import Auditor
 from pinnace.server.audit.policy import AuditLevel, AuditPolicyError, parse_policy

@@ -14,7 +14,9 @@ from tests.server.raw_http import until
 
 from pinnace.auth.remote import RemoteConfigError
 from pinnace.cluster.auditing import AuditSettings, open_audit
-from pinnace.cluster.cluster import Settings, bootstrap, build
+from pinnace.cluster.bootstrap.creation import bootstrap
+from pinnace.cluster.control_plane import build
+from pinnace.cluster.settings import Settings
 from pinnace.server.audit.webhook import AuditWebhook, BatchOptions, DeliveryError
 from pinnace.store.memory import MemoryStore
 from pinnace.testing.clock import ManualClock

@@ -12,7 +12,7 @@ import pytest
 from tests.admission.webhook_server import allowed, webhook
 from tests.server.in_process import CONFIG_MAPS, InProcess, Object, config_map, control_plane
 
-from pinnace.cluster.cluster import Settings
+from pinnace.cluster.settings import Settings
 from pinnace.server.http.deadlines import Deadlines
 from pinnace.server.local import LocalStream
 

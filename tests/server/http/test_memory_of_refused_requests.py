@@ -9,7 +9,9 @@ from collections.abc import Awaitable
 
 import pytest
 
-from pinnace.cluster.cluster import Settings, bootstrap, build
+from pinnace.cluster.bootstrap.creation import bootstrap
+from pinnace.cluster.control_plane import build
+from pinnace.cluster.settings import Settings
 from pinnace.server.http.header_cache import HeaderCache, RequestHead
 from pinnace.server.http.limits import Limits
 from pinnace.server.http.messages import Peer, Request, Response

@@ -8,7 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from pinnace.cluster.cluster import Cluster, Settings, running
+from pinnace.cluster.cluster import Cluster, running
+from pinnace.cluster.settings import Settings
 from pinnace.server.http.messages import Response
 from pinnace.server.read.continue_tokens import Extent
 from pinnace.server.read.recent_lists import RecentPage, RecentPages

@@ -15,7 +15,9 @@ from tests.clients.kubectl_command import kubectl_binary
 from tests.server.streaming.process_node import ProcessNode
 
 from pinnace.cluster import kubeconfig
-from pinnace.cluster.cluster import Cluster, ControlPlane, Settings, running
+from pinnace.cluster.cluster import Cluster, running
+from pinnace.cluster.control_plane import ControlPlane
+from pinnace.cluster.settings import Settings
 from pinnace.model.objects import Object
 
 POD = "web"

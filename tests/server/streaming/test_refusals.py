@@ -10,7 +10,9 @@ from tests.server.in_process import PODS, InProcess, control_plane
 from tests.server.streaming.conftest import furnish, made, run_pod
 
 from pinnace.auth.users import User
-from pinnace.cluster.cluster import Settings, bootstrap, build
+from pinnace.cluster.bootstrap.creation import bootstrap
+from pinnace.cluster.control_plane import build
+from pinnace.cluster.settings import Settings
 from pinnace.model.objects import Object
 from pinnace.store.memory import MemoryStore
 

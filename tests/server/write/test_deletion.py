@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from tests.server.in_process import CONFIG_MAPS, PODS, InProcess, config_map, control_plane, pod
 
+from pinnace.model.clock import SystemClock
+
 NOW = datetime(2030, 1, 1, 12, 0, 0, tzinfo=UTC)
 
 
-class StoppedClock:
+class StoppedClock(SystemClock):
     """Time that stands still until a test moves it."""
 
     moment = NOW

@@ -22,7 +22,8 @@ from pinnace.client.credentials import NoCredentials
 from pinnace.client.kubeconfig import KubeconfigError, find_access
 from pinnace.client.transport import ConnectionLost
 from pinnace.cluster import kubeconfig as kubeconfigs
-from pinnace.cluster.cluster import Settings, running
+from pinnace.cluster.cluster import running
+from pinnace.cluster.settings import Settings
 from pinnace.model import errors
 from pinnace.sdk.operator.installation import NotEstablished, install_external_definitions
 from pinnace.sdk.operator.operator import Operator

@@ -24,8 +24,9 @@ from pinnace.auth.settings import AuthSettings
 from pinnace.cli import STARTED
 from pinnace.cluster import kubeconfig
 from pinnace.cluster.auditing import AuditSettings
-from pinnace.cluster.cluster import Settings, running
+from pinnace.cluster.cluster import running
 from pinnace.cluster.kubeconfig import Access, KubeconfigError
+from pinnace.cluster.settings import Settings
 from pinnace.kinds.definitions import NoDefinitions, minors
 from pinnace.schema.cel.times import parse_duration
 from pinnace.schema.cel.values import NANOS

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from pinnace.cluster.status.flow_schemas import dangling
+from pinnace.kinds.flowcontrol.resources import GROUP
 from pinnace.model.clock import to_rfc3339
 from pinnace.model.objects import Object
 
-GROUP = "flowcontrol.apiserver.k8s.io"
 VERSIONS = ("v1", "v1beta3")
 """Those in which priority levels have the shape written here, best first."""
 

@@ -10,9 +10,9 @@ from datetime import datetime
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from pinnace.cluster.bootstrap.api_services import local_api_services
-from pinnace.cluster.bootstrap.default_flow_schemas import GROUP as FLOW_CONTROL
 from pinnace.cluster.bootstrap.default_flow_schemas import VERSIONS as FLOW_CONTROL_VERSIONS
 from pinnace.cluster.bootstrap.default_flow_schemas import flow_schemas, priority_levels
+from pinnace.kinds.flowcontrol.resources import GROUP as FLOW_CONTROL
 from pinnace.model.clock import to_rfc3339, to_rfc3339_micro
 from pinnace.model.objects import Object
 from pinnace.model.resources import Registry

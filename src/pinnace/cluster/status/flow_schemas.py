@@ -1,37 +1,42 @@
-"""Tells in the status of each flow schema whether the priority level exists that it sends requests to."""
+"""Writes into the status of each flow schema whether its priority level exists."""
 
 from __future__ import annotations
 
 from pinnace.cluster.cached_objects import CachedObjects
+from pinnace.cluster.foundation import Foundation
 from pinnace.cluster.status.writer import StatusWriter
+from pinnace.kinds.flowcontrol.resources import GROUP
 from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Object
-from pinnace.model.resources import Resource
-from pinnace.server.cache.fanout import Fanout
-from pinnace.store import store as stores
 
 _DANGLING = "Dangling"
 
 
-class FlowSchemaStatuses:
-    """Each schema is looked at when it changes, and when a level comes or goes."""
+def flow_schema_status_writer(foundation: Foundation) -> StatusWriter:
+    """The background part that checks a schema when it changes, and when a priority level is created or deleted."""
+    schema_kind = foundation.stored_resource(GROUP, "flowschemas")
+    level_kind = foundation.stored_resource(GROUP, "prioritylevelconfigurations")
+    schemas = CachedObjects(foundation.fanout, schema_kind.prefix)
+    levels = CachedObjects(foundation.fanout, level_kind.prefix)
+    dangling_checks = _DanglingChecks(levels, foundation.clock)
+    writer = StatusWriter(foundation.fanout, foundation.store, schema_kind, dangling_checks.status_of)
 
-    def __init__(
-        self, fanout: Fanout, store: stores.Store, clock: Clock, *, schema_kind: Resource, level_kind: Resource
-    ) -> None:
-        self._clock = clock
-        self._schemas = CachedObjects(fanout, schema_kind.prefix)
-        self._levels = CachedObjects(fanout, level_kind.prefix)
-        self._writer = StatusWriter(fanout, store, schema_kind, self._status)
-        self._schemas.on_change(self._writer.note)
-        self._levels.on_change(self._note_level)
-
-    def _note_level(self, name: str) -> None:
-        for key, schema in self._schemas.items():
+    def note_level(name: str) -> None:
+        for key, schema in schemas.items():
             if _level_of(schema) == name:
-                self._writer.note(key)
+                writer.note(key)
 
-    def _status(self, key: str, schema: Object) -> Object | None:
+    schemas.on_change(writer.note)
+    levels.on_change(note_level)
+    return writer
+
+
+class _DanglingChecks:
+    def __init__(self, levels: CachedObjects, clock: Clock) -> None:
+        self._levels = levels
+        self._clock = clock
+
+    def status_of(self, key: str, schema: Object) -> Object | None:
         level = _level_of(schema)
         said = dangling(level, exists=self._levels.get(level) is not None)
         status = schema.get("status") or {}
@@ -48,7 +53,7 @@ class FlowSchemaStatuses:
 
 
 def dangling(level: str, *, exists: bool) -> Object:
-    """The condition, but for when it came to be."""
+    """The Dangling condition without its lastTransitionTime."""
     named = f'This FlowSchema references the PriorityLevelConfiguration object named "{level}"'
     if exists:
         return {"type": _DANGLING, "status": "False", "reason": "Found", "message": f"{named} and it exists"}

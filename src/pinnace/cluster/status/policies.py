@@ -1,28 +1,35 @@
-"""Writes into the status of validating policies what their expressions get wrong about the kinds they are about."""
+"""Writes type errors of validating policies' expressions into their status."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from pinnace.admission.policies.type_checks import type_warnings
+from pinnace.admission.rules import GROUP
+from pinnace.cluster.foundation import Foundation
 from pinnace.cluster.status.writer import StatusWriter
 from pinnace.model.objects import Object
 from pinnace.model.resources import Registry, Resource
-from pinnace.server.cache.fanout import Fanout
-from pinnace.store import store as stores
 
 _MOST_KINDS = 10
 
 
-class PolicyStatuses:
-    """Each generation is looked at once."""
+def policy_status_writer(foundation: Foundation) -> StatusWriter | None:
+    """The background part that checks each generation of a policy once; None before 1.30, which has none."""
+    resource = foundation.registry.find(GROUP, "v1", "validatingadmissionpolicies")
+    if resource is None:
+        return None
+    checks = _TypeChecks(foundation.registry)
+    writer = StatusWriter(foundation.fanout, foundation.store, resource, checks.status_of)
+    foundation.fanout.on_change(resource.prefix, lambda event: writer.note(event.key))
+    return writer
 
-    def __init__(self, fanout: Fanout, store: stores.Store, registry: Registry, resource: Resource) -> None:
+
+class _TypeChecks:
+    def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        writer = StatusWriter(fanout, store, resource, self._status)
-        fanout.on_change(resource.prefix, lambda event: writer.note(event.key))
 
-    def _status(self, key: str, policy: Object) -> Object | None:
+    def status_of(self, key: str, policy: Object) -> Object | None:
         if _is_known(policy):
             return None
         warnings = type_warnings(policy, self._kinds(policy))
@@ -31,7 +38,7 @@ class PolicyStatuses:
         return status
 
     def _kinds(self, policy: Object) -> Iterator[Resource]:
-        """Those that are named; who means everything is not held to anything."""
+        """The kinds that the policy names. A wildcard names none: it is not checked."""
         found: dict[object, Resource] = {}
         constraints = (policy.get("spec") or {}).get("matchConstraints") or {}
         for rule in constraints.get("resourceRules") or ():

@@ -1,14 +1,15 @@
-"""Writes what the quotas' accounts say into the quotas' status."""
+"""Writes the usage that the quota plug-in accounts into the status of resource quotas."""
 
 from __future__ import annotations
 
 from pinnace.admission.plugins.resource_quota import ResourceQuota
+from pinnace.cluster.foundation import Foundation
 from pinnace.cluster.status.writer import StatusWriter
-from pinnace.model.resources import Resource
-from pinnace.server.cache.fanout import Fanout
-from pinnace.store import store as stores
 
 
-def write_quota_statuses(quotas: ResourceQuota, fanout: Fanout, store: stores.Store, resource: Resource) -> None:
-    writer = StatusWriter(fanout, store, resource, lambda key, quota: quotas.status_of(key))
+def quota_status_writer(foundation: Foundation, quotas: ResourceQuota) -> StatusWriter:
+    """The background part that writes the status of each quota whose account changes."""
+    resource = foundation.stored_resource("", "resourcequotas")
+    writer = StatusWriter(foundation.fanout, foundation.store, resource, lambda key, quota: quotas.status_of(key))
     quotas.on_change(writer.note)
+    return writer

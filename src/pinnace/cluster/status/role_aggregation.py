@@ -1,9 +1,8 @@
-"""Keeps the rules of cluster roles that gather others' rules, as those come, change and go."""
+"""Keeps the rules of aggregated cluster roles: the union of the rules of all roles that they select."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 
 from pinnace.auth.authorization.aggregation import gathered_rules
 from pinnace.model.resources import Resource
@@ -11,39 +10,40 @@ from pinnace.server.cache.fanout import Fanout
 from pinnace.server.write.versions import encode
 from pinnace.store import store as stores
 
-log = logging.getLogger(__name__)
-
 
 class RoleAggregation:
-    """Looks again after every change of a cluster role; changes that come together are looked at once."""
+    """A background part that checks all cluster roles after every change of one; changes that come together are one."""
 
     def __init__(self, fanout: Fanout, store: stores.Store, cluster_roles: Resource) -> None:
         self._fanout = fanout
         self._store = store
         self._resource = cluster_roles
-        self._task: asyncio.Task[None] | None = None
-        self._is_stale = False
-        fanout.on_change(cluster_roles.prefix, lambda event: self._look())
+        self._changed = asyncio.Event()
 
-    def _look(self) -> None:
-        self._is_stale = True
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._gather())
+    async def run(self) -> None:
+        """Write rules until cancelled. Raises StoreError if the store takes no writes."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._aggregate()
+            except BaseException:
+                self._changed.set()  # The next run begins where this one failed.
+                raise
 
-    async def _gather(self) -> None:
-        while self._is_stale:
-            self._is_stale = False
-            entries = dict(self._fanout.cache(self._resource.prefix).entries)
-            roles = {key: entry.decode() for key, entry in entries.items()}
-            for key, role in roles.items():
-                rules = gathered_rules(role, roles.values())
-                if rules is None or rules == (role.get("rules") or []):
-                    continue
-                value = encode({**role, "rules": rules or None}, self._resource)
-                try:
-                    await self._store.put(self._resource.prefix + key, value, expected=entries[key].revision)
-                except stores.Conflict:
-                    continue  # It has changed, which calls for another look by itself.
-                except stores.StoreError as error:
-                    log.debug("the rules of cluster role %s could not be gathered: %s", key, error)
-                    return
+    def note_change(self) -> None:
+        """Check the roles again soon."""
+        self._changed.set()
+
+    async def _aggregate(self) -> None:
+        entries = dict(self._fanout.cache(self._resource.prefix).entries)
+        roles = {key: entry.decode() for key, entry in entries.items()}
+        for key, role in roles.items():
+            rules = gathered_rules(role, roles.values())
+            if rules is None or rules == (role.get("rules") or []):
+                continue
+            value = encode({**role, "rules": rules or None}, self._resource)
+            try:
+                await self._store.put(self._resource.prefix + key, value, expected=entries[key].revision)
+            except stores.Conflict:
+                continue  # The role has changed, and that change is noted.

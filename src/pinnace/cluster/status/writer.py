@@ -1,9 +1,8 @@
-"""Keeps the status of objects as the server itself sees it, where no controller has to be asked."""
+"""Writes the status of objects as the server itself knows it, where no controller is needed."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 from pinnace.model.objects import Object
@@ -12,11 +11,9 @@ from pinnace.server.cache.fanout import Fanout
 from pinnace.server.write.versions import encode
 from pinnace.store import store as stores
 
-log = logging.getLogger(__name__)
-
 
 class StatusWriter:
-    """Writes what `status_of` says of a key and its object, unless that is None. Notes that come together are one."""
+    """A background part that writes the result of `status_of(key, object)`, unless it is None, of each noted object."""
 
     def __init__(
         self,
@@ -30,29 +27,35 @@ class StatusWriter:
         self._resource = resource
         self._status_of = status_of
         self._stale: set[str] = set()
-        self._task: asyncio.Task[None] | None = None
+        self._noted = asyncio.Event()
 
     def note(self, key: str) -> None:
-        """Something has changed that the status of this object may depend on."""
+        """Write the status of an object soon: a change may concern it. Notes that come together are one."""
         self._stale.add(key)
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._write())
+        self._noted.set()
 
-    async def _write(self) -> None:
-        while self._stale:
-            key = self._stale.pop()
-            entry = self._fanout.cache(self._resource.prefix).entries.get(key)
-            if entry is None:
-                continue
-            obj = entry.decode()
-            status = self._status_of(key, obj)
-            if status is None or obj.get("status") == status:
-                continue
-            value = encode({**obj, "status": status}, self._resource)
-            try:
-                await self._store.put(self._resource.prefix + key, value, expected=entry.revision)
-            except stores.Conflict:
-                self._stale.add(key)  # Somebody was faster: look again at what is there now.
-            except stores.StoreError as error:
-                log.debug("the status of %s %s could not be written: %s", self._resource.kind.name, key, error)
-                return
+    async def run(self) -> None:
+        """Write until cancelled. Raises StoreError if the store takes no writes; nothing noted is lost by that."""
+        while True:
+            while self._stale:
+                key = self._stale.pop()
+                try:
+                    await self._write(key)
+                except stores.Conflict:
+                    self._stale.add(key)  # Another write came first: look again at the newer object.
+                except BaseException:
+                    self._stale.add(key)
+                    raise
+            self._noted.clear()
+            await self._noted.wait()
+
+    async def _write(self, key: str) -> None:
+        entry = self._fanout.cache(self._resource.prefix).entries.get(key)
+        if entry is None:
+            return
+        obj = entry.decode()
+        status = self._status_of(key, obj)
+        if status is None or obj.get("status") == status:
+            return
+        value = encode({**obj, "status": status}, self._resource)
+        await self._store.put(self._resource.prefix + key, value, expected=entry.revision)

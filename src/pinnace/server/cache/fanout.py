@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import NotRequired, Protocol, TypedDict, Unpack
 
 from pinnace.server.cache.watch_cache import CachedObject, CacheEvent, WatchCache, stamp
 from pinnace.server.http.messages import frame
 from pinnace.store import store as stores
+
+log = logging.getLogger(__name__)
 
 FRESHNESS_SECONDS = 3.0
 """How long a client waits that asks for a revision which is yet to come."""
@@ -145,6 +148,7 @@ class Fanout:
         self._progress: list[Callable[[int], None]] = []
         self.revision = 0
         self._loaded = 0
+        self.is_loaded = False
 
     def on_progress(self, callback: Callable[[int], None]) -> None:
         """Call back with the newest revision after every commit."""
@@ -190,6 +194,7 @@ class Fanout:
         for cache in self._caches.values():  # Those that were followed before they were loaded know no more either.
             cache.recent_since = max(cache.recent_since, page.revision)
             cache.changed = max(cache.changed, page.revision)
+        self.is_loaded = True
 
     def cache(self, prefix: str) -> WatchCache:
         found = self._caches.get(prefix)
@@ -209,7 +214,10 @@ class Fanout:
             self.revision = change.revision
             if prefix in self._listeners:
                 for listener in self._listeners[prefix]:
-                    listener(event)
+                    try:
+                        listener(event)
+                    except Exception:  # The other listeners, watchers and changes of this commit must not suffer.
+                        log.exception("a listener of %s failed at revision %d", prefix, change.revision)
             if not watchers:
                 continue
             interested = watchers.get((prefix, ""))

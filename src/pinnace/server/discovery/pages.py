@@ -35,8 +35,15 @@ _GZIP_FROM = 1024
 _HEALTH = frozenset(("healthz", "livez", "readyz"))
 _ONLY_READ = frozenset(("/version", "/openid/v1/jwks", "/.well-known/openid-configuration"))
 
-Check = Callable[[], str]
-"""Says what is wrong; an empty answer means that all is well."""
+Check = Callable[[], str | Awaitable[str]]
+"""Returns the reason of a failure; empty if the check passes."""
+
+
+class Health(Protocol):
+    """The checks behind /healthz, /livez and /readyz."""
+
+    def checks(self, page: str) -> Mapping[str, Check]:
+        """The checks of one of the three pages, by name, in the order in which they are shown."""
 
 
 class DiscoverySource(Protocol):
@@ -63,7 +70,7 @@ class Issuer(Protocol):
 
 
 class NonResourcePages:
-    """`checks` are asked in order; those named in `only_ready` say when to send traffic, not whether to restart."""
+    """Answers the paths that are not objects."""
 
     def __init__(
         self,
@@ -73,8 +80,7 @@ class NonResourcePages:
         openapi: OpenApiSource,
         metrics: Callable[[], str],
         issuer: Issuer,
-        checks: Mapping[str, Check],
-        only_ready: frozenset[str] = frozenset(),
+        health: Health,
         aggregated: AggregatedBackends | None = None,
     ) -> None:
         self._aggregated = aggregated or NoBackends()
@@ -84,8 +90,7 @@ class NonResourcePages:
         self._merged_openapi = MergedOpenApi(openapi.v2, self._aggregated)
         self._metrics = metrics
         self._issuer = issuer
-        self._checks = dict(checks)
-        self._only_ready = only_ready
+        self._checks = health
 
     def answer(self, request: Request, segments: list[str], user: User) -> Answer | Awaitable[Answer] | None:
         first = segments[0]
@@ -165,42 +170,50 @@ class NonResourcePages:
             "/readyz",
             "/version",
         ]
-        paths += [f"/{page}/{name}" for page in sorted(_HEALTH) for name in self._checks_of(page)]
+        paths += [f"/{page}/{name}" for page in sorted(_HEALTH) for name in self._checks.checks(page)]
         groups = self._discovery.page("/apis", "")
         for group in orjson.loads(groups.body)["groups"] if groups is not None else []:
             paths.append(f"/apis/{group['name']}")
             paths += [f"/apis/{version['groupVersion']}" for version in group["versions"]]
         return orjson.dumps({"paths": sorted([*paths, "/api/v1"])}, option=orjson.OPT_INDENT_2)
 
-    def _checks_of(self, page: str) -> list[str]:
-        return [name for name in self._checks if page == "readyz" or name not in self._only_ready]
+    def _health(self, request: Request, page: str, rest: list[str]) -> Awaitable[Answer] | None:
+        checks = self._checks.checks(page)
+        if not rest or not rest[0]:
+            return _all_checked(request, page, checks)
+        check = checks.get("/".join(rest))
+        return _one_checked(check) if check is not None else None
 
-    def _health(self, request: Request, page: str, rest: list[str]) -> Response | None:
-        names = self._checks_of(page)
-        if rest and rest[0]:
-            name = "/".join(rest)
-            if name not in names:
-                return None
-            wrong = self._checks[name]()
-            if wrong:
-                return Response(500, _TEXT, f"internal server error: {wrong}\n".encode())
-            return Response(200, _TEXT, b"ok")
-        excluded = set(request.query.get("exclude", ()))
-        lines, failed = [], []
-        for name in names:
-            if name in excluded:
-                lines.append(f"[+]{name} excluded: ok")
-            elif self._checks[name]():
-                failed.append(name)
-                lines.append(f"[-]{name} failed: reason withheld")
-            else:
-                lines.append(f"[+]{name} ok")
-        if failed:
-            text = "\n".join([*lines, f"{page} check failed", ""])
-            return Response(500, _TEXT, text.encode())
-        if request.parameter("verbose") is None:
-            return Response(200, _TEXT, b"ok")
-        return Response(200, _TEXT, "\n".join([*lines, f"{page} check passed", ""]).encode())
+
+async def _one_checked(check: Check) -> Response:
+    reason = await _reason_of(check)
+    if reason:
+        return Response(500, _TEXT, f"internal server error: {reason}\n".encode())
+    return Response(200, _TEXT, b"ok")
+
+
+async def _all_checked(request: Request, page: str, checks: Mapping[str, Check]) -> Response:
+    excluded = set(request.query.get("exclude", ()))
+    lines: list[str] = []
+    is_failed = False
+    for name, check in checks.items():
+        if name in excluded:
+            lines.append(f"[+]{name} excluded: ok")
+        elif await _reason_of(check):
+            is_failed = True
+            lines.append(f"[-]{name} failed: reason withheld")
+        else:
+            lines.append(f"[+]{name} ok")
+    if is_failed:
+        return Response(500, _TEXT, "\n".join([*lines, f"{page} check failed", ""]).encode())
+    if request.parameter("verbose") is None:
+        return Response(200, _TEXT, b"ok")
+    return Response(200, _TEXT, "\n".join([*lines, f"{page} check passed", ""]).encode())
+
+
+async def _reason_of(check: Check) -> str:
+    reason = check()
+    return reason if isinstance(reason, str) else await reason
 
 
 async def _shown_later(request: Request, backend: AggregatedBackend) -> Response:

@@ -1,0 +1,84 @@
+"""Creates the objects that every cluster has from its start, where they do not exist yet."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import orjson
+
+from pinnace.cluster.bootstrap.default_roles import ensure_default_roles
+from pinnace.cluster.bootstrap.objects import api_endpoints, bootstrap_objects
+from pinnace.model.clock import Clock, to_rfc3339
+from pinnace.model.objects import Kind, Object, new_uid
+from pinnace.model.resources import Registry
+from pinnace.server.cache.fanout import Fanout
+from pinnace.server.discovery.discovery import DiscoveryPages
+from pinnace.server.local import LocalApi
+from pinnace.server.write.versions import encode
+from pinnace.store.store import Store
+
+
+class Plane(Protocol):
+    """A control plane whose objects are loaded."""
+
+    @property
+    def registry(self) -> Registry: ...
+    @property
+    def discovery(self) -> DiscoveryPages: ...
+    @property
+    def fanout(self) -> Fanout: ...
+    @property
+    def store(self) -> Store: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def minor(self) -> str: ...
+
+    def local(self) -> LocalApi: ...
+
+
+async def bootstrap(plane: Plane, *, address: str, port: int) -> None:
+    """Create the bootstrap objects that this cluster lacks, and publish the address of its API."""
+    plane.discovery.tell_address(f"{address}:{port}")
+    local = plane.local()
+    for obj in bootstrap_objects(plane.registry, address=address, port=port, now=plane.clock.now()):
+        await _ensure(plane, local, obj)
+    await ensure_default_roles(plane.registry, plane.fanout, plane.store, plane.clock.now(), minor=plane.minor)
+    for obj in api_endpoints(address, port):
+        await _point(plane, obj)
+
+
+async def _point(plane: Plane, obj: Object) -> None:
+    """Store the API's own endpoints without validation, which refuses the loopback addresses that the API has here."""
+    resource = plane.registry.of_kind(Kind.parse(obj["apiVersion"], obj["kind"]))
+    if resource is None:
+        return
+    key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+    present = plane.fanout.cache(resource.prefix).entries.get(key)
+    known = present.decode()["metadata"] if present is not None else {}
+    born = {"uid": new_uid(), "creationTimestamp": to_rfc3339(plane.clock.now())}
+    obj["metadata"] = {**obj["metadata"], **born, **{name: known[name] for name in born if name in known}}
+    await plane.store.put(resource.prefix + key, encode(obj, resource), expected=None)
+
+
+async def _ensure(plane: Plane, local: LocalApi, obj: Object) -> None:
+    resource = plane.registry.of_kind(Kind.parse(obj["apiVersion"], obj["kind"]))
+    if resource is None:
+        return  # This minor does not have the kind.
+    name = obj["metadata"]["name"]
+    key = f"{obj['metadata']['namespace']}/{name}" if resource.namespaced else name
+    if key in plane.fanout.cache(resource.prefix).entries:
+        return  # Created at an earlier start. Changes that users made since are kept.
+    group = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
+    where = f"/namespaces/{obj['metadata']['namespace']}" if resource.namespaced else ""
+    target = f"{group}{where}/{resource.plural}"
+    headers = {"content-type": "application/json", "user-agent": "kube-apiserver"}
+    answer = await local.request("POST", target, orjson.dumps(obj), headers)
+    if answer.status not in (201, 409):
+        body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
+        raise RuntimeError(f"{resource.plural} {obj['metadata']['name']} could not be created: {body.decode()}")
+    if answer.status == 201 and "status" in obj and resource.has_status:
+        status_target = f"{target}/{obj['metadata']['name']}/status"
+        patch = orjson.dumps({"status": obj["status"]})
+        headers = {"content-type": "application/merge-patch+json", "user-agent": "kube-apiserver"}
+        await local.request("PATCH", status_target, patch, headers)

@@ -1,0 +1,192 @@
+"""Builds the API server without its sockets: everything behind the HTTP layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pinnace.auth.authentication.impersonation import Impersonator
+from pinnace.auth.certificates.authority import CertificateFiles
+from pinnace.auth.users import MASTERS, User
+from pinnace.cluster.admission import Admission, build_admission
+from pinnace.cluster.aggregation import Aggregation
+from pinnace.cluster.custom_resources import CustomResources
+from pinnace.cluster.foundation import Foundation, lay_foundation
+from pinnace.cluster.health import Health
+from pinnace.cluster.nodes import LateStreams, Nodes
+from pinnace.cluster.security import build_security
+from pinnace.cluster.settings import Settings
+from pinnace.cluster.supervisor import Supervisor
+from pinnace.cluster.verbs import build_verbs
+from pinnace.cluster.version import version_of
+from pinnace.kinds.flowcontrol.resources import GROUP as FLOW_CONTROL
+from pinnace.model.clock import AlarmClock, SystemClock
+from pinnace.model.resources import Registry
+from pinnace.server.audit.events import Auditor
+from pinnace.server.cache.fanout import Fanout
+from pinnace.server.discovery.discovery import DiscoveryPages
+from pinnace.server.discovery.openapi import OpenApi
+from pinnace.server.discovery.pages import NonResourcePages
+from pinnace.server.flowcontrol import metrics as flow_metrics
+from pinnace.server.flowcontrol.flow_control import FlowControl
+from pinnace.server.handler import Handler
+from pinnace.server.local import LocalApi
+from pinnace.server.metrics import RequestMetrics
+from pinnace.server.read.reader import ObjectReader
+from pinnace.server.write.field_ownership import Ownerships
+from pinnace.server.write.pipeline import Pipeline
+from pinnace.server.write.reservations import ServiceReservations
+from pinnace.store.store import Store
+
+SYSTEM = User("system:apiserver", (MASTERS,))
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlane:
+    """The server without its sockets. Its background parts run while `supervisor.running()` does."""
+
+    api: Handler
+    registry: Registry
+    discovery: DiscoveryPages
+    fanout: Fanout
+    store: Store
+    clock: AlarmClock
+    metrics: RequestMetrics
+    health: Health
+    supervisor: Supervisor
+    custom_resources: CustomResources
+    aggregation: Aggregation
+    admission: Admission
+    nodes: Nodes
+    """Nodes of this process register here for exec, logs and the like."""
+    minor: str
+    """The served Kubernetes, such as 1.36."""
+
+    def local(self, user: User = SYSTEM) -> LocalApi:
+        """The API for callers in this process."""
+        return LocalApi(self.api, user)
+
+    async def close(self) -> None:
+        """Close the connections to webhooks and aggregated servers. The store stays open."""
+        await self.admission.webhooks.close()
+        await self.custom_resources.close()
+        await self.aggregation.close()
+
+
+async def build(
+    settings: Settings,
+    store: Store,
+    *,
+    clock: AlarmClock | None = None,
+    tokens: dict[str, User] | None = None,
+    files: CertificateFiles | None = None,
+    audit: Auditor | None = None,
+    needs_service_accounts: bool = False,
+) -> ControlPlane:
+    """Build the control plane over a store and load all stored objects.
+
+    `needs_service_accounts`: refuse pods whose service account does not exist. Set it where a controller creates the
+    default account of every namespace.
+    """
+    clock = clock or SystemClock()
+    foundation = await lay_foundation(settings, store, clock, Supervisor(clock))
+    fanout = foundation.fanout
+    custom_resources = CustomResources(foundation)
+    aggregation = Aggregation(fanout, files.front_proxy_client if files is not None else None)
+    security = build_security(foundation, settings.auth, tokens=tokens or {}, files=files)
+    admission = build_admission(foundation, security, needs_service_accounts=needs_service_accounts)
+    ownerships = Ownerships(foundation.registry)
+    nodes = Nodes(fanout, files)
+    streams = LateStreams(fanout, nodes, admission.chain, security.authorizer, minor=foundation.definitions.minor)
+    metrics = RequestMetrics()
+    flows = FlowControl(
+        foundation.objects(FLOW_CONTROL, "flowschemas"),
+        foundation.objects(FLOW_CONTROL, "prioritylevelconfigurations"),
+        patience=settings.request_timeout / 4,
+        on_refusal=metrics.drop,
+    )
+    health = Health(store, fanout, foundation.supervisor)
+    discovery = DiscoveryPages(foundation.registry, aggregated=aggregation.api_services)
+    api = Handler(
+        registry=foundation.registry,
+        verbs=build_verbs(
+            foundation,
+            reader=ObjectReader(fanout, store, watch_seconds=settings.min_request_timeout),
+            pipeline=_build_pipeline(foundation, admission, ownerships),
+            ownerships=ownerships,
+            security=security,
+            streams=streams,
+        ),
+        pages=NonResourcePages(
+            version=version_of(foundation.definitions.minor),
+            discovery=discovery,
+            openapi=OpenApi(foundation.registry, foundation.definitions),
+            metrics=metrics.text,
+            issuer=security.issuer,
+            health=health,
+            aggregated=aggregation.api_services,
+        ),
+        identify=security.identify,
+        authorizer=security.authorizer,
+        impersonator=Impersonator(security.authorizer, constrained=foundation.is_since(36)),
+        metrics=metrics,
+        aggregated=aggregation.api_services,
+        audit=audit,
+        flow_control=flows,
+        request_timeout=settings.request_timeout,
+    )
+    _add_gauges(metrics, foundation, flows, audit)
+    aggregation.measured_by(metrics)
+    return ControlPlane(
+        api=api,
+        registry=foundation.registry,
+        discovery=discovery,
+        fanout=fanout,
+        store=store,
+        clock=foundation.clock,
+        metrics=metrics,
+        health=health,
+        supervisor=foundation.supervisor,
+        custom_resources=custom_resources,
+        aggregation=aggregation,
+        admission=admission,
+        nodes=nodes,
+        minor=foundation.definitions.minor,
+    )
+
+
+def _build_pipeline(foundation: Foundation, admission: Admission, ownerships: Ownerships) -> Pipeline:
+    reservations = ServiceReservations()
+    for _, service in foundation.objects("", "services").items():
+        reservations.adopt(service)
+    return Pipeline(
+        fanout=foundation.fanout,
+        store=foundation.store,
+        clock=foundation.clock,
+        admission=admission.chain,
+        reservations=reservations,
+        ownerships=ownerships,
+    )
+
+
+def _add_gauges(metrics: RequestMetrics, foundation: Foundation, flows: FlowControl, audit: Auditor | None) -> None:
+    fanout, supervisor = foundation.fanout, foundation.supervisor
+    for name, about, read in flow_metrics.gauges(flows):
+        metrics.gauge(name, about, read)
+    metrics.histogram(
+        flow_metrics.WAIT_SECONDS,
+        "How long requests waited for their turn.",
+        lambda: flow_metrics.wait_durations(flows),
+    )
+    if audit is not None:
+        metrics.gauge("apiserver_audit_event_total", "Audit events.", lambda: [((), float(audit.written))])
+    metrics.gauge(
+        "apiserver_storage_objects",
+        "Stored objects by resource.",
+        lambda: [((("resource", prefix.split("/")[3]),), float(count)) for prefix, count in fanout.counts().items()],
+    )
+    metrics.gauge("apiserver_registered_watchers", "Open watches.", lambda: [((), float(len(fanout.watchers())))])
+    metrics.gauge(
+        "pinnace_background_part_failures_total",
+        "Failures of the parts that run in the background, each followed by a restart.",
+        lambda: [((("part", name),), float(count)) for name, count in supervisor.failures.items()],
+    )

@@ -1,0 +1,51 @@
+"""What every part of the server is built on: kinds, store, caches, clock and supervisor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pinnace.cluster.cached_objects import CachedObjects
+from pinnace.cluster.settings import Settings
+from pinnace.cluster.supervisor import Supervisor
+from pinnace.kinds import catalog
+from pinnace.kinds.definitions import Definitions, minors
+from pinnace.model.clock import AlarmClock
+from pinnace.model.resources import Registry, Resource
+from pinnace.server.cache.fanout import Fanout
+from pinnace.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Foundation:
+    """Handed to the builders of all other parts."""
+
+    definitions: Definitions
+    registry: Registry
+    store: Store
+    fanout: Fanout
+    clock: AlarmClock
+    supervisor: Supervisor
+
+    def objects(self, group: str, plural: str) -> CachedObjects:
+        """The cached objects of a built-in resource."""
+        return CachedObjects(self.fanout, f"/registry/{group or 'core'}/{plural}/")
+
+    def stored_resource(self, group: str, plural: str) -> Resource:
+        """The resource in the version that is stored. Raises LookupError if this minor does not have it."""
+        for resource in self.registry:
+            if (resource.group, resource.plural) == (group, plural) and resource.kind == resource.stored:
+                return resource
+        raise LookupError(f"Kubernetes {self.definitions.minor} has no {plural}.{group}; check the name")
+
+    def is_since(self, minor: int) -> bool:
+        """Whether the served Kubernetes is 1.`minor` or later."""
+        return int(self.definitions.minor.partition(".")[2]) >= minor
+
+
+async def lay_foundation(settings: Settings, store: Store, clock: AlarmClock, supervisor: Supervisor) -> Foundation:
+    """Load the definitions of the kinds, and all stored objects into the watch caches."""
+    definitions = Definitions.load(settings.kubernetes_version or minors()[-1])
+    registry = Registry(catalog.resources(definitions, old_versions=settings.old_versions))
+    fanout = Fanout(store)
+    await fanout.load()
+    return Foundation(definitions, registry, store, fanout, clock, supervisor)

@@ -1,0 +1,37 @@
+"""The settings of a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pinnace.auth.settings import AuthSettings
+from pinnace.cluster import kubeconfig
+from pinnace.cluster.auditing import AuditSettings
+from pinnace.server.http.deadlines import LIMIT_SECONDS
+from pinnace.server.read.reader import WATCH_SECONDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Without a `data_dir` the cluster lives in memory and leaves nothing behind."""
+
+    data_dir: Path | None = None
+    host: str = "127.0.0.1"
+    port: int = 0
+    kubernetes_version: str = ""
+    """A minor such as 1.31; the newest if empty."""
+    name: str = kubeconfig.DEFAULT_NAME
+    old_versions: bool = True
+    controllers: bool = True
+    """Whether the built-in controllers run."""
+    nodes: int = 0
+    """The number of simulated nodes."""
+    auth: AuthSettings = field(default_factory=AuthSettings)
+    audit: AuditSettings = field(default_factory=AuditSettings)
+    request_timeout: float = LIMIT_SECONDS
+    """The longest time in seconds that a request may take, unless it is a watch or a stream."""
+    min_request_timeout: float = WATCH_SECONDS
+    """The shortest time in seconds of a watch whose client does not set a timeout."""
+    encryption_key_file: Path | None = None
+    """Keys that encrypt secrets in the store, the newest first; without it secrets are stored in plain text."""

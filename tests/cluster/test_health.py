@@ -1,0 +1,127 @@
+"""/readyz and /livez tell the truth about the store, the caches and the background parts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.server.in_process import InProcess, control_plane
+
+from pinnace.cluster.background_jobs import add_extension_parts
+from pinnace.cluster.cluster import running
+from pinnace.cluster.health import LIVE_SECONDS
+from pinnace.cluster.settings import Settings
+from pinnace.store.memory import MemoryStore
+from pinnace.store.store import WriteFailed
+from pinnace.testing.clock import ManualClock
+
+KUBERNETES = [
+    "ping",
+    "log",
+    "etcd",
+    "poststarthook/start-apiserver-admission-initializer",
+    "poststarthook/generic-apiserver-start-informers",
+    "poststarthook/start-apiextensions-informers",
+    "poststarthook/start-apiextensions-controllers",
+    "poststarthook/crd-informer-synced",
+    "poststarthook/bootstrap-controller",
+    "poststarthook/start-system-namespaces-controller",
+    "poststarthook/start-service-ip-repair-controllers",
+    "poststarthook/scheduling/bootstrap-system-priority-classes",
+    "poststarthook/start-cluster-authentication-info-controller",
+    "poststarthook/start-kube-aggregator-informers",
+    "poststarthook/apiservice-registration-controller",
+    "poststarthook/apiservice-status-local-available-controller",
+    "poststarthook/apiservice-status-remote-available-controller",
+    "poststarthook/kube-apiserver-autoregistration",
+    "autoregister-completion",
+    "poststarthook/apiservice-openapi-controller",
+]
+"""The checks that Kubernetes' end-to-end tests look for on all three pages."""
+
+
+async def lines(api: InProcess, page: str) -> list[str]:
+    return (await api.get(f"/{page}?verbose")).body.decode().splitlines()
+
+
+@pytest.mark.parametrize("page", ["healthz", "livez", "readyz"])
+async def test_the_checks_that_kubernetes_tests_look_for_are_there(page: str) -> None:
+    async with control_plane(clock=ManualClock()) as api:
+        add_extension_parts(api.plane)
+        shown = await lines(api, page)
+        assert {f"[+]{name} ok" for name in KUBERNETES} <= set(shown)
+        assert ("[+]informer-sync ok" in shown) == (page == "readyz")
+
+
+async def test_a_failed_part_fails_readyz_at_once_and_livez_when_it_stays_down() -> None:
+    clock = ManualClock()
+    async with control_plane(clock=clock) as api:
+
+        async def fail() -> None:
+            raise OSError("no way")
+
+        api.plane.supervisor.add("odd-part", fail)
+        await clock.advance(1)
+        assert "[-]odd-part failed: reason withheld" in await lines(api, "readyz")
+        assert (await api.get("/readyz")).status == 500
+        assert "[+]odd-part ok" in await lines(api, "livez")
+        reply = await api.get("/readyz/odd-part")
+        assert (reply.status, reply.body) == (500, b"internal server error: odd-part is down for 1 s\n")
+        await clock.advance(LIVE_SECONDS)
+        assert "[-]odd-part failed: reason withheld" in await lines(api, "livez")
+        assert (await api.get("/readyz?exclude=odd-part")).status == 200
+        metrics = (await api.get("/metrics")).body.decode()
+        counted = re.search(r'^pinnace_background_part_failures_total\{part="odd-part"\} (\d+)$', metrics, re.MULTILINE)
+        assert counted is not None
+        assert int(counted[1]) >= 3
+
+
+class FullStore(MemoryStore):
+    is_full = False
+
+    async def check_write(self) -> None:
+        if self.is_full:
+            raise WriteFailed("the disk is full")
+
+
+async def test_a_full_disk_is_not_ready_but_lives() -> None:
+    store = FullStore()
+    async with control_plane(store) as api:
+        store.is_full = True
+        assert "[-]etcd-readiness failed: reason withheld" in await lines(api, "readyz")
+        assert (await api.get("/livez")).status == 200
+        store.is_full = False
+        assert (await api.get("/readyz")).body == b"ok"
+
+
+async def test_a_cache_that_missed_a_change_is_not_ready() -> None:
+    async with control_plane() as api:
+        api.plane.fanout.revision -= 1
+        assert "[-]informer-sync failed: reason withheld" in await lines(api, "readyz")
+
+
+async def test_a_deleted_data_directory_is_neither_ready_nor_live(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    async with running(Settings(data_dir=directory)) as cluster:
+        api = InProcess(cluster.plane)
+        assert (await api.get("/readyz")).body == b"ok"
+        directory.rename(tmp_path / "elsewhere")
+        assert "[-]etcd failed: reason withheld" in await lines(api, "readyz")
+        assert "[-]etcd failed: reason withheld" in await lines(api, "livez")
+        (tmp_path / "elsewhere").rename(directory)
+        assert (await api.get("/readyz")).body == b"ok"
+
+
+async def test_a_listener_that_fails_harms_neither_writers_nor_caches(caplog: pytest.LogCaptureFixture) -> None:
+    async with control_plane() as api:
+
+        def fail(event: object) -> None:
+            raise KeyError("odd")
+
+        api.plane.fanout.on_change("/registry/core/configmaps/", fail)
+        made = await api.post("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "one"}})
+        assert made.status == 201
+        assert (await api.get("/api/v1/namespaces/default/configmaps/one")).status == 200
+        assert "a listener of /registry/core/configmaps/ failed" in caplog.text
+        assert (await api.get("/readyz")).body == b"ok"
