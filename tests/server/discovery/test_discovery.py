@@ -1,4 +1,4 @@
-"""DiscoveryPages says what is served, as the real server says it."""
+"""Discovery lists the served groups, versions and resources, as the real server does."""
 
 from __future__ import annotations
 

@@ -28,19 +28,19 @@ class Listening:
     def __init__(self) -> None:
         self.seen: list[Seen] = []
 
-    def asked(self, request: Request, keep: bool, chunks: bool) -> None:
+    def handle_request(self, request: Request, keep: bool, chunks: bool) -> None:
         head = request.head
         told = [getattr(head, name) for name in head.__slots__]
         target = (request.method, request.target, request.path, request.raw_query)
         self.seen.append((*target, *told, request.body, request.upgrade, keep, chunks))
 
-    def refused(self, answer: Response) -> None:
+    def reject(self, answer: Response) -> None:
         self.seen.append((answer.status, answer.body))
 
-    def expecting(self) -> None:
+    def expect_continue(self) -> None:
         self.seen.append(("expecting",))
 
-    def upgraded(self) -> None:
+    def begin_upgrade(self) -> None:
         self.seen.append(("upgraded",))
 
 

@@ -371,13 +371,13 @@ class Updating:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows with each attempt to read."""
     counted: list[int] = []
-    take = TlsConnection.take
+    take = TlsConnection.read_record
 
     def counting(self: TlsConnection) -> bytes:
         counted.append(len(counted))
         return take(self)
 
-    monkeypatch.setattr(TlsConnection, "take", counting)
+    monkeypatch.setattr(TlsConnection, "read_record", counting)
     return counted
 
 

@@ -1,12 +1,13 @@
-"""One watch of the store in, many watchers out, each event framed once for all who want it in the same form."""
+"""Fan-out: one watch of the store in, many watchers out. Each event is framed once per representation."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import NotRequired, Protocol, TypedDict, Unpack
+from typing import NotRequired, TypedDict, Unpack
 
+from pinnace.server.cache.representations import Representation
 from pinnace.server.cache.watch_cache import CachedObject, CacheEvent, WatchCache, stamp
 from pinnace.server.http.messages import frame
 from pinnace.store import store as stores
@@ -14,38 +15,27 @@ from pinnace.store import store as stores
 log = logging.getLogger(__name__)
 
 FRESHNESS_SECONDS = 3.0
-"""How long a client waits that asks for a revision which is yet to come."""
+"""How long a client waits for a revision that this server has not reached."""
 _FIRST_SEGMENT = len("/registry/")
 
 
-class EventRepresentation(Protocol):
-    """The form in which a client wants objects: version, metadata only, or rows of a table."""
-
-    @property
-    def name(self) -> object:
-        """Equal for renditions that make equal bytes, so that watchers can share them."""
-
-    def encode_object(self, entry: CachedObject) -> bytes:
-        """One object, encoded."""
-
-
-def _nothing() -> None:
-    """Nobody to tell."""
+def _ignore() -> None:
+    """The default for `finish`: do nothing."""
 
 
 class WatcherOptions(TypedDict):
     namespace: str
     matches: Callable[[str, CachedObject], bool] | None
-    representation: EventRepresentation
+    representation: Representation
     deliver: Callable[[bytes], None]
-    later: NotRequired[EventRepresentation | None]
-    """The form of all events but the first, where they differ."""
+    later: NotRequired[Representation | None]
+    """The representation of all events but the first, where it differs."""
     finish: NotRequired[Callable[[], None]]
     """Ends the client's watch."""
 
 
 class CacheWatcher:
-    """One client's watch: which objects, in which form, and where frames go."""
+    """One client's watch: which objects it selects, in which representation, and the callback that takes frames."""
 
     __slots__ = ("cancelled", "deliver", "finish", "later", "matches", "namespace", "queued", "representation")
 
@@ -55,12 +45,15 @@ class CacheWatcher:
         self.representation = options["representation"]
         self.deliver = options["deliver"]
         self.later = options.get("later")
-        self.finish = options.get("finish", _nothing)
+        self.finish = options.get("finish", _ignore)
         self.queued: list[bytes] = []
         self.cancelled = False
 
     def frame_of(self, event: CacheEvent) -> bytes | None:
-        """The event as this watcher sees it: one that enters its selection is ADDED, one that leaves DELETED."""
+        """Return the framed event; None if the watcher does not select it.
+
+        An object that enters the selection is ADDED, one that leaves it is DELETED.
+        """
         new, old = event.new, event.old
         if self.matches is not None:
             if new is not None and not self.matches(event.key, new):
@@ -68,14 +61,14 @@ class CacheWatcher:
             if old is not None and not self.matches(event.key, old):
                 old = None
         if new is not None:
-            return self._framed(event, "MODIFIED" if old is not None else "ADDED", new)
+            return self._frame(event, "MODIFIED" if old is not None else "ADDED", new)
         if old is None:
             return None
-        if event.new is not None:  # It is still there, but no longer selected: shown as it was, at the new revision.
+        if event.new is not None:  # Still there, but no longer selected: send the old object at the new revision.
             old = old.at(event.revision)
-        return self._framed(event, "DELETED", old)
+        return self._frame(event, "DELETED", old)
 
-    def _framed(self, event: CacheEvent, kind: str, entry: CachedObject) -> bytes:
+    def _frame(self, event: CacheEvent, kind: str, entry: CachedObject) -> bytes:
         shared = (kind, self.representation.name)
         if event.frames is None:
             event.frames = {}
@@ -87,14 +80,14 @@ class CacheWatcher:
         return framed
 
     def line_of(self, kind: str, entry: CachedObject) -> bytes:
-        """An event of this watcher alone."""
+        """Return an event that is sent to this watcher only, without the frame."""
         line = event_line(kind, self.representation.encode_object(entry))
         if self.later is not None:
             self.representation, self.later = self.later, None
         return line
 
     def take_headers(self) -> bool:
-        """Whether what is sent next is the first, and says what only the first does. Whatever follows will not."""
+        """Return True once, for the first event: only it carries what later events leave out, such as table columns."""
         if self.later is None:
             return False
         self.representation, self.later = self.later, None
@@ -102,7 +95,7 @@ class CacheWatcher:
 
 
 class ConvertingWatcher(CacheWatcher):
-    """A watcher whose objects have to be converted elsewhere first: its events wait, in order, to be fetched."""
+    """A watcher whose objects a webhook converts first: its events wait, in order, until `fetch`."""
 
     __slots__ = ("_arrived", "_waiting", "is_busy")
 
@@ -111,7 +104,7 @@ class ConvertingWatcher(CacheWatcher):
         self._waiting: list[CacheEvent] = []
         self._arrived = asyncio.Event()
         self.is_busy = True
-        """There are events that its client has not seen."""
+        """Some events have not been sent to the client."""
 
     def frame_of(self, event: CacheEvent) -> bytes | None:
         self._waiting.append(event)
@@ -120,11 +113,11 @@ class ConvertingWatcher(CacheWatcher):
         return None
 
     def frame_now(self, event: CacheEvent) -> bytes | None:
-        """The event as this watcher sees it, once its objects are prepared."""
+        """Return the framed event, as `CacheWatcher.frame_of` does. Its objects must be prepared."""
         return super().frame_of(event)
 
     async def fetch(self) -> list[CacheEvent]:
-        """The events that came since the last time, at least one."""
+        """Wait for events and return those since the last call, at least one."""
         if not self._waiting:
             self.is_busy = False
             self._arrived.clear()
@@ -138,7 +131,7 @@ def event_line(kind: str, body: bytes) -> bytes:
 
 
 class Fanout:
-    """Every shelf of the server and every watcher of it. Fed by `follow`, on the event loop, in commit order."""
+    """All watch caches and watchers of the server. The store calls `follow` on the event loop, in commit order."""
 
     def __init__(self, store: stores.Store) -> None:
         self._store = store
@@ -158,30 +151,30 @@ class Fanout:
         self._progress.remove(callback)
 
     async def has_reached(self, revision: int) -> bool:
-        """Whether everything up to a revision is here: a client that has seen a later one waits a little for it."""
+        """Wait a little until all changes up to a revision have arrived; return False if they have not."""
         reached = asyncio.get_running_loop().create_future()
 
-        def look(now: int) -> None:
+        def check(now: int) -> None:
             if now >= revision and not reached.done():
                 reached.set_result(None)
 
-        self.on_progress(look)
+        self.on_progress(check)
         try:
-            look(self.revision)
+            check(self.revision)
             async with asyncio.timeout(FRESHNESS_SECONDS):
                 await reached
         except TimeoutError:
             return False
         finally:
-            self.forget_progress(look)
+            self.forget_progress(check)
         return True
 
     def on_change(self, prefix: str, callback: Callable[[CacheEvent], None]) -> None:
-        """Call back with every change below a resource's prefix, before its writer gets an answer. It must not fail."""
+        """Call back with every change below a resource's prefix, before the write is answered. It must not raise."""
         self._listeners.setdefault(prefix, []).append(callback)
 
     async def load(self) -> None:
-        """Read everything that is stored, then follow the store."""
+        """Read all stored objects and follow the store."""
         self._store.follow(self.follow)
         page = await self._store.list("/registry/")
         self.revision = self._loaded = max(self.revision, page.revision)
@@ -191,7 +184,7 @@ class Fanout:
             known = cache.entries.get(key)
             if known is None or known.revision < record.revision:
                 cache.load(key, CachedObject(stamp(record.value, record.revision), record.revision))
-        for cache in self._caches.values():  # Those that were followed before they were loaded know no more either.
+        for cache in self._caches.values():  # Also those that changed before they were loaded.
             cache.recent_since = max(cache.recent_since, page.revision)
             cache.changed = max(cache.changed, page.revision)
         self.is_loaded = True
@@ -232,8 +225,8 @@ class Fanout:
             chunk = watcher.queued[0] if len(watcher.queued) == 1 else b"".join(watcher.queued)
             watcher.queued = []
             watcher.deliver(chunk)
-        for told in self._progress:
-            told(self.revision)
+        for callback in self._progress:
+            callback(self.revision)
 
     def join(self, prefix: str, watcher: CacheWatcher) -> None:
         self._watchers.setdefault((prefix, watcher.namespace), set()).add(watcher)
@@ -248,7 +241,7 @@ class Fanout:
                 del self._watchers[place]
 
     def end_watches(self, prefix: str) -> None:
-        """End every watch below a resource's prefix: what it serves is no longer what they asked for."""
+        """End every watch below a resource's prefix, because the resource is no longer served as it was."""
         for place, watcher in self.watchers():
             if place == prefix:
                 watcher.finish()
@@ -258,7 +251,7 @@ class Fanout:
 
 
 def split_key(key: str) -> tuple[str, str]:
-    """/registry/apps/deployments/default/web → its resource's prefix, and the rest."""
+    """Split /registry/apps/deployments/default/web into the prefix of its resource and the rest."""
     end = key.index("/", key.index("/", _FIRST_SEGMENT) + 1) + 1
     return key[:end], key[end:]
 

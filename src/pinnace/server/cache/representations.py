@@ -1,4 +1,4 @@
-"""The forms in which a client can have objects: as stored, in another version, as metadata only, as table rows."""
+"""The representations of objects that clients can ask for: the object in a served version, its metadata, a table."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ _METADATA = b'"metadata":{'
 
 
 class Representation(Protocol):
-    """A rendition and its list; `name` is equal for forms that make equal bytes."""
+    """Encodes objects, lists and bookmarks. Representations with equal names make equal bytes and can share them."""
 
     @property
     def name(self) -> object: ...
 
     @property
     def needs_preparation(self) -> bool:
-        """Objects may have to be converted elsewhere: `prepare` them before they are asked for."""
+        """A webhook may have to convert objects: call `prepare` before encoding them."""
 
     def prepare(self, entries: Iterable[CachedObject]) -> Awaitable[None] | None:
-        """Have all that takes long done for these. None where there is nothing to wait for."""
+        """Convert these objects; None if there is nothing to wait for."""
 
     def encode_object(self, entry: CachedObject) -> bytes: ...
 
     def encode_list(self, entries: Iterable[CachedObject], *, metadata: Object) -> bytes | list[bytes]: ...
 
     def encode_bookmark(self, metadata: Object) -> bytes:
-        """An object of this form that has nothing but these metadata."""
+        """Return an object that has only these metadata."""
 
 
 class ObjectRepresentation:
-    """Whole objects of one served version. Where that is the stored version, the bytes are passed on untouched."""
+    """Whole objects of one served version. If that is the stored version, the stored bytes are sent unchanged."""
 
     def __init__(self, resource: Resource) -> None:
         self._resource = resource
@@ -72,19 +72,19 @@ class ObjectRepresentation:
             return encode_served(entry, self._resource, self._resource.custom)
         if self._is_stored:
             return entry.body
-        if not self._resource.is_converted:  # The shape is the same: only the head says another version.
+        if not self._resource.is_converted:  # The fields are the same: only kind and apiVersion differ.
             return self._head + entry.body[entry.body.index(_METADATA) + len(_METADATA) :]
         return encode(self.object(entry))
 
     def object(self, entry: CachedObject) -> Object:
-        """The object in this version, decoded, for the caller to keep."""
+        """Return the object in this version, decoded. The caller may change it."""
         return decode_served(entry, self._resource)
 
     def encode_list(self, entries: Iterable[CachedObject], *, metadata: Object) -> bytes | list[bytes]:
         return self.wrap_list(self.join_items(entries), metadata=metadata)
 
     def join_items(self, entries: Iterable[CachedObject]) -> bytes:
-        """The items of a list, and its end. Those of built-in kinds do not say what they are: the list does."""
+        """Return the items of a list and its end. Items of built-in kinds have no kind and apiVersion: the list has."""
         resource = self._resource
         if resource.custom is not None or resource.is_converted:
             item = self.encode_object if resource.custom is not None else self._item
@@ -103,17 +103,17 @@ class ObjectRepresentation:
         return encode(obj)
 
     def wrap_list(self, items: bytes, *, metadata: Object) -> list[bytes]:
-        """The list of these items, which are `join_items`, in pieces."""
+        """Return the list of items from `join_items`, in pieces."""
         if self._resource.custom is not None:
-            metadata = {"continue": "", **metadata}  # Kubernetes says it of custom kinds even where nothing follows.
+            metadata = {"continue": "", **metadata}  # Kubernetes sends it for custom kinds even if nothing follows.
         return [b'%b%b,"items":[' % (self._list_head, orjson.dumps(metadata)), items]
 
     def encode_bookmark(self, metadata: Object) -> bytes:
-        return orjson.dumps({**self._nothing, "metadata": metadata})
+        return orjson.dumps({**self._empty, "metadata": metadata})
 
     @cached_property
-    def _nothing(self) -> Object:
-        return _nothing_but({}, self._resource)
+    def _empty(self) -> Object:
+        return _empty_object({}, self._resource)
 
 
 _ITEM = b'{"metadata":{'
@@ -128,7 +128,7 @@ _parts = msgspec.json.Decoder(_Parts).decode
 
 
 class MetadataRepresentation:
-    """PartialObjectMetadata: for clients that only follow names, labels and owners."""
+    """PartialObjectMetadata, for clients that only need names, labels and owners."""
 
     def __init__(self, resource: Resource, version: str) -> None:
         self._strategy = resource.strategy
@@ -156,14 +156,14 @@ class MetadataRepresentation:
         return orjson.dumps(partial_metadata({"metadata": metadata}, self._version))
 
     def _metadata(self, entry: CachedObject) -> bytes | msgspec.Raw:
-        """As it stands in the object, which need not be decoded for it."""
+        """Return the metadata as the object has it, without decoding the object."""
         if self._strategy.version_annotations:
             return orjson.dumps(without_version_annotations(entry.decode(), self._strategy)["metadata"])
         return _parts(entry.body).metadata
 
 
 class TableRepresentation:
-    """Table: what kubectl prints, made here so that clients need not know the kinds."""
+    """Table: the rows that kubectl prints."""
 
     def __init__(self, resource: Resource, *, version: str, include: str, clock: Clock, headers: bool = True) -> None:
         self._resource = resource
@@ -178,14 +178,14 @@ class TableRepresentation:
         return prepare(entries, self._resource) if self.needs_preparation else None
 
     def without_headers(self) -> TableRepresentation:
-        """For the second and later events of a watch, which do not repeat the columns."""
+        """Return the representation of the second and later events of a watch, which do not repeat the columns."""
         return TableRepresentation(
             self._resource, version=self._version, include=self._include, clock=self._clock, headers=False
         )
 
     def encode_object(self, entry: CachedObject) -> bytes:
         obj = self._object(entry)
-        version = obj["metadata"].get("resourceVersion")  # What is only tried out has none.
+        version = obj["metadata"].get("resourceVersion")  # A dry run has none.
         return self._table([obj], {"resourceVersion": version} if version else {})
 
     def encode_list(self, entries: Iterable[CachedObject], *, metadata: Object) -> bytes:
@@ -195,17 +195,17 @@ class TableRepresentation:
         return self._table(objects, metadata)
 
     def _object(self, entry: CachedObject) -> Object:
-        """What columns are given: the stored version, but of custom kinds the version that is asked for."""
+        """Return the object that columns read: the stored version, or the requested version of a custom kind."""
         return entry.decode() if self._resource.custom is None else decode_served(entry, self._resource)
 
     def encode_bookmark(self, metadata: Object) -> bytes:
-        """Whatever is asked for, its row has an object: that says what the bookmark means."""
-        obj = _nothing_but(metadata, self._resource)
+        """Return a table with one row. It always has an object, because that holds the bookmark's annotations."""
+        obj = _empty_object(metadata, self._resource)
         now = self._clock.now()
         cells = [column.value(obj, now) for column in self._resource.columns or DEFAULT_COLUMNS]
-        shown = obj if self._include == "Object" else partial_metadata(obj, self._version)
+        included = obj if self._include == "Object" else partial_metadata(obj, self._version)
         table = self._empty({"resourceVersion": metadata["resourceVersion"]})
-        table["rows"] = [{"cells": cells, "object": shown}]
+        table["rows"] = [{"cells": cells, "object": included}]
         return orjson.dumps(table)
 
     def _empty(self, metadata: Object) -> Object:
@@ -232,15 +232,15 @@ class TableRepresentation:
                 row["object"] = partial_metadata(own, self._version)
             table["rows"].append(row)
         if not objects and columns[-1].name == _CREATED_AT:
-            table["rows"] = None  # So does Kubernetes where nobody wrote columns for a kind.
+            table["rows"] = None  # As Kubernetes does for kinds without columns of their own.
         return orjson.dumps(table)
 
 
-def _nothing_but(metadata: Object, resource: Resource) -> Object:
-    """An object with these metadata of which nothing else was said: a built-in one has the fields that Go writes."""
+def _empty_object(metadata: Object, resource: Resource) -> Object:
+    """Return an object with these metadata and, if its kind is built-in, the empty fields that Go writes."""
     kind = resource.kind
-    unsaid = empty_fields.empty(resource.schema) if resource.custom is None else {}
-    return {**unsaid, "kind": kind.name, "apiVersion": kind.api_version, "metadata": metadata}
+    fields = empty_fields.empty(resource.schema) if resource.custom is None else {}
+    return {**fields, "kind": kind.name, "apiVersion": kind.api_version, "metadata": metadata}
 
 
 def _name_cell(obj: Object, now: datetime) -> str:
@@ -271,7 +271,7 @@ def partial_metadata(obj: Object, version: str = "v1") -> Object:
 
 
 def without_version_annotations(obj: Object, strategy: Strategy) -> Object:
-    """The object with the annotations only that are its own. May change the object given."""
+    """Remove the annotations that keep fields of other versions. May change the given object."""
     metadata = obj["metadata"]
     if strategy.version_annotations and "annotations" in metadata:
         own = {name: text for name, text in metadata["annotations"].items() if name not in strategy.version_annotations}

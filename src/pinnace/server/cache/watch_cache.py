@@ -1,7 +1,7 @@
-"""What the server holds in memory: every object as the bytes that a client gets, and the changes just made.
+"""The watch cache: every object of one resource as the bytes that clients get, and its last changes.
 
-A value in the store carries no resourceVersion, since its revision is known only once it is committed. The revision is
-stamped in when the change comes back, right behind `"metadata":{`, which the pipeline always writes third.
+A stored value has no resourceVersion, because its revision is known only once it is committed. The revision is
+stamped in when the change comes back, right after `"metadata":{`, which the pipeline always writes third.
 """
 
 from __future__ import annotations
@@ -22,59 +22,59 @@ _NO_LABELS: dict[str, str] = {}
 _NO_KEYS: set[str] = set()
 
 RECENT_EVENTS = 2048
-"""How many changes of one resource are held in memory for watchers that come back; older ones come from the store."""
+"""How many changes of one resource stay in memory for watchers that resume; older ones come from the store."""
 RECENT_BYTES = 16 << 20
-"""How large the objects in these changes may be together: definitions of custom kinds are large."""
+"""The total size of the objects in these changes: CustomResourceDefinitions are large."""
 
 
 def stamp(value: bytes, revision: int) -> bytes:
-    """The bytes that clients get: the stored value with its revision written in."""
+    """Return the bytes that clients get: the stored value with its revision as resourceVersion."""
     at = value.index(_METADATA) + len(_METADATA)
     comma = b"" if value[at : at + 1] == b"}" else b","
     return b'%b"resourceVersion":"%d"%b%b' % (value[:at], revision, comma, value[at:])
 
 
 def restamp(body: bytes, revision: int) -> bytes:
-    """The same object at another revision: what a deletion shows of what was deleted."""
+    """Return the same object at another revision, such as that of its deletion."""
     start = body.index(_METADATA) + len(_METADATA) + len(_STAMP)
     return b"%b%d%b" % (body[:start], revision, body[body.index(b'"', start) :])
 
 
 class CachedObject:
-    """One object at one revision. Labels and fields are decoded when first asked for, then kept."""
+    """One object at one revision. Labels and selectable fields are decoded at the first use and kept."""
 
-    __slots__ = ("_fields", "_labels", "body", "revision", "shown")
+    __slots__ = ("_fields", "_labels", "body", "revision", "served")
 
     def __init__(self, body: bytes, revision: int) -> None:
         self.body = body
         self.revision = revision
         self._labels: dict[str, str] | None = None
         self._fields: tuple[object, dict[str, str]] | None = None
-        self.shown: dict[str, tuple[object, bytes]] | None = None
-        """By version: what an object of a custom kind looks like there, and to which resource (see presentation)."""
+        self.served: dict[str, tuple[object, bytes]] | None = None
+        """By version: the resource and the bytes of a custom object (see served_versions)."""
 
     def at(self, revision: int) -> CachedObject:
-        """The same object as a later change shows it."""
+        """Return the same object at a later revision."""
         moved = CachedObject(restamp(self.body, revision), revision)
-        if self.shown is not None:
-            moved.shown = {version: (of, restamp(body, revision)) for version, (of, body) in self.shown.items()}
+        if self.served is not None:
+            moved.served = {version: (of, restamp(body, revision)) for version, (of, body) in self.served.items()}
         return moved
 
     def decode(self) -> Object:
-        """A fresh object: the caller may change it."""
+        """Return a new object: the caller may change it."""
         obj: Object = orjson.loads(self.body)
         return obj
 
     @property
     def labels(self) -> dict[str, str]:
         if self._labels is None:
-            # Most have none, and need not be decoded to know it.
+            # Most have no labels: a search of the bytes is enough to know.
             is_labelled = _LABELS in self.body
             self._labels = (self.decode()["metadata"].get("labels") or _NO_LABELS) if is_labelled else _NO_LABELS
         return self._labels
 
     def fields(self, selectable: Mapping[str, Callable[[Object], str]]) -> dict[str, str]:
-        """The values of the fields that this resource can be selected by."""
+        """Return the values of the selectable fields."""
         known = self._fields
         if known is None or known[0] is not selectable:
             obj = self.decode()
@@ -83,7 +83,7 @@ class CachedObject:
 
 
 class CacheEvent:
-    """One change as watchers see it: what the entry was and what it is; `frames` are shared by all who want them."""
+    """One change: the object before and after it. `frames` holds the framed event, shared by all watchers."""
 
     __slots__ = ("frames", "key", "new", "old", "revision")
 
@@ -96,7 +96,7 @@ class CacheEvent:
 
 
 def _size(event: CacheEvent) -> int:
-    """What an event holds that would be gone without it: mostly what the object was before."""
+    """Return the bytes that only this event keeps in memory: the old object."""
     return len(event.old.body) if event.old is not None else 0
 
 
@@ -107,16 +107,16 @@ class WatchCache:
         self.prefix = prefix
         self.entries: dict[str, CachedObject] = {}
         self.changed = revision
-        """The revision of the last change here, or of the start, before which more may have changed than is known."""
+        """The revision of the last change, or that of the start: earlier changes are unknown."""
         self.recent: deque[CacheEvent] = deque()
         self._recent_bytes = 0
         self.recent_since = revision
         """Every change after this revision is in `recent`."""
         self._keys = SortedKeys([])
-        self._by_label: dict[tuple[str, str], set[str]] | None = None  # Made when labels are first asked for.
+        self._by_label: dict[tuple[str, str], set[str]] | None = None  # Built at the first search by label.
 
     def load(self, key: str, entry: CachedObject) -> None:
-        """Put what was there before this process, without telling anyone."""
+        """Add an object that was stored before this process started, without an event."""
         if key not in self.entries:
             self._keys.add(key)
         self.entries[key] = entry
@@ -149,14 +149,14 @@ class WatchCache:
         return event
 
     def keys_of(self, namespace: str = "", *, after: str = "") -> list[str]:
-        """The keys in order, of one namespace or of all, behind `after`."""
+        """Return the keys in order, of one namespace or of all, that follow `after`."""
         first = f"{namespace}/" if namespace else ""
         if after:
             first = max(first, after + "\0")
         return self._keys.between(first, f"{namespace}0" if namespace else None)  # "0" follows "/".
 
     def keys_labelled(self, labels: Mapping[str, str], namespace: str = "", *, after: str = "") -> list[str]:
-        """The keys in order of those objects that have the rarest of these labels. There must be one at least."""
+        """Return the keys, in order, of the objects with the rarest of these labels. At least one label is required."""
         if self._by_label is None:
             self._by_label = {}
             for key, entry in self.entries.items():
@@ -180,7 +180,7 @@ class WatchCache:
             self._by_label.setdefault(label, set()).add(key)
 
     def since(self, revision: int) -> Iterator[CacheEvent]:
-        """The remembered changes after a revision, oldest first."""
+        """Return the recent changes after a revision, oldest first."""
         fresh = []
         for event in reversed(self.recent):
             if event.revision <= revision:

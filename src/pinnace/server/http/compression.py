@@ -1,4 +1,4 @@
-"""Answers for clients that accept gzip: what many ask for is packed once, whatever each answer begins with."""
+"""gzip for large responses: a shared end is compressed once, whatever each response begins with."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from collections.abc import Awaitable
 from typing import NamedTuple
 
 MOST_BYTES = 16 << 20
-"""What is remembered altogether, packed and as it was."""
+"""The total size that is kept, compressed and uncompressed."""
 
 _LEVEL = 1  # Most of the gain for a tenth of the time.
-_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"  # Deflated, no name, no time, quickly, anywhere.
+_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"  # Deflate, no name, no time, fastest level, unknown system.
 _LAST_BLOCK = b"\x03\x00"
-_ONE = 1 << 31  # Polynomials modulo CRC-32's are written with the lowest power first.
+_ONE = 1 << 31  # Polynomials modulo that of CRC-32, lowest power first.
 _X = 1 << 30
 _CRC_32 = 0xEDB88320
 
 
 class CompressedEnd(NamedTuple):
-    """The end of a body, packed so that it can follow any beginning."""
+    """The end of a body, compressed so that it can follow any beginning."""
 
     data: bytes
     crc: int
     size: int
     shift: int
-    """What the checksum of a beginning is multiplied by where this follows it."""
+    """The factor for the checksum of the beginning that precedes it."""
 
 
 class GzipCache:
-    """Packs bodies whose last piece is large and may come again: the same object, as lists that were joined before are.
+    """Compresses bodies whose last piece is large and shared by several responses, such as the items of a kept list.
 
-    The end is packed in a thread, since that takes long and leaves the interpreter alone; whoever asks for it
-    meanwhile waits for the same.
+    The end is compressed in a thread, because that takes long and releases the interpreter's lock. Requests that need
+    the same end meanwhile wait for the same result.
     """
 
     def __init__(self, *, most_bytes: int = MOST_BYTES) -> None:
@@ -44,7 +44,7 @@ class GzipCache:
     def compress(self, pieces: list[bytes]) -> list[bytes] | Awaitable[list[bytes]]:
         *begin, end = pieces
         known = self._known.get(id(end))
-        if known is None:  # One that is known is kept, so that no other can have its place in memory.
+        if known is None:  # A known one is kept alive, so that no other object can have its id.
             pending: asyncio.Future[CompressedEnd] = asyncio.ensure_future(asyncio.to_thread(compress_end, end))
             self._known[id(end)] = (end, pending)
             pending.add_done_callback(lambda done: self._keep(end, done))
@@ -63,7 +63,7 @@ class GzipCache:
 
     def _keep(self, end: bytes, done: asyncio.Future[CompressedEnd]) -> None:
         if done.cancelled() or done.exception() is not None:
-            del self._known[id(end)]  # Whoever waits is told; the next one tries again.
+            del self._known[id(end)]  # Those who wait get the error; the next request tries again.
             return
         self._bytes += _size_of(end, done.result())
         for key, (oldest, packing) in list(self._known.items()):
@@ -81,7 +81,7 @@ def compress_end(end: bytes) -> CompressedEnd:
 
 
 def join_compressed(begin: bytes, end: CompressedEnd) -> list[bytes]:
-    """The gzip file of a beginning and an end, in pieces."""
+    """Return the gzip file of a beginning and an end, in pieces."""
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
     first = packer.compress(begin) + packer.flush(zlib.Z_FULL_FLUSH)
     crc = _product(end.shift, zlib.crc32(begin)) ^ end.crc
@@ -90,13 +90,15 @@ def join_compressed(begin: bytes, end: CompressedEnd) -> list[bytes]:
 
 
 def compress_whole(body: bytes) -> bytes:
-    """The gzip file of a body that always begins in the same way, or that nobody else will ask for."""
+    """Return the gzip file of a body whose end is not shared."""
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
     return packer.compress(body) + packer.flush()
 
 
 async def _join_when_compressed(begin: bytes, pending: asyncio.Future[CompressedEnd]) -> list[bytes]:
-    return join_compressed(begin, await asyncio.shield(pending))  # Who leaves does not spoil it for the others.
+    return join_compressed(
+        begin, await asyncio.shield(pending)
+    )  # A cancelled request must not cancel it for the others.
 
 
 def _size_of(end: bytes, done: CompressedEnd) -> int:
@@ -114,7 +116,7 @@ def _power_of_x(exponent: int) -> int:
 
 
 def _product(one: int, other: int) -> int:
-    """Of two polynomials over the bits, modulo the one that CRC-32 divides by."""
+    """Multiply two polynomials over GF(2), modulo the polynomial of CRC-32."""
     result, bit = 0, _ONE
     while bit:
         if one & bit:

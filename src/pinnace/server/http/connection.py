@@ -1,6 +1,6 @@
-"""One client's connection: parses its requests, has them answered in order, and paces what is written to it.
+"""One client's connection: parses its requests, answers them in order, and paces the output.
 
-An own protocol over llhttp, since a framework costs more than the rest of a request (docs/decisions/0001-http.md).
+A protocol of our own over llhttp: a framework costs more than the rest of a request (docs/decisions/0001-http.md).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class StatusLines:
-    """The lines that answers begin with, their status and the date, made once per second."""
+    """The first two lines of responses, status and date, made once per second."""
 
     __slots__ = ("_lines", "_until")
 
@@ -64,7 +64,7 @@ class StatusLines:
 
 @dataclass(slots=True, eq=False)
 class ServerContext:
-    """What the connections of one server share."""
+    """The parts that all connections of one server share."""
 
     loop: asyncio.AbstractEventLoop
     handler: Handler
@@ -78,7 +78,7 @@ class ServerContext:
     stopping: bool = False
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run a coroutine that takes itself off `tasks` at its end; the server waits for it when it stops."""
+        """Run a coroutine that removes itself from `tasks` at its end; the server waits for it when it stops."""
         task: asyncio.Task[None] = self.loop.create_task(work)
         self.tasks.add(task)
         return task
@@ -87,8 +87,8 @@ class ServerContext:
 class Connection(asyncio.Protocol):
     """Speaks HTTP/1.1 and 1.0 with one client.
 
-    Requests are answered in order, one at a time. Whatever cannot be understood without doubt is answered with 400, and
-    nothing after it is interpreted.
+    Requests are answered in order, one at a time. A malformed or ambiguous request is answered with 400, and nothing
+    after it is parsed.
     """
 
     def __init__(self, context: ServerContext) -> None:
@@ -98,7 +98,7 @@ class Connection(asyncio.Protocol):
         self._parser: RequestParser = cast(RequestParser, None)
         self._output: OutputQueue = cast(OutputQueue, None)
         self._reading_paused = False
-        # What waits to be answered: requests with whether the connection outlives them, or a refusal, which ends it.
+        # Requests to answer, with `keep` and `chunks` of each, or an error response, which ends the connection.
         self._queue: deque[tuple[Request, bool, bool] | Response] = deque()
         self._busy = False
         self._burst = 0
@@ -107,14 +107,14 @@ class Connection(asyncio.Protocol):
         self._stream: ChunkedStream | None = None
         self._closing = False
         self._discarding = False
-        self._given_away = False
+        self._is_handed_over = False
         self._write_deadline = NEVER
         self._left: object = None
-        """What the socket had not taken when the deadline was set."""
+        """`OutputQueue.left` when the write deadline was set."""
         self._overdue = NEVER
-        """The reader's deadline that has been found to be over once."""
+        """The parser's deadline that was found to be over once."""
 
-    # The transport's side.
+    # Called by the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -126,7 +126,7 @@ class Connection(asyncio.Protocol):
         if self._context.stopping:
             self._transport.abort()
             return
-        # With hardly any allowance `pause_writing` means that the socket is full, which is when slicing must stop.
+        # With a limit of one byte, `pause_writing` means that the socket is full, which is when output must pause.
         self._transport.set_write_buffer_limits(high=1, low=0)
         self._context.connections.add(self)
 
@@ -136,14 +136,14 @@ class Connection(asyncio.Protocol):
         self._parser.stop()
         self._queue.clear()
         if self._stream is not None:
-            self._stream.lost()
+            self._stream.abandon()
         self._output.drop()
 
     def eof_received(self) -> bool:
-        self._output.release()  # The transport may be closed before the round is over.
+        self._output.release()  # The transport may be closed before the held response is released.
         if self._stream is not None or self._transport.get_extra_info("is_tls"):
             return False
-        self._parser.is_last = True  # A client may shut its side after the last request and still read the answer.
+        self._parser.is_last = True  # A client may shut its side after the last request and still read the response.
         return self._occupied
 
     def pause_writing(self) -> None:
@@ -162,16 +162,16 @@ class Connection(asyncio.Protocol):
             self._parser.feed(data)
 
     def release(self) -> int:
-        """Send the large answer that was held back until others were heard."""
+        """Send the large response that was held back, and return its size."""
         given = self._output.release()
         if self._queue or self._reading_paused or self._parser.is_last:
             self._advance_soon()
         return given
 
-    # The reader's side.
+    # Called by the parser.
 
-    def asked(self, request: Request, keep: bool, chunks: bool) -> None:
-        """Answer a request, now or after those before it."""
+    def handle_request(self, request: Request, keep: bool, chunks: bool) -> None:
+        """Answer a request, now or after earlier ones."""
         if self._busy or self._queue or self._output.is_paused or self._burst >= BURST or request.upgrade:
             self._queue.append((request, keep, chunks))
             if self._burst >= BURST:
@@ -181,25 +181,25 @@ class Connection(asyncio.Protocol):
             self._burst += 1
             self._answer(request, keep, chunks)
 
-    def refused(self, answer: Response) -> None:
-        """Answer after what is in progress, then close."""
+    def reject(self, answer: Response) -> None:
+        """Send an error after the pending answers, then close."""
         self._discarding = True
         self._queue.append(answer)
         self._advance()
 
-    def expecting(self) -> None:
-        """Tell the client to go on, unless it has to wait for other answers first."""
+    def expect_continue(self) -> None:
+        """Send 100 Continue, unless other answers come first."""
         if not self._busy and not self._queue:
             self._send_continue()
 
-    def upgraded(self) -> None:
-        """The request that asks for it waits in the queue."""
+    def begin_upgrade(self) -> None:
+        """Answer the request to upgrade, which waits in the queue."""
         self._advance()
 
     # Answering.
 
     def _advance(self) -> None:
-        """Answer what is queued, unless an answer is in progress or the client does not take what it has got."""
+        """Answer queued requests, unless an answer is pending or the client does not read."""
         burst = 0
         while not (self._busy or self._closing) and self._output.is_free:
             if not self._queue:
@@ -216,7 +216,7 @@ class Connection(asyncio.Protocol):
                 self._answer(*item)
 
     def _await_more(self) -> None:
-        """Nothing is left to answer: read on, or close."""
+        """Read the next request, or close: the queue is empty."""
         parser = self._parser
         if parser.is_last or self._discarding:
             self._shut()
@@ -225,7 +225,7 @@ class Connection(asyncio.Protocol):
         if not parser.is_reading:
             parser.deadline = now + self._limits.idle_time
         elif parser.deadline <= now:
-            parser.deadline = now + self._limits.head_time  # It could not read on while it waited for us.
+            parser.deadline = now + self._limits.head_time  # It could not be read while an answer was pending.
         if parser.owes_continue:
             self._send_continue()
         self._resume_reading()
@@ -243,12 +243,12 @@ class Connection(asyncio.Protocol):
         try:
             answer = self._context.handler(request)
         except Exception as error:
-            answer = _failed(request, error)
+            answer = _failure_response(request, error)
         if type(answer) is Response:
             parser = self._parser
             deadline, parser.deadline = parser.deadline, self._context.loop.time() + self._limits.idle_time
             self._respond(answer, method=request.method, keep=keep, chunks=chunks, may_wait=True)
-            # Else it is the usual case: everything was written, or will be in this round, and nothing waits.
+            # Otherwise the usual case: everything is written, or will be in this turn, and nothing waits.
             if not keep or self._queue or self._output.is_waiting or self._context.stopping:
                 parser.deadline = deadline
                 self._advance_soon()
@@ -264,13 +264,15 @@ class Connection(asyncio.Protocol):
             try:
                 answer = pending if isinstance(pending, _ANSWERS) else await pending
                 if not isinstance(answer, _ANSWERS):
-                    raise TypeError(f"a handler answered {answer!r}, which is neither Response, Stream nor Takeover")
+                    raise TypeError(
+                        f"expected a Response, StreamingResponse or Takeover from the handler, found {answer!r}"
+                    )
             except Exception as error:
-                answer = _failed(request, error)
+                answer = _failure_response(request, error)
             if self._closing:
                 return
             if isinstance(answer, Takeover):
-                await self._give_away(answer)
+                await self._hand_over(answer)
                 return
             if isinstance(answer, StreamingResponse):
                 await self._send_stream(answer, request, keep, chunks)
@@ -288,7 +290,7 @@ class Connection(asyncio.Protocol):
         try:
             head = self._head(answer, keep=keep, chunks=chunks)
         except ValueError as error:
-            log.error("an answer could not be written", exc_info=error)
+            log.error("a response could not be written", exc_info=error)
             answer = failure(500, "InternalError", "Internal Server Error: the answer had an invalid header")
             body, status = answer.body, answer.status
             size = len(body)
@@ -304,7 +306,7 @@ class Connection(asyncio.Protocol):
                 self._output.write(head + body)
             else:
                 self._output.write_all([head, body])
-        elif may_wait and len(body) == 2 and len(body[0]) < LARGE <= len(body[1]):  # A list: its head, and its items.
+        elif may_wait and len(body) == 2 and len(body[0]) < LARGE <= len(body[1]):  # A list: head and items.
             if self._output.hold(head + body[0], body[1]):
                 self._context.large_responses.hold(self)
         else:
@@ -323,18 +325,18 @@ class Connection(asyncio.Protocol):
 
     async def _send_stream(self, response: StreamingResponse, request: Request, keep: bool, chunks: bool) -> None:
         """Send the head, then run the response until its stream is closed."""
-        keep = keep and chunks  # Without chunks, only the end of the connection ends the body.
+        keep = keep and chunks  # Without chunks, closing the connection ends the body.
         try:
             head = self._head(response, keep=keep, chunks=chunks)
         except ValueError as error:
-            self._respond(_failed(request, error), method=request.method, keep=keep, chunks=chunks)
+            self._respond(_failure_response(request, error), method=request.method, keep=keep, chunks=chunks)
             return
         self._output.write(head + (b"Transfer-Encoding: chunked\r\n\r\n" if chunks else b"\r\n"))
         if request.method == "HEAD":
             return
         stream = self._stream = ChunkedStream(self, self._context.coalescer, chunks=chunks)
         ended: asyncio.Future[None] = self._context.loop.create_future()
-        stream.on_close(lambda: _settle(ended))
+        stream.on_close(lambda: _resolve(ended))
         if self._context.stopping:
             stream.finish()
         try:
@@ -345,27 +347,27 @@ class Connection(asyncio.Protocol):
                 await _run_until(ended, running)
             stream.finish()
         except Exception as error:
-            # The status is sent; only a body that does not end well can still say that something went wrong.
+            # The status is sent already: only an aborted body can still signal the failure.
             log.error("%s %s failed while streaming", request.method, request.target, exc_info=error)
             self.abort()
         finally:
             self._stream = None
-            stream.lost()
+            stream.abandon()
 
-    async def _give_away(self, takeover: Takeover) -> None:
+    async def _hand_over(self, takeover: Takeover) -> None:
         self._output.write(self._head(takeover, keep=True, chunks=True) + b"\r\n")
         while not self._output.is_free and not self._closing:
             await self._output.drain()
         if self._closing:
             return
-        self._given_away = True
+        self._is_handed_over = True
         self._pause_reading()
         self._transport.set_write_buffer_limits()
         leftover, self._parser.leftover = self._parser.leftover, b""
         try:
             await takeover.run(self._transport, leftover)
         except Exception as error:
-            log.error("a connection that was taken over failed", exc_info=error)
+            log.error("a connection with another protocol failed", exc_info=error)
         finally:
             self._context.connections.discard(self)
             self._transport.close()
@@ -378,15 +380,15 @@ class Connection(asyncio.Protocol):
 
     @property
     def buffered(self) -> int:
-        """Bytes written that the socket has not taken."""
+        """Bytes that are written and not yet sent."""
         return self._output.buffered
 
     async def drain(self) -> None:
-        """Return when the socket has taken everything, or the connection is lost."""
+        """Return when everything is sent, or the connection is lost."""
         await self._output.drain()
 
     def write_chunks(self, chunks: list[bytes]) -> None:
-        """Write the body of a stream."""
+        """Write chunks of a streaming response."""
         self._output.write_all(cast("list[bytes | memoryview]", chunks))
 
     # Ending.
@@ -402,11 +404,11 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _shut(self) -> None:
-        """Close after everything is written; a refused client's remaining bytes are thrown away for a while first."""
+        """Close after everything is written. A rejected client's remaining bytes are discarded for a while first."""
         if self._closing:
             return
         if self._discarding:
-            # Closing with unread bytes would reset the connection and could destroy the answer on its way.
+            # Closing with unread bytes would reset the connection, and the client might not get the response.
             self._write_deadline = self._context.loop.time() + self._limits.linger_time
             self._resume_reading()
             return
@@ -416,21 +418,21 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
     def check(self, now: float) -> None:
-        """Enforce the time limits. Called by the server now and then."""
+        """Enforce the time limits. The server calls this regularly."""
         if now >= self._write_deadline:
             if self._discarding and not self._closing and not self._output.is_paused:
                 self._close_idle()
             elif self._closing or self._left == (left := self._output.left):
                 self.abort()
-            else:  # It is slow, but it takes what it gets.
+            else:  # Slow, but it reads.
                 self._left = left
                 self._write_deadline = now + self._limits.stall_time
         elif now >= self._parser.deadline and not self._occupied and not self._closing:
             if self._overdue != self._parser.deadline:
-                # The whole process may have stood still, with what the client sent in time still unread: look again.
+                # The process may have been suspended, with data that arrived in time unread: check again later.
                 self._overdue = self._parser.deadline
             elif self._parser.is_reading:
-                self._parser.refuse_late()
+                self._parser.reject_late()
             else:
                 self._close_idle()
 
@@ -438,23 +440,23 @@ class Connection(asyncio.Protocol):
     def _occupied(self) -> bool:
         return bool(self._busy or self._queue or not self._output.is_free)
 
-    def end(self) -> None:
-        """The server stops: close when what is in progress is answered; a stream or a takeover ends now."""
+    def shut_down(self) -> None:
+        """Close because the server stops: after pending answers, but end a stream or a takeover now."""
         self._parser.is_last = self._parser.is_last or not self._parser.is_reading
         if self._stream is not None:
             self._stream.finish()
-        elif self._given_away and self._task is not None:
+        elif self._is_handed_over and self._task is not None:
             self._task.cancel()
         elif not (self._occupied or self._parser.is_reading or self._closing):
             self._close_idle()
 
     def abort(self) -> None:
-        """Cut the connection now."""
-        self._stop()  # Before the loss is reported, uvloop would raise at a write.
+        """Close the connection now, without sending the rest."""
+        self._stop()  # Before `connection_lost`, uvloop would raise at a write.
         self._transport.abort()
 
     def _stop(self) -> None:
-        """Nothing more is written, and nothing more of what was read is answered."""
+        """Write no more, and answer no more requests."""
         self._closing = True
         self._parser.is_last = True
         self._output.stop()
@@ -465,7 +467,7 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
 
-def _settle(future: asyncio.Future[None]) -> None:
+def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
 
@@ -483,6 +485,6 @@ async def _run_until(ended: asyncio.Future[None], work: Awaitable[None]) -> None
         task.result()
 
 
-def _failed(request: Request, error: Exception) -> Response:
+def _failure_response(request: Request, error: Exception) -> Response:
     log.error("%s %s failed", request.method, request.target, exc_info=error)
     return failure(500, "InternalError", f'Internal Server Error: "{request.target}": the server\'s log says why')

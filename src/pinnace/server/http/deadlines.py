@@ -1,4 +1,4 @@
-"""Ends requests that take too long. One timer stands for all that are open, so that each costs next to nothing."""
+"""Ends requests that take too long. One timer serves all open requests, so that each costs next to nothing."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pinnace.server.http.messages import Request
 LIMIT_SECONDS = 60.0
 _UNITS = frozenset(("ns", "us", "µs", "μs", "ms", "s", "m", "h"))
 LONG_RUNNING = frozenset(("attach", "exec", "log", "portforward", "proxy"))
-"""Subresources that may go on for as long as their clients want, as watches may."""
+"""Subresources without a deadline, as watches."""
 
 
 class Deadline:
-    """When one request has to be answered. `is_over` tells why its task was cancelled."""
+    """The deadline of one request. `is_over` means that it was the reason why the task was cancelled."""
 
     __slots__ = ("alarm", "is_over", "moment", "task")
 
@@ -37,11 +37,11 @@ class Deadline:
 
 
 class Deadlines:
-    """Those of all requests that are open."""
+    """The deadlines of all open requests."""
 
     def __init__(self, limit: float = LIMIT_SECONDS) -> None:
         self._limit = limit
-        # All have the same limit, so that the first of them is the first that is due.
+        # All have the same limit, so that the first in the dict is due first.
         self._open: dict[Deadline, None] = {}
         self._alarm: asyncio.TimerHandle | None = None
 
@@ -50,10 +50,10 @@ class Deadlines:
         return _UNLIMITED if is_long_running else Limit(self, requested_timeout(request))
 
     def begin(self, seconds: float | None) -> Deadline:
-        """The request that the current task answers has begun. `seconds` is what its client wants to wait."""
+        """Start the deadline of the current task's request. `seconds` is the timeout that the client asks for."""
         loop = asyncio.get_running_loop()
         task = asyncio.current_task(loop)
-        assert task is not None, "requests are answered by tasks"
+        assert task is not None, "expected a running task: call begin() within the request's task"
         if seconds is not None and seconds < self._limit:
             deadline = Deadline(task, 0.0)
             deadline.alarm = loop.call_later(seconds, deadline.expire)
@@ -65,7 +65,7 @@ class Deadlines:
         return deadline
 
     def end(self, deadline: Deadline) -> None:
-        """The request has been answered, in time or not."""
+        """End the deadline: the request has been answered, in time or not."""
         if deadline.alarm is not None:
             deadline.alarm.cancel()
         else:
@@ -114,7 +114,7 @@ def timeout_error() -> errors.Timeout:
 
 
 def requested_timeout(request: Request) -> float | None:
-    """How long the client of a request is ready to wait; None if it does not say. Raises BadRequest."""
+    """Return the timeout that the client asks for in seconds, or None. Raise BadRequest if it is malformed."""
     if "timeout=" not in request.raw_query:
         return None
     text = request.parameter("timeout")
@@ -129,7 +129,7 @@ def requested_timeout(request: Request) -> float | None:
 
 
 def _describe_bad_duration(text: str) -> str:
-    """What Go says of a duration that is none: it reads numbers and units, until something is missing."""
+    """Return Go's error message for a malformed duration: it reads numbers and units until one is missing."""
     for _, unit in re.findall(r"([0-9.]+)([^0-9.]*)", text) if re.match(r"[+-]?\.?[0-9]", text) else ():
         if not unit:
             return f"missing unit in duration {quoted(text)}"

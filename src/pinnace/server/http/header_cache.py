@@ -1,4 +1,4 @@
-"""What the heads of requests say, worked out once: clients ask for the same again, with the same headers each time."""
+"""Parses each distinct block of request headers once: clients repeat the same headers in every request."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _MOST_BYTES = 4096
 _LENGTH = b"\r\nContent-Length: "
 _MOST_DIGITS = 9
 
-# The beginning of most requests. What is written otherwise is read by the parser, and refused there if need be.
+# The first line of most requests. All others are left to llhttp, which rejects the malformed ones.
 _FIRST_LINE = re.compile(rb"(GET|POST|PUT|PATCH|DELETE) ((/[!-\"$&->@-~]*)(?:\?([!-\"$-~]*))?) HTTP/1\.1")
 
 
 class RequestHead:
-    """The headers of a request, but for the length of its body. Shared among requests: nobody changes it."""
+    """The headers of a request without Content-Length. Shared among requests: do not change it."""
 
     __slots__ = (
         "accept",
@@ -34,25 +34,26 @@ class RequestHead:
 
     def __init__(self, headers: dict[bytes, bytes], repeated: tuple[tuple[bytes, bytes], ...] = ()) -> None:
         self.headers = headers
-        """The first value of each. Names are lower-case."""
+        """The first value of each header. Names are lower-case."""
         self.repeated = repeated
-        """The second and later values of those that came more than once, in order."""
+        """The second and later values of repeated headers, in order."""
         self.accept = headers.get(b"accept", b"").decode("latin-1")
         self.content_type = headers.get(b"content-type", b"").decode("latin-1")
         agent = headers.get(b"user-agent", b"")
         self.agent = agent.decode("latin-1").partition("/")[0][:128] or "unknown"
-        """The first word of what the client says that it is."""
+        """The product name of the User-Agent."""
         self.is_browser = agent.startswith((b"curl", b"Wget", b"Mozilla/5.0"))
-        """People look at what it shows."""
-        shown = headers.get(b"authorization", b"")
-        self.bearer = (shown[7:].decode("latin-1").strip() or None) if shown[:7].lower() == BEARER else None
-        """The token that is shown."""
+        """A person reads the response: indent JSON."""
+        credentials = headers.get(b"authorization", b"")
+        is_bearer = credentials[:7].lower() == BEARER
+        self.bearer = (credentials[7:].decode("latin-1").strip() or None) if is_bearer else None
+        """The bearer token."""
         self.takes_gzip = b"gzip" in headers.get(b"accept-encoding", b"")
         self.impersonates = any(name.startswith(IMPERSONATE) for name in headers)
-        """Whether the client wants to act as somebody else."""
+        """The request has impersonation headers."""
 
     def pairs(self) -> list[tuple[bytes, bytes]]:
-        """Every value of every header."""
+        """Return every value of every header."""
         return [*self.headers.items(), *self.repeated]
 
 
@@ -61,10 +62,10 @@ ParsedRequest: TypeAlias = tuple[str, str, str, str, RequestHead, bytes]
 
 
 class HeaderCache:
-    """Every block of headers that came, as it was understood: the parser reads each once.
+    """Blocks of headers that llhttp has parsed before, and whole requests without a body.
 
-    Blocks are the same if they are so to the byte, but for the length of the body. A request is read here only if it
-    came in one piece and nothing follows it. Those without a body are remembered whole.
+    Blocks are equal if their bytes are, except for Content-Length. A request is looked up only if it arrived in one
+    piece and nothing follows it.
     """
 
     __slots__ = ("_known", "_whole")
@@ -74,7 +75,7 @@ class HeaderCache:
         self._whole: dict[bytes, ParsedRequest] = {}
 
     def read(self, data: bytes, most: int) -> ParsedRequest | None:
-        """The request that `data` is, with `most` so many bytes of body; None if the parser has to look at it."""
+        """Return the request in `data`, with at most `most` bytes of body; None if llhttp must parse it."""
         if data.endswith(b"\r\n\r\n"):
             whole = self._whole.get(data)
             if whole is not None:
@@ -101,26 +102,26 @@ class HeaderCache:
         return known
 
     def learn(self, data: bytes, head: RequestHead, size: int) -> None:
-        """What the parser has found in `data`, which begins with a request, and has the whole of it.
+        """Remember the head that llhttp has parsed from `data`, which begins with one whole request.
 
-        `size` is that of its body, by its Content-Length.
+        `size` is the Content-Length of the request.
         """
         start, end = data.find(b"\r\n"), data.find(b"\r\n\r\n")
         if end - start > _MOST_BYTES or _FIRST_LINE.fullmatch(data, 0, start) is None:
             return
-        block, told = _split(data[start:end])
-        if told == size and not head.headers.keys() & _SAYS_MORE:
+        block, length = _split(data[start:end])
+        if length == size and not head.headers.keys() & _NEVER_CACHED:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             self._known[block] = head
 
 
-_SAYS_MORE = frozenset((b"expect", b"transfer-encoding", b"upgrade"))
-"""Headers that decide how the rest is read."""
+_NEVER_CACHED = frozenset((b"expect", b"transfer-encoding", b"upgrade"))
+"""Headers that change how the rest of the connection is read."""
 
 
 def _split(block: bytes) -> tuple[bytes, int]:
-    """A block of headers without the length of the body, and that length."""
+    """Return a block of headers without the value of Content-Length, and that value; -1 if it is malformed."""
     at = block.find(_LENGTH)
     if at < 0:
         return block, 0

@@ -1,4 +1,4 @@
-"""What a client may ask of the server before it is refused or cut off."""
+"""Limits on the requests and connections of one client."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much, and for how long, a client may ask of the server. Times are seconds."""
+    """Sizes in bytes and times in seconds after which a request is rejected or its connection closed."""
 
     body: int = 3 * 1024 * 1024
     head: int = 1024 * 1024
@@ -18,6 +18,6 @@ class Limits:
     idle_time: float = 90.0
     """Between requests on one connection."""
     stall_time: float = 30.0
-    """A client that takes nothing of what is waiting for it is cut off."""
+    """The connection of a client that reads nothing for so long is closed."""
     linger_time: float = 1.0
-    """How long a refused client's remaining bytes are thrown away so that it gets to read why."""
+    """How long the remaining bytes of a rejected client are discarded, so that it can read the response."""

@@ -1,4 +1,4 @@
-"""Accepts clients that speak TLS: the sockets that are listened on, and who has not finished the handshake."""
+"""Accepts TLS connections on listening sockets, and owns those whose handshake has not finished."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pinnace.server.http.tls import ReadBuffer, TlsConnection
 from pinnace.server.http.tls_transport import TlsTransport
 
 BURST = 16
-"""Connections that are accepted at once."""
+"""Connections accepted in one turn of the loop."""
 PAUSE = 1.0
-"""Seconds until accepting is tried again when no file is left, or no memory."""
+"""Seconds until the next attempt when no file descriptor or no memory is left."""
 
 log = logging.getLogger(__name__)
 
 
 async def listening_sockets(host: str, port: int, *, backlog: int) -> list[socket.socket]:
-    """Sockets for each address that the host has. Raises OSError."""
+    """Return a listening socket for each address of the host. Raise OSError."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
     try:
@@ -39,7 +39,7 @@ async def listening_sockets(host: str, port: int, *, backlog: int) -> list[socke
 
 
 class Listener:
-    """Accepts connections on some sockets and makes transports of them."""
+    """Accepts connections on some sockets and makes a `TlsTransport` of each."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Listener:
         self._make_protocol = make_protocol
         self._handshake_time = handshake_time
         self._closing_time = closing_time
-        self._room = ReadBuffer()
+        self._read_buffer = ReadBuffer()
         self._resets = Resets(self._loop)
         self._arriving: set[TlsTransport] = set()
         self._is_short = False
@@ -64,7 +64,7 @@ class Listener:
             self._loop.add_reader(one.fileno(), self._accept, one)
 
     def close(self) -> None:
-        """Accept no more. Who has not finished the handshake is cut off."""
+        """Stop accepting, and abort connections whose handshake has not finished."""
         sockets, self.sockets = self.sockets, []
         for one in sockets:
             self._loop.remove_reader(one.fileno())
@@ -78,35 +78,35 @@ class Listener:
             try:
                 accepted, _address = listening.accept()
             except BlockingIOError:
-                if self._is_short:  # One that was accepted between two that were not is no end of it.
+                if self._is_short:  # Only now: a single success between failures does not count.
                     self._is_short = False
-                    log.warning("connections are accepted again")
+                    log.warning("accepting connections again")
                 return
             except (InterruptedError, ConnectionAbortedError):
                 return
-            except OSError as error:  # No file is left for it, or no memory: that may pass.
+            except OSError as error:  # No file descriptor or no memory is left: try again later.
                 if not self._is_short:
-                    log.error("connections cannot be accepted: %s; trying again every %g s", error, PAUSE)
+                    log.error("cannot accept connections: %s; trying again every %g s", error, PAUSE)
                 self._is_short = True
                 self._loop.remove_reader(listening.fileno())
                 self._loop.call_later(PAUSE, self._accept_again, listening)
                 return
-            self._welcome(accepted)
+            self._start_transport(accepted)
 
-    def _welcome(self, accepted: socket.socket) -> None:
+    def _start_transport(self, accepted: socket.socket) -> None:
         try:
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             transport = TlsTransport(
                 accepted,
-                TlsConnection(self._context, accepted, self._room),
+                TlsConnection(self._context, accepted, self._read_buffer),
                 self._make_protocol(),
                 self._resets,
                 handshake_time=self._handshake_time,
                 closing_time=self._closing_time,
-                arrived=self._arriving.discard,
+                on_established=self._arriving.discard,
             )
-        except OSError:  # Gone already, which some systems say when options are set.
+        except OSError:  # The client has left already: some systems report that here.
             accepted.close()
         else:
             self._arriving.add(transport)

@@ -1,4 +1,4 @@
-"""What passes between the wire and the handlers: requests, the kinds of answer, and the errors of this layer."""
+"""Requests and the kinds of answer that pass between connections and handlers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pinnace.server.http.audit_context import AuditNotes
 from pinnace.server.http.header_cache import RequestHead
 
 Headers = Sequence[tuple[bytes, bytes]] | bytes
-"""Header pairs, or a block made once with `header_block` and shared by many answers."""
+"""Header pairs, or a block from `header_block` that many answers share."""
 
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
 
 
 class BadTarget(ValueError):
-    """The request's target is not one that this server can answer."""
+    """The request target is malformed."""
 
 
 class Peer:
@@ -36,16 +36,15 @@ class Peer:
         self.certificate: bytes | None = transport.get_extra_info("client_certificate")
         """The client's certificate as DER, the same object for every request; None if it sent none.
 
-        It is verified, but for the time: it may not be valid yet, or no more. Of one that nobody who is trusted stands
-        behind, b"" is all that is left.
+        Its chain is verified, its validity period is not. b"" stands for a certificate that no trusted CA has signed.
         """
         self.chain: list[bytes] = transport.get_extra_info("client_chain") or []
-        """The certificates by which the client's was verified, from itself to one that is trusted."""
+        """The verified chain, from the client's certificate to a trusted one."""
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One request, read whole."""
+    """One request, with its whole body."""
 
     method: str
     target: str
@@ -55,12 +54,12 @@ class Request:
     body: bytes
     peer: Peer
     upgrade: bool = False
-    """The client asks for another protocol: answer with a `Takeover`, or refuse."""
+    """The client asks for another protocol: answer with a `Takeover` or an error."""
     _query: dict[str, list[str]] | None = None
     body_says_dry_run: bool = False
-    """The options of a deletion may come in its body."""
+    """The DeleteOptions in the body ask for a dry run."""
     notes: AuditNotes | None = None
-    """Of a request that is written down: what is to be written down about it."""
+    """Facts for the audit event; None if the request is not audited."""
 
     @property
     def headers(self) -> dict[bytes, bytes]:
@@ -69,20 +68,20 @@ class Request:
 
     @property
     def query(self) -> dict[str, list[str]]:
-        """Every parameter with its values in order. Pairs that are not valid are left out, as Go's servers do."""
+        """All parameters with their values in order. Malformed pairs are left out, as Go's servers do."""
         if self._query is None:
             self._query = _parse_query(self.raw_query) if self.raw_query else {}
         return self._query
 
     def parameter(self, name: str) -> str | None:
-        """The first value of a query parameter, or None."""
+        """Return the first value of a query parameter, or None."""
         if not self.raw_query:
             return None
         values = self.query.get(name)
         return values[0] if values else None
 
     def header_values(self, name: bytes) -> list[bytes]:
-        """Every value of a header that may come more than once, in order."""
+        """Return every value of a header, in order."""
         first = self.headers.get(name)
         if first is None:
             return []
@@ -91,33 +90,33 @@ class Request:
 
 @dataclass(slots=True, eq=False)
 class Response:
-    """A complete answer to one request. Length, date and connection headers are added when it is written."""
+    """A complete answer. Length, date and connection headers are added when it is written."""
 
     status: int
     headers: Headers = ()
     body: bytes | list[bytes] = b""
-    """Pieces are sent one after another without first joining them all."""
+    """A list of pieces is sent without joining it first."""
 
 
 class ResponseStream(Protocol):
-    """Where a stream writes. After `closed` every method is harmless."""
+    """The body of a `StreamingResponse`. Once it is `closed`, every method does nothing."""
 
     @property
     def closed(self) -> bool:
-        """Nothing more can be written: the client left, the server stops, or the stream was finished."""
+        """Nothing more can be written: the client left, the server stops, or `finish` was called."""
 
     @property
     def buffered(self) -> int:
-        """Bytes written here that the client has not taken yet."""
+        """Bytes that are written and not yet sent to the client."""
 
     def write(self, chunk: bytes) -> None:
-        """Send one chunk made by `frame`. The object is shared, never copied per stream while it waits."""
+        """Send one chunk from `frame`. The bytes are shared by all streams and not copied while they wait."""
 
     async def drain(self) -> None:
         """Return when nothing is buffered or the stream is closed."""
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Call back once when the stream closes, whatever the cause; at once if it has."""
+        """Call back once when the stream closes, whatever the cause; at once if it is closed."""
 
     def finish(self) -> None:
         """End the body cleanly."""
@@ -138,11 +137,11 @@ class StreamingResponse:
 
 @dataclass(slots=True, eq=False)
 class Takeover:
-    """An answer that gives the connection away, such as 101 to WebSocket.
+    """An answer that hands over the connection, such as 101 for a WebSocket.
 
-    After the head is sent, `run` gets the transport and the bytes that the client has already sent beyond its request.
-    Reading is paused: `run` sets its own protocol and resumes it, or calls `reader_and_writer`. The connection is
-    closed when `run` returns.
+    After the head is sent, `run` gets the transport and the bytes that the client has sent after its request. Reading
+    is paused: `run` sets its own protocol and resumes reading, or calls `reader_and_writer`. The connection is closed
+    when `run` returns.
     """
 
     run: Callable[[asyncio.Transport, bytes], Awaitable[None]]
@@ -154,21 +153,21 @@ Answer = Response | StreamingResponse | Takeover
 
 
 class Handler(Protocol):
-    """Answers requests. One that can answer at once returns the answer itself, and no task is made for it.
+    """Answers requests. It returns the answer itself if it can answer at once: then no task is created.
 
-    An answer in progress goes on when its client leaves: half a write would be worse than an answer nobody reads.
+    A pending answer continues when its client leaves: half a write would be worse than an unread answer.
     """
 
     def __call__(self, request: Request, /) -> Answer | Awaitable[Answer]: ...
 
 
 def frame(data: bytes) -> bytes:
-    """Encode `data` as one HTTP chunk, to be shared by every stream that it is written to."""
+    """Encode `data` as one HTTP chunk, which many streams can share."""
     return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
 
 
 def unframe(chunks: bytes) -> bytes:
-    """The data of one or more chunks made by `frame`, for clients that do not know chunks."""
+    """Return the data of chunks from `frame`, for clients that do not support chunks."""
     data, at = [], 0
     while at < len(chunks):
         start = chunks.index(b"\r\n", at) + 2
@@ -179,7 +178,7 @@ def unframe(chunks: bytes) -> bytes:
 
 
 def header_block(pairs: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """Encode headers. Raises ValueError for a value that would smuggle in a header of its own."""
+    """Encode headers. Raise ValueError for a value with a line break, which would inject a header."""
     block = b"".join([b"%b: %b\r\n" % pair for pair in pairs])
     if block.count(b"\n") != len(pairs) or block.count(b"\r") != len(pairs):
         raise ValueError(f"a header may not contain a line break: {pairs!r}")
@@ -190,7 +189,7 @@ JSON_HEADERS = header_block([(b"Content-Type", b"application/json")])
 
 
 def failure(code: int, reason: str, message: str) -> Response:
-    """An error answer as clients of Kubernetes expect it: a `Status` object."""
+    """Return an error response with a `Status` object."""
     status = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -204,7 +203,7 @@ def failure(code: int, reason: str, message: str) -> Response:
 
 
 def status_line(code: int) -> bytes:
-    """The first line of an answer."""
+    """Return the first line of a response."""
     try:
         phrase = HTTPStatus(code).phrase
     except ValueError:
@@ -213,7 +212,7 @@ def status_line(code: int) -> bytes:
 
 
 def split_target(target: str) -> tuple[str, str]:
-    """Split a request's target into its decoded path and its raw query. Raises BadTarget."""
+    """Split a request target into its decoded path and its raw query. Raise BadTarget."""
     raw, _, query = target.partition("?")
     if not raw.startswith("/") and raw != "*":
         scheme, separator, rest = raw.partition("://")
@@ -230,7 +229,7 @@ def split_target(target: str) -> tuple[str, str]:
 async def reader_and_writer(
     transport: asyncio.Transport, leftover: bytes
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Wrap the transport that a `Takeover` was given; `leftover` is read first."""
+    """Wrap the transport of a `Takeover`; `leftover` is read first."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(loop=loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)

@@ -1,9 +1,8 @@
-"""Tells of connections that were reset, whatever is left to be read of them.
+"""Notices connections that the client has reset, even while unread data is left.
 
-uvloop tells of a reset once, together with what came before it, and then says no more about that connection
-(libuv ends the watch of a descriptor that has failed). Who reads one record at a time would have to try another read
-after each to learn whether that was all. The kernel tells as well, in a second set of descriptors that knows of
-failures only: it costs one call for each connection and nothing for a request.
+uvloop reports a reset once, together with the data before it, and nothing more about that connection (libuv ends the
+watch of a failed descriptor). A reader of one TLS record at a time would have to try another read after each. A second
+epoll set, for failures only, reports it too: it costs one call per connection and nothing per request.
 """
 
 from __future__ import annotations
@@ -15,30 +14,30 @@ from collections.abc import Callable
 
 
 class Resets:
-    """Knows the connections of one loop. A descriptor that is closed is forgotten by the kernel, too."""
+    """The connections of one loop. The kernel removes closed descriptors itself."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._listeners: dict[int, Callable[[], None]] = {}
         self._is_over = False
-        # Elsewhere loops are told again and again, as long as there is something to read.
+        # On other systems the loop reports a reset as long as data is unread.
         self._failed = select.epoll() if sys.platform == "linux" else None
         if self._failed is not None:
-            loop.add_reader(self._failed.fileno(), self._tell)
+            loop.add_reader(self._failed.fileno(), self._notify)
 
     def listen(self, descriptor: int, listener: Callable[[], None]) -> None:
-        """The listener is called once, when the other side has reset the connection or both have left it."""
+        """Call the listener once, when the client has reset the connection or both sides have closed it."""
         if self._failed is not None:
-            self._failed.register(descriptor, select.EPOLLET)  # Of failures it tells unasked.
+            self._failed.register(descriptor, select.EPOLLET)  # Failures are always reported.
             self._listeners[descriptor] = listener
 
     def forget(self, descriptor: int) -> None:
-        """Before the descriptor is closed."""
+        """Remove a descriptor. Call it before the descriptor is closed."""
         self._listeners.pop(descriptor, None)
         self._end_if_over()
 
     def close(self) -> None:
-        """No more connections come. Those that are open are told of until the last is forgotten."""
+        """Take no more connections. Open ones are watched until the last is forgotten."""
         self._is_over = True
         self._end_if_over()
 
@@ -48,8 +47,8 @@ class Resets:
             self._failed.close()
             self._failed = None
 
-    def _tell(self) -> None:
-        assert self._failed is not None, "who is called is registered"
+    def _notify(self) -> None:
+        assert self._failed is not None, "expected an open epoll set: its reader is removed when it closes"
         for descriptor, _ in self._failed.poll(0):
             listener = self._listeners.pop(descriptor, None)
             if listener is not None:

@@ -1,4 +1,4 @@
-"""What waits to be written to one client: handed over slice by slice, no faster than the client takes it."""
+"""The output of one connection: handed to the transport in slices, no faster than the client reads."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Protocol
 from pinnace.server.http.tls import RECORD
 
 SLICE = 2 * 1024 * 1024
-"""The most that is handed over at once: about a millisecond's work, for which others wait."""
+"""The most that is written at once: about a millisecond of work."""
 LARGE = 64 * 1024
-"""What is so large is not copied to be sent with what is small, but for what fills a record of TLS."""
+"""A larger piece is not copied to be sent with small ones, except to fill a TLS record."""
 TURN = 2 * SLICE
-"""What is handed over, to one client or to all together, before others get their turn."""
+"""The most that is written, to one client or to all, before the loop handles other events."""
 
 
 class HeldResponse(Protocol):
-    """A connection with an answer that is held back."""
+    """A connection with a response that is held back."""
 
     def release(self) -> int:
-        """Send it; how much that was."""
+        """Send it, and return its size."""
 
 
 class LargeResponseQueue:
-    """Holds large answers back until all those have been heard who have asked meanwhile.
+    """Holds large responses back until the requests that arrived meanwhile are handled.
 
-    Who wants little need not wait until megabytes are encrypted for others. And it is cheaper: what the requests of
-    many clients need is in the caches when it is needed again, from which a large answer drives it.
+    A small request need not wait until megabytes are encrypted for others. It is also cheaper: a large response evicts
+    from the CPU's caches what the requests of many clients need.
     """
 
     __slots__ = ("_held", "_loop")
@@ -39,26 +39,26 @@ class LargeResponseQueue:
 
     def hold(self, connection: HeldResponse) -> None:
         if not self._held:
-            self._loop.call_soon(self._end)
+            self._loop.call_soon(self._release)
         self._held.append(connection)
 
-    def _end(self) -> None:
+    def _release(self) -> None:
         given = 0
         try:
             while self._held and given < TURN:
                 given += self._held.popleft().release()
-        finally:  # Whatever is wrong with one of them, the others have waited long enough.
+        finally:  # Also if one of them failed.
             if self._held:
-                self._loop.call_soon(self._end)
+                self._loop.call_soon(self._release)
 
 
 class OutputQueue:
-    """Paces writes to a transport. What waits here is neither copied nor encrypted, and shared with other clients."""
+    """Paces writes to a transport. Waiting pieces are neither copied nor encrypted, and may be shared."""
 
     __slots__ = ("_closed", "_go_on", "_is_held", "_pieces", "_size", "_transport", "_waiters", "is_paused")
 
     def __init__(self, transport: asyncio.Transport, go_on: Callable[[], None]) -> None:
-        """`go_on` is called when others have had their turn, and is to call `resume`."""
+        """`go_on` is called when the loop has handled other events, and must call `resume`."""
         self._transport = transport
         self._go_on = go_on
         self._pieces: deque[bytes | memoryview] = deque()
@@ -67,26 +67,26 @@ class OutputQueue:
         self._closed = False
         self._is_held = False
         self.is_paused = False
-        """The socket is full, or it is the turn of others."""
+        """The socket is full, or other events come first."""
 
     @property
     def is_waiting(self) -> bool:
-        """Something was written that the transport has not been given, and will not be by the end of the round."""
+        """Pieces wait that the transport will not get in this turn of the loop."""
         return bool(self._pieces) and not self._is_held
 
     @property
     def is_free(self) -> bool:
-        """What is written now goes out at once."""
+        """A write goes to the transport at once."""
         return not self._pieces and not self.is_paused
 
     @property
     def buffered(self) -> int:
-        """Bytes written that the socket has not taken."""
+        """Bytes that are written and not yet sent."""
         return 0 if self._closed else self._size + self._transport.get_write_buffer_size()
 
     @property
     def left(self) -> tuple[int, object]:
-        """Another one as soon as the client has taken something of what the transport was given."""
+        """A value that changes as soon as the client has read something."""
         return self._transport.get_write_buffer_size(), self._transport.get_extra_info("parts_sent")
 
     def write(self, data: bytes | memoryview) -> None:
@@ -106,7 +106,7 @@ class OutputQueue:
         self._pump()
 
     def hold(self, small: bytes, large: bytes) -> bool:
-        """Write both later, when `release` is called; False if they go out behind what waits already."""
+        """Write both pieces when `release` is called. Return False if they follow pieces that wait already."""
         if self._closed:
             return False
         is_first = self.is_free
@@ -116,7 +116,7 @@ class OutputQueue:
         return is_first
 
     def release(self) -> int:
-        """Hand over what is held; how much it was."""
+        """Write the held pieces, and return their size."""
         pieces, size = self._pieces, self._size
         self._is_held = False
         if self.is_paused or self._closed:
@@ -125,7 +125,7 @@ class OutputQueue:
             small, large = pieces
             pieces.clear()
             self._size = 0
-            # What is small takes as much of what is large as fills a record of TLS.
+            # Send the small piece with enough of the large one to fill a TLS record.
             view, taken = memoryview(large), -len(small) % RECORD
             self._transport.write(b"".join((small, view[:taken])))
             self.write(view[taken:])
@@ -136,7 +136,7 @@ class OutputQueue:
         return size - self._size
 
     def resume(self) -> bool:
-        """The socket has room again: go on. True if everything is written then."""
+        """Write more, since the socket has room again. Return True if everything is written."""
         self.is_paused = False
         self._pump()
         if self.is_free:
@@ -145,25 +145,25 @@ class OutputQueue:
         return False
 
     async def drain(self) -> None:
-        """Return when the socket has taken everything, or nothing more can be written."""
+        """Return when everything is sent, or nothing more can be written."""
         if not self.is_free and not self._closed:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter
 
     def stop(self) -> None:
-        """Take no more. What waits goes out yet, as far as the connection lasts."""
+        """Take no more pieces. Waiting ones are still sent while the connection lasts."""
         self._closed = True
 
     def drop(self) -> None:
-        """The connection is lost, and all that waited with it."""
+        """Drop all waiting pieces: the connection is lost."""
         self._closed = True
         self._pieces.clear()
         self._size = 0
         self._wake()
 
     def _pump(self) -> None:
-        """Hand slices to the transport until it has had enough, or had its turn."""
+        """Write slices until the transport is full or the turn is over."""
         pieces, given = self._pieces, 0
         self._is_held = False
         while given < TURN:

@@ -1,4 +1,4 @@
-"""Where streams write: chunks gathered over one turn of the loop, then handed to the connection."""
+"""The body of a streaming response: chunks of one turn of the loop are written to the connection together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class ChunkWriter(Protocol):
-    """What a stream needs of its connection."""
+    """The connection of a stream."""
 
     @property
     def buffered(self) -> int: ...
@@ -24,7 +24,7 @@ class ChunkWriter(Protocol):
 
 
 class WriteCoalescer:
-    """Gathers what streams write in one turn of the loop, so that a burst of events is one write per client."""
+    """Flushes streams at the end of a turn of the loop, so that a burst of events is one write per client."""
 
     __slots__ = ("_loop", "_pending")
 
@@ -44,12 +44,12 @@ class WriteCoalescer:
 
 
 class ChunkedStream:
-    """The `Sink` that writes a stream's chunks to its connection."""
+    """The `ResponseStream` that writes chunks to a connection."""
 
-    __slots__ = ("_callbacks", "_chunks", "_closed", "_coalescer", "_pending", "_pending_size", "_wire")
+    __slots__ = ("_callbacks", "_chunks", "_closed", "_coalescer", "_pending", "_pending_size", "_writer")
 
-    def __init__(self, wire: ChunkWriter, coalescer: WriteCoalescer, *, chunks: bool) -> None:
-        self._wire = wire
+    def __init__(self, writer: ChunkWriter, coalescer: WriteCoalescer, *, chunks: bool) -> None:
+        self._writer = writer
         self._coalescer = coalescer
         self._chunks = chunks
         self._pending: list[bytes] = []
@@ -63,7 +63,7 @@ class ChunkedStream:
 
     @property
     def buffered(self) -> int:
-        return 0 if self._closed else self._pending_size + self._wire.buffered
+        return 0 if self._closed else self._pending_size + self._writer.buffered
 
     def write(self, chunk: bytes) -> None:
         if self._closed or not chunk:
@@ -76,15 +76,15 @@ class ChunkedStream:
         self._pending_size += len(chunk)
 
     def flush(self) -> None:
-        """Pass on what was written in this turn of the loop."""
+        """Write the chunks of this turn of the loop to the connection."""
         if self._pending:
             pending, self._pending, self._pending_size = self._pending, [], 0
-            self._wire.write_chunks(pending)
+            self._writer.write_chunks(pending)
 
     async def drain(self) -> None:
         self.flush()
         if not self._closed:
-            await self._wire.drain()
+            await self._writer.drain()
 
     def on_close(self, callback: Callable[[], object]) -> None:
         if self._closed:
@@ -97,11 +97,11 @@ class ChunkedStream:
             return
         self.flush()
         if self._chunks:
-            self._wire.write_chunks([LAST_CHUNK])
-        self.lost()
+            self._writer.write_chunks([LAST_CHUNK])
+        self.abandon()
 
-    def lost(self) -> None:
-        """Nothing more can be written."""
+    def abandon(self) -> None:
+        """Close without the last chunk: nothing more can be written."""
         if self._closed:
             return
         self._closed = True

@@ -1,4 +1,4 @@
-"""The HTTP server. All else speaks in the terms of this file and knows nothing of sockets."""
+"""The HTTP server. Other packages import requests, answers and limits from here."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ __all__ = [
 
 BACKLOG = 1024
 
-# Cancelled tasks and cut connections get this long to be gone when the server stops.
+# How long cancelled tasks and aborted connections may take to end when the server stops.
 _AFTERMATH = 1.0
 
 
 class HttpServer:
-    """Listens, and has each request answered by the handler.
+    """Listens, and lets the handler answer each request.
 
-    A slow, silent or hostile client costs others nothing: see `Limits`.
+    A slow, silent or hostile client costs other clients nothing: see `Limits`.
     """
 
     def __init__(self, *, limits: Limits | None = None) -> None:
@@ -70,18 +70,18 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port that is listened on; the system's choice if 0 was asked for."""
+        """The listening port; the system's choice if `start` was called with 0."""
         assert self._listener is not None, "the server has not been started"
         port: int = self._listener.sockets[0].getsockname()[1]
         return port
 
     @property
     def connections(self) -> int:
-        """How many clients are connected."""
+        """The number of open connections."""
         return len(self._context.connections) if self._context is not None else 0
 
     async def start(self, host: str, port: int, tls: Context | None, handler: Handler) -> None:
-        """Listen, in the clear without `tls`. Connections are accepted when this returns."""
+        """Listen, without TLS if `tls` is None. Connections are accepted when this returns."""
         loop, limits = asyncio.get_running_loop(), self._limits
         context = ServerContext(
             loop,
@@ -110,14 +110,14 @@ class HttpServer:
         self._watch_limits()
 
     async def stop(self, grace: float) -> None:
-        """Accept no more, let requests in flight finish, end streams; cut what is left after `grace` seconds."""
+        """Stop accepting, finish pending requests and end streams; abort the rest after `grace` seconds."""
         if self._listener is None or self._context is None:
             return
         context = self._context
         context.stopping = True
         self._listener.close()
         for connection in list(context.connections):
-            connection.end()
+            connection.shut_down()
         until = context.loop.time() + grace
         while (context.connections or context.tasks) and context.loop.time() < until:
             await asyncio.sleep(min(0.01, grace))
@@ -129,10 +129,10 @@ class HttpServer:
             connection.abort()
         if context.tasks:
             await asyncio.wait(list(context.tasks), timeout=_AFTERMATH)
-        await asyncio.sleep(0)  # Lets the transports report that they are gone.
+        await asyncio.sleep(0)  # Transports report their end in the next turn.
 
     def _watch_limits(self) -> None:
-        """Check every connection's deadlines: one timer for all is cheaper than one for each request."""
+        """Check the deadlines of all connections: one timer for all is cheaper than one per request."""
         assert self._context is not None
         now = self._context.loop.time()
         for connection in list(self._context.connections):

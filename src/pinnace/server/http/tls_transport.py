@@ -1,7 +1,7 @@
-"""TLS for clients: OpenSSL works on each connection's socket itself, behind the interface of an asyncio transport.
+"""TLS connections: OpenSSL works on the socket itself, behind the interface of an asyncio transport.
 
-An own transport, since the loop's own copies what is sent three times over and has the OpenSSL that Python came with,
-which encrypts at less than half the speed of the one that `cryptography` brings (docs/decisions/0006-tls.md).
+A transport of our own, because that of the loop copies what is sent three times, and uses Python's OpenSSL, which
+encrypts at less than half the speed of the one in `cryptography` (docs/decisions/0006-tls.md).
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from pinnace.server.http.resets import Resets
 from pinnace.server.http.tls import RECORD, TlsConnection, client_certificates
 
 BURST = 16
-"""Records that are read of one client before others get their turn."""
+"""Records read from one client before the loop handles others."""
 HIGH_WATER = 64 * 1024
 
 _PLAIN_REQUEST = "http request"
 _PLAIN_ANSWER = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
-"""What servers written in Go say."""
+"""The response of Go's servers."""
 
 _Piece = bytes | bytearray | memoryview
 
 
 class TlsTransport(asyncio.Transport):
-    """One client's connection. Its protocol hears of it once the handshake is done.
+    """One client's connection. It calls its protocol's `connection_made` after the handshake.
 
-    Beside what asyncio's transports tell, `get_extra_info` knows `client_certificate` (DER; b"" for one that nobody
-    who is trusted stands behind; None if there is none) and `client_chain`, from it to who is trusted. `parts_sent`
-    grows with each part of what waits that the client has made room for.
+    Beside asyncio's names, `get_extra_info` has `client_certificate` (DER; b"" if no trusted CA has signed it; None if
+    there is none), `client_chain`, from it to a trusted certificate, and `parts_sent`, which grows with each part of
+    the waiting bytes that is sent.
     """
 
     def __init__(
@@ -46,38 +46,39 @@ class TlsTransport(asyncio.Transport):
         *,
         handshake_time: float,
         closing_time: float,
-        arrived: Callable[[TlsTransport], None],
+        on_established: Callable[[TlsTransport], None],
     ) -> None:
         super().__init__()
-        self._told: dict[str, object] = {"peername": _peer_name(accepted), "socket": accepted, "is_tls": True}
+        self._extra_info: dict[str, object] = {"peername": _peer_name(accepted), "socket": accepted, "is_tls": True}
         self._loop = asyncio.get_running_loop()
         self._socket = accepted
         self._descriptor = accepted.fileno()
         self._tls = channel
         self._protocol: asyncio.BaseProtocol = protocol
         self._closing_time = closing_time
-        self._arrived = arrived
+        self._on_established = on_established
+        """Called when the handshake has ended, one way or the other."""
         self._resets = resets
         self._waiting: deque[_Piece] = deque()
-        """What is still to be sent. The first may be half sent: it must be given to OpenSSL again as it was."""
+        """Bytes to send. The first piece may be half sent: OpenSSL must get the same piece again."""
         self._size = 0
         self._parts_sent = 0
         self._high, self._low = HIGH_WATER, HIGH_WATER // 4
-        self._is_known = False
+        self._is_established = False
         self._is_reading = False
         self._wants_reading = True
         self._was_reset = False
-        """It is read until there is nothing: uvloop tells no more of it, though there may be more to read."""
+        """The client has reset the connection: uvloop reports no more data, so read until nothing is left."""
         self._is_held = False
-        """Nothing is read before TLS itself has sent something, for which there is no room."""
+        """Reading waits until TLS itself has sent something, for which the socket has no room."""
         self._is_writing = False
         self._has_paused = False
         self._is_closing = False
-        self._has_said_goodbye = False
+        self._has_shut_down = False
         self._is_lost = False
-        resets.listen(self._descriptor, self._hear_of_reset)  # Which may fail, and so comes first.
+        resets.listen(self._descriptor, self._on_reset)  # First, because it may fail.
         self._alarm: asyncio.TimerHandle | None = self._loop.call_later(handshake_time, self.abort)
-        self._read_on(self._shake_hands)
+        self._add_reader(self._shake_hands)
 
     # The handshake.
 
@@ -85,35 +86,35 @@ class TlsTransport(asyncio.Transport):
         try:
             self._tls.do_handshake()
         except SSL.WantReadError:
-            self._write_no_more()
+            self._remove_writer()
         except SSL.WantWriteError:
-            self._write_on(self._shake_hands)
-        except SSL.Error as error:  # Whatever it speaks, it is not TLS, or none that is served.
+            self._add_writer(self._shake_hands)
+        except SSL.Error as error:  # Not TLS, or an unsupported version.
             if _is_plain_http(error):
-                self._answer_plainly()
+                self._answer_plain_http()
             self.abort()
         else:
-            self._write_no_more()
-            self._introduce()
+            self._remove_writer()
+            self._finish_handshake()
 
-    def _answer_plainly(self) -> None:
+    def _answer_plain_http(self) -> None:
         with contextlib.suppress(OSError):
-            self._socket.recv(1 << 16)  # What is unread when a socket is closed destroys what was sent.
+            self._socket.recv(1 << 16)  # Closing a socket with unread data would discard what was sent.
             self._socket.send(_PLAIN_ANSWER)
 
-    def _introduce(self) -> None:
+    def _finish_handshake(self) -> None:
         self._disarm()
-        self._arrived(self)
+        self._on_established(self)
         certificate, chain = client_certificates(self._tls)
-        self._told.update(client_certificate=certificate, client_chain=chain)
-        self._is_known = True
+        self._extra_info.update(client_certificate=certificate, client_chain=chain)
+        self._is_established = True
         try:
             self._protocol.connection_made(self)
         except Exception as error:
-            self._blame(error)
+            self._report_failure(error)
         if not self._is_closing and self._wants_reading:
-            self._read_on(self._read)
-            self._read()  # The first request may have come with the end of the handshake.
+            self._add_reader(self._read)
+            self._read()  # The first request may have arrived with the end of the handshake.
 
     # Reading.
 
@@ -121,7 +122,7 @@ class TlsTransport(asyncio.Transport):
         protocol = cast(asyncio.Protocol, self._protocol)
         for _ in range(BURST):
             try:
-                data = self._tls.take()
+                data = self._tls.read_record()
             except SSL.WantReadError:
                 return
             except SSL.WantWriteError:
@@ -131,62 +132,62 @@ class TlsTransport(asyncio.Transport):
                 self._end_of_file()
                 return
             except SSL.Error as error:
-                self._cut_off(error)
+                self._fail(error)
                 return
             try:
                 protocol.data_received(data)
             except Exception as error:
-                self._blame(error)
+                self._report_failure(error)
             if not self._is_reading or self._is_closing:
                 return
             if len(data) < RECORD and not self._was_reset:
-                return  # If there is more, the loop tells: OpenSSL reads whole records, and no further.
+                return  # If more is there, the loop reports it: OpenSSL reads no further than one record.
             protocol = cast(asyncio.Protocol, self._protocol)
         if self._was_reset:
-            self._loop.call_soon(self._read_further)
+            self._loop.call_soon(self._read_rest)
 
-    def _hear_of_reset(self) -> None:
+    def _on_reset(self) -> None:
         self._was_reset = True
         if self._is_closing:
-            self.abort()  # There is nobody left to say goodbye to.
-        elif self._is_known:
-            self._read_further()
+            self.abort()  # The client has left: no clean shutdown.
+        elif self._is_established:
+            self._read_rest()
 
-    def _read_further(self) -> None:
-        """What came before the reset, as far as it is wanted; who reads no further learns of it when it does."""
+    def _read_rest(self) -> None:
+        """Read the data before the reset, unless reading is paused: then the protocol gets it when it resumes."""
         if self._is_reading and not self._is_closing:
             self._read()
 
     def _hold(self) -> None:
-        """Read on when there is room to send: until then each attempt would end as this one, without a pause."""
-        self._read_no_more()
+        """Pause reading until the socket has room to send: until then each attempt would fail in a busy loop."""
+        self._remove_reader()
         self._is_held = True
-        self._write_on(self._send)
+        self._add_writer(self._send)
 
-    def _let_go(self) -> None:
+    def _release_reading(self) -> None:
         if self._is_held:
             self._is_held = False
             if self._wants_reading:
                 self.resume_reading()
 
     def _end_of_file(self) -> None:
-        """The client sends no more. TLS is closed both ways at once: what waits goes out, and that is all."""
-        self._read_no_more()
+        """Close: the client sends no more, and TLS closes both ways at once. Waiting bytes are still sent."""
+        self._remove_reader()
         try:
             cast(asyncio.Protocol, self._protocol).eof_received()
         except Exception as error:
-            self._blame(error)
+            self._report_failure(error)
         self.close()
 
     def pause_reading(self) -> None:
         self._wants_reading = False
-        if self._is_known and not self._is_closing:
-            self._read_no_more()
+        if self._is_established and not self._is_closing:
+            self._remove_reader()
 
     def resume_reading(self) -> None:
         self._wants_reading = True
-        if self._is_known and not self._is_closing and not self._is_reading:
-            self._read_on(self._read)
+        if self._is_established and not self._is_closing and not self._is_reading:
+            self._add_reader(self._read)
 
     def is_reading(self) -> bool:
         return self._wants_reading and not self._is_closing
@@ -198,14 +199,14 @@ class TlsTransport(asyncio.Transport):
             return
         if not self._waiting:
             try:
-                self._tls.give(data)
+                self._tls.write_bytes(data)
                 return
             except SSL.WantWriteError:
-                self._write_on(self._send)
+                self._add_writer(self._send)
             except SSL.Error as error:
-                self._cut_off(error)
+                self._fail(error)
                 return
-        # Who gave a buffer may change it: what is kept must not change.
+        # The caller may change its buffer: copy what is kept.
         is_fixed = data.readonly if isinstance(data, memoryview) else isinstance(data, bytes)
         self._waiting.append(data if is_fixed else bytes(data))
         self._size += len(data)
@@ -216,28 +217,28 @@ class TlsTransport(asyncio.Transport):
     def _send(self) -> None:
         while self._waiting:
             try:
-                self._tls.give(self._waiting[0])
-            except SSL.WantWriteError:  # A part of it is sent, though OpenSSL does not say how much.
+                self._tls.write_bytes(self._waiting[0])
+            except SSL.WantWriteError:  # Part of it is sent; OpenSSL does not say how much.
                 self._parts_sent += 1
-                self._told["parts_sent"] = self._parts_sent
+                self._extra_info["parts_sent"] = self._parts_sent
                 return
             except SSL.Error as error:
-                self._cut_off(error)
+                self._fail(error)
                 return
             self._size -= len(self._waiting.popleft())
-            self._let_go()
+            self._release_reading()
             if self._has_paused and self._size <= self._low:
                 self._has_paused = False
-                self._protocol.resume_writing()  # It may write more, which waits its turn.
+                self._protocol.resume_writing()  # It may write more, which is appended.
         if self._is_lost:
             return
-        self._write_no_more()
+        self._remove_writer()
         if self._is_closing:
-            self._say_goodbye()
+            self._shut_down_tls()
         elif self._is_held:
-            self._let_go()
+            self._release_reading()
             if self._is_reading:
-                self._read()  # Which sends what TLS has to send, too.
+                self._read()  # This also sends what TLS has to send.
 
     def get_write_buffer_size(self) -> int:
         return self._size
@@ -258,58 +259,58 @@ class TlsTransport(asyncio.Transport):
         return self._is_closing
 
     def close(self) -> None:
-        """Send what waits, say that this is all, and let the client hang up; after a while, do so for it."""
+        """Send the waiting bytes and shut TLS down; close when the client has done so too, or after `closing_time`."""
         if self._is_closing:
             return
         self._is_closing = True
-        if not self._is_known:
+        if not self._is_established:
             self._lose(None)
             return
         self._disarm()
         self._alarm = self._loop.call_later(self._closing_time, self.abort)
-        self._read_no_more()
+        self._remove_reader()
         if not self._waiting:
-            self._say_goodbye()
+            self._shut_down_tls()
 
-    def _say_goodbye(self) -> None:
-        if self._has_said_goodbye or self._is_lost:
+    def _shut_down_tls(self) -> None:
+        if self._has_shut_down or self._is_lost:
             return
         try:
             is_over = self._tls.shutdown()
         except SSL.WantWriteError:
-            self._write_on(self._say_goodbye)
+            self._add_writer(self._shut_down_tls)
             return
         except SSL.Error:
             is_over = True
-        self._has_said_goodbye = True
-        self._write_no_more()
+        self._has_shut_down = True
+        self._remove_writer()
         if is_over:
             self._lose(None)
         else:
-            self._read_on(self._discard)  # Until the client has said so, too.
+            self._add_reader(self._discard)  # Until the client has shut down too.
 
     def _discard(self) -> None:
-        """Closing with bytes unread would reset the connection, and could destroy what is on its way to the client."""
+        """Read and discard: closing with unread bytes would reset the connection, and the client might miss the end."""
         try:
-            self._tls.take()
+            self._tls.read_record()
         except SSL.WantReadError:
             return
-        except SSL.Error:  # It has said goodbye, or is gone.
+        except SSL.Error:  # The client has shut down, or is gone.
             self._lose(None)
 
     def abort(self) -> None:
         self._is_closing = True
         self._lose(None)
 
-    def _cut_off(self, error: SSL.Error) -> None:
-        """The connection has failed. What a client does wrong with TLS is its own affair."""
+    def _fail(self, error: SSL.Error) -> None:
+        """Close because the connection has failed. TLS errors of a client are not reported."""
         self._is_closing = True
         self._lose(ConnectionResetError(str(error)) if isinstance(error, SSL.SysCallError) else None)
 
-    def _blame(self, error: Exception) -> None:
-        """The protocol has failed. Nobody knows what it has made of the connection."""
-        told = {"message": "a connection's protocol failed", "exception": error, "transport": self}
-        self._loop.call_exception_handler({**told, "protocol": self._protocol})
+    def _report_failure(self, error: Exception) -> None:
+        """Log that the protocol raised, and abort: the state of the connection is unknown."""
+        context = {"message": "a connection's protocol failed", "exception": error, "transport": self}
+        self._loop.call_exception_handler({**context, "protocol": self._protocol})
         self.abort()
 
     def _lose(self, error: Exception | None) -> None:
@@ -317,20 +318,20 @@ class TlsTransport(asyncio.Transport):
             return
         self._is_lost = True
         self._disarm()
-        self._read_no_more()
-        self._write_no_more()
+        self._remove_reader()
+        self._remove_writer()
         self._waiting.clear()
         self._size = 0
-        self._arrived(self)
+        self._on_established(self)
         self._loop.call_soon(self._report, error)
 
     def _report(self, error: Exception | None) -> None:
-        """After whoever is being called has returned."""
+        """Tell the protocol, after the current call has returned."""
         self._resets.forget(self._descriptor)
         self._socket.close()
         protocol, self._protocol = self._protocol, asyncio.Protocol()
-        del self._tls  # Freed now, and not when the garbage of those who knew each other is looked for.
-        if self._is_known:
+        del self._tls  # Free it now, not at the next collection of cycles.
+        if self._is_established:
             protocol.connection_lost(error)
 
     def _disarm(self) -> None:
@@ -338,30 +339,30 @@ class TlsTransport(asyncio.Transport):
             self._alarm.cancel()
             self._alarm = None
 
-    # The loop's side.
+    # Registration with the loop.
 
-    def _read_on(self, callback: Callable[[], None]) -> None:
+    def _add_reader(self, callback: Callable[[], None]) -> None:
         self._is_reading = True
         self._loop.add_reader(self._descriptor, callback)
 
-    def _read_no_more(self) -> None:
+    def _remove_reader(self) -> None:
         if self._is_reading:
             self._is_reading = False
             self._loop.remove_reader(self._descriptor)
 
-    def _write_on(self, callback: Callable[[], None]) -> None:
+    def _add_writer(self, callback: Callable[[], None]) -> None:
         self._is_writing = True
         self._loop.add_writer(self._descriptor, callback)
 
-    def _write_no_more(self) -> None:
+    def _remove_writer(self) -> None:
         if self._is_writing:
             self._is_writing = False
             self._loop.remove_writer(self._descriptor)
 
-    # Whom it speaks to.
+    # The protocol.
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._told.get(name, default)
+        return self._extra_info.get(name, default)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         return self._protocol
@@ -373,7 +374,7 @@ class TlsTransport(asyncio.Transport):
 def _peer_name(accepted: socket.socket) -> object:
     try:
         return accepted.getpeername()
-    except OSError:  # Gone already.
+    except OSError:  # The client has left already.
         return None
 
 

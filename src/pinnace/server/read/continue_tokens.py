@@ -1,4 +1,4 @@
-"""The token by which a client fetches the next page of a list, at the revision of the first."""
+"""The continue token, with which a client fetches the next page of a list at the revision of the first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pinnace.model.objects import Object
 from pinnace.server.request.body import Malformed, parse_json
 
 LATEST = -1
-"""In a token: go on with what is there now, whatever changed since."""
+"""The revision in a token that continues with the newest objects, which may be inconsistent with earlier pages."""
 
 _VERSION = "meta.k8s.io/v1"
 _NOT_BASE64 = re.compile(r"[^A-Za-z0-9_-]")
@@ -38,7 +38,7 @@ _TOO_OLD = (
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """Go on behind the key `after` as things were at `revision`."""
+    """The next page begins after the key `after`, at `revision`."""
 
     revision: int
     after: str
@@ -50,7 +50,7 @@ class Continuation:
     @classmethod
     def decode(cls, token: str) -> Continuation:
         try:
-            found = parse_json(_unpacked(token))
+            found = parse_json(_unpack(token))
         except Malformed as error:
             raise _invalid(str(error)) from None
         if found is None:
@@ -72,20 +72,20 @@ class Continuation:
         return cls(max(revision, LATEST), path.rstrip("\0"))
 
     def expired(self) -> errors.Expired:
-        """The page cannot be had any more; the answer carries a token for going on inconsistently."""
+        """Return the error for a revision that was compacted. It carries a token that continues inconsistently."""
         error = errors.Expired(_TOO_OLD)
         error.list_metadata = {"continue": Continuation(LATEST, self.after).encode()}
         return error
 
 
 class Extent(NamedTuple):
-    """How far a page goes. `last` is the key of its last object where more follow."""
+    """How far a page goes. `last` is the key of its last object if more objects follow."""
 
     last: str = ""
     remaining: int | None = None
 
     def metadata(self, revision: int) -> Object:
-        """The metadata of a list that ends there."""
+        """Return the metadata of the list."""
         metadata: Object = {"resourceVersion": str(revision)}
         if self.last:
             metadata["continue"] = Continuation(revision, self.last).encode()
@@ -95,13 +95,13 @@ class Extent(NamedTuple):
 
 
 def cut(keys: list[str], limit: int, *, is_all: bool) -> tuple[list[str], Extent]:
-    """The first page of these keys, and how far it goes. How many remain is told only of all objects."""
+    """Return the first page of these keys and its extent, which counts the rest only if no selector is used."""
     if not limit or len(keys) <= limit:
         return keys, Extent()
     return keys[:limit], Extent(keys[limit - 1], len(keys) - limit if is_all else None)
 
 
-def _unpacked(token: str) -> bytes:
+def _unpack(token: str) -> bytes:
     stray = _NOT_BASE64.search(token)
     if stray is not None or len(token) % 4 == 1:
         raise _invalid(f"illegal base64 data at input byte {stray.start() if stray is not None else len(token) - 1}")
@@ -113,13 +113,13 @@ def _field(found: Object, name: str, kind: type[_Value], go: str) -> _Value | No
     if value is None:
         return None
     if type(value) is not kind or (isinstance(value, int) and not _LEAST <= value <= _MOST):
-        shown = f"number {value}" if type(value) in (int, float) and kind is int else _word_for(value)
-        raise _invalid(f"json: cannot unmarshal {shown} into Go struct field continueToken.{name} of type {go}")
+        found_type = f"number {value}" if type(value) in (int, float) and kind is int else _word_for(value)
+        raise _invalid(f"json: cannot unmarshal {found_type} into Go struct field continueToken.{name} of type {go}")
     return value
 
 
 def _word_for(value: object) -> str:
-    """What Go calls the type of a JSON value."""
+    """Return Go's word for the type of a JSON value."""
     return _GO_WORDS[type(value)]
 
 

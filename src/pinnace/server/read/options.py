@@ -1,4 +1,4 @@
-"""The options of lists and watches, as they are meant; what cannot be meant is refused in Kubernetes' words."""
+"""Parses and validates the options of lists and watches, with Kubernetes' error messages."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ class ListOptions:
     is_exact: bool
 
     def is_of_now(self, revision: int) -> bool:
-        """The first page of what is there, which has come to this revision."""
+        """Whether the first page of the newest state is requested, which is at this revision."""
         return self.continuation is None and not self.is_exact and self.revision <= revision
 
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """Where a watch begins: with the present state or behind a revision; and what it wants told."""
+    """Where a watch begins (with the current state or after a revision), and whether it gets bookmarks."""
 
     since: int | None
-    """None: begin now."""
+    """None: begin with the current state."""
     initial_events: bool
     bookmarks: bool
     marks_end_of_initial: bool = False
     least: int = 0
-    """The revision that the present state must have come to."""
+    """The revision that the current state must have reached."""
 
 
 _ALL_OF_NOW = ListOptions(0, None, 0, is_exact=False)
@@ -48,11 +48,11 @@ def list_options(call: Call) -> ListOptions:
     if not call.request.raw_query:
         return _ALL_OF_NOW
     limit = max(0, call.number("limit") or 0)
-    call.number("timeoutSeconds")  # A list is over before any time is; but it must be one.
+    call.number("timeoutSeconds")  # A list needs no timeout, but the value must be a number.
     token, wanted, match = call.text("continue"), call.text("resourceVersion"), call.text("resourceVersionMatch")
     _refuse(_errors_of_a_list(call, wanted, match))
     if wanted == "0":
-        limit = 0  # Whoever takes any state gets it whole, as from Kubernetes' memory of it.
+        limit = 0  # Any state will do: Kubernetes answers from its watch cache, without pages.
     if token:
         continuation = Continuation.decode(token)
         if wanted and wanted != "0":
@@ -64,7 +64,7 @@ def list_options(call: Call) -> ListOptions:
 
 
 def _names_one(call: Call) -> bool:
-    """Whether one object is asked for: a list of that has no pages."""
+    """Whether the selection names one object: such a list has no pages."""
     chosen = selection_of(call)
     return bool(chosen.name) and (bool(chosen.namespace) or not call.resource.namespaced)
 
@@ -94,35 +94,35 @@ def _errors_of_a_list(call: Call, wanted: str, match: str) -> list[field_errors.
 
 
 def watch_options(call: Call) -> WatchOptions:
-    call.number("limit")  # A watch has no pages; but it must be a number.
+    call.number("limit")  # A watch has no pages, but the value must be a number.
     wanted, match = call.text("resourceVersion"), call.text("resourceVersionMatch")
-    is_said = call.request.parameter("sendInitialEvents") is not None
-    is_told = call.flag("sendInitialEvents")
-    if not call.flag("watch"):  # Only its path says that it is a watch: its options are taken for those of a list.
+    is_set = call.request.parameter("sendInitialEvents") is not None
+    sends_initial = call.flag("sendInitialEvents")
+    if not call.flag("watch"):  # Only the path makes it a watch: its options are checked as those of a list.
         _refuse(_errors_of_a_list(call, wanted, match))
     else:
-        if not is_said and not match and wanted in ("", "0"):
-            # Who says nothing of the beginning gets all that is there, as if asked for, and is told where it ends.
-            is_said, is_told, match = True, True, "NotOlderThan"
-        _refuse(_errors_of_a_watch(call, match, is_said=is_said))
+        if not is_set and not match and wanted in ("", "0"):
+            # Without a start, the watch begins with all objects and marks the end of them.
+            is_set, sends_initial, match = True, True, "NotOlderThan"
+        _refuse(_errors_of_a_watch(call, match, is_set=is_set))
     revision = revision_of(wanted, UnreadableRevision) if wanted else 0
     bookmarks = call.flag("allowWatchBookmarks")
-    if is_told:
+    if sends_initial:
         return WatchOptions(
             None, initial_events=True, least=revision, marks_end_of_initial=bookmarks, bookmarks=bookmarks
         )
-    return WatchOptions(revision or None, initial_events=not is_said and revision == 0, bookmarks=bookmarks)
+    return WatchOptions(revision or None, initial_events=not is_set and revision == 0, bookmarks=bookmarks)
 
 
-def _errors_of_a_watch(call: Call, match: str, *, is_said: bool) -> list[field_errors.FieldError]:
+def _errors_of_a_watch(call: Call, match: str, *, is_set: bool) -> list[field_errors.FieldError]:
     errs = []
-    if is_said and match != "NotOlderThan":
+    if is_set and match != "NotOlderThan":
         errs.append(
             field_errors.forbidden(
                 "resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
             )
         )
-    if match and not is_said:
+    if match and not is_set:
         why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
         errs.append(field_errors.forbidden("resourceVersionMatch", why))
     if match and match != "NotOlderThan":
@@ -154,17 +154,18 @@ class BadRevision(errors.BadRequest):
 
 
 class UnreadableRevision(errors.ApiError):
-    """The same outside of lists, where Kubernetes blames itself."""
+    """The same error outside of lists, where Kubernetes answers 500."""
 
     code, reason = 500, ""
 
 
-def revision_of(text: str, refusal: type[BadRevision] | type[UnreadableRevision]) -> int:
+def revision_of(text: str, error: type[BadRevision] | type[UnreadableRevision]) -> int:
+    """Parse a resourceVersion. Raise `error` if it is not a number."""
     why = "invalid syntax" if not text.isascii() or not text.isdigit() else ""
     digits = text.lstrip("0") or "0"
     if not why and (len(digits) > _MOST_DIGITS or int(digits) > _LARGEST):
         why = "value out of range"
     if why:
-        shown = orjson.dumps(text).decode()
-        raise refusal(f"resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: {why}")
+        quoted = orjson.dumps(text).decode()
+        raise error(f"resourceVersion: Invalid value: {quoted}: strconv.ParseUint: parsing {quoted}: {why}")
     return int(digits)

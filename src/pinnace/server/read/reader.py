@@ -1,4 +1,4 @@
-"""Reading objects: one, a list with its pages, and a watch that goes on. Served from memory; history from the store."""
+"""Get, list and watch. The current state comes from the watch caches, past revisions from the store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pinnace.server.read.options import (
 )
 from pinnace.server.read.recent_lists import PageKey, RecentPage, RecentPages
 from pinnace.server.read.selection import Matches, ObjectSelection, keys_named, selection_of
-from pinnace.server.read.watch import Watch
+from pinnace.server.read.watch import Watch, WatchTimes
 from pinnace.server.request.call import Call
 from pinnace.store import store as stores
 
@@ -36,7 +36,7 @@ Body = bytes | list[bytes]
 
 
 class ObjectReader:
-    """Get, list and watch, over the shelves of a `Fanout`."""
+    """Get, list and watch, over the watch caches of a `Fanout`."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class ObjectReader:
         bookmark_seconds: float = BOOKMARK_SECONDS,
         watch_seconds: float = WATCH_SECONDS,
     ) -> None:
-        """`watch_seconds` is how long a watch lasts at least whose client does not say; at most twice as long."""
+        """A watch without timeoutSeconds lasts from `watch_seconds` to twice as long, at random."""
         self._fanout = fanout
         self._store = store
         self._bookmark_seconds = bookmark_seconds
@@ -54,7 +54,7 @@ class ObjectReader:
         self._pages = RecentPages()
 
     def cached_object(self, call: Call) -> CachedObject:
-        """The object that a call names, as it is now."""
+        """Return the object that a call names. Raise NotFound."""
         entry = self._fanout.cache(call.resource.prefix).entries.get(call.key)
         if entry is None:
             raise call.not_found()
@@ -66,17 +66,21 @@ class ObjectReader:
             return self._when_fresh(least, lambda: self.get(call, representation))
         entry = self.cached_object(call)
         waiting = representation.prepare((entry,)) if representation.needs_preparation else None
-        return representation.encode_object(entry) if waiting is None else _one_later(waiting, representation, entry)
+        return (
+            representation.encode_object(entry)
+            if waiting is None
+            else _encode_object_later(waiting, representation, entry)
+        )
 
     def recent_list(self, call: Call) -> Body | None:
-        """The list that a call asks for, if it was made for whoever asked the same, and nothing has changed since."""
-        page = self._pages.get(_place(call))
-        return page.pieces if page is not None and page.shown_at == self._fanout.revision else None
+        """Return the kept answer to the same list request if nothing has changed since; otherwise None."""
+        page = self._pages.get(_page_key(call))
+        return page.pieces if page is not None and page.revision == self._fanout.revision else None
 
     def list(self, call: Call, representation: Representation) -> Body | Awaitable[Body]:
         options = list_options(call)
         cache = self._fanout.cache(call.resource.prefix)
-        # Lists that wait for a conversion, and rows, which tell ages, are made anew each time.
+        # Converted lists, and tables, whose rows have ages, are never kept.
         if (
             isinstance(representation, ObjectRepresentation)
             and not representation.needs_preparation
@@ -103,15 +107,15 @@ class ObjectReader:
         return self._page(cache, chosen, representation, options, revision=revision)
 
     async def select_for_deletion(self, call: Call) -> tuple[dict[str, CachedObject], Extent, int]:
-        """By their keys, the objects that are to be deleted together; whether there are more; and as of when."""
+        """Return the objects of a deletecollection by key, whether more follow, and the revision they are read at."""
         options, chosen = list_options(call), selection_of(call)
         cache, now = self._fanout.cache(call.resource.prefix), self._fanout.revision
         self._check_not_ahead(options.revision)
-        # Kubernetes reads what it deletes in pages, and who reads a page of a revision means that one.
+        # Kubernetes reads the objects in pages, and a page at a revision is exact.
         is_exact = options.revision and call.text("resourceVersionMatch") != "NotOlderThan"
         at = options.revision if is_exact else now
         if at < cache.changed:
-            entries = await self._entries_then(cache, chosen, options, at)
+            entries = await self._entries_at(cache, chosen, options, at)
             keys = list(entries)
         else:
             await chosen.prepare_all(cache)
@@ -121,31 +125,31 @@ class ObjectReader:
         return {key: entries[key] for key in keys}, extent, at
 
     def watch(self, call: Call, representation: Representation) -> Callable[[ResponseStream], Awaitable[None] | None]:
-        """What to do with the stream once its head is sent. Bad options are refused here, before that."""
+        """Return the function that runs the watch on its stream. Raise an ApiError for bad options."""
         plan = watch_options(call)
         chosen = selection_of(call)
         cache = self._fanout.cache(call.resource.prefix)
         asked = call.number("timeoutSeconds") or 0
         least = self._watch_seconds
         seconds = float(min(asked, _LONGEST_WATCH)) if asked > 0 else random.uniform(least, 2 * least)
-        watch = Watch(self._fanout, self._store, cache, chosen, representation, plan, seconds, self._bookmark_seconds)
-        return watch.start
+        times = WatchTimes(seconds, self._bookmark_seconds)
+        return Watch(self._fanout, self._store, cache, chosen, representation, plan, times).start
 
     # One page.
 
     def _page_of_now(
         self, call: Call, cache: WatchCache, representation: ObjectRepresentation, options: ListOptions
     ) -> Body:
-        place = _place(call)
-        page = self._pages.get(place)
+        key = _page_key(call)
+        page = self._pages.get(key)
         if page is None or page.changed != cache.changed:
-            entries, extent = _gathered(cache, selection_of(call), options)
+            entries, extent = _select_now(cache, selection_of(call), options)
             page = RecentPage(representation.join_items(entries), extent, cache.changed)
             if len(call.request.raw_query) + len(call.request.head.accept) <= LONGEST:
-                self._pages.keep(place, page)
+                self._pages.keep(key, page)
         now = self._fanout.revision
-        if page.shown_at != now:
-            page.shown_at, page.pieces = now, representation.wrap_list(page.items, metadata=page.extent.metadata(now))
+        if page.revision != now:
+            page.revision, page.pieces = now, representation.wrap_list(page.items, metadata=page.extent.metadata(now))
         return page.pieces
 
     def _page(
@@ -162,8 +166,8 @@ class ObjectReader:
             waiting = chosen.prepare([cache.entries[key] for key in candidates])
             if waiting is not None:
                 return self._page_later(waiting, cache, chosen, representation, options, revision=revision)
-        entries, extent = _gathered(cache, chosen, options)
-        return _many(representation, entries, extent.metadata(revision))
+        entries, extent = _select_now(cache, chosen, options)
+        return _encode_list(representation, entries, extent.metadata(revision))
 
     async def _page_later(
         self,
@@ -175,7 +179,7 @@ class ObjectReader:
         *,
         revision: int,
     ) -> Body:
-        """What has come meanwhile may have to be prepared, too."""
+        """Wait for the conversion, then make the page. Objects that arrived meanwhile may need it too."""
         await waiting
         page = self._page(cache, chosen, representation, options, revision=max(revision, self._fanout.revision))
         return page if isinstance(page, bytes | list) else await page
@@ -188,15 +192,15 @@ class ObjectReader:
         options: ListOptions,
         revision: int,
     ) -> Body:
-        entries = await self._entries_then(cache, chosen, options, revision)
-        found, extent = _selected(list(entries), entries, chosen.matches, options.limit)
-        shown = _many(representation, found, extent.metadata(revision))
-        return shown if isinstance(shown, bytes | list) else await shown
+        entries = await self._entries_at(cache, chosen, options, revision)
+        found, extent = _select(list(entries), entries, chosen.matches, options.limit)
+        body = _encode_list(representation, found, extent.metadata(revision))
+        return body if isinstance(body, bytes | list) else await body
 
-    async def _entries_then(
+    async def _entries_at(
         self, cache: WatchCache, chosen: ObjectSelection, options: ListOptions, revision: int
     ) -> dict[str, CachedObject]:
-        """The objects of a past revision among which to look, ready to be."""
+        """Return the objects of a past revision from which to select, converted if the selectors need it."""
         after = options.continuation.after if options.continuation else ""
         prefix = f"{cache.prefix}{chosen.namespace}/" if chosen.namespace else cache.prefix
         start = f"{cache.prefix}{after}\0" if after else ""
@@ -213,7 +217,7 @@ class ObjectReader:
         return entries
 
     async def _when_fresh(self, revision: int, read: Callable[[], Body | Awaitable[Body]]) -> Body:
-        """A client that has seen a later revision than this server waits a little for it."""
+        """Wait a little until this server has reached a revision that the client has already seen."""
         if not await self._fanout.has_reached(revision):
             raise too_large_revision(revision, self._fanout.revision)
         found = read()
@@ -224,13 +228,13 @@ class ObjectReader:
             raise too_large_revision(revision, self._fanout.revision)
 
 
-def _place(call: Call) -> PageKey:
+def _page_key(call: Call) -> PageKey:
     request = call.request
     return call.resource, call.namespace, request.raw_query, request.head.accept
 
 
 def _candidates(cache: WatchCache, chosen: ObjectSelection, options: ListOptions) -> list[str]:
-    """The keys of the objects among which to look."""
+    """Return the keys of the objects from which to select."""
     after = options.continuation.after if options.continuation else ""
     if chosen.name:
         return [key for key in keys_named(cache, chosen) if key > after]
@@ -239,15 +243,15 @@ def _candidates(cache: WatchCache, chosen: ObjectSelection, options: ListOptions
     return cache.keys_of(chosen.namespace, after=after)
 
 
-def _gathered(cache: WatchCache, chosen: ObjectSelection, options: ListOptions) -> tuple[list[CachedObject], Extent]:
-    """The objects of one page as they are now."""
-    return _selected(_candidates(cache, chosen, options), cache.entries, chosen.matches, options.limit)
+def _select_now(cache: WatchCache, chosen: ObjectSelection, options: ListOptions) -> tuple[list[CachedObject], Extent]:
+    """Return the objects of one page of the current state."""
+    return _select(_candidates(cache, chosen, options), cache.entries, chosen.matches, options.limit)
 
 
-def _selected(
+def _select(
     keys: list[str], entries: dict[str, CachedObject], matches: Matches | None, limit: int
 ) -> tuple[list[CachedObject], Extent]:
-    """The first of these objects up to the limit."""
+    """Return the selected objects up to the limit, and the extent of the page."""
     if matches is None:
         keys, extent = cut(keys, limit, is_all=True)
         return [entries[key] for key in keys], extent
@@ -259,22 +263,24 @@ def _selected(
     return [entry for _, entry in page[:limit]], extent
 
 
-def _many(representation: Representation, entries: list[CachedObject], metadata: Object) -> Body | Awaitable[Body]:
+def _encode_list(
+    representation: Representation, entries: list[CachedObject], metadata: Object
+) -> Body | Awaitable[Body]:
     waiting = representation.prepare(entries) if representation.needs_preparation else None
     return (
         representation.encode_list(entries, metadata=metadata)
         if waiting is None
-        else _many_later(waiting, representation, entries, metadata)
+        else _encode_list_later(waiting, representation, entries, metadata)
     )
 
 
-async def _many_later(
+async def _encode_list_later(
     waiting: Awaitable[None], representation: Representation, entries: list[CachedObject], metadata: Object
 ) -> Body:
     await waiting
     return representation.encode_list(entries, metadata=metadata)
 
 
-async def _one_later(waiting: Awaitable[None], representation: Representation, entry: CachedObject) -> Body:
+async def _encode_object_later(waiting: Awaitable[None], representation: Representation, entry: CachedObject) -> Body:
     await waiting
     return representation.encode_object(entry)

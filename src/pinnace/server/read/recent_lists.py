@@ -1,4 +1,4 @@
-"""The lists just answered, joined: clients that start together ask for the same, and nothing has changed in between."""
+"""Keeps recent lists: clients that start together request the same list, often without a change in between."""
 
 from __future__ import annotations
 
@@ -7,36 +7,37 @@ from dataclasses import dataclass, field
 from pinnace.server.read.continue_tokens import Extent
 
 MOST_BYTES = 8 << 20
-"""What is kept altogether. One large list of many watchers' is enough to gain from."""
+"""The total size of the kept pages: enough for one large list that many clients request."""
 MOST_PAGES = 512
-"""An empty list costs something, too."""
+"""The number of kept pages: an empty one needs memory too."""
 
 PageKey = tuple[object, ...]
-"""What was asked for: everything by which the answer was chosen."""
+"""Everything in a request that the answer depends on."""
 
 
 @dataclass(slots=True)
 class RecentPage:
-    """The items of a page as one text."""
+    """One page of a list: its items, encoded and joined."""
 
     items: bytes
     extent: Extent
     changed: int
-    """The revision of the last change to what was listed: after another one this is out of date."""
-    shown_at: int = 0
+    """The revision of the last change of the resource: a later change makes the page stale."""
+    revision: int = 0
+    """The revision at which `pieces` was made."""
     pieces: list[bytes] = field(default_factory=list)
-    """The answer at the revision that it was last shown at. Nobody changes it."""
+    """The whole answer. It is shared: do not change it."""
 
 
 class RecentPages:
-    """Forgets what was asked for longest ago once there is too much."""
+    """Pages by key. The oldest is dropped when the total is too large."""
 
     def __init__(self, *, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._bytes = 0
         self._known: dict[PageKey, RecentPage] = {}
         self.get = self._known.get
-        """The page that was kept last, which may be out of date."""
+        """Return the kept page, which may be stale, or None."""
 
     def keep(self, place: PageKey, page: RecentPage) -> None:
         self._forget(place)

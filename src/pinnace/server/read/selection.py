@@ -1,4 +1,4 @@
-"""Which objects of a collection a client asks for: label selector, field selector, or one name."""
+"""Selects the objects of a list or watch: by label selector, field selector or name."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ Matches = Callable[[str, CachedObject], bool]
 
 @dataclass(frozen=True, slots=True)
 class ObjectSelection:
-    """`matches` is None where every object is wanted; `name` narrows the search to one object before it is asked."""
+    """`matches` is None if every object is selected; `name` narrows the search before `matches` is called."""
 
     namespace: str
     name: str
     matches: Matches | None
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels that every chosen object has, for a search by index; `matches` is asked all the same."""
+    """Labels that every selected object has, for a search by index; `matches` is called all the same."""
     prepare: Callable[[Iterable[CachedObject]], Awaitable[None] | None] | None = None
-    """To be asked about objects before `matches` is, and awaited: a webhook has to say what their fields are here."""
+    """Call it on objects, and await it, before `matches`: a webhook converts them to read their fields."""
 
     async def prepare_all(self, cache: WatchCache) -> None:
-        """`matches` may be asked about any object of the shelf, as long as nothing else is awaited."""
+        """Prepare all objects of the cache, so that `matches` can be called until the next await."""
         while self.prepare is not None and (waiting := self.prepare(cache.entries.values())) is not None:
             await waiting
 
 
 def selection_of(call: Call) -> ObjectSelection:
-    """What the call's selectors choose. Raises BadRequest for one that cannot be read."""
+    """Return what the call's selectors choose. Raise BadRequest for a malformed selector."""
     label_text, field_text = call.text("labelSelector"), call.text("fieldSelector")
     selector = _label_selector(label_text) if label_text else None
     labels = _on_labels(selector.matches) if selector is not None else None
@@ -119,7 +119,7 @@ def _only_named(name: str) -> Matches:
 
 
 def keys_named(cache: WatchCache, chosen: ObjectSelection) -> list[str]:
-    """The keys that a name can stand for: one, or one in each namespace."""
+    """Return the keys that a name can mean: one, or one in each namespace."""
     if chosen.namespace:
         candidates = [f"{chosen.namespace}/{chosen.name}"]
     elif chosen.name in cache.entries:

@@ -1,9 +1,10 @@
-"""One watch, from its first event to its end: what is there, what has changed since, and what changes."""
+"""One watch, from its first event to its end: current objects, past changes, then live changes and bookmarks."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from typing import NamedTuple
 
 import orjson
 
@@ -18,8 +19,15 @@ from pinnace.server.read.selection import ObjectSelection, keys_named
 from pinnace.store import store as stores
 
 MAX_BUFFERED = 8 << 20
-"""A watcher that lets more than this pile up is cut off; it can come back and resume."""
+"""A watch whose client has more than this unread is ended; the client can resume."""
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+
+class WatchTimes(NamedTuple):
+    """How many seconds a watch lasts, and how many pass between its bookmarks."""
+
+    total: float
+    between_bookmarks: float
 
 
 class Watch:
@@ -33,8 +41,7 @@ class Watch:
         chosen: ObjectSelection,
         representation: Representation,
         options: WatchOptions,
-        seconds: float,
-        bookmark_seconds: float,
+        times: WatchTimes,
     ) -> None:
         self._fanout = fanout
         self._store = store
@@ -42,13 +49,12 @@ class Watch:
         self._chosen = chosen
         self._representation = representation
         self._options = options
-        self._seconds = seconds
-        self._bookmark_seconds = bookmark_seconds
+        self._times = times
         self._allowed = MAX_BUFFERED
         self._timers: list[asyncio.TimerHandle] = []
         self._seen = 0
         self._began = 0
-        """The revision that its client knew before the first change that it is told."""
+        """The revision before the first change that is sent."""
         self._watcher = (
             ConvertingWatcher if representation.needs_preparation or chosen.prepare is not None else CacheWatcher
         )(
@@ -63,23 +69,23 @@ class Watch:
     def start(self, stream: ResponseStream) -> Awaitable[None] | None:
         self._stream = stream
         loop = asyncio.get_running_loop()
-        self._deadline = loop.time() + self._seconds
+        self._deadline = loop.time() + self._times.total
         stream.on_close(self._end)
         if self._options.least > self._fanout.revision:
             return self._begin_when_fresh()
         return self._begin()
 
     async def _begin_when_fresh(self) -> None:
-        """A client that asks for a state which is yet to come waits a little for it."""
+        """Wait a little for a revision that this server has not reached, then begin."""
         least = self._options.least
         if not await self._fanout.has_reached(least):
             self._fail(too_large_revision(least, self._fanout.revision))
             return
         waiting = self._begin()
-        await (self._ended() if waiting is None else waiting)
+        await (self._wait_for_end() if waiting is None else waiting)
 
     def _begin(self) -> Awaitable[None] | None:
-        # Its time runs from the start, but does not end a wait: whoever waits in vain is told so.
+        # The timeout counts from the start, but does not end `_begin_when_fresh`: that must send its error.
         self._timers.append(asyncio.get_running_loop().call_at(self._deadline, self._stream.finish))
         since = self._options.since
         if isinstance(self._watcher, ConvertingWatcher):
@@ -94,10 +100,10 @@ class Watch:
         return None
 
     def _join(self) -> None:
-        """From here on the client gets every change as it is made, and bookmarks, which say that it has."""
+        """Join the live watchers, and send bookmarks if requested."""
         if self._stream.closed:
             return
-        self._allowed = MAX_BUFFERED + self._stream.buffered  # What it asked for at the start is not held against it.
+        self._allowed = MAX_BUFFERED + self._stream.buffered  # The initial objects do not count.
         self._fanout.join(self._cache.prefix, self._watcher)
         if self._options.bookmarks:
             since = self._options.since
@@ -122,11 +128,10 @@ class Watch:
             self._stream.write(frame(b"".join(lines)))
 
     def _recent(self, since: int) -> list[CacheEvent]:
-        """What has changed behind a revision, from memory."""
+        """Return the changes after a revision from the watch cache."""
         events = list(self._cache.since(since))
-        if isinstance(
-            self._representation, TableRepresentation
-        ):  # TableRepresentation tell ages: those that were made of an event once are old by now.
+        if isinstance(self._representation, TableRepresentation):
+            # Rows have ages: frames that were made earlier are stale.
             return [CacheEvent(event.key, event.revision, event.new, event.old) for event in events]
         return events
 
@@ -143,7 +148,7 @@ class Watch:
             self._stream.write(b"".join(frames))
 
     async def _catch_up(self, since: int) -> None:
-        """Read from the store's history until memory goes on from there, then join the live watchers."""
+        """Read the store's history until the watch cache continues from there, then join the live watchers."""
         try:
             async for changes in self._store.watch(self._cache.prefix, since=since):
                 cut = len(self._cache.prefix)
@@ -157,23 +162,23 @@ class Watch:
             return
         self._send_events(self._recent(since))
         self._join()
-        await self._ended()
+        await self._wait_for_end()
 
-    async def _ended(self) -> None:
-        """The stream of a coroutine lasts as long as that: until its client or its time has gone."""
+    async def _wait_for_end(self) -> None:
+        """Wait until the stream closes: the body lasts only as long as the coroutine."""
         ended = asyncio.Event()
         self._stream.on_close(ended.set)
         await ended.wait()
 
     async def _follow_late(self, watcher: ConvertingWatcher, since: int | None) -> None:
-        """As `start`, but each object is converted before it is sent. Joins first: what happens meanwhile waits."""
+        """Run a watch whose objects are converted before they are sent. Joins first, so that no change is missed."""
         self._join()
         self._seen = self._fanout.revision
         try:
             if since is None:
                 await self._chosen.prepare_all(self._cache)
                 initial = self._initial()
-                await self._prepared(initial)
+                await self._prepare(initial)
                 self._send_initial(initial)
             elif since < self._cache.recent_since or since > self._fanout.revision:
                 async for changes in self._store.watch(self._cache.prefix, since=since):
@@ -188,26 +193,26 @@ class Watch:
                 await self._send_late(watcher, [event for event in events if event.revision > self._seen])
         except stores.Compacted as error:
             self._fail(errors.Expired(f"too old resource version: {since} ({error.compacted})"))
-        except errors.ApiError as refusal:
-            self._fail(refusal)
+        except errors.ApiError as error:
+            self._fail(error)
 
     async def _send_late(self, watcher: ConvertingWatcher, events: list[CacheEvent]) -> None:
         namespace = self._chosen.namespace
         wanted = [one for one in events if not namespace or one.key.partition("/")[0] == namespace]
-        await self._prepared([entry for event in wanted for entry in (event.new, event.old) if entry is not None])
+        await self._prepare([entry for event in wanted for entry in (event.new, event.old) if entry is not None])
         frames = [framed for event in wanted if (framed := watcher.frame_now(event)) is not None]
         if events:
             self._seen = max(self._seen, events[-1].revision)
         if frames:
             self._deliver(b"".join(frames))
 
-    async def _prepared(self, entries: list[CachedObject]) -> None:
+    async def _prepare(self, entries: list[CachedObject]) -> None:
         for prepare in (self._representation.prepare, self._chosen.prepare):
             if prepare is not None and (waiting := prepare(entries)) is not None:
                 await waiting
 
-    def _fail(self, refusal: errors.ApiError) -> None:
-        self._stream.write(frame(event_line("ERROR", orjson.dumps(refusal.status))))
+    def _fail(self, error: errors.ApiError) -> None:
+        self._stream.write(frame(event_line("ERROR", orjson.dumps(error.status))))
         self._stream.finish()
 
     def _deliver(self, chunk: bytes) -> None:
@@ -219,20 +224,21 @@ class Watch:
     def _schedule_bookmark(self) -> None:
         loop = asyncio.get_running_loop()
         left = self._deadline - loop.time()
-        # The last one comes two seconds before the end, once: a watch that has less left gets no more of them.
-        delay = min(self._bookmark_seconds, left - 2) if left > 2 else self._bookmark_seconds
+        # The last bookmark is sent two seconds before the end; none follows it.
+        pause = self._times.between_bookmarks
+        delay = min(pause, left - 2) if left > 2 else pause
         if delay < left:
             self._timers = [timer for timer in self._timers if not timer.cancelled()][:1]
             self._timers.append(loop.call_later(delay, self._send_bookmark))
 
     def _send_bookmark(self) -> None:
-        if self._revision > self._began:  # A watch that has got nowhere has nothing to tell.
+        if self._revision > self._began:  # No bookmark without progress.
             self._stream.write(frame(self._bookmark_line({})))
         self._schedule_bookmark()
 
     @property
     def _revision(self) -> int:
-        """How far its client is."""
+        """The revision up to which the client has all changes."""
         is_behind = isinstance(self._watcher, ConvertingWatcher) and self._watcher.is_busy
         return self._seen if is_behind else self._fanout.revision
 

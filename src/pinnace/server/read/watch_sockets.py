@@ -1,4 +1,4 @@
-"""A watch over a WebSocket: one event, one message. Browsers and clients that cannot read chunks follow by it."""
+"""A watch over a WebSocket, one message per event, for browsers and clients that cannot read chunks."""
 
 from __future__ import annotations
 
@@ -13,33 +13,32 @@ from pinnace.server.request.websocket_headers import protocols_of
 from pinnace.server.streaming.websocket import GOING_AWAY, NORMAL, WebSocket, handshake_headers
 
 LINGER_SECONDS = 10.0
-"""How long a client that is behind may take to read the rest and leave when all is said."""
+"""How long a slow client may take to read the rest and close, after the last event."""
 
-_LARGEST_SAID = 64 * 1024
-"""A client has nothing to say; what it says all the same is thrown away, but not collected first."""
+_LARGEST_MESSAGE = 64 * 1024
+"""Messages of the client are ignored, but must not fill the memory."""
 
 
 def watch_over_websocket(request: Request, start: Callable[[ResponseStream], Awaitable[None] | None]) -> Answer:
-    """The answer that carries what `start` writes to its stream.
+    """Return the answer whose WebSocket carries the events that `start` writes to its stream.
 
-    Kubernetes takes any subprotocol, if it is only one, and says the same whatever it is called; it wants to know where
-    a client comes from, though any origin will do.
+    As Kubernetes does, accept one subprotocol of any name, and require an Origin header of any value.
     """
-    refused = _refusal(request)
-    if refused is not None:
-        return refused
+    error = _handshake_error(request)
+    if error is not None:
+        return error
 
     async def run(transport: asyncio.Transport, leftover: bytes) -> None:
-        socket = WebSocket(Duplex(*await reader_and_writer(transport, leftover)), largest=_LARGEST_SAID)
+        socket = WebSocket(Duplex(*await reader_and_writer(transport, leftover)), largest=_LARGEST_MESSAGE)
         stream = ChunkedStream(_Messages(socket, transport), WriteCoalescer(asyncio.get_running_loop()), chunks=False)
         await _watch(socket, transport, stream, start)
         if transport.get_write_buffer_size():
-            transport.abort()  # It does not read: closing in order would wait for it for ever.
+            transport.abort()  # The client does not read: a clean close would wait for ever.
 
     return Takeover(run, handshake_headers(request, "".join(protocols_of(request))))
 
 
-def _refusal(request: Request) -> Response | None:
+def _handshake_error(request: Request) -> Response | None:
     if request.headers.get(b"sec-websocket-version") != b"13":
         return Response(400, ((b"Sec-WebSocket-Version", b"13"),), b"missing or bad WebSocket Version")
     if not request.headers.get(b"sec-websocket-key"):
@@ -50,7 +49,7 @@ def _refusal(request: Request) -> Response | None:
 
 
 class _Messages:
-    """The `Wire` of a watch: each of its lines is an event."""
+    """The `ChunkWriter` of a watch: each line is an event."""
 
     __slots__ = ("_socket", "_transport")
 
@@ -68,7 +67,7 @@ class _Messages:
                 self._socket.send(line, is_text=True)
 
     async def drain(self) -> None:
-        with suppress(OSError):  # That the client has left is told by what reads.
+        with suppress(OSError):  # The reading task notices that the client has left.
             await self._socket.drain()
 
 
@@ -78,11 +77,11 @@ async def _watch(
     stream: ChunkedStream,
     start: Callable[[ResponseStream], Awaitable[None] | None],
 ) -> None:
-    """From the first event until either side has had enough."""
+    """Send events until either side ends the watch."""
     ended = asyncio.Event()
     stream.on_close(ended.set)
-    reading = asyncio.create_task(_until_left(socket))
-    reading.add_done_callback(lambda _: stream.lost())
+    reading = asyncio.create_task(_read_until_closed(socket))
+    reading.add_done_callback(lambda _: stream.abandon())
     running = start(stream)
     sending = asyncio.ensure_future(running) if running is not None else None
     try:
@@ -105,7 +104,7 @@ async def _watch(
             sending.result()
 
 
-async def _until_left(socket: WebSocket) -> None:
+async def _read_until_closed(socket: WebSocket) -> None:
     with suppress(OSError):
         while await socket.receive() is not None:
             pass
