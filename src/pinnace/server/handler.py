@@ -119,7 +119,9 @@ class Handler:
                 requested_timeout(request)  # Raises for a bad timeout before anything else is looked at.
             if request.head.impersonates:
                 await self._impersonate(target)
-            target.turn = await self._flow_control.take_turn(target.user, target.action, target.call)
+            target.turn = self._flow_control.turn_at_once(target.user, target.action)
+            if target.turn is None:
+                target.turn = await self._flow_control.take_turn(target.user, target.action, target.call)
             await self._authorize(target)
             with self._deadlines.limit(request, is_long_running=target.is_long_running):
                 answer = await self._run(target)

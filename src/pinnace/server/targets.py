@@ -26,42 +26,30 @@ class Turn(Protocol):
 
 
 class Target:
-    """One request on its way through the handler. `call` is set for objects, `backend` for aggregated APIs."""
+    """One request on its way through the handler."""
 
-    __slots__ = (
-        "action",
-        "backend",
-        "call",
-        "error",
-        "has_run",
-        "is_handed_over",
-        "request",
-        "segments",
-        "started",
-        "turn",
-        "user",
-    )
+    call: Call | None
+    """Set for a request about objects."""
+    backend: AggregatedBackend | None = None
+    """Set for a request that another API server answers."""
+    segments: list[str]
+    """The path split at slashes, set for pages."""
+    error: errors.ApiError | None = None
+    """Raised only once the user is known to be allowed the action: others may not learn what exists."""
+    turn: Turn | None = None
+    has_run = False
+    is_handed_over = False
+    """The client goes on with another protocol."""
+    is_long_running = False
 
     def __init__(self, request: Request, action: Action, *, call: Call | None = None) -> None:
         self.request = request
         self.action = action
         self.call = call
-        self.backend: AggregatedBackend | None = None
-        self.segments: list[str] = []
-        self.error: errors.ApiError | None = None
-        """Raised only once the user is known to be allowed the action: others may not learn what exists."""
         self.user: User = ANONYMOUS
-        self.turn: Turn | None = None
-        self.has_run = False
-        self.is_handed_over = False
-        """The client goes on with another protocol."""
         self.started = time.perf_counter()
-
-    @property
-    def is_long_running(self) -> bool:
-        if self.backend is not None and self.request.upgrade:
-            return True
-        return self.action.verb == "watch" or self.action.subresource in LONG_RUNNING
+        if action.subresource in LONG_RUNNING or action.verb == "watch":
+            self.is_long_running = True
 
 
 class Targets:
@@ -84,6 +72,7 @@ class Targets:
             if backend is not None:
                 target = Target(request, action_of(request, segments))
                 target.backend = backend
+                target.is_long_running = target.is_long_running or request.upgrade
                 return target
         if is_object_path(segments):
             target = self._parse_object(request, segments)

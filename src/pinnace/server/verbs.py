@@ -85,7 +85,10 @@ class Verbs:
         self._reviews = reviews
         self._subresources = subresources
         self._clock = clock
-        self._writers: dict[str, Callable[[Call], Awaitable[Outcome]]] = {
+        self._verbs: dict[str, Callable[[Call], Awaitable[Outcome]]] = {
+            "get": self._read,
+            "list": self._read,
+            "watch": self._watch,
             "create": self._create,
             "update": self._update,
             "patch": self._patch,
@@ -93,17 +96,11 @@ class Verbs:
             "deletecollection": self._delete_collection,
         }
 
-    async def run(self, call: Call) -> Outcome | Answer:
+    def run(self, call: Call) -> Awaitable[Outcome | Answer]:
         """Run the verb of a call."""
-        verb = call.verb
         if call.subresource and call.subresource not in OBJECT_SUBRESOURCES:
-            return await self._run_subresource(call)
-        if verb in ("get", "list"):
-            return await self._read(call)
-        if verb == "watch":
-            return self._watch(call)
-        self._representations.accepted(call)  # Refuse before writing if the client accepts no answer.
-        return await self._writers[verb](call)
+            return self._run_subresource(call)
+        return self._verbs[call.verb](call)
 
     # Reads.
 
@@ -129,15 +126,16 @@ class Verbs:
             return self._reader.get(call, form)
         return self._reader.recent_list(call) or self._reader.list(call, form)
 
-    def _watch(self, call: Call) -> Outcome:
+    async def _watch(self, call: Call) -> Outcome:
         accepted = self._representations.accepted(call)
         if accepted.is_yaml:
             raise errors.NotShownSo(WATCH_FORMATS)
         return Outcome(stream=self._reader.watch(call, self._representations.choose(call, accepted)))
 
-    # Writes.
+    # Writes. Each refuses first, before it writes, if the client accepts no format of the answer.
 
     async def _create(self, call: Call) -> Outcome:
+        self._representations.accepted(call)
         if (review := self._reviews.find(call)) is not None:
             return await self._reviews.run(call, review)
         check_manager(call, "CreateOptions")
@@ -172,6 +170,7 @@ class Verbs:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def _update(self, call: Call) -> Outcome:
+        self._representations.accepted(call)
         check_manager(call, "UpdateOptions")
         ready = [self._read_replacement(call)]
         edit = edits.replacement(call, lambda: ready.pop() if ready else self._read_replacement(call))
@@ -186,6 +185,7 @@ class Verbs:
         return obj
 
     async def _patch(self, call: Call) -> Outcome:
+        self._representations.accepted(call)
         edit = read_existing_patch(call, self._read_patch, self._reader.cached_object)
         written = await self._pipeline.write(call, edit)
         return await self._representations.show(call, written.entry, 201 if written.is_created else 200)
@@ -235,6 +235,7 @@ class Verbs:
         )
 
     async def _delete(self, call: Call) -> Outcome:
+        self._representations.accepted(call)
         raw, options = read_delete_options(call, self._decoder)
         written = await self._pipeline.delete(call, options, raw_options=raw)
         if not written.is_deleted or call.resource.strategy.answers_with_deleted:
@@ -242,6 +243,7 @@ class Verbs:
         return Outcome(body=deleted_status(call, written.uid), accepted=self._representations.accepted(call))
 
     async def _delete_collection(self, call: Call) -> Outcome:
+        self._representations.accepted(call)
         raw, options = read_delete_options(call, self._decoder)
         doomed, extent, revision = await self._reader.select_for_deletion(call)
         accepted = self._representations.accepted(call)

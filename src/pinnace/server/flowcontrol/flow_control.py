@@ -116,17 +116,24 @@ class FlowControl:
         schemas.on_change(self._forget)
         levels.on_change(self._forget)
 
+    def turn_at_once(self, user: User, action: Action) -> Turn | None:
+        """Return the turn of a request that need not wait; None if it has to."""
+        flow = self.flow_at_once(user, action)
+        if flow is None:
+            return None
+        level = flow.level
+        flow.counts.dispatched += 1
+        if level.executing >= level.guaranteed:
+            level.pool.used += 1
+        level.executing += 1
+        return Turn(flow, None)
+
     async def take_turn(self, user: User, action: Action, about: CountedRequest | None = None) -> Turn:
         """Return when it is the turn of this request. Raise TurnedAway if it gets none; `about` is counted then."""
+        if (turn := self.turn_at_once(user, action)) is not None:
+            return turn
         flow = self._flow_of(user, action)
-        level = flow.level
-        if not (level.waiting or (level.executing >= level.guaranteed and not level.is_open)):
-            flow.counts.dispatched += 1
-            if level.executing >= level.guaranteed:
-                level.pool.used += 1
-            level.executing += 1
-            return Turn(flow, None)
-        seat = level.queue_up(flow.hand)
+        seat = flow.level.queue_up(flow.hand)
         if seat is None:
             raise self._turn_away(flow, "queue-full" if flow.hand else "concurrency-limit", about)
         await self._wait(flow, seat, about)

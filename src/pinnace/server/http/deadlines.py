@@ -23,9 +23,10 @@ LONG_RUNNING = frozenset(("attach", "exec", "log", "portforward", "proxy"))
 class Deadline:
     """The deadline of one request. `is_over` means that it was the reason why the task was cancelled."""
 
-    __slots__ = ("alarm", "is_over", "moment", "task")
+    __slots__ = ("_deadlines", "alarm", "is_over", "moment", "task")
 
-    def __init__(self, task: asyncio.Task[Any], moment: float) -> None:
+    def __init__(self, deadlines: Deadlines, task: asyncio.Task[Any], moment: float) -> None:
+        self._deadlines = deadlines
         self.task = task
         self.moment = moment
         self.is_over = False
@@ -34,6 +35,16 @@ class Deadline:
     def expire(self) -> None:
         self.is_over = True
         self.task.cancel()
+
+    def __enter__(self) -> None:
+        """Nothing is to do: the time has begun."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._deadlines.end(self)
+        if error is not None and self.is_over and isinstance(error, asyncio.CancelledError):
+            raise timeout_error() from None
 
 
 class Deadlines:
@@ -45,9 +56,9 @@ class Deadlines:
         self._open: dict[Deadline, None] = {}
         self._alarm: asyncio.TimerHandle | None = None
 
-    def limit(self, request: Request, *, is_long_running: bool) -> Limit | nullcontext[None]:
+    def limit(self, request: Request, *, is_long_running: bool) -> Deadline | nullcontext[None]:
         """Return a context in which the request has to be answered. On time-out it raises Timeout."""
-        return _UNLIMITED if is_long_running else Limit(self, requested_timeout(request))
+        return _UNLIMITED if is_long_running else self.begin(requested_timeout(request))
 
     def begin(self, seconds: float | None) -> Deadline:
         """Start the deadline of the current task's request. `seconds` is the timeout that the client asks for."""
@@ -55,10 +66,10 @@ class Deadlines:
         task = asyncio.current_task(loop)
         assert task is not None, "expected a running task: call begin() within the request's task"
         if seconds is not None and seconds < self._limit:
-            deadline = Deadline(task, 0.0)
+            deadline = Deadline(self, task, 0.0)
             deadline.alarm = loop.call_later(seconds, deadline.expire)
             return deadline
-        deadline = Deadline(task, loop.time() + self._limit)
+        deadline = Deadline(self, task, loop.time() + self._limit)
         self._open[deadline] = None
         if self._alarm is None:
             self._alarm = loop.call_at(deadline.moment, self._check, loop)
@@ -83,27 +94,6 @@ class Deadlines:
                 return
             del self._open[first]
             first.expire()
-
-
-class Limit:
-    """Ends the current task's work when its deadline is over, with Kubernetes' error."""
-
-    __slots__ = ("_deadline", "_deadlines", "_seconds")
-
-    def __init__(self, deadlines: Deadlines, seconds: float | None) -> None:
-        self._deadlines = deadlines
-        self._seconds = seconds
-        self._deadline: Deadline
-
-    def __enter__(self) -> None:
-        self._deadline = self._deadlines.begin(self._seconds)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._deadlines.end(self._deadline)
-        if error is not None and self._deadline.is_over and isinstance(error, asyncio.CancelledError):
-            raise timeout_error() from None
 
 
 _UNLIMITED = nullcontext()

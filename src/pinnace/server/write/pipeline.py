@@ -61,7 +61,14 @@ class Reservations(Protocol):
 class Write:
     """One attempt to write. Each step of the pipeline reads and fills in its parts; `with` gives back on failure."""
 
-    __slots__ = ("call", "done", "edit", "entry", "key", "new", "now", "old", "options", "reservation", "review")
+    entry: CachedObject | None = None
+    """The object as it is stored now."""
+    old: Object | None = None
+    new: Object
+    review: Review
+    reservation: Reservation
+    done: Written | None = None
+    """None if another writer was faster."""
 
     def __init__(self, call: Call, edit: Edit, key: str, now: str, options: Object | None) -> None:
         self.call = call
@@ -69,12 +76,6 @@ class Write:
         self.key = key
         self.now = now
         self.options = options
-        self.entry: CachedObject | None = None
-        self.old: Object | None = None
-        self.new: Object
-        self.review: Review
-        self.reservation: Reservation
-        self.done: Written | None = None
 
     @property
     def is_creation(self) -> bool:
