@@ -36,6 +36,7 @@ from pinnace.controllers.storage.protection import protect_claims, protect_class
 from pinnace.controllers.workloads.deployments import Deployments
 from pinnace.controllers.workloads.replica_sets import ReplicaSets
 from pinnace.controllers.workloads.replication_controllers import replicate
+from pinnace.controllers.workloads.stateful_sets import StatefulSets
 from pinnace.model.clock import AlarmClock, SystemClock
 from pinnace.model.objects import Kind
 from pinnace.model.resources import Registry
@@ -195,6 +196,11 @@ CONTROLLERS: tuple[Row, ...] = (
         "deployment-controller",
         "deployment-controller",
         lambda context, client: Deployments(context.manager, client),
+    ),
+    Row(
+        "statefulset-controller",
+        "statefulset-controller",
+        lambda context, client: StatefulSets(context.manager, client),
     ),
     # batch
     # services

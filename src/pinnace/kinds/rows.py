@@ -97,6 +97,8 @@ class Row:
     row_order: Callable[[Object], Any] | None = None
     selectable: Mapping[str, Callable[[Object], str]] = field(default_factory=dict)
     strategy: Strategy = PLAIN
+    newer_strategy: tuple[str, Strategy] | None = None
+    """The first minor that behaves otherwise, since a feature is on by default there, and its strategy."""
 
 
 STATUS = ("status", CHANGE)
@@ -126,7 +128,7 @@ def resource(row: Row, version: Version, stored_version: Version, definitions: D
         columns=tuple(_describe(column, definitions.schema) for column in row.columns),
         row_order=row.row_order,
         selectable=row.selectable if version.selectable is None else version.selectable,
-        strategy=version.strategy or row.strategy,
+        strategy=version.strategy or _strategy(row, definitions.minor),
         stored=stored,
         empty_status=empty_status(_schema_of(stored_version, stored, stored, definitions)),
         store_group=(row.group or "core") if is_guest else "",
@@ -190,6 +192,12 @@ def _chain(*steps: Convert | None) -> Convert:
         return obj
 
     return convert
+
+
+def _strategy(row: Row, minor: str) -> Strategy:
+    if row.newer_strategy is not None and minor_number(row.newer_strategy[0]) <= minor_number(minor):
+        return row.newer_strategy[1]
+    return row.strategy
 
 
 def _subresources(row: Row, version: Version, kind: Kind, minor: str) -> tuple[Subresource, ...]:

@@ -97,5 +97,6 @@ ROWS = (
         ),
         subresources=(SCALE, STATUS),
         strategy=stateful_sets.STATEFUL_SET,
+        newer_strategy=("1.37", stateful_sets.STATEFUL_SET_SINCE_1_37),
     ),
 )

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pinnace.kinds.apps.rollouts import (
+    amount_of,
     selector_view,
+    validate_amount,
     validate_collision,
     validate_matching,
     validate_never_ending,
+    validate_over_all,
     validate_replica_status,
     validate_selector,
 )
@@ -78,10 +82,22 @@ def _default_claim(claim: Object) -> None:
     claim.setdefault("status", {}).setdefault("phase", "Pending")
 
 
+def _default_with_unavailable(stateful_set: Object) -> None:
+    _default(stateful_set)
+    strategy = stateful_set["spec"]["updateStrategy"]
+    if strategy["type"] == "RollingUpdate" and "rollingUpdate" in strategy:
+        strategy["rollingUpdate"].setdefault("maxUnavailable", 1)
+
+
+def _prepare_without_unavailable(new: Object, old: Object | None) -> None:
+    """Before 1.37 maxUnavailable was dropped, unless a feature gate was set."""
+    _prepare(new, old)
+    new["spec"]["updateStrategy"].get("rollingUpdate", {}).pop("maxUnavailable", None)
+
+
 def _prepare(new: Object, old: Object | None) -> None:
     spec = new["spec"]
     drop_disabled(spec["template"]["spec"])
-    spec["updateStrategy"].get("rollingUpdate", {}).pop("maxUnavailable", None)  # The feature is off.
     if old is None:
         new["status"] = {"replicas": 0, "availableReplicas": 0}
 
@@ -123,6 +139,8 @@ def _validate_strategy(strategy: Object, errs: list[FieldError]) -> None:
     if kind == "RollingUpdate":
         if rolling is not None:
             errs += validate_counts(rolling, ("partition",), "spec.updateStrategy.rollingUpdate")
+            if "maxUnavailable" in rolling:
+                _validate_unavailable(rolling["maxUnavailable"], errs)
     elif kind == "OnDelete":
         if rolling is not None:
             detail = "only allowed for updateStrategy 'RollingUpdate'"
@@ -130,6 +148,14 @@ def _validate_strategy(strategy: Object, errs: list[FieldError]) -> None:
     else:
         detail = "must be 'RollingUpdate' or 'OnDelete'"
         errs.append(invalid("spec.updateStrategy", _STRATEGY.view(strategy), detail))
+
+
+def _validate_unavailable(value: int | str, errs: list[FieldError]) -> None:
+    where = "spec.updateStrategy.rollingUpdate.maxUnavailable"
+    validate_amount(value, where, errs)
+    if not amount_of(value):
+        errs.append(invalid(where, value, "cannot be 0"))
+    validate_over_all(value, where, errs)
 
 
 def _validate_template(spec: Object, errs: list[FieldError]) -> None:
@@ -185,10 +211,11 @@ def _warnings(new: Object, old: Object | None) -> Iterator[str]:
 
 STATEFUL_SET = Strategy(
     default=_default,
-    prepare=_prepare,
+    prepare=_prepare_without_unavailable,
     validate=_validate,
     validate_status=_validate_status,
     name_rule=names.dns_label,
     tracks_generation=True,
     warnings=_warnings,
 )
+STATEFUL_SET_SINCE_1_37 = replace(STATEFUL_SET, default=_default_with_unavailable, prepare=_prepare)

@@ -1,0 +1,168 @@
+"""The PersistentVolumeClaims of StatefulSets: created before their pods, owned as the retention policy says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pinnace.client.client import Client
+from pinnace.controllers.workloads.pod_control import FAILURES, EventSource
+from pinnace.controllers.workloads.stateful_identity import claim_names
+from pinnace.model import errors
+from pinnace.model.objects import Key, Object
+from pinnace.reconcile.cache import Cache
+from pinnace.reconcile.owners import owner_reference
+
+CLAIM = "v1/PersistentVolumeClaim"
+
+
+class ClaimRefused(Exception):
+    """A claim could not be created, or is being deleted: its pod has to wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The pod that uses a claim."""
+
+    name: str
+    uid: str
+    """Empty as long as the pod is not created."""
+    ordinal: int
+    is_scaled_down: bool
+
+    @property
+    def reference(self) -> Object:
+        named = {"apiVersion": "v1", "kind": "Pod", "name": self.name, "uid": self.uid}
+        return {**named, "controller": True, "blockOwnerDeletion": True}
+
+
+class StatefulClaims:
+    """Reads claims from a cache of their metadata."""
+
+    def __init__(self, cache: Cache, client: Client, events: EventSource) -> None:
+        self._cache = cache
+        self._client = client
+        self._events = events
+
+    async def create_missing(self, stateful_set: Object, holder: Holder) -> None:
+        """Create the claims of a pod that do not exist. Raise ClaimRefused after all have been tried."""
+        problems: list[str] = []
+        names = claim_names(stateful_set, holder.ordinal)
+        for template in stateful_set["spec"].get("volumeClaimTemplates") or ():
+            name = names[template["metadata"]["name"]]
+            present = self._find(stateful_set, name)
+            if present is None:
+                problems += await self._create(stateful_set, holder, template, name)
+            elif "deletionTimestamp" in present["metadata"]:
+                problems.append(f"pvc {name} is being deleted")
+        if problems:
+            raise ClaimRefused("; ".join(problems))
+
+    async def _create(self, stateful_set: Object, holder: Holder, template: Object, name: str) -> list[str]:
+        metadata = template["metadata"]
+        labels = {**(metadata.get("labels") or {}), **(stateful_set["spec"]["selector"].get("matchLabels") or {})}
+        own = {"name": name, "namespace": stateful_set["metadata"]["namespace"], "labels": labels}
+        if metadata.get("annotations"):
+            own["annotations"] = metadata["annotations"]
+        where = f"Pod {holder.name} in StatefulSet {stateful_set['metadata']['name']}"
+        claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": own, "spec": template["spec"]}
+        try:
+            await self._client.create(claim)
+        except errors.AlreadyExists as error:
+            return [f"failed to create PVC {name}: {error}"]  # The cache is behind: the next reconcile sees it.
+        except FAILURES as error:
+            self._events.warning(stateful_set, "FailedCreate", f"Create Claim {name} for {where} failed error: {error}")
+            return [f"failed to create PVC {name}: {error}"]
+        self._events.normal(stateful_set, "SuccessfulCreate", f"Create Claim {name} {where} success")
+        return []
+
+    def is_stale(self, stateful_set: Object, holder: Holder) -> bool:
+        """Whether a claim still belongs to an earlier pod of this name, and goes with it: the new pod has to wait."""
+        if _policy(stateful_set)[0] == "Retain":
+            return False
+        claims = (self._find(stateful_set, name) for name in claim_names(stateful_set, holder.ordinal).values())
+        return any(claim is not None and _has_stale_pod(_references(claim), holder) for claim in claims)
+
+    def follow_policy(self, stateful_set: Object, holder: Holder) -> bool:
+        """Whether the owners of all claims of a pod are as the retention policy wants them."""
+        claims = (self._find(stateful_set, name) for name in claim_names(stateful_set, holder.ordinal).values())
+        return all(claim is None or wanted_owners(claim, stateful_set, holder) is None for claim in claims)
+
+    async def apply_policy(self, stateful_set: Object, holder: Holder) -> None:
+        """Set the owners of a pod's claims as the retention policy wants them."""
+        for name in claim_names(stateful_set, holder.ordinal).values():
+            seen = self._find(stateful_set, name)
+            if seen is None or wanted_owners(seen, stateful_set, holder) is None:
+                continue
+            claim = await self._client.get_or_none(CLAIM, name, namespace=stateful_set["metadata"]["namespace"])
+            wanted = wanted_owners(claim, stateful_set, holder) if claim is not None else None
+            if claim is None or wanted is None:
+                continue
+            if _has_other_controller(_references(claim), stateful_set, holder):
+                message = (
+                    f"PersistentVolumeClaim {name} has a conflicting OwnerReference that acts as a manging controller, "
+                    "the retention policy is ignored for this claim"
+                )
+                self._events.warning(stateful_set, "ConflictingController", message)
+            await self._client.update({**claim, "metadata": {**claim["metadata"], "ownerReferences": wanted}})
+
+    def _find(self, stateful_set: Object, name: str) -> Object | None:
+        return self._cache.get(Key(stateful_set["metadata"]["namespace"], name))
+
+
+def wanted_owners(claim: Object, stateful_set: Object, holder: Holder) -> list[Object] | None:
+    """Return the owner references that the retention policy wants for a claim; None if it has them.
+
+    The set owns claims that go with it; a pod that was scaled down owns claims that go with scaling.
+    """
+    references = _references(claim)
+    if _has_stale_set(references, stateful_set) or _has_stale_pod(references, holder):
+        return None  # Managed by a predecessor that is gone: the collector decides.
+    others = [one for one in references if not _is_of_set(one, stateful_set) and not _is_of_pod(one, holder)]
+    when_scaled, when_deleted = _policy(stateful_set)
+    wanted = list(others)
+    if not _has_other_controller(references, stateful_set, holder):
+        goes_with_pod = when_scaled == "Delete" and holder.is_scaled_down
+        if goes_with_pod and holder.uid:
+            wanted.append(holder.reference)
+        if when_deleted == "Delete" and not goes_with_pod:
+            wanted.append(owner_reference(stateful_set))
+    own_now = {(one["uid"], bool(one.get("controller"))) for one in references}
+    return None if own_now == {(one["uid"], bool(one.get("controller"))) for one in wanted} else wanted
+
+
+def _references(claim: Object) -> list[Object]:
+    return claim["metadata"].get("ownerReferences") or []
+
+
+def _policy(stateful_set: Object) -> tuple[str, str]:
+    """When scaled, when deleted."""
+    policy = stateful_set["spec"].get("persistentVolumeClaimRetentionPolicy") or {}
+    return policy.get("whenScaled", "Retain"), policy.get("whenDeleted", "Retain")
+
+
+def _is_of_set(reference: Object, stateful_set: Object) -> bool:
+    named = (reference.get("apiVersion"), reference.get("kind"), reference.get("name"))
+    return named == ("apps/v1", "StatefulSet", stateful_set["metadata"]["name"])
+
+
+def _is_of_pod(reference: Object, holder: Holder) -> bool:
+    return (reference.get("apiVersion"), reference.get("kind"), reference.get("name")) == ("v1", "Pod", holder.name)
+
+
+def _has_stale_set(references: list[Object], stateful_set: Object) -> bool:
+    uid = stateful_set["metadata"]["uid"]
+    return any(_is_of_set(one, stateful_set) and one.get("uid") != uid for one in references)
+
+
+def _has_stale_pod(references: list[Object], holder: Holder) -> bool:
+    return any(_is_of_pod(one, holder) and one.get("uid") != holder.uid for one in references)
+
+
+def _has_other_controller(references: list[Object], stateful_set: Object, holder: Holder) -> bool:
+    """Whether something else controls a claim; of no interest where claims are retained anyway."""
+    if _policy(stateful_set) == ("Retain", "Retain"):
+        return False
+    return any(
+        one.get("controller") and not _is_of_set(one, stateful_set) and not _is_of_pod(one, holder)
+        for one in references
+    )

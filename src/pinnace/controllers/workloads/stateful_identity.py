@@ -1,0 +1,79 @@
+"""The names, labels and volumes that tie a pod to its place in a StatefulSet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from pinnace.client.snapshots import Snapshot
+from pinnace.controllers.workloads.ownership import Owned
+from pinnace.controllers.workloads.pod_control import pod_from_template
+from pinnace.controllers.workloads.revisions import POD_LABEL
+from pinnace.model.objects import Object
+
+POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
+POD_INDEX_LABEL = "apps.kubernetes.io/pod-index"
+_name_and_ordinal = re.compile(r"(.*)-([0-9]+)").fullmatch
+_INT32 = 2**31
+
+
+def ordinal_of(pod_name: str, set_name: str) -> int | None:
+    """Return the ordinal of a pod; None if the pod does not belong to a set of this name."""
+    found = _name_and_ordinal(pod_name)
+    if found is None or found[1] != set_name or not found[2].isascii() or int(found[2]) >= _INT32:
+        return None
+    return int(found[2])
+
+
+def ordinals(stateful_set: Object) -> range:
+    """Return the ordinals that the set wants."""
+    start = (stateful_set["spec"].get("ordinals") or {}).get("start", 0)
+    return range(start, start + stateful_set["spec"]["replicas"])
+
+
+def pod_name(stateful_set: Object, ordinal: int) -> str:
+    return f"{stateful_set['metadata']['name']}-{ordinal}"
+
+
+def new_pod(stateful_set: Object, ordinal: int, revision: str) -> Object:
+    """Return the pod of an ordinal, with its own name, host name, labels and claims."""
+    name = pod_name(stateful_set, ordinal)
+    pod = pod_from_template(stateful_set, stateful_set["spec"]["template"])
+    metadata, spec = pod["metadata"], dict(pod["spec"])
+    del metadata["generateName"]
+    metadata["name"] = name
+    metadata["labels"] = {**(metadata.get("labels") or {}), **identity_labels(name, ordinal), POD_LABEL: revision}
+    spec["hostname"] = name
+    if stateful_set["spec"].get("serviceName"):
+        spec["subdomain"] = stateful_set["spec"]["serviceName"]
+    claims = claim_names(stateful_set, ordinal)
+    if claims:
+        spec["volumes"] = [
+            *({"name": volume, "persistentVolumeClaim": {"claimName": claim}} for volume, claim in claims.items()),
+            *(volume for volume in spec.get("volumes") or () if volume["name"] not in claims),
+        ]
+    return {**pod, "spec": spec}
+
+
+def identity_labels(name: str, ordinal: int) -> dict[str, str]:
+    return {POD_NAME_LABEL: name, POD_INDEX_LABEL: str(ordinal)}
+
+
+def has_identity(pod: Owned) -> bool:
+    """Whether a pod carries its own name as a label, by which a Service can select it."""
+    return pod.labels.get(POD_NAME_LABEL) == pod.key.name
+
+
+def claim_names(stateful_set: Object, ordinal: int) -> dict[str, str]:
+    """Return the names of the claims of an ordinal by the volumes that use them."""
+    name = stateful_set["metadata"]["name"]
+    templates = stateful_set["spec"].get("volumeClaimTemplates") or ()
+    return {one["metadata"]["name"]: f"{one['metadata']['name']}-{name}-{ordinal}" for one in templates}
+
+
+def claimed_volumes(snapshot: Snapshot) -> Mapping[str, str]:
+    """Read the claims of a pod by volume. Use through `snapshot.derive(claimed_volumes)`."""
+    volumes = snapshot.object["spec"].get("volumes") or ()
+    return {
+        one["name"]: one["persistentVolumeClaim"]["claimName"] for one in volumes if one.get("persistentVolumeClaim")
+    }
