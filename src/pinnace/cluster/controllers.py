@@ -19,6 +19,9 @@ from pinnace.client.retries import Retries
 from pinnace.client.transport import Answer, Stream, Transport
 from pinnace.cluster.in_process import InProcessTransport
 from pinnace.cluster.supervisor import Supervisor
+from pinnace.controllers.batch.cron_jobs import CronJobs
+from pinnace.controllers.batch.finished_jobs import FinishedJobs
+from pinnace.controllers.batch.jobs import Jobs
 from pinnace.controllers.garbage.collector import GarbageCollector
 from pinnace.controllers.garbage.monitors import Monitors
 from pinnace.controllers.garbage.namespaces import NamespaceController
@@ -203,6 +206,13 @@ CONTROLLERS: tuple[Row, ...] = (
         lambda context, client: StatefulSets(context.manager, client),
     ),
     # batch
+    Row("job-controller", "job-controller", lambda context, client: Jobs(context.manager, client)),
+    Row("cronjob-controller", "cronjob-controller", lambda context, client: CronJobs(context.manager, client)),
+    Row(
+        "ttl-after-finished-controller",
+        "ttl-after-finished-controller",
+        lambda context, client: FinishedJobs(context.manager, client),
+    ),
     # services
     Row("endpoints-controller", "endpoint-controller", _plain(EndpointsController)),
     Row("endpointslice-controller", "endpointslice-controller", _plain(EndpointSlices)),

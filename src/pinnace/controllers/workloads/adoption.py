@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from pinnace.client.client import Client
@@ -22,11 +22,12 @@ class OwnerGone(Exception):
 class Adoption:
     """Claims the objects of one kind for one owner, within one reconcile."""
 
-    def __init__(self, client: Client, owner: Object, kind: str) -> None:
-        """`kind` is the kind of what is claimed."""
+    def __init__(self, client: Client, owner: Object, kind: str, *, finalizers: Sequence[str] = ()) -> None:
+        """`kind` is the kind of what is claimed. `finalizers` come with adoption and go with release."""
         self._client = client
         self._owner = owner
         self._kind = kind
+        self._finalizers = list(finalizers)
         self._uid = owner["metadata"]["uid"]
         self._is_rechecked = False
 
@@ -60,7 +61,9 @@ class Adoption:
     async def _adopt(self, one: Owned) -> bool:
         await self._recheck_owner()
         # With the UID: a successor of the same name is not adopted unseen. The server refuses a second controller.
-        metadata = {"ownerReferences": [owner_reference(self._owner)], "uid": one.uid}
+        metadata: Object = {"ownerReferences": [owner_reference(self._owner)], "uid": one.uid}
+        if self._finalizers:
+            metadata["finalizers"] = self._finalizers
         try:
             await self._patch(one, metadata)
         except errors.NotFound:
@@ -68,7 +71,9 @@ class Adoption:
         return True
 
     async def _release(self, one: Owned) -> None:
-        metadata = {"ownerReferences": [{"$patch": "delete", "uid": self._uid}], "uid": one.uid}
+        metadata: Object = {"ownerReferences": [{"$patch": "delete", "uid": self._uid}], "uid": one.uid}
+        if self._finalizers:
+            metadata["$deleteFromPrimitiveList/finalizers"] = self._finalizers
         try:
             await self._patch(one, metadata)
         except (errors.NotFound, errors.Invalid):

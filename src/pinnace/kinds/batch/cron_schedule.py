@@ -1,11 +1,14 @@
-"""Parse the schedule of a cron job. Errors have the wording of Kubernetes' parser."""
+"""Parse the schedule of a cron job and compute its times. Errors have the wording of Kubernetes' parser."""
 
 from __future__ import annotations
 
 import re
 import zoneinfo
+from bisect import bisect_right
+from calendar import monthrange
 from dataclasses import dataclass, field
-from functools import lru_cache
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import cached_property, lru_cache
 
 _MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAY_NAMES = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
@@ -23,6 +26,7 @@ _NAMED = {
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _duration_part = re.compile(r"(\d*\.?\d*)([^\d.]*)")
 _int = re.compile("[+-]?[0-9]+").fullmatch
+_YEARS_AHEAD = 5
 
 
 class InvalidSchedule(ValueError):
@@ -39,12 +43,21 @@ class Bounds:
 _FIELDS = (Bounds(0, 59), Bounds(0, 23), Bounds(1, 31), Bounds(1, 12, _MONTHS), Bounds(0, 6, _WEEKDAYS))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Times:
     """The values that one field of a schedule allows. `is_any` means a star."""
 
     values: frozenset[int]
     is_any: bool
+
+    @cached_property
+    def _ordered(self) -> list[int]:
+        return sorted(self.values)
+
+    def next(self, value: int) -> int | None:
+        """The first allowed value that is not smaller."""
+        at = bisect_right(self._ordered, value - 1)
+        return self._ordered[at] if at < len(self._ordered) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +71,80 @@ class CronSchedule:
     weekdays: Times
     every_seconds: float = 0.0
     time_zone: str = ""
+
+    def next(self, after: datetime, zone: tzinfo = UTC) -> datetime | None:
+        """The first time after a moment, in UTC; None if there is none within five years.
+
+        Times are local to the schedule's own time zone, or else to `zone`. A local time that a change of clocks skips
+        does not come; one that comes twice counts twice.
+        """
+        start = after.replace(microsecond=0)
+        if self.every_seconds:
+            return start + timedelta(seconds=self.every_seconds)
+        if self.time_zone:
+            zone = time_zone(self.time_zone)
+        moment = start + timedelta(seconds=60 - start.second)
+        last_year = after.year + _YEARS_AHEAD
+        while True:
+            local = moment.astimezone(zone)
+            if local.year > last_year:
+                return None
+            later = self._first_candidate(local, zone)
+            if later is None:
+                return moment.astimezone(UTC)
+            moment = later
+
+    def _first_candidate(self, local: datetime, zone: tzinfo) -> datetime | None:
+        """The earliest moment that may match where this one does not; None if it matches."""
+        month = self.months.next(local.month)
+        if month != local.month:
+            return _midnight(local.year + (month is None), month or min(self.months.values), 1, zone)
+        if not self._is_on_day(local.year, local.month, local.day):
+            return self._next_day(local, zone)
+        hour = self.hours.next(local.hour)
+        if hour is None:
+            return self._next_day(local, zone)
+        if hour != local.hour:
+            return _resolve(datetime(local.year, local.month, local.day, hour), zone)
+        minute = self.minutes.next(local.minute)
+        if minute == local.minute:
+            return None
+        # The next hour by the clock that never jumps: an hour that comes twice is seen twice.
+        ahead = (60 if minute is None else minute) - local.minute
+        return local.astimezone(UTC) + timedelta(minutes=ahead)
+
+    def _next_day(self, local: datetime, zone: tzinfo) -> datetime:
+        _, days = monthrange(local.year, local.month)
+        for day in range(local.day + 1, days + 1):
+            if self._is_on_day(local.year, local.month, day):
+                return _midnight(local.year, local.month, day, zone)
+        return _midnight(local.year + local.month // 12, local.month % 12 + 1, 1, zone)
+
+    def _is_on_day(self, year: int, month: int, day: int) -> bool:
+        """Day of the month and day of the week restrict each other only if one of them is a star."""
+        by_date = day in self.days.values
+        by_week = datetime(year, month, day).isoweekday() % 7 in self.weekdays.values
+        if self.days.is_any or self.weekdays.is_any:
+            return by_date and by_week
+        return by_date or by_week
+
+
+def _midnight(year: int, month: int, day: int, zone: tzinfo) -> datetime:
+    return _resolve(datetime(year, month, day), zone)
+
+
+def _resolve(local: datetime, zone: tzinfo) -> datetime:
+    """The moment of a local time; of one that the clocks skip, the moment at which they do."""
+    moment = local.replace(tzinfo=zone).astimezone(UTC)
+    found = moment.astimezone(zone).replace(tzinfo=None)
+    if found == local:
+        return moment
+    # Before the change the old offset counts: one minute at a time would be as right, and slower.
+    before = local.replace(tzinfo=zone, fold=1).astimezone(UTC)
+    first = min(moment, before)
+    while first.astimezone(zone).replace(tzinfo=None) < local:
+        first += timedelta(minutes=15)
+    return first
 
 
 @lru_cache(maxsize=1024)
@@ -179,3 +266,9 @@ def check_time_zone(name: str) -> str:
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         return f"unknown time zone {name}"
     return ""
+
+
+@lru_cache(maxsize=1024)
+def time_zone(name: str) -> tzinfo:
+    """A time zone that exists; controllers run in UTC, whatever the machine's own zone."""
+    return UTC if name in ("", "UTC", "Local") else zoneinfo.ZoneInfo(name)

@@ -1,0 +1,1 @@
+"""Jobs, CronJobs, and the removal of finished Jobs."""

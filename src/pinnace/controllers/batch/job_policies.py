@@ -1,0 +1,74 @@
+"""A Job's policies as pure functions: what a failed pod means, and when enough indexes have succeeded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pinnace.controllers.batch.indexes import Indexes
+from pinnace.controllers.batch.job_pods import JobPod
+
+
+class Judgment(NamedTuple):
+    """What a pod failure policy says about one failed pod."""
+
+    action: str = ""
+    message: str = ""
+    """Why the Job fails; only with FailJob."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether the failure counts towards the back-off limit."""
+        return self.action != "Ignore"
+
+
+COUNTED = Judgment()
+
+
+def judge(policy: Mapping[str, Any] | None, pod: JobPod) -> Judgment:
+    """The first rule that matches decides; a failure that no rule matches counts."""
+    for number, rule in enumerate((policy or {}).get("rules") or ()):
+        why = ""
+        if rule.get("onExitCodes"):
+            why = _exit_code_reason(rule["onExitCodes"], pod)
+        elif rule.get("onPodConditions"):
+            why = _condition_reason(rule["onPodConditions"], pod)
+        if why:
+            action = rule["action"]
+            message = f"{why} matching FailJob rule at index {number}" if action == "FailJob" else ""
+            return Judgment(action, message)
+    return COUNTED
+
+
+def _exit_code_reason(requirement: Mapping[str, Any], pod: JobPod) -> str:
+    wanted = requirement.get("containerName")
+    for name, code in pod.exit_codes:
+        if wanted not in (None, name):
+            continue
+        if (code in requirement["values"]) == (requirement["operator"] == "In"):
+            return f"Container {name} for pod {pod.key} failed with exit code {code}"
+    return ""
+
+
+def _condition_reason(patterns: list[Mapping[str, Any]], pod: JobPod) -> str:
+    for type_, status in pod.conditions:
+        if any(pattern["type"] == type_ and pattern.get("status", "True") == status for pattern in patterns):
+            return f"Pod {pod.key} has condition {type_}"
+    return ""
+
+
+def met_success_rule(policy: Mapping[str, Any] | None, completions: int, succeeded: Indexes) -> str:
+    """The message for the first rule of a success policy that is met; empty if none is."""
+    if not policy or not len(succeeded):
+        return ""
+    for number, rule in enumerate(policy.get("rules") or ()):
+        count = rule.get("succeededCount")
+        if rule.get("succeededIndexes") is not None:
+            required = Indexes.parse(rule["succeededIndexes"], completions)
+            reached = required.overlap(succeeded)
+            is_met = len(required) > 0 and (reached == len(required) or (count is not None and reached >= count))
+        else:
+            is_met = count is not None and len(succeeded) >= count
+        if is_met:
+            return f"Matched rules at index {number}"
+    return ""

@@ -1,0 +1,184 @@
+"""Counts each ended pod of a Job exactly once, whatever happens between two writes.
+
+A pod that has ended is first noted by its uid in `status.uncountedTerminatedPods`; then it loses its finalizer; then
+its uid leaves the list and the counter grows. A uid in the list without a pod that has the finalizer is a pod whose
+counter has not grown yet. The index of a pod of an Indexed Job needs no such note when the pod succeeded: an index
+counts once by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import NamedTuple
+
+from pinnace.controllers.batch.indexes import Indexes
+from pinnace.controllers.batch.job_pods import JobPod
+from pinnace.controllers.batch.job_view import JobView, Verdict
+from pinnace.model.clock import to_rfc3339
+from pinnace.model.objects import Object
+
+MOST_UNCOUNTED = 500
+_COUNTERS = ("active", "succeeded", "failed")
+
+
+def open_status(job: Object) -> Object:
+    """A copy of the status to change."""
+    status: Object = dict(job.get("status") or {})
+    uncounted = status.get("uncountedTerminatedPods") or {}
+    status["uncountedTerminatedPods"] = {name: list(uids) for name, uids in uncounted.items()}
+    status["conditions"] = list(status.get("conditions") or ())
+    return status
+
+
+def close_status(status: Object) -> Object:
+    """The status as it is stored: without zeros and empty lists, except for fields that Kubernetes always writes."""
+    uncounted = {name: uids for name, uids in status["uncountedTerminatedPods"].items() if uids}
+    stored = {**status, "uncountedTerminatedPods": uncounted}
+    for name in _COUNTERS:
+        if not stored.get(name):
+            stored.pop(name, None)
+    if not stored["conditions"]:
+        del stored["conditions"]
+    if not stored.get("completedIndexes"):
+        stored.pop("completedIndexes", None)
+    return stored
+
+
+class Noted(NamedTuple):
+    """The pods whose finalizer may go once the status is stored."""
+
+    pods: list[JobPod]
+    is_all: bool
+    """Whether every ended pod is noted; the rest follows in the next reconcile."""
+
+
+def note_ended_pods(view: JobView, status: Object, verdict: Verdict | None, released: Collection[str]) -> Noted:
+    """Note the pods that have ended. `released` are uids of pods that have lost the finalizer in this reconcile."""
+    tracked = [pod for pod in view.pods if pod.is_tracked and pod.uid not in released]
+    count_released(status, {pod.uid for pod in tracked})
+    uncounted = status["uncountedTerminatedPods"]
+    succeeded: list[str] = uncounted.setdefault("succeeded", [])
+    failed: list[str] = uncounted.setdefault("failed", [])
+    new_indexes: list[int] = []
+    to_release: list[JobPod] = []
+    is_all = True
+    if view.is_indexed:
+        tracked.sort(key=lambda pod: pod.index)
+    for pod in tracked:
+        if not _may_be_released(view, pod, verdict):
+            continue
+        to_release.append(pod)
+        if pod.phase == "Succeeded" and pod.uid not in view.uncounted_failed:
+            if view.is_indexed:
+                if view.has_valid_index(pod) and pod.index not in view.known_succeeded_indexes:
+                    new_indexes.append(pod.index)
+            elif pod.uid not in view.uncounted_succeeded:
+                succeeded.append(pod.uid)
+        elif _counts_as_failed(view, pod, verdict):
+            failed.append(pod.uid)
+        if len(new_indexes) + len(succeeded) + len(failed) >= MOST_UNCOUNTED:
+            is_all = pod is tracked[-1]
+            break  # The status stays small, and other Jobs get their turn.
+    if view.is_indexed:
+        _write_indexes(view, status, new_indexes)
+    return Noted(to_release, is_all)
+
+
+def _write_indexes(view: JobView, status: Object, new: list[int]) -> None:
+    completed = view.known_succeeded_indexes | Indexes.of(new)
+    status["completedIndexes"] = str(completed)
+    status["succeeded"] = len(completed)
+    if view.failed_indexes is not None:
+        status["failedIndexes"] = str(view.failed_indexes)
+
+
+def _may_be_released(view: JobView, pod: JobPod, verdict: Verdict | None) -> bool:
+    if "deletionTimestamp" in view.job["metadata"] or verdict is not None or pod.phase == "Succeeded":
+        return True
+    if not view.has_failed(pod):
+        return False
+    waiting = view.awaiting_replacement.get(pod.index)
+    return waiting is None or waiting.uid != pod.uid
+
+
+def _counts_as_failed(view: JobView, pod: JobPod, verdict: Verdict | None) -> bool:
+    ends_with_job = verdict is not None and not verdict.is_success
+    if not view.has_failed(pod) and not ends_with_job:
+        return False
+    if pod.uid in view.uncounted_failed or (view.is_indexed and not view.has_valid_index(pod)):
+        return False
+    return view.judge(pod).counts
+
+
+def count_released(status: Object, tracked: Collection[str]) -> None:
+    """Move noted pods that have lost the finalizer from the list to the counters."""
+    uncounted = status["uncountedTerminatedPods"]
+    for name in ("succeeded", "failed"):
+        uids = uncounted.get(name) or []
+        left = [uid for uid in uids if uid in tracked]
+        if len(left) != len(uids):
+            status[name] = int(status.get(name, 0)) + len(uids) - len(left)
+            uncounted[name] = left
+
+
+# Conditions
+
+
+def announce(status: Object, verdict: Verdict, now: datetime) -> None:
+    """Say that the Job is about to end, before the first finalizer goes."""
+    if verdict.type != "Failed" and not _has_true(status, verdict.type):
+        _set_condition(status, verdict.type, "True", verdict.reason, verdict.message, now)
+
+
+def finish(status: Object, verdict: Verdict, now: datetime) -> bool:
+    """Say that the Job has ended, if nothing is left to count and no pod is left to stop."""
+    uncounted = status["uncountedTerminatedPods"]
+    if uncounted.get("succeeded") or uncounted.get("failed") or status.get("terminating"):
+        return False
+    type_ = "Complete" if verdict.is_success else "Failed"
+    _set_condition(status, type_, "True", verdict.reason, verdict.message, now)
+    if verdict.is_success:
+        status["completionTime"] = to_rfc3339(now)
+    return True
+
+
+def set_suspended(status: Object, *, is_suspended: bool, now: datetime) -> bool:
+    """Keep the Suspended condition and the start time; return whether it changed. Not suspended before is no news."""
+    known = next((one for one in status["conditions"] if one["type"] == "Suspended"), None)
+    if is_suspended:
+        wanted = ("True", "JobSuspended", "Job suspended")
+    elif known is None:
+        return False
+    else:
+        wanted = ("False", "JobResumed", "Job resumed")
+    if known is not None and (known["status"], known.get("reason"), known.get("message")) == wanted:
+        return False
+    _set_condition(status, "Suspended", *wanted, now)
+    if is_suspended:
+        status.pop("startTime", None)
+    else:
+        status["startTime"] = to_rfc3339(now)  # Deadlines count from here.
+    return True
+
+
+def _has_true(status: Object, type_: str) -> bool:
+    return any(one["type"] == type_ and one["status"] == "True" for one in status["conditions"])
+
+
+def _set_condition(status: Object, type_: str, said: str, reason: str, message: str, now: datetime) -> None:
+    moment = to_rfc3339(now)
+    made = {
+        "type": type_,
+        "status": said,
+        "reason": reason,
+        "message": message,
+        "lastProbeTime": moment,
+        "lastTransitionTime": moment,
+    }
+    conditions = status["conditions"]
+    for at, known in enumerate(conditions):
+        if known["type"] == type_:
+            conditions[at] = made
+            return
+    conditions.append(made)
