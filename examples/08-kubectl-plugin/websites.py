@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from pinnace.client.client import Client
-from pinnace.sdk.kubectl.plugins import Plugin, names_of
+from pinnace.sdk.kubectl import Plugin, names_of
 
 Object = dict[str, Any]
 WEBSITE = "extensions.example.com/v1/Website"

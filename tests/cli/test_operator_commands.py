@@ -18,14 +18,14 @@ from typer.testing import CliRunner
 from pinnace.cli.command_table import app
 from pinnace.cli.operator_files import NoOperator, operator_in
 from pinnace.model import errors
-from pinnace.sdk.operator.manifests import Place, definitions, roles, workload
+from pinnace.sdk.operator.manifests import DeploymentOptions, definitions, roles, workload
 from pinnace.testing.cluster import Cluster
 from pinnace.testing.plugin import cluster
 
 __all__ = ["cluster"]
 
 SOURCES = Path(__file__).parents[2] / "src"
-PLACE = Place(namespace="default", image="example.com/website:1", file="website.py")
+PLACE = DeploymentOptions(namespace="default", image="example.com/website:1", file="website.py")
 
 
 def environment() -> dict[str, str]:
@@ -97,7 +97,8 @@ def test_manifests_can_be_written_with_a_dockerfile(project: Path, tmp_path: Pat
 
 async def test_the_permissions_are_enough_for_the_operator_and_for_nothing_else(cluster: Cluster) -> None:
     operator = website_operator()
-    for obj in [*definitions(operator, PLACE), *roles(operator, PLACE), *workload(operator, PLACE)]:
+    declared = operator.declarations
+    for obj in [*definitions(declared, PLACE), *roles(declared, PLACE), *workload(declared, PLACE)]:
         await cluster.client.create(obj)
     account = cluster.client_as("system:serviceaccount:default:website-controller", "system:serviceaccounts")
     await cluster.run(operator, client=account, install=False, leader_election=True)

@@ -14,7 +14,7 @@ from tests.testing.both_ways import in_process_only
 from tests.testing.ready_pods import run_pods_of
 
 from pinnace.cli.operator_files import only_in, operator_in
-from pinnace.sdk.kubectl.plugins import Plugin
+from pinnace.sdk.kubectl import Plugin
 from pinnace.testing.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]

@@ -14,10 +14,10 @@ from pinnace.kinds.definitions import Definitions, minors
 from pinnace.model import errors
 from pinnace.model.objects import Key, Object
 from pinnace.sdk import Memory
-from pinnace.sdk.api.collection import REMEMBERED, Collection
-from pinnace.sdk.api.kinds import ServedKind
-from pinnace.sdk.api.writes import WriteOptions, Writer
-from pinnace.sdk.operator.declarations import Gates
+from pinnace.sdk.api.collection import HISTORY_LENGTH, Collection
+from pinnace.sdk.api.kinds import ApiKind
+from pinnace.sdk.api.writes import CollectionWriter, WriteOptions
+from pinnace.sdk.handlers.handlers import LocalAdmission
 from pinnace.testing.clock import ManualClock
 
 DEFINITIONS = Definitions.load(minors()[-1])
@@ -50,10 +50,10 @@ class Slow(Memory):
         self.goes_on.clear()
 
 
-def over(backend: Any) -> tuple[Collection, Writer]:
+def over(backend: Any) -> tuple[Collection, CollectionWriter]:
     clock = ManualClock()
-    collection = Collection(ServedKind(Recipe, backend, DEFINITIONS), backend, clock)
-    return collection, Writer(collection, Gates(()), clock)
+    collection = Collection(ApiKind(Recipe, backend, DEFINITIONS), backend, clock)
+    return collection, CollectionWriter(collection, LocalAdmission(()), clock)
 
 
 def names(collection: Collection) -> list[str]:
@@ -70,7 +70,7 @@ async def test_a_list_that_was_read_before_a_write_does_not_undo_it() -> None:
         await backend.has_read.wait()
         made = Recipe.of({**recipe(), "metadata": {"name": "soup", "namespace": "default"}})
         Memory.create(backend, made)
-        collection._seen(SOUP, collection.served.plain(made), collection.revision)
+        collection._record(SOUP, collection.served.plain(made), collection.revision)
         backend.goes_on.set()
         await listing
         assert [change.new is not None for change in await watcher.next()] == [True]
@@ -154,9 +154,9 @@ async def test_what_is_longer_ago_than_is_remembered_is_gone() -> None:
     collection, _ = over(Memory())
     begun = collection.revision
     obj: Object = {**recipe(), "metadata": {"name": "soup", "namespace": "default"}}
-    for minutes in range(REMEMBERED + 1):
+    for minutes in range(HISTORY_LENGTH + 1):
         changed = {**obj, "spec": {"minutes": minutes}}
-        collection._seen(SOUP, collection.served.plain(changed), collection.revision)
+        collection._record(SOUP, collection.served.plain(changed), collection.revision)
     with pytest.raises(errors.Expired):
         async with collection.watching(begun):
             pass

@@ -417,7 +417,7 @@ async def test_what_others_change_is_told_if_somebody_tells(
         assert orjson.loads(await following)["object"]["spec"]["minutes"] == 1
         shop.mood = answering(503, "")
         told.put_nowait(None)
-        while "cannot be followed" not in caplog.text:
+        while "cannot watch the backend" not in caplog.text:
             await asyncio.sleep(0)
         shop.mood, shop.dishes = None, {}
         told.put_nowait(None)

@@ -12,7 +12,7 @@ from tests.sdk.test_webhook_upkeep import deploy, run_replica
 from pinnace.client.client import Client
 from pinnace.model import errors
 from pinnace.reconcile.conditions import is_true
-from pinnace.sdk.operator.manifests import Place, workload
+from pinnace.sdk.operator.manifests import DeploymentOptions, workload
 from pinnace.testing.cluster import Cluster
 
 API_SERVICE = ("apiregistration.k8s.io/v1/APIService", "v1.kitchen.example.com")
@@ -57,4 +57,7 @@ async def test_the_certificate_of_an_api_is_renewed_while_it_is_used(
 
 def test_an_api_has_one_replica() -> None:
     with pytest.raises(ValueError, match="it cannot have 2 replicas"):
-        workload(kitchen(), Place(namespace="default", image="kitchen:1", file="kitchen.py", replicas=2))
+        workload(
+            kitchen().declarations,
+            DeploymentOptions(namespace="default", image="kitchen:1", file="kitchen.py", replicas=2),
+        )

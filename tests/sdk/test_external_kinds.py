@@ -1,4 +1,4 @@
-"""Kinds that are somebody else's: in a cluster of a test that somebody is not there, and the test should not care."""
+"""Kinds that are external kind: in a cluster of a test that somebody is not there, and the test should not care."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ async def test_an_operator_for_the_kind_of_another_works_in_a_test(
         certificate.status.serial = f"{certificate.spec.host}-{certificate.spec.days}"
 
     await cluster.run(operator)
-    assert f"{NAME} is somebody else's, who is not in this cluster; its CRD was made from the class" in caplog.text
+    assert (
+        f"{NAME} is an external kind that is not installed in this cluster; created its CRD from the class"
+        in caplog.text
+    )
     await cluster.client.create(certificate())
     await cluster.settle()
     assert (await cluster.client.get(Certificate, "web")).status.serial == "h-90"
@@ -77,7 +80,7 @@ async def test_what_is_there_already_is_left_alone(cluster: Cluster, caplog: pyt
     await cluster.run(Operator("signer", kinds=[Certificate, OldCertificate]))
     after = await cluster.client.get(DEFINITION, NAME)
     assert (after["spec"], after["metadata"]["uid"]) == (before["spec"], before["metadata"]["uid"])
-    assert "somebody else's" not in caplog.text
+    assert "external kind" not in caplog.text
 
 
 async def test_one_that_an_api_server_serves_gets_no_definition(cluster: Cluster) -> None:

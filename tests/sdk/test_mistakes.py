@@ -107,8 +107,8 @@ def test_kinds_that_are_none_are_refused(options: dict[str, Any], said: str) -> 
 @pytest.mark.parametrize(
     ("handler", "said"),
     [
-        (more, r"@operator.reconcile calls more\(obj, ctx\); it wants 3 arguments"),
-        (named, r"@operator.reconcile calls named\(obj, ctx\); nobody gives it ctx="),
+        (more, r"@operator.reconcile calls more\(obj, ctx\); the function requires 3 arguments"),
+        (named, r"@operator.reconcile calls named\(obj, ctx\), without ctx="),
         (Thing(spec=Spec()), r"@operator.reconcile stands above a function"),
     ],
     ids=["too many", "by name", "no function"],
@@ -117,7 +117,7 @@ def test_a_function_that_cannot_be_called_is_refused(handler: Any, said: str) ->
     operator = Operator("things")
     with pytest.raises(TypeError, match=said):
         operator.reconcile(Thing)(handler)
-    assert operator.declared.loops == []
+    assert operator.declarations.reconciles == []
 
 
 @pytest.mark.parametrize("operations", ["CREATE", ["create"], ["CREATE", "PATCH"]], ids=str)
@@ -144,7 +144,7 @@ def test_every_version_is_made_of_every_other_by_some_steps() -> None:
     operator = Operator("things", kinds=[Thing, Other, Third])
     for old, new in ((Thing, Other), (Other, Third), (Third, Other)):
         operator.convert(old, new)(lambda obj: obj)
-    said = r"^Thing: nobody converts Other to Thing: write a function under @operator.convert\(Other, Thing\)"
+    said = r"^Thing: no function converts Other to Thing: write one under @operator.convert\(Other, Thing\)"
     with pytest.raises(NotStructural, match=said):
         operator.crds()
     operator.convert(Other, Thing)(lambda obj: obj)

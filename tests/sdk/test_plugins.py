@@ -21,13 +21,13 @@ from typer.testing import CliRunner
 
 from pinnace.cli.command_table import app
 from pinnace.client.client import Client
+from pinnace.sdk.kubectl import Plugin, names_of
 from pinnace.sdk.kubectl.krew import krew_archive, krew_manifest
-from pinnace.sdk.kubectl.plugins import Plugin, names_of
 from pinnace.testing.cluster import Cluster
 
 FILE = '''"""A plug-in."""
 from pinnace.client.client import Client
-from pinnace.sdk.kubectl.plugins import Plugin
+from pinnace.sdk.kubectl import Plugin
 
 plugin = Plugin("keys", version="1.2.3", description="Shows the keys of a ConfigMap.\\nAnd nothing else.")
 
@@ -104,7 +104,7 @@ def test_the_file_is_named_as_kubectl_looks_for_it(name: str, executable: str) -
 
 @pytest.mark.parametrize("name", ["", "Keys", "-x", "keys/..", "a--b"])
 def test_a_name_that_cannot_stand_after_kubectl_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="cannot stand after kubectl"):
+    with pytest.raises(ValueError, match="cannot be a plug-in"):
         Plugin(name)
 
 

@@ -21,8 +21,8 @@ from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.sdk import Operator
 from pinnace.sdk.operator import runner
-from pinnace.sdk.operator.installation import DEFINITION, ServiceName, install_gates
-from pinnace.sdk.operator.manifests import Place, definitions, roles, workload
+from pinnace.sdk.operator.installation import DEFINITION, ServiceName, install_webhooks
+from pinnace.sdk.operator.manifests import DeploymentOptions, definitions, roles, workload
 from pinnace.testing.cluster import Cluster
 
 DAY = 86400.0
@@ -69,8 +69,12 @@ async def lead_service_to(client: Client, service: ServiceName) -> None:
 
 async def deploy(cluster: Cluster, operator: Operator) -> None:
     """Install what `pinnace manifests` prints."""
-    place = Place(namespace="default", image="example.com/operator:1", file="operator.py")
-    for obj in [*definitions(operator, place), *roles(operator, place), *workload(operator, place)]:
+    place = DeploymentOptions(namespace="default", image="example.com/operator:1", file="operator.py")
+    for obj in [
+        *definitions(operator.declarations, place),
+        *roles(operator.declarations, place),
+        *workload(operator.declarations, place),
+    ]:
         await cluster.client.create(obj)
     await lead_service_to(cluster.client, ServiceName("default", operator.name))
 
@@ -150,12 +154,12 @@ async def test_a_renewal_that_fails_is_tried_again(
     async def shaky(*arguments: Any) -> None:
         if next(failures, False):
             raise ConnectionLost("refused", was_sent=False)
-        await install_gates(*arguments)
+        await install_webhooks(*arguments)
 
-    monkeypatch.setattr(runner, "install_gates", shaky)
+    monkeypatch.setattr(runner, "install_webhooks", shaky)
     await pass_time_until(cluster, 50, port)
     assert await shown_at(port) != first
-    assert "not renewed yet: refused" in caplog.text
+    assert "cannot renew the certificate for webhooks yet: refused" in caplog.text
     assert await refused(cluster.client)
 
 
@@ -216,10 +220,10 @@ async def test_what_a_killed_run_has_left_behind_is_told_and_replaced(
             for part in ("resourceVersion", "managedFields", "uid", "creationTimestamp"):
                 obj["metadata"].pop(part, None)
             await cluster.client.apply(obj, field_manager="killed", force=True)
-    assert "was left" not in caplog.text
+    assert "left behind" not in caplog.text
     await cluster.run(converter())
     await cluster.run(gatekeeper())
-    assert "servers.example.com was left to a converter at https://127.0.0.1:" in caplog.text
+    assert "servers.example.com has a conversion webhook at https://127.0.0.1:" in caplog.text
     assert "ValidatingWebhookConfiguration gatekeeper was left behind" in caplog.text
     await cluster.client.create(server_v1())
     assert await refused(cluster.client)

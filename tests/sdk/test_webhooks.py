@@ -15,9 +15,9 @@ from tests.sdk.websites import Website, website
 from pinnace.model import errors
 from pinnace.model.patches import json_and_merge
 from pinnace.sdk import Admission, CustomResource, Field, Model, Operator, Refused
+from pinnace.sdk.handlers.reviews import differences
 from pinnace.sdk.operator.installation import ServiceName
-from pinnace.sdk.operator.manifests import Place, definitions, roles, workload
-from pinnace.sdk.operator.reviews import differences
+from pinnace.sdk.operator.manifests import DeploymentOptions, definitions, roles, workload
 from pinnace.sdk.operator.shared_certificates import secret_name, shared_certificate
 from pinnace.testing.cluster import Cluster
 
@@ -198,8 +198,12 @@ async def test_in_a_cluster_the_operator_says_itself_whom_to_trust(
     cluster: Cluster, make: Callable[[], Operator]
 ) -> None:
     operator = make()
-    place = Place(namespace="default", image="example.com/operator:1", file="operator.py")
-    for obj in [*definitions(operator, place), *roles(operator, place), *workload(operator, place)]:
+    place = DeploymentOptions(namespace="default", image="example.com/operator:1", file="operator.py")
+    for obj in [
+        *definitions(operator.declarations, place),
+        *roles(operator.declarations, place),
+        *workload(operator.declarations, place),
+    ]:
         await cluster.client.create(obj)
     account = cluster.client_as(f"system:serviceaccount:default:{operator.name}", "system:serviceaccounts")
     await cluster.run(operator, client=account, install=False, webhook_service=f"default/{operator.name}")

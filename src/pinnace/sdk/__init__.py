@@ -5,9 +5,9 @@ from pinnace.reconcile.controller import Permanent, Result
 from pinnace.reconcile.predicates import annotations_changed, generation_changed, labels_changed
 from pinnace.sdk.api.backends import Backend, Memory, Overtaken, SqliteTable
 from pinnace.sdk.api.rest import RestCollection
+from pinnace.sdk.handlers.reviews import Admission, Refused
 from pinnace.sdk.operator.context import Context
 from pinnace.sdk.operator.operator import Operator
-from pinnace.sdk.operator.reviews import Admission, Refused
 from pinnace.sdk.resources.custom_resource import Column, CustomResource, Metadata, Scale
 from pinnace.sdk.resources.models import Condition, Conditions, Field, Maybe, Model, Rule, raw_schema, rule
 from pinnace.sdk.resources.schemas import NotStructural

@@ -71,7 +71,7 @@ class Cluster:
         So are those of `external` kinds, if nobody has done it: nobody else is here.
         """
         if options.get("install", True):
-            await install_external_definitions(self.client, operator)
+            await install_external_definitions(self.client, operator.declarations)
         return await self.keep(operator.running(client or self.client, **options), name=operator.name)
 
     async def add_nodes(

@@ -12,7 +12,7 @@ from pinnace import __version__
 from pinnace.cli.kubectl.formats import as_documents
 from pinnace.cli.operator_files import NoOperator, file_of
 from pinnace.cli.reloading import load
-from pinnace.sdk.operator.manifests import Place, definitions, dockerfile, roles, workload
+from pinnace.sdk.operator.manifests import DeploymentOptions, definitions, dockerfile, roles, workload
 from pinnace.sdk.resources.schemas import NotStructural
 
 
@@ -30,13 +30,13 @@ def manifests(
         loaded = load(file)
         operator = loaded.operator
         source = file_of(file)
-        place = Place(
+        place = DeploymentOptions(
             namespace=namespace, image=image or f"{operator.name}:latest", file=source.name, replicas=replicas
         )
         written = {
-            "crds.yaml": definitions(operator, place),
-            "rbac.yaml": roles(operator, place),
-            "deployment.yaml": workload(operator, place),
+            "crds.yaml": definitions(operator.declarations, place),
+            "rbac.yaml": roles(operator.declarations, place),
+            "deployment.yaml": workload(operator.declarations, place),
         }
     except (NoOperator, NotStructural, ValueError) as error:
         print(f"pinnace: {error}", file=sys.stderr)

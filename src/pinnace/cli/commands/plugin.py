@@ -15,8 +15,8 @@ import typer
 from pinnace import __version__
 from pinnace.cli.kubectl.formats import as_documents
 from pinnace.cli.operator_files import NoOperator, file_of, only_in
+from pinnace.sdk.kubectl import Plugin
 from pinnace.sdk.kubectl.krew import archive_name, krew_archive, krew_manifest, krew_name
-from pinnace.sdk.kubectl.plugins import Plugin
 
 _RUNS = """#!{python}
 # Made by `pinnace plugin install`; it may be deleted at any time.

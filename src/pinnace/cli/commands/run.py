@@ -25,11 +25,12 @@ from pinnace.cluster import kubeconfig as kubeconfigs
 from pinnace.cluster.cluster import running
 from pinnace.cluster.settings import Settings
 from pinnace.model import errors
-from pinnace.sdk.operator.installation import NotEstablished, install_external_definitions
+from pinnace.sdk.handlers.permissions import missing_permission
+from pinnace.sdk.operator.installation import install_external_definitions
 from pinnace.sdk.operator.operator import Operator
-from pinnace.sdk.operator.permissions import missing
-from pinnace.sdk.operator.process import until_told
-from pinnace.sdk.operator.why_answers import answering
+from pinnace.sdk.operator.process import run_until_signal
+from pinnace.sdk.operator.why_answers import answer_why
+from pinnace.sdk.resources.readiness import NotEstablished
 from pinnace.sdk.resources.schemas import NotStructural
 
 
@@ -89,7 +90,7 @@ def run(
         else:
             asyncio.run(_run(loaded, kubeconfig, context, namespace, options, reload=reload, is_alone=False))
     except errors.Forbidden as refusal:
-        _fail(str(missing(refusal) or refusal))
+        _fail(str(missing_permission(refusal) or refusal))
     except errors.Unauthorized as refusal:
         _fail(f"the server does not know who this is ({refusal}); log in again, or choose another --context")
     except (
@@ -117,7 +118,7 @@ async def _run(
     access = find_access(path=kubeconfig, context=context)
     async with connect(access, namespace=namespace, field_manager=loaded.operator.name) as client:
         working = _Working(client, options, access.server, is_alone=is_alone)
-        await until_told(working.until_saved(loaded) if reload else working.work(loaded.operator))
+        await run_until_signal(working.until_saved(loaded) if reload else working.work(loaded.operator))
 
 
 async def _run_in_new_cluster(
@@ -166,15 +167,15 @@ class _Working:
         async with AsyncExitStack() as stack:
             with progress(f"{operator.name} is being installed; the server takes its time"):
                 if self._is_alone and self._options["install"]:
-                    await install_external_definitions(self._client, operator)
+                    await install_external_definitions(self._client, operator.declarations)
                 manager = await stack.enter_async_context(operator.running(self._client, **self._options))
-            await stack.enter_async_context(answering(manager, server=self._server))
+            await stack.enter_async_context(answer_why(manager, server=self._server))
             print(f"{operator.name} is at work; Ctrl-C stops it.", flush=True)
             await asyncio.get_running_loop().create_future()
 
 
 def _say_failure(name: str, error: BaseException | None) -> None:
-    said = missing(error) if isinstance(error, errors.Forbidden) else None
+    said = missing_permission(error) if isinstance(error, errors.Forbidden) else None
     print(f"pinnace: {name} could not start: {said or error}", file=sys.stderr)
     print("the cluster is still there; save the file to try again.", file=sys.stderr, flush=True)
 

@@ -23,7 +23,7 @@ from pinnace.client.client import Client
 from pinnace.client.kubeconfig import KubeconfigError, find_access
 from pinnace.kinds.cells import format_duration
 from pinnace.model.objects import Object
-from pinnace.sdk.operator.why_answers import directory
+from pinnace.sdk.operator.why_answers import socket_directory
 
 _SHOWN = 10
 
@@ -119,7 +119,7 @@ def _ask_inside(inside: str, question: list[str], namespace: str, kubeconfig: Pa
 
 async def _ask_all(question: Object) -> list[Object]:
     """The answers of all operators of this user on this machine."""
-    place = directory()
+    place = socket_directory()
     found = sorted(place.glob("*.sock")) if place.is_dir() else []
     answers = [await _ask(path, question) for path in found]
     return [answer for answer in answers if answer is not None]

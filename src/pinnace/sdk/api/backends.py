@@ -1,4 +1,4 @@
-"""Where the objects of an API of your own are: any class with a few methods; two are ready, a third is `api_rest`."""
+"""Backends of aggregated APIs: the Protocol, one in memory and one in SQLite. `rest.py` has one over HTTP."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ import orjson
 from pinnace.model.objects import Key, Object
 
 Served = Any
-"""An object of the class that is served, or a plain one as it is on the wire."""
+"""An instance of the served class, or a plain object in its wire form."""
 
 
 class Overtaken(Exception):
-    """Raised by a backend: somebody else was faster. There is one of that name by now, or it is not as it was read.
+    """Raise it in a backend after a lost race: the name is taken by now, or the object has changed since it was read.
 
-    Whoever wrote gets a 409: AlreadyExists of a `create`, and Conflict of all else, with what is said here.
+    The client gets a 409: AlreadyExists for a `create`, Conflict with this message for everything else.
     """
 
 
 class Backend(Protocol):
-    """What a class must have to become an API. Each method may be `def` or `async def`.
+    """The methods that a class needs to become an API. Each may be `def` or `async def`.
 
-    With these two the API can be read and watched. What else there is, it has by further methods:
+    With these two the API can be read and watched. Further methods add further verbs:
 
-        def create(self, obj): ...      # store it
-        def update(self, obj): ...      # store it in place of the one with its name
-        def delete(self, key): ...      # drop it
-        async def watch(self): ...      # yield the key of what somebody else has changed; None if it may be anything
-        async def aclose(self): ...     # the API is no longer served: let go what was opened for it
+        def create(self, obj): ...      # store a new object
+        def update(self, obj): ...      # replace the object with this name
+        def delete(self, key): ...      # remove it
+        async def watch(self): ...      # yield the key of each object changed elsewhere; None if it may be any
+        async def aclose(self): ...     # the API is no longer served: close what was opened for it
 
-    `create` and `update` may return the object as it was stored; it is read again otherwise. What is not kept of the
-    metadata is not shown either: labels, annotations, finalizers. Methods may raise `Overtaken`, and `Refused`.
+    `create` and `update` may return the stored object; otherwise it is read again. Labels, annotations and finalizers
+    are only shown if the backend stores them. Methods may raise `Overtaken` and `Refused`.
     """
 
     def get(self, key: Key) -> Served:
-        """The object with this namespace and name; None if there is none."""
+        """Return the object with this namespace and name; None if there is none."""
 
     def list(self, namespace: str) -> Any:
-        """All objects of a namespace; those of all namespaces if it is empty."""
+        """Return all objects of a namespace; of all namespaces if it is empty."""
 
 
 class Memory:
-    """Objects that are gone when the process ends."""
+    """Objects in memory, which are lost when the process ends."""
 
     def __init__(self) -> None:
         self._bodies: dict[Key, bytes] = {}
@@ -70,11 +70,11 @@ class Memory:
 class SqliteTable:
     """Objects in a table of a SQLite file, one row each: namespace, name, and the whole object as JSON.
 
-    Several kinds may share a file. Other programs may change rows: tell `changed` of it, or serve it with `refresh`.
+    Several kinds may share a file. If other programs change rows, call `changed` or serve it with `refresh`.
     """
 
     def __init__(self, path: Path | str, table: str) -> None:
-        import sqlite3  # noqa: PLC0415 - most who import the SDK need it never
+        import sqlite3  # noqa: PLC0415 - most users of the SDK never need it
 
         if not table.isidentifier():
             raise ValueError(f"{table!r} cannot be the name of a table: use letters, digits and _")
@@ -105,7 +105,7 @@ class SqliteTable:
         try:
             self._connection.execute(f"INSERT INTO {self._table} VALUES (?, ?, ?)", (*obj.key, _text(obj)))
         except sqlite3.IntegrityError:
-            raise Overtaken from None  # Another process has put a row there.
+            raise Overtaken from None  # Another process has inserted the row.
 
     def update(self, obj: Any) -> None:
         self._connection.execute(
@@ -116,7 +116,7 @@ class SqliteTable:
         self._connection.execute(f"DELETE FROM {self._table} WHERE namespace = ? AND name = ?", key)
 
     def changed(self, key: Key) -> None:
-        """Somebody has changed a row behind the API's back: those who watch are told."""
+        """Report that a row was changed outside the API, so that watchers receive the change."""
         self._changes.put_nowait(key)
 
     async def watch(self) -> AsyncIterator[Key]:

@@ -1,7 +1,8 @@
-"""Who calls an API server and what they may do: the cluster that it serves is asked, as that decides for all others.
+"""Authenticate and authorize the callers of an API server, as the cluster does: by TokenReview and SubjectAccessReview.
 
-Requests mostly come through the cluster's own server, which says who is calling; it is believed if it shows the
-certificate that the ConfigMap extension-apiserver-authentication speaks of. Others show a certificate or a token.
+Most requests come through the cluster's API server, which names the user in headers. These are trusted if the server
+presents the certificate that the ConfigMap extension-apiserver-authentication describes. Other callers present a
+client certificate or a token.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from pinnace.model.clock import Clock
 from pinnace.model.objects import Key, Object
 
 TRUST = Key("kube-system", "extension-apiserver-authentication")
-REMEMBERED_SECONDS = 10.0
-"""How long an answer of the cluster holds: as long as with other aggregated servers."""
-MOST_REMEMBERED = 4096
+CACHE_SECONDS = 10.0
+"""How long an answer of the cluster is cached: as long as in other aggregated servers."""
+MOST_CACHED = 4096
 
 _log = logging.getLogger(__name__)
 _MASTERS = "system:masters"
@@ -41,7 +42,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody, by the name that the cluster knows."""
+    """The user of a request, by the name that the cluster uses."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -54,16 +55,16 @@ PROXY = Caller("")
 ANONYMOUS = Caller("system:anonymous", (_UNAUTHENTICATED,))
 
 
-def known(caller: Caller) -> Caller:
-    """In the group of all who are known, though whoever speaks for them may not say so: the server itself does not."""
+def with_authenticated_group(caller: Caller) -> Caller:
+    """Return the caller in the group system:authenticated, which the server's headers may leave out."""
     if caller.name == ANONYMOUS.name or not {_AUTHENTICATED, _UNAUTHENTICATED}.isdisjoint(caller.groups):
         return caller
     return replace(caller, groups=(*caller.groups, _AUTHENTICATED))
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What somebody wants to do: to a resource, or to the page at `path`."""
+class RequestInfo:
+    """The verb of a request, and its resource or the page at `path`."""
 
     verb: str
     group: str = ""
@@ -75,63 +76,63 @@ class Asked:
     path: str = ""
 
     def attributes(self) -> Object:
-        """As a SubjectAccessReview has it."""
+        """Return the attributes of a SubjectAccessReview."""
         if self.path:
             return {"nonResourceAttributes": {"path": self.path, "verb": self.verb}}
-        said = {
+        values = {
             name: getattr(self, name)
             for name in ("verb", "group", "version", "resource", "namespace", "name", "subresource")
         }
-        return {"resourceAttributes": {name: value for name, value in said.items() if value}}
+        return {"resourceAttributes": {name: value for name, value in values.items() if value}}
 
 
 @dataclass(frozen=True)
 class Trust:
-    """Whom to believe what."""
+    """The CAs that the cluster trusts, and the headers that its API server sets."""
 
     proxies: tuple[x509.Certificate, ...] = ()
-    """Who signs proxies, which say who is calling."""
+    """The CAs of front proxies, whose headers name the user."""
     proxy_names: frozenset[str] = frozenset()
-    """The only names that a proxy may have; any if empty."""
+    """The common names that a front proxy may have; any if empty."""
     clients: tuple[x509.Certificate, ...] = ()
-    """Who signs clients."""
+    """The CAs of client certificates."""
     headers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, data: Mapping[str, str]) -> Trust:
-        """From the ConfigMap. Raises ValueError."""
-        told = {name: tuple(json.loads(text)) for name, text in data.items() if text and not name.endswith("-file")}
+        """Read the data of the ConfigMap. Raise ValueError."""
+        lists = {name: tuple(json.loads(text)) for name, text in data.items() if text and not name.endswith("-file")}
         return cls(
             proxies=_certificates(data.get("requestheader-client-ca-file", "")),
-            proxy_names=frozenset(told.get("requestheader-allowed-names", ())),
+            proxy_names=frozenset(lists.get("requestheader-allowed-names", ())),
             clients=_certificates(data.get("client-ca-file", "")),
             headers={
-                "user": told.get("requestheader-username-headers", ("X-Remote-User",)),
-                "uid": told.get("requestheader-uid-headers", ("X-Remote-Uid",)),
-                "group": told.get("requestheader-group-headers", ("X-Remote-Group",)),
-                "extra": told.get("requestheader-extra-headers-prefix", ("X-Remote-Extra-",)),
+                "user": lists.get("requestheader-username-headers", ("X-Remote-User",)),
+                "uid": lists.get("requestheader-uid-headers", ("X-Remote-Uid",)),
+                "group": lists.get("requestheader-group-headers", ("X-Remote-Group",)),
+                "extra": lists.get("requestheader-extra-headers-prefix", ("X-Remote-Extra-",)),
             },
         )
 
-    def shown_by(self, certificate: x509.Certificate) -> Caller | None:
-        """Who it is that shows this certificate: PROXY may speak for others. None if nobody here vouches for it."""
+    def caller_of(self, certificate: x509.Certificate) -> Caller | None:
+        """Return the caller that a certificate names, PROXY for a front proxy, None if no trusted CA has signed it."""
         names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         name = str(names[0].value) if names else ""
         if _is_signed(certificate, self.proxies) and (not self.proxy_names or name in self.proxy_names):
             return PROXY
         if name and _is_signed(certificate, self.clients):
             organizations = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
-            return known(Caller(name, tuple(str(one.value) for one in organizations)))
+            return with_authenticated_group(Caller(name, tuple(str(one.value) for one in organizations)))
         return None
 
-    def spoken_for(self, headers: Sequence[tuple[str, str]]) -> Caller | None:
-        """Whom a proxy names."""
+    def caller_in_headers(self, headers: Sequence[tuple[str, str]]) -> Caller | None:
+        """Return the caller that a front proxy names in its headers."""
 
-        def said(what: str) -> list[str]:
+        def values_of(what: str) -> list[str]:
             wanted = [name.lower() for name in self.headers.get(what, ())]
             return [value for name, value in headers if name.lower() in wanted]
 
-        users, extra = said("user"), dict[str, tuple[str, ...]]()
+        users, extra = values_of("user"), dict[str, tuple[str, ...]]()
         if not users:
             return None
         for prefix in (one.lower() for one in self.headers.get("extra", ())):
@@ -139,101 +140,103 @@ class Trust:
                 if name.lower().startswith(prefix):
                     key = unquote(name.lower().removeprefix(prefix))
                     extra[key] = (*extra.get(key, ()), value)
-        return known(Caller(users[0], tuple(said("group")), next(iter(said("uid")), ""), tuple(extra.items())))
+        uid = next(iter(values_of("uid")), "")
+        return with_authenticated_group(Caller(users[0], tuple(values_of("group")), uid, tuple(extra.items())))
 
 
 class Callers:
-    """Knows callers. `follow` keeps up with whom the cluster trusts."""
+    """Authenticates and authorizes callers. `follow` keeps the trusted CAs up to date."""
 
     def __init__(self, client: Client, tls: ssl.SSLContext) -> None:
         self._client = client
         self._tls = tls
         self._trust = Trust()
-        self._shown: dict[bytes, Caller | None] = {}
-        self._tokens: _Remembered[Caller | None] = _Remembered(client.clock)
-        self._decisions: _Remembered[tuple[bool, str]] = _Remembered(client.clock)
+        self._by_certificate: dict[bytes, Caller | None] = {}
+        self._tokens: _CachedAnswers[Caller | None] = _CachedAnswers(client.clock)
+        self._decisions: _CachedAnswers[tuple[bool, str]] = _CachedAnswers(client.clock)
         tls.verify_mode = ssl.CERT_OPTIONAL
 
     async def begin(self) -> None:
-        """Learn whom to trust."""
+        """Load the trusted CAs."""
         found = await self._client.get_or_none("v1/ConfigMap", TRUST.name, namespace=TRUST.namespace)
         if found is None:
-            _log.warning("%s is missing: those who call through the cluster's server cannot be told apart", TRUST)
+            _log.warning("the ConfigMap %s is missing: users behind the cluster's API server are unknown", TRUST)
             return
-        self._learn(found)
+        self._load_trust(found)
 
     async def follow(self) -> None:
-        """Keep up with it, until cancelled."""
+        """Keep the trusted CAs up to date, until cancelled."""
         followed = self._client.follow("v1/ConfigMap", namespace=TRUST.namespace, fields=f"metadata.name={TRUST.name}")
         async with aclosing(followed) as news:
             async for event in news:
                 if isinstance(event, Event) and event.type in ("ADDED", "MODIFIED"):
-                    self._learn(event.snapshot.object)
+                    self._load_trust(event.snapshot.object)
 
-    def _learn(self, config_map: Object) -> None:
+    def _load_trust(self, config_map: Object) -> None:
         try:
             self._trust = Trust.read(config_map.get("data") or {})
         except (ValueError, TypeError) as error:
-            _log.error("%s cannot be read, so whoever was trusted still is: %s", TRUST, error)
+            _log.error("cannot read the ConfigMap %s; the former CAs stay trusted: %s", TRUST, error)
             return
-        self._shown.clear()
+        self._by_certificate.clear()
         for authority in (*self._trust.proxies, *self._trust.clients):
             self._tls.load_verify_locations(cadata=authority.public_bytes(Encoding.PEM).decode())
 
-    # Who.
+    # Authentication.
 
     async def identify(self, certificate: bytes | None, headers: Sequence[tuple[str, str]]) -> Caller:
-        """Who is calling. Raises Unauthorized if a token is not one."""
+        """Return the caller of a request. Raise Unauthorized if its token is not valid."""
         if certificate is not None:
-            caller = self._shown_by(certificate)
+            caller = self._caller_of(certificate)
             if caller is PROXY:
-                caller = self._trust.spoken_for(headers)
+                caller = self._trust.caller_in_headers(headers)
             if caller is not None:
                 return caller
-        shown = next((value for name, value in headers if name.lower() == "authorization"), "")
-        if shown[:7].lower() != "bearer ":
+        authorization = next((value for name, value in headers if name.lower() == "authorization"), "")
+        if authorization[:7].lower() != "bearer ":
             return ANONYMOUS
-        found = await self._tokens.of(shown[7:].strip(), self._reviewed)
+        found = await self._tokens.get(authorization[7:].strip(), self._review_token)
         if found is None:
             raise errors.Unauthorized
         return found
 
-    def _shown_by(self, certificate: bytes) -> Caller | None:
-        """Remembered, since the same certificates are shown with every request, and a signature takes long to check."""
-        if certificate not in self._shown:
-            if len(self._shown) >= MOST_REMEMBERED:
-                self._shown.clear()
-            self._shown[certificate] = self._trust.shown_by(x509.load_der_x509_certificate(certificate))
-        return self._shown[certificate]
+    def _caller_of(self, certificate: bytes) -> Caller | None:
+        """Cached, since the same few certificates come with every request, and checking a signature is slow."""
+        if certificate not in self._by_certificate:
+            if len(self._by_certificate) >= MOST_CACHED:
+                self._by_certificate.clear()
+            self._by_certificate[certificate] = self._trust.caller_of(x509.load_der_x509_certificate(certificate))
+        return self._by_certificate[certificate]
 
-    async def _reviewed(self, token: str) -> Caller | None:
+    async def _review_token(self, token: str) -> Caller | None:
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
         status = (await self._client.create(review)).get("status") or {}
         if not status.get("authenticated"):
             return None
         user = status.get("user") or {}
         extra = tuple((key, tuple(values)) for key, values in (user.get("extra") or {}).items())
-        return known(Caller(user.get("username", ""), tuple(user.get("groups") or ()), user.get("uid", ""), extra))
+        name, groups = user.get("username", ""), tuple(user.get("groups") or ())
+        return with_authenticated_group(Caller(name, groups, user.get("uid", ""), extra))
 
-    # What.
+    # Authorization.
 
-    async def authorize(self, caller: Caller, asked: Asked) -> None:
-        """Raises Forbidden."""
+    async def authorize(self, caller: Caller, asked: RequestInfo) -> None:
+        """Raise Forbidden if the cluster denies the request."""
         if _MASTERS in caller.groups or asked.path.rstrip("/") in _OPEN:
             return
-        is_allowed, why = await self._decisions.of((caller, asked), self._decided)
+        is_allowed, why = await self._decisions.get((caller, asked), self._review_access)
         if is_allowed:
             return
         if asked.path:
-            told = f'User "{caller.name}" cannot {asked.verb} path "{asked.path}"'
-            raise errors.Forbidden(f"{told}: {why}" if why else told)
+            message = f'User "{caller.name}" cannot {asked.verb} path "{asked.path}"'
+            raise errors.Forbidden(f"{message}: {why}" if why else message)
         resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
         where = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
-        told = f'User "{caller.name}" cannot {asked.verb} resource "{resource}" in API group "{asked.group}" {where}'
-        told = f"{told}: {why}" if why else told
-        raise errors.Forbidden(told, group=asked.group, plural=asked.resource, name=asked.name)
+        message = f'User "{caller.name}" cannot {asked.verb} resource "{resource}" in API group "{asked.group}" {where}'
+        message = f"{message}: {why}" if why else message
+        raise errors.Forbidden(message, group=asked.group, plural=asked.resource, name=asked.name)
 
-    async def _decided(self, question: tuple[Caller, Asked]) -> tuple[bool, str]:
+    async def _review_access(self, question: tuple[Caller, RequestInfo]) -> tuple[bool, str]:
         caller, asked = question
         spec: Object = {"user": caller.name, "groups": list(caller.groups), **asked.attributes()}
         if caller.uid:
@@ -245,21 +248,21 @@ class Callers:
         return bool(status.get("allowed")) and not status.get("denied"), status.get("reason") or ""
 
 
-class _Remembered(Generic[Value]):
-    """Answers that hold for a while. Those who ask the same at once ask once."""
+class _CachedAnswers(Generic[Value]):
+    """Answers that are cached for CACHE_SECONDS. Concurrent identical questions share one request."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: OrderedDict[Hashable, tuple[float, asyncio.Task[Value]]] = OrderedDict()
 
-    async def of(self, question: Any, ask: Callable[[Any], Any]) -> Value:
+    async def get(self, question: Any, ask: Callable[[Any], Any]) -> Value:
         now = self._clock.now().timestamp()
         until, task = self._known.get(question, (0.0, None))
         if task is None or until <= now or (task.done() and (task.cancelled() or task.exception() is not None)):
             task = asyncio.ensure_future(ask(question))
-            self._known[question] = (now + REMEMBERED_SECONDS, task)
+            self._known[question] = (now + CACHE_SECONDS, task)
             self._known.move_to_end(question)
-            if len(self._known) > MOST_REMEMBERED:
+            if len(self._known) > MOST_CACHED:
                 self._known.popitem(last=False)
         return await asyncio.shield(task)
 
@@ -269,7 +272,7 @@ def _certificates(pem: str) -> tuple[x509.Certificate, ...]:
 
 
 def _is_signed(certificate: x509.Certificate, authorities: Sequence[x509.Certificate]) -> bool:
-    """TLS has verified it by one of all authorities; this says whether it was one of these."""
+    """Return whether one of these CAs signed it; TLS has only verified that any trusted CA did."""
     for authority in authorities:
         try:
             certificate.verify_directly_issued_by(authority)

@@ -1,7 +1,7 @@
-"""The objects of one kind as they were last seen, with revisions, so that backends without any can be watched.
+"""The objects of one kind as they were last read, with revisions, so that backends without revisions can be watched.
 
-A backend is asked for every read. What it gives is compared with what it gave before: what differs is a change, which
-gets the next revision, and is told to those who watch.
+Every read asks the backend. The result is compared with the previous one: a difference is a change, which gets the
+next revision and is sent to watchers.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from pinnace.model import errors
 from pinnace.model.clock import Clock
 from pinnace.model.objects import Key, Object, key_of
 from pinnace.sdk.api.backends import Overtaken
-from pinnace.sdk.api.kinds import ServedKind
-from pinnace.sdk.operator.calls import called
+from pinnace.sdk.api.kinds import ApiKind
+from pinnace.sdk.handlers.calls import call
 
-REMEMBERED = 10_000
-"""Changes that a watch can begin before; whoever is further behind has to list again."""
+HISTORY_LENGTH = 10_000
+"""How many changes are kept for watches; a client that is further behind must list again."""
 
 _UIDS = uuid.UUID("6f2ad0a6-8d40-4a0e-9d3c-0b7cf7b8c1de")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CollectionEntry:
     """One object at one revision."""
 
     key: Key
@@ -47,24 +47,26 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CollectionChange:
+    """One change of an object; `old` is None for a new one, `new` for a removed one."""
+
     revision: int
     key: Key
-    old: Entry | None
-    new: Entry | None
+    old: CollectionEntry | None
+    new: CollectionEntry | None
 
 
-class Watcher:
-    """Takes the changes from some revision on, in order."""
+class CollectionWatcher:
+    """Receives the changes after a revision, in order."""
 
-    def __init__(self, changes: Iterable[Change]) -> None:
+    def __init__(self, changes: Iterable[CollectionChange]) -> None:
         self._waiting = deque(changes)
         self._woken = asyncio.Event()
         self.is_over = False
-        """Nothing more comes: the server stops, or so many changes wait that the client had better list again."""
+        """No more changes follow: the server stops, or so many changes wait that the client must list again."""
 
-    def tell(self, change: Change) -> None:
-        if len(self._waiting) >= REMEMBERED:
+    def notify(self, change: CollectionChange) -> None:
+        if len(self._waiting) >= HISTORY_LENGTH:
             self.is_over = True
         else:
             self._waiting.append(change)
@@ -75,11 +77,11 @@ class Watcher:
         self._woken.set()
 
     def wake(self) -> None:
-        """Have `next` return, though nothing has changed."""
+        """Make `next` return even if nothing has changed."""
         self._woken.set()
 
-    async def next(self) -> list[Change]:
-        """What has changed since the last call; empty if somebody only wants to be heard."""
+    async def next(self) -> list[CollectionChange]:
+        """Return the changes since the last call; none after `wake` or `end`."""
         if not self._waiting:
             await self._woken.wait()
         self._woken.clear()
@@ -90,40 +92,40 @@ class Watcher:
 class Collection:
     """All objects of one kind."""
 
-    def __init__(self, served: ServedKind, backend: Any, clock: Clock) -> None:
+    def __init__(self, served: ApiKind, backend: Any, clock: Clock) -> None:
         self.served = served
         self._backend = backend
-        # So that no revision comes twice, though nothing is kept between two runs.
+        # From the clock, so that no revision is used again after a restart.
         self.revision = int(clock.now().timestamp() * 1_000_000)
         self._oldest = self.revision
-        self._entries: dict[Key, Entry] = {}
+        self._entries: dict[Key, CollectionEntry] = {}
         self._gone: dict[Key, int] = {}
-        self._history: deque[Change] = deque()
-        self._watchers: set[Watcher] = set()
+        self._history: deque[CollectionChange] = deque()
+        self._watchers: set[CollectionWatcher] = set()
         self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
 
     # Reading.
 
-    async def get(self, key: Key) -> Entry | None:
+    async def get(self, key: Key) -> CollectionEntry | None:
         began = self.revision
-        found = await called(self._backend.get, key)
-        return self._seen(key, self.served.plain(found) if found is not None else None, began)
+        found = await call(self._backend.get, key)
+        return self._record(key, self.served.plain(found) if found is not None else None, began)
 
     async def refresh(self, namespace: str = "") -> None:
-        """Look at everything again."""
+        """Read all objects again."""
         began = self.revision
-        listed = await called(self._backend.list, namespace)
+        listed = await call(self._backend.list, namespace)
         objects = [self.served.plain(found) for found in listed]
         present = {key_of(obj): obj for obj in objects}
         for key, obj in present.items():
             if namespace in ("", key.namespace):
-                self._seen(key, obj, began)
+                self._record(key, obj, began)
         for key in [key for key in self._entries if namespace in ("", key.namespace) and key not in present]:
-            self._seen(key, None, began)
+            self._record(key, None, began)
 
-    def at(self, revision: int, namespace: str) -> list[Entry]:
-        """The objects as they were at a revision, sorted. Raises Expired if that is forgotten."""
-        self._refuse_forgotten(revision)
+    def at(self, revision: int, namespace: str) -> list[CollectionEntry]:
+        """Return the objects at a revision, sorted. Raise Expired if the history no longer reaches back to it."""
+        self._check_history(revision)
         entries = dict(self._entries)
         for change in reversed(self._history):
             if change.revision <= revision:
@@ -136,10 +138,10 @@ class Collection:
         return [entries[key] for key in sorted(chosen)]
 
     @asynccontextmanager
-    async def watching(self, since: int) -> AsyncIterator[Watcher]:
-        """Be told of the changes after a revision, within a block. Raises Expired if some are forgotten."""
-        self._refuse_forgotten(since)
-        watcher = Watcher(change for change in self._history if change.revision > since)
+    async def watching(self, since: int) -> AsyncIterator[CollectionWatcher]:
+        """Watch the changes after a revision, within a block. Raise Expired if the history is too short."""
+        self._check_history(since)
+        watcher = CollectionWatcher(change for change in self._history if change.revision > since)
         self._watchers.add(watcher)
         try:
             yield watcher
@@ -147,7 +149,7 @@ class Collection:
             self._watchers.discard(watcher)
 
     def end_watches(self) -> None:
-        """Tell those who watch that this server stops."""
+        """End all watches, since this server stops."""
         for watcher in self._watchers:
             watcher.end()
 
@@ -155,7 +157,7 @@ class Collection:
     def is_watched(self) -> bool:
         return bool(self._watchers)
 
-    def _refuse_forgotten(self, revision: int) -> None:
+    def _check_history(self, revision: int) -> None:
         if not self._oldest <= revision <= self.revision:
             raise errors.Expired(f"too old resource version: {revision} ({self._oldest})")
 
@@ -163,54 +165,54 @@ class Collection:
 
     @asynccontextmanager
     async def writing(self, key: Key) -> AsyncIterator[None]:
-        """Nobody else writes this object within the block."""
+        """Hold the lock of an object: only this block writes it."""
         lock = self._locks.setdefault(key, asyncio.Lock())
         async with lock:
             yield
 
-    async def create(self, obj: Object) -> Entry:
+    async def create(self, obj: Object) -> CollectionEntry:
         key, resource = key_of(obj), self.served.resource
         try:
-            return await self._stored(key, await called(self._backend.create, self.served.typed(obj)))
+            return await self._stored(key, await call(self._backend.create, self.served.typed(obj)))
         except Overtaken:
             raise errors.AlreadyExists(group=resource.group, plural=resource.plural, name=key.name) from None
 
-    async def update(self, obj: Object) -> Entry:
+    async def update(self, obj: Object) -> CollectionEntry:
         key = key_of(obj)
         try:
-            return await self._stored(key, await called(self._backend.update, self.served.typed(obj)))
+            return await self._stored(key, await call(self._backend.update, self.served.typed(obj)))
         except Overtaken as why:
             raise self._conflict(key, why) from None
 
     async def delete(self, key: Key) -> None:
         try:
-            await called(self._backend.delete, key)
+            await call(self._backend.delete, key)
         except Overtaken as why:
             raise self._conflict(key, why) from None
-        self._seen(key, None, self.revision)
+        self._record(key, None, self.revision)
 
     def _conflict(self, key: Key, why: Overtaken) -> errors.Conflict:
         resource = self.served.resource
         return errors.Conflict(str(why) or errors.MODIFIED, group=resource.group, plural=resource.plural, name=key.name)
 
-    async def _stored(self, key: Key, found: Any) -> Entry:
-        entry = await self.get(key) if found is None else self._seen(key, self.served.plain(found), self.revision)
+    async def _stored(self, key: Key, found: Any) -> CollectionEntry:
+        entry = await self.get(key) if found is None else self._record(key, self.served.plain(found), self.revision)
         if entry is None:
             resource = self.served.resource
             raise errors.NotFound(group=resource.group, plural=resource.plural, name=key.name)
         return entry
 
-    # Seeing.
+    # Recording what was read.
 
-    def _seen(self, key: Key, obj: Object | None, began: int) -> Entry | None:
-        """What is known of an object, now that it was read by somebody who began at a revision."""
+    def _record(self, key: Key, obj: Object | None, began: int) -> CollectionEntry | None:
+        """Record an object as it was read, and return its entry. The read began at the revision `began`."""
         old = self._entries.get(key)
         if (old.revision if old is not None else self._gone.get(key, 0)) > began:
-            return old  # It was written while it was read: what was read may be older.
+            return old  # It was written during the read, whose result may be older.
         if obj is None:
             if old is not None:
                 del self._entries[key]
-                self._tell(key, old, None)
+                self._notify(key, old, None)
                 self._gone[key] = self.revision
             return None
         obj = self._complete(key, obj)
@@ -218,13 +220,13 @@ class Collection:
         if old is not None and old.digest == digest:
             return old
         metadata = {**obj["metadata"], "resourceVersion": str(self.revision + 1)}
-        entry = Entry(key, self.revision + 1, orjson.dumps({**obj, "metadata": metadata}), digest)
+        entry = CollectionEntry(key, self.revision + 1, orjson.dumps({**obj, "metadata": metadata}), digest)
         self._entries[key] = entry
-        self._tell(key, old, entry)
+        self._notify(key, old, entry)
         return entry
 
     def _complete(self, key: Key, obj: Object) -> Object:
-        """With a uid that stays the same, though the backend may know of none."""
+        """Return the object with a stable uid, in case the backend has none."""
         kind = self.served.kind
         metadata = {name: value for name, value in obj["metadata"].items() if name != "resourceVersion"}
         if not metadata.get("uid"):
@@ -232,15 +234,15 @@ class Collection:
         head = {"kind": obj["kind"], "apiVersion": obj["apiVersion"], "metadata": metadata}
         return {**head, **{name: value for name, value in obj.items() if name not in head}}
 
-    def _tell(self, key: Key, old: Entry | None, new: Entry | None) -> None:
+    def _notify(self, key: Key, old: CollectionEntry | None, new: CollectionEntry | None) -> None:
         self.revision += 1
-        change = Change(self.revision, key, old, new)
+        change = CollectionChange(self.revision, key, old, new)
         self._history.append(change)
         self._gone.pop(key, None)
-        if len(self._history) > REMEMBERED:
+        if len(self._history) > HISTORY_LENGTH:
             forgotten = self._history.popleft()
             self._oldest = forgotten.revision
             if self._gone.get(forgotten.key) == forgotten.revision:
                 del self._gone[forgotten.key]
         for watcher in self._watchers:
-            watcher.tell(change)
+            watcher.notify(change)

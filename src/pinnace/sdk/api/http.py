@@ -1,4 +1,4 @@
-"""Answers the requests to an API server, over HTTP."""
+"""Answer the requests to an API server, over HTTP."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from aiohttp import web
 from pinnace.model import errors
 from pinnace.model.clock import AlarmClock
 from pinnace.model.objects import Key, Object
-from pinnace.sdk.api.callers import Asked, Caller, Callers
-from pinnace.sdk.api.collection import Change, Collection, Entry, Watcher
+from pinnace.sdk.api.callers import Caller, Callers, RequestInfo
+from pinnace.sdk.api.collection import Collection, CollectionChange, CollectionEntry, CollectionWatcher
 from pinnace.sdk.api.pages import DISCOVERY_VERSIONS, Pages
-from pinnace.sdk.api.representations import Form, view_of
+from pinnace.sdk.api.representations import Representation, view_of
 from pinnace.sdk.api.requests import (
-    Selection,
+    ObjectSelection,
     continue_token,
-    flag,
-    number,
+    parse_request,
     read_body,
     read_continue_token,
-    selection,
-    understand,
-    write_options,
+    read_flag,
+    read_number,
+    read_selection,
+    read_write_options,
 )
-from pinnace.sdk.api.writes import Writer
-from pinnace.sdk.operator.declarations import Gates
-from pinnace.sdk.operator.reviews import Refused
+from pinnace.sdk.api.writes import CollectionWriter
+from pinnace.sdk.handlers.handlers import LocalAdmission
+from pinnace.sdk.handlers.reviews import Refused
 
 LARGEST_BODY = 3 * 1024 * 1024
 BOOKMARK_SECONDS = 60.0
@@ -47,33 +47,38 @@ class ApiApplication:
     """One server for several kinds, each over its own collection."""
 
     def __init__(
-        self, collections: Sequence[Collection], pages: Pages, callers: Callers, gates: Gates, clock: AlarmClock
+        self,
+        collections: Sequence[Collection],
+        pages: Pages,
+        callers: Callers,
+        admission: LocalAdmission,
+        clock: AlarmClock,
     ) -> None:
         self._collections = {
             (one.served.kind.group, one.served.kind.version, one.served.resource.plural): one for one in collections
         }
         self._pages = pages
         self._callers = callers
-        self._gates = gates
+        self._admission = admission
         self._clock = clock
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         try:
-            asked = understand(request.method, request.path, request.query)
+            asked = parse_request(request.method, request.path, request.query)
             caller = await self._callers.identify(_certificate(request), list(request.headers.items()))
             await self._callers.authorize(caller, asked)
             if asked.path:
                 return self._page(request, asked.path)
             return await self._objects(request, asked, caller)
-        except errors.ApiError as refused:
-            return _refused(refused)
-        except Refused as refused:
-            return _refused(errors.Forbidden(str(refused)))
+        except errors.ApiError as error:
+            return _status(error)
+        except Refused as denied:
+            return _status(errors.Forbidden(str(denied)))
         except web.HTTPRequestEntityTooLarge:
-            return _refused(errors.TooLarge(f"limit is {LARGEST_BODY}"))
+            return _status(errors.TooLarge(f"limit is {LARGEST_BODY}"))
         except Exception as error:
             _log.exception("%s %s failed", request.method, request.path)
-            return _refused(errors.InternalError(f"{type(error).__name__}: {error}"))
+            return _status(errors.InternalError(f"{type(error).__name__}: {error}"))
 
     # Pages.
 
@@ -114,7 +119,7 @@ class ApiApplication:
 
     # Objects.
 
-    async def _objects(self, request: web.Request, asked: Asked, caller: Caller) -> web.StreamResponse:
+    async def _objects(self, request: web.Request, asked: RequestInfo, caller: Caller) -> web.StreamResponse:
         collection = self._collections.get((asked.group, asked.version, asked.resource))
         if collection is None:
             raise errors.NoSuchPath
@@ -129,31 +134,32 @@ class ApiApplication:
             raise errors.NoSuchPath
         warnings = [resource.deprecation] if resource.deprecation else []
         if asked.verb in _WRITES:
-            # A client that leaves is no reason to leave a write half done.
+            # A write is finished even if its client disconnects.
             return await asyncio.shield(self._write(request, asked, caller, collection, warnings))
         view = view_of(request.headers.get("Accept", ""))
-        form = Form(resource, view, include=request.query.get("includeObject", ""), clock=self._clock)
+        form = Representation(resource, view, include=request.query.get("includeObject", ""), clock=self._clock)
         if asked.verb == "get":
             entry = await collection.get(Key(asked.namespace, asked.name))
             if entry is None:
                 raise errors.NotFound(group=resource.group, plural=resource.plural, name=asked.name)
             return _raw(form.one(entry), warnings=warnings)
-        chosen = selection(asked, request.query, resource)
+        chosen = read_selection(asked, request.query, resource)
         if asked.verb == "list":
             return _raw(await self._list(request.query, collection, chosen, form), warnings=warnings)
         return await self._watch(request, collection, chosen, form, warnings)
 
     async def _write(
-        self, request: web.Request, asked: Asked, caller: Caller, collection: Collection, warnings: list[str]
+        self, request: web.Request, asked: RequestInfo, caller: Caller, collection: Collection, warnings: list[str]
     ) -> web.Response:
         media_type = request.content_type
         agent = request.headers.get("User-Agent", "")
-        options = write_options(request.query, media_type if asked.verb == "patch" else "", agent, caller)
+        options = read_write_options(request.query, media_type if asked.verb == "patch" else "", agent, caller)
         raw = await request.read()
         if len(raw) > LARGEST_BODY:
             raise errors.TooLarge(f"limit is {LARGEST_BODY}")
         body = read_body(raw, media_type) if raw else {}
-        writer, key = Writer(collection, self._gates, self._clock), Key(asked.namespace, asked.name)
+        writer = CollectionWriter(collection, self._admission, self._clock)
+        key = Key(asked.namespace, asked.name)
         status = 200
         match asked.verb:
             case "create":
@@ -166,7 +172,7 @@ class ApiApplication:
             case "delete":
                 answer = await writer.delete(key, _delete_options(body, request.query), options)
             case _:
-                chosen = selection(asked, request.query, collection.served.resource)
+                chosen = read_selection(asked, request.query, collection.served.resource)
                 await collection.refresh(asked.namespace)
                 gone = [one for one in collection.at(collection.revision, asked.namespace) if chosen.matches(one)]
                 for entry in gone:
@@ -177,8 +183,10 @@ class ApiApplication:
                 answer["items"] = [entry.object for entry in gone]
         return _json(answer, status=status, warnings=[*warnings, *options.warnings])
 
-    async def _list(self, query: Mapping[str, str], collection: Collection, chosen: Selection, form: Form) -> bytes:
-        limit, token = number(query, "limit"), query.get("continue", "")
+    async def _list(
+        self, query: Mapping[str, str], collection: Collection, chosen: ObjectSelection, form: Representation
+    ) -> bytes:
+        limit, token = read_number(query, "limit"), query.get("continue", "")
         if token:
             at, last = read_continue_token(token)
         else:
@@ -197,14 +205,19 @@ class ApiApplication:
     # Watches.
 
     async def _watch(
-        self, request: web.Request, collection: Collection, chosen: Selection, form: Form, warnings: list[str]
+        self,
+        request: web.Request,
+        collection: Collection,
+        chosen: ObjectSelection,
+        form: Representation,
+        warnings: list[str],
     ) -> web.StreamResponse:
         query = request.query
-        since = number(query, "resourceVersion")
+        since = read_number(query, "resourceVersion")
         longest = random.randint(LONGEST_WATCH_SECONDS, 2 * LONGEST_WATCH_SECONDS)
-        seconds = number(query, "timeoutSeconds") or longest
-        wants_initial = flag(query, "sendInitialEvents") if "sendInitialEvents" in query else not since
-        wants_bookmarks = flag(query, "allowWatchBookmarks")
+        seconds = read_number(query, "timeoutSeconds") or longest
+        wants_initial = read_flag(query, "sendInitialEvents") if "sendInitialEvents" in query else not since
+        wants_bookmarks = read_flag(query, "allowWatchBookmarks")
         if wants_initial:
             await collection.refresh(chosen.namespace)
             since = collection.revision
@@ -213,28 +226,28 @@ class ApiApplication:
         present = collection.at(since, chosen.namespace) if wants_initial else []
         answer = web.StreamResponse(headers={"Content-Type": _JSON, "Cache-Control": "no-cache, private"})
         _warn(answer, warnings)
-        # Whoever watches leaves without a word. No backend is asked in here: no other connection can be meant.
+        # A watch ends when its client disconnects. The block calls no backend, so the error is this connection's.
         with suppress(ConnectionError):
             async with collection.watching(since) as watcher:
                 await answer.prepare(request)
                 for entry in filter(chosen.matches, present):
                     await answer.write(form.event("ADDED", entry))
-                if wants_initial and flag(query, "sendInitialEvents") and wants_bookmarks:
+                if wants_initial and read_flag(query, "sendInitialEvents") and wants_bookmarks:
                     await answer.write(form.bookmark(since, is_initial=True))
-                told, end = since, self._clock.monotonic() + seconds
+                sent, end = since, self._clock.monotonic() + seconds
                 while not watcher.is_over and (left := end - self._clock.monotonic()) > 0:
                     changes = await self._changes(watcher, min(left, BOOKMARK_SECONDS))
                     lines = [(change.revision, line) for change in changes if (line := _line(change, chosen, form))]
-                    if not changes and wants_bookmarks and collection.revision > told:
+                    if not changes and wants_bookmarks and collection.revision > sent:
                         lines = [(collection.revision, form.bookmark(collection.revision))]
                     if lines:
-                        told = lines[-1][0]
+                        sent = lines[-1][0]
                         await answer.write(b"".join(line for _, line in lines))
             await answer.write_eof()
         return answer
 
-    async def _changes(self, watcher: Watcher, seconds: float) -> list[Change]:
-        """What changes next; nothing if that takes longer."""
+    async def _changes(self, watcher: CollectionWatcher, seconds: float) -> list[CollectionChange]:
+        """Return the next changes; none if there are none within `seconds`."""
         alarm = self._clock.call_later(seconds, watcher.wake)
         try:
             return await watcher.next()
@@ -242,8 +255,8 @@ class ApiApplication:
             alarm.cancel()
 
 
-def _line(change: Change, chosen: Selection, form: Form) -> bytes:
-    """How those see a change who have chosen some objects: what no longer is among them has gone."""
+def _line(change: CollectionChange, chosen: ObjectSelection, form: Representation) -> bytes:
+    """Return the watch event for a change; empty if the selection never matched. A match that ends is DELETED."""
     was = change.old is not None and chosen.matches(change.old)
     if change.new is not None and chosen.matches(change.new):
         return form.event("MODIFIED" if was else "ADDED", change.new)
@@ -251,15 +264,15 @@ def _line(change: Change, chosen: Selection, form: Form) -> bytes:
         return b""
     obj = change.old.object
     obj["metadata"]["resourceVersion"] = str(change.revision)
-    last = Entry(change.key, change.revision, orjson.dumps(obj), change.old.digest)
+    last = CollectionEntry(change.key, change.revision, orjson.dumps(obj), change.old.digest)
     return form.event("DELETED", last)
 
 
 def _delete_options(body: object, query: Mapping[str, str]) -> Object:
-    said: Object = dict(body) if isinstance(body, dict) else {}
+    options: Object = dict(body) if isinstance(body, dict) else {}
     if "propagationPolicy" in query:
-        said["propagationPolicy"] = query["propagationPolicy"]
-    return said
+        options["propagationPolicy"] = query["propagationPolicy"]
+    return options
 
 
 def _certificate(request: web.Request) -> bytes | None:
@@ -267,9 +280,9 @@ def _certificate(request: web.Request) -> bytes | None:
     return tls.getpeercert(binary_form=True) if tls is not None else None
 
 
-def _document(request: web.Request, body: bytes, told: str) -> web.Response:
-    headers = {"Etag": f'"{told}"', "Cache-Control": "no-cache, private", "Vary": "Accept"}
-    if told in request.headers.get("If-None-Match", ""):
+def _document(request: web.Request, body: bytes, tag: str) -> web.Response:
+    headers = {"Etag": f'"{tag}"', "Cache-Control": "no-cache, private", "Vary": "Accept"}
+    if tag in request.headers.get("If-None-Match", ""):
         return web.Response(status=304, headers=headers)
     return web.Response(body=body, content_type=_JSON, headers=headers)
 
@@ -290,8 +303,8 @@ def _warn(answer: web.StreamResponse, warnings: Sequence[str]) -> None:
         answer.headers.add("Warning", f'299 - "{quoted}"')
 
 
-def _refused(refused: errors.ApiError) -> web.Response:
-    answer = _json(refused.status, status=refused.code)
-    if refused.retry_after:
-        answer.headers["Retry-After"] = str(refused.retry_after)
+def _status(error: errors.ApiError) -> web.Response:
+    answer = _json(error.status, status=error.code)
+    if error.retry_after:
+        answer.headers["Retry-After"] = str(error.retry_after)
     return answer

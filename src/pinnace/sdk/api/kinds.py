@@ -1,4 +1,4 @@
-"""A kind that is served from here: how its objects are read, filled in and checked, and what it is called."""
+"""A kind that the operator serves: how its objects are decoded, defaulted and validated, and its Resource."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ _NAME = Column("Name", "string", "Name must be unique within a namespace.", cell
 _AGE: Object = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 
-class ServedKind:
+class ApiKind:
     """One kind in one version, over one backend."""
 
     def __init__(self, kind: type[AnyResource], backend: Any, definitions: Definitions) -> None:
-        said = version_of(kind)
+        version = version_of(kind)
         self.type = kind
-        self.raw_schema: Object = said["schema"]["openAPIV3Schema"]
+        self.raw_schema: Object = version["schema"]["openAPIV3Schema"]
         self.may_create = callable(getattr(backend, "create", None))
         self.may_update = callable(getattr(backend, "update", None))
         self.may_delete = callable(getattr(backend, "delete", None))
         self._decode_metadata = Decoders(quantity=quantity.canonical).of(definitions.schema(_METADATA))
-        self._settler = Settler(self.raw_schema, metadata=self._decode_metadata)
+        self._defaulter = Settler(self.raw_schema, metadata=self._decode_metadata)
         self._validator = Validator(self.raw_schema)
         self._rules = rules_of(Schema(self.raw_schema), is_root=True)
-        self.resource = self._resource(said, definitions)
+        self.resource = self._resource(version, definitions)
 
-    def _resource(self, said: Object, definitions: Definitions) -> Resource:
+    def _resource(self, version: Object, definitions: Definitions) -> Resource:
         declared = self.type.declared
         properties = {name: one for name, one in self.raw_schema["properties"].items() if name not in _ENVELOPE}
         text = {"type": "string"}
@@ -70,7 +70,7 @@ class ServedKind:
             verbs=tuple(sorted(verbs)),
             subresources=below,
             schema_of=lambda: schema,
-            columns=(_NAME, *(_column(one) for one in said.get("additionalPrinterColumns") or (_AGE,))),
+            columns=(_NAME, *(_column(one) for one in version.get("additionalPrinterColumns") or (_AGE,))),
             selectable={path.removeprefix("."): _text_at(path) for path in declared.selectable},
             stored=declared.kind,
             deprecation=declared.deprecated,
@@ -81,7 +81,7 @@ class ServedKind:
         return self.resource.kind
 
     def ownership(self, subresource: str) -> Ownership:
-        """Who owns which fields, at one URL."""
+        """Return the field ownership of the object or one of its subresources."""
         tracked: Tracked = track_everything
         if subresource == "status":
             tracked = only("status")
@@ -94,15 +94,15 @@ class ServedKind:
     # Reading.
 
     def decode(self, obj: Object) -> list[str]:
-        """Read a client's object in place: defaults are filled in, unknown fields go. Gives the paths of those."""
+        """Decode a client's object in place: set defaults, remove unknown fields and return their paths."""
         try:
             unknown = [f"metadata.{path}" for path in self._decode_metadata(obj.setdefault("metadata", {}))]
-            return unknown + self._settler.settle(obj)
+            return unknown + self._defaulter.settle(obj)
         except DecodeError as err:
             raise errors.BadRequest(str(err)) from None
 
     def plain(self, found: Any) -> Object:
-        """What a backend gave, as it is on the wire."""
+        """Return a backend's object in its wire form. Raise TypeError if it has no name or a wrong namespace."""
         obj: Object = found if isinstance(found, dict) else found.to_wire()
         metadata = obj.get("metadata") or {}
         if not isinstance(metadata.get("name"), str) or bool(metadata.get("namespace")) != self.resource.namespaced:
@@ -111,17 +111,17 @@ class ServedKind:
         return {**obj, "kind": self.kind.name, "apiVersion": self.kind.api_version, "metadata": metadata}
 
     def typed(self, obj: Object) -> AnyResource:
-        """What a backend is given. What only the class can know to be wrong is told as all else: Invalid."""
+        """Return the typed object for a backend. Raise Invalid for errors that only the class can find."""
         try:
             return self.type.of(obj)
         except ValidationError as error:
-            found = [field_errors.invalid(_path(one["loc"]), one["input"], _told(one)) for one in error.errors()]
+            found = [field_errors.invalid(_path(one["loc"]), one["input"], _message(one)) for one in error.errors()]
             raise self.invalid(found, obj) from None
 
     # Checking.
 
     def check(self, new: Object, old: Object | None) -> None:
-        """Raises Invalid with everything that is wrong."""
+        """Raise Invalid with all field errors."""
         found = list(self._errs(new, old))
         if found:
             raise self.invalid(found, new)
@@ -144,10 +144,10 @@ class ServedKind:
             yield from self._rules.errs(new, old)
 
 
-def _column(said: Object) -> Column:
-    path, type_ = said["jsonPath"], said["type"]
-    described = said.get("description") or f"Custom resource definition column (in JSONPath format): {path}"
-    return Column(said["name"], type_, described, column(path, type_, since=cells.since), said.get("priority", 0))
+def _column(row: Object) -> Column:
+    path, type_ = row["jsonPath"], row["type"]
+    described = row.get("description") or f"Custom resource definition column (in JSONPath format): {path}"
+    return Column(row["name"], type_, described, column(path, type_, since=cells.since), row.get("priority", 0))
 
 
 def _text_at(path: str) -> Callable[[Object], str]:
@@ -160,8 +160,8 @@ def _text_at(path: str) -> Callable[[Object], str]:
     return text
 
 
-def _told(error: Any) -> str:
-    """What a validator said, in its own words where it has some."""
+def _message(error: Any) -> str:
+    """Return the message of the ValueError that a validator raised, or else pydantic's."""
     raised = (error.get("ctx") or {}).get("error")
     return str(raised) if isinstance(raised, ValueError) else str(error["msg"])
 

@@ -1,4 +1,4 @@
-"""What an API server says of itself: which kinds it serves, and what they look like."""
+"""The discovery and OpenAPI pages of an API server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pinnace.model.openapi.paths import OpenApiV2, OpenApiV3, Paths
 from pinnace.model.openapi.schemas import IN_EVERY_DOCUMENT, OPENNESS, schema_name, with_references
 from pinnace.model.resources import Resource
 from pinnace.model.version_order import version_rank
-from pinnace.sdk.api.kinds import ServedKind
+from pinnace.sdk.api.kinds import ApiKind
 
 DISCOVERY_VERSIONS = ("v2", "v2beta1")
 
@@ -24,19 +24,14 @@ _BESIDE_OTHERS = re.compile(rb'(?<!\{)"\$ref":"#/\$defs/([^"]+)"|"\$ref":"#/\$de
 
 
 class Pages:
-    """The pages of all versions of all groups that one process serves. Nothing of it changes while it runs."""
+    """The pages of all versions of all groups that one process serves. They never change while it runs."""
 
-    def __init__(self, kinds: Sequence[ServedKind], definitions: Definitions, *, title: str) -> None:
+    def __init__(self, kinds: Sequence[ApiKind], definitions: Definitions, *, title: str) -> None:
         self._definitions = definitions
         self._title = title
-        self._versions: dict[tuple[str, str], list[ServedKind]] = {}
+        self._versions: dict[tuple[str, str], list[ApiKind]] = {}
         for kind in sorted(kinds, key=lambda kind: version_rank(kind.kind.version)):
             self._versions.setdefault((kind.kind.group, kind.kind.version), []).append(kind)
-
-    @property
-    def places(self) -> list[tuple[str, str]]:
-        """The groups and versions there are; of each group the version that clients are to prefer comes first."""
-        return list(self._versions)
 
     # Discovery.
 
@@ -69,7 +64,7 @@ class Pages:
         return {**head, "resources": rows}
 
     def aggregated(self, discovery_version: str) -> Object:
-        """/apis for those who want everything at once."""
+        """/apis as aggregated discovery."""
         groups: dict[str, list[Object]] = {}
         for (group, version), kinds in self._versions.items():
             rows = [_aggregated_row(kind.resource) for kind in kinds]
@@ -112,7 +107,7 @@ class Pages:
             "info": {"title": self._title, "version": version},
             "paths": Paths(OpenApiV3(), group, version, self._names(resources), is_typed=lambda kind: "").of(resources),
         }
-        schemas = _joined(self._schemas(kinds, is_v2=False), _in_v3)
+        schemas = _join(self._schemas(kinds, is_v2=False), _in_v3)
         return b'%b,"components":{"schemas":{%b}}}' % (orjson.dumps(head)[:-1], schemas)
 
     @cached_property
@@ -124,7 +119,7 @@ class Pages:
             paths |= written.of(resources)
         every = [kind for kinds in self._versions.values() for kind in kinds]
         head = {"swagger": "2.0", "info": {"title": self._title, "version": "unversioned"}, "paths": paths}
-        schemas = _joined(self._schemas(every, is_v2=True), _in_v2)
+        schemas = _join(self._schemas(every, is_v2=True), _in_v2)
         return b'%b,"definitions":{%b}}' % (orjson.dumps(head)[:-1], schemas)
 
     def _names(self, resources: Iterable[Resource]) -> Callable[[Kind], str]:
@@ -134,8 +129,8 @@ class Pages:
             own |= {resource.kind: schema_name(resource.kind), listed: schema_name(listed)}
         return lambda kind: own.get(kind) or self._definitions.name_of_kind(kind) or ""
 
-    def _schemas(self, kinds: Iterable[ServedKind], *, is_v2: bool) -> dict[str, bytes]:
-        """The schemas of these kinds, and all that they refer to."""
+    def _schemas(self, kinds: Iterable[ApiKind], *, is_v2: bool) -> dict[str, bytes]:
+        """Return the schemas of these kinds and all schemas that they refer to."""
         found: dict[str, bytes] = {}
         for kind in kinds:
             resource, name = kind.resource, schema_name(kind.kind)
@@ -185,7 +180,7 @@ def _aggregated_row(resource: Resource) -> Object:
     return row
 
 
-def _joined(schemas: dict[str, bytes], form: Callable[[bytes], bytes]) -> bytes:
+def _join(schemas: dict[str, bytes], form: Callable[[bytes], bytes]) -> bytes:
     closed = {
         name: body.replace(OPENNESS, b"") if name.startswith("io.k8s.api") else body for name, body in schemas.items()
     }
@@ -197,7 +192,7 @@ def _in_v2(body: bytes) -> bytes:
 
 
 def _in_v3(body: bytes) -> bytes:
-    """In v3 nothing may stand beside a reference: it moves into an allOf."""
+    """Move references into an allOf: in v3 a reference has no siblings."""
     body = _BESIDE_OTHERS.sub(
         lambda found: b'"allOf":[{"$ref":"#/components/schemas/%b"}]' % (found[1] or found[2]), body
     )

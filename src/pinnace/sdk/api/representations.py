@@ -1,4 +1,4 @@
-"""The forms in which a client can have objects: whole, as metadata only, or as the table that kubectl prints."""
+"""The representations of objects that a client can request: whole, metadata only, or the table that kubectl prints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pinnace.model import errors
 from pinnace.model.clock import Clock
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
-from pinnace.sdk.api.collection import Entry
+from pinnace.sdk.api.collection import CollectionEntry
 
 JSON = "application/json"
 TABLE = "Table"
@@ -19,39 +19,41 @@ METADATA = "PartialObjectMetadata"
 
 
 class View(NamedTuple):
-    """What a client accepts; `name` is empty for the object itself."""
+    """The representation that a client accepts; `name` is empty for the object itself."""
 
     name: str = ""
     version: str = ""
 
 
 def view_of(accept: str) -> View:
-    """The first of the client's wishes that can be fulfilled. Raises NotAcceptable."""
+    """Return the first representation in the Accept header that is supported. Raise NotAcceptable."""
     for clause in accept.split(",") if accept else ("*/*",):
         media_type, *rest = (part.strip() for part in clause.split(";"))
-        said = {name.strip(): value.strip().strip('"') for name, _, value in (part.partition("=") for part in rest)}
+        parameters = {
+            name.strip(): value.strip().strip('"') for name, _, value in (part.partition("=") for part in rest)
+        }
         if media_type.lower() not in (JSON, "*/*", "application/*"):
             continue
-        if "as" not in said:
+        if "as" not in parameters:
             return View()
-        name, version = said["as"].removesuffix("List"), said.get("v", "")
-        if name in (TABLE, METADATA) and said.get("g") == "meta.k8s.io" and version in ("v1", "v1beta1"):
+        name, version = parameters["as"].removesuffix("List"), parameters.get("v", "")
+        if name in (TABLE, METADATA) and parameters.get("g") == "meta.k8s.io" and version in ("v1", "v1beta1"):
             return View(name, version)
     raise errors.NotAcceptable((JSON,))
 
 
-class Form:
-    """Writes answers in one view."""
+class Representation:
+    """Encodes answers in one view."""
 
     def __init__(self, resource: Resource, view: View, *, include: str, clock: Clock) -> None:
-        """`include` is how much of the object a row of a table carries: None, Metadata or Object."""
+        """`include` is the part of the object in each row of a table: None, Metadata or Object."""
         self._resource = resource
         self._view = view
         self._include = include or "Metadata"
         self._clock = clock
         self._has_columns = True
 
-    def one(self, entry: Entry) -> bytes:
+    def one(self, entry: CollectionEntry) -> bytes:
         if not self._view.name:
             return entry.body
         obj = entry.object
@@ -59,7 +61,7 @@ class Form:
             return orjson.dumps(self._partial(obj))
         return orjson.dumps(self._table([obj], {"resourceVersion": obj["metadata"]["resourceVersion"]}))
 
-    def many(self, entries: Sequence[Entry], metadata: Object) -> bytes:
+    def many(self, entries: Sequence[CollectionEntry], metadata: Object) -> bytes:
         if self._view.name == TABLE:
             return orjson.dumps(self._table([entry.object for entry in entries], metadata))
         kind = self._resource.kind._replace(name=self._resource.list_kind)
@@ -69,14 +71,14 @@ class Form:
         bodies = b",".join(self.one(entry) for entry in entries)
         return b'%b,"items":[%b]}\n' % (orjson.dumps(head)[:-1], bodies)
 
-    def event(self, type: str, entry: Entry) -> bytes:
-        """One line of a watch. The columns of a table are told with the first."""
+    def event(self, type: str, entry: CollectionEntry) -> bytes:
+        """Return one line of a watch. Only the first carries the columns of a table."""
         line = b'{"type":"%b","object":%b}\n' % (type.encode(), self.one(entry))
         self._has_columns = False
         return line
 
     def bookmark(self, revision: int, *, is_initial: bool = False) -> bytes:
-        """Everything up to a revision was sent; with `is_initial`, all that was there at the beginning."""
+        """Return a bookmark for a revision; with `is_initial` it ends the initial events."""
         metadata: Object = {"resourceVersion": str(revision), "creationTimestamp": None}
         if is_initial:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}

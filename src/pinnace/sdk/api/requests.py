@@ -1,4 +1,4 @@
-"""A request to an API server, understood: which verb on which resource, and with which options."""
+"""Parse a request to an API server: the verb, the resource and the options."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import yaml
 from pinnace.model import errors, field_errors, selectors
 from pinnace.model.objects import Key, Object
 from pinnace.model.resources import Resource
-from pinnace.sdk.api.callers import Asked, Caller
-from pinnace.sdk.api.collection import Entry
+from pinnace.sdk.api.callers import Caller, RequestInfo
+from pinnace.sdk.api.collection import CollectionEntry
 from pinnace.sdk.api.writes import APPLY, WriteOptions
 
 _METHODS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -23,11 +23,11 @@ _FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
 _VALIDATIONS = ("Ignore", "Strict", "Warn")
 
 
-def understand(method: str, path: str, query: Mapping[str, str]) -> Asked:
-    """What is asked for, whether or not it is served."""
+def parse_request(method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
+    """Return the verb and resource of a request, whether or not the resource is served."""
     segments = path.strip("/").split("/")
     if segments[0] != "apis" or len(segments) < 4:
-        return Asked(method.lower(), path=path)
+        return RequestInfo(method.lower(), path=path)
     _, group, version, *rest = segments
     is_watch = rest[0] == "watch"
     rest = rest[1:] if is_watch else rest
@@ -36,21 +36,21 @@ def understand(method: str, path: str, query: Mapping[str, str]) -> Asked:
         namespace, rest = rest[1], rest[2:]
     resource, name, subresource = (*rest, "", "", "")[:3]
     if not resource or len(rest) > 3:
-        return Asked(method.lower(), path=path)
+        return RequestInfo(method.lower(), path=path)
     verb = _METHODS.get(method, method.lower())
     if verb == "get" and not name:
-        verb = "watch" if is_watch or flag(query, "watch") else "list"
+        verb = "watch" if is_watch or read_flag(query, "watch") else "list"
     elif verb == "delete" and not name:
         verb = "deletecollection"
-    return Asked(verb, group, version, resource, namespace, name, subresource)
+    return RequestInfo(verb, group, version, resource, namespace, name, subresource)
 
 
-def flag(query: Mapping[str, str], name: str) -> bool:
+def read_flag(query: Mapping[str, str], name: str) -> bool:
     return name in query and query[name] not in _FALSE
 
 
-def number(query: Mapping[str, str], name: str) -> int:
-    """0 if it is not there. Raises BadRequest."""
+def read_number(query: Mapping[str, str], name: str) -> int:
+    """Return a number of the query; 0 if it is missing. Raise BadRequest if it is not a whole number."""
     text = query.get(name) or "0"
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise errors.BadRequest(f"{name}={text!r} is not a whole number")
@@ -58,7 +58,7 @@ def number(query: Mapping[str, str], name: str) -> int:
 
 
 def read_body(body: bytes, content_type: str) -> Any:
-    """JSON, or YAML where it says so. Raises BadRequest."""
+    """Decode JSON, or YAML if the content type allows it. Raise BadRequest."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as err:
@@ -71,16 +71,16 @@ def read_body(body: bytes, content_type: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads moments as the text that they are in JSON."""
+    """Reads timestamps as the strings that they are in JSON."""
 
-    yaml_implicit_resolvers = {  # noqa: RUF012 - that is how yaml wants it
+    yaml_implicit_resolvers = {  # noqa: RUF012 - yaml requires a class attribute
         first: [pair for pair in pairs if pair[0] != "tag:yaml.org,2002:timestamp"]
         for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
 
-def write_options(query: Mapping[str, str], media_type: str, user_agent: str, caller: Caller) -> WriteOptions:
-    """How a write is meant. Raises Invalid."""
+def read_write_options(query: Mapping[str, str], media_type: str, user_agent: str, caller: Caller) -> WriteOptions:
+    """Return the options of a write. Raise Invalid."""
     manager = query.get("fieldManager", "")
     if media_type == APPLY and not manager:
         err = field_errors.required("fieldManager", "is required for apply patch")
@@ -95,22 +95,22 @@ def write_options(query: Mapping[str, str], media_type: str, user_agent: str, ca
     return WriteOptions(
         manager=manager or user_agent.partition("/")[0][:128] or "unknown",
         dry_run=query.get("dryRun") == "All",
-        force=flag(query, "force"),
+        force=read_flag(query, "force"),
         validation=validation,
         caller=caller,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """Which objects of a collection are meant."""
+class ObjectSelection:
+    """The objects of a collection that a list, watch or deletecollection selects."""
 
     namespace: str
-    matches: Callable[[Entry], bool]
+    matches: Callable[[CollectionEntry], bool]
 
 
-def selection(asked: Asked, query: Mapping[str, str], resource: Resource) -> Selection:
-    """By labels and fields. Raises BadRequest."""
+def read_selection(request: RequestInfo, query: Mapping[str, str], resource: Resource) -> ObjectSelection:
+    """Select by namespace, labels and fields. Raise BadRequest for a selector that cannot be parsed."""
     try:
         labels = selectors.label_selector(query.get("labelSelector", ""))
         fields = selectors.field_selector(query.get("fieldSelector", ""))
@@ -120,8 +120,8 @@ def selection(asked: Asked, query: Mapping[str, str], resource: Resource) -> Sel
         if requirement.field not in ("metadata.name", "metadata.namespace", *resource.selectable):
             raise errors.BadRequest(f"field label not supported: {requirement.field}")
 
-    def matches(entry: Entry) -> bool:
-        if asked.namespace not in ("", entry.key.namespace):
+    def matches(entry: CollectionEntry) -> bool:
+        if request.namespace not in ("", entry.key.namespace):
             return False
         if labels.matches_everything and not fields.requirements:
             return True
@@ -130,7 +130,7 @@ def selection(asked: Asked, query: Mapping[str, str], resource: Resource) -> Sel
             return False
         return fields.matches(lambda name: _value(obj, entry.key, name, resource))
 
-    return Selection(asked.namespace, matches)
+    return ObjectSelection(request.namespace, matches)
 
 
 def _value(obj: Object, key: Key, field: str, resource: Resource) -> str:
@@ -140,12 +140,12 @@ def _value(obj: Object, key: Key, field: str, resource: Resource) -> str:
 
 
 def continue_token(revision: int, key: Key) -> str:
-    """Where a list goes on: after this object, as it was at this revision."""
+    """Return the token that continues a list after this object, at this revision."""
     return base64.urlsafe_b64encode(orjson.dumps([revision, *key])).decode().rstrip("=")
 
 
 def read_continue_token(token: str) -> tuple[int, Key]:
-    """Raises BadRequest."""
+    """Return the revision and the last object of a continue token. Raise BadRequest."""
     try:
         found, namespace, name = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         return int(found), Key(str(namespace), str(name))

@@ -1,7 +1,7 @@
-"""Objects of an API of your own that are behind a plain REST service: JSON over HTTP, which never heard of Kubernetes.
+"""A backend over a plain REST service: JSON over HTTP that knows nothing of Kubernetes.
 
-Every read is a request, and so is every write. What the service answers is translated here, once: what it has not got
-is no object, what it refuses is told in its words, and what it cannot do now is a Status that says so.
+Every read and every write is one request. Answers are translated here, once: 404 is no object, an error of the service
+becomes an ApiError with the service's message, and a service that cannot answer becomes a Status that says so.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import orjson
 from pinnace.model import errors
 from pinnace.model.objects import Key, key_of
 from pinnace.sdk.api.backends import Served
-from pinnace.sdk.api.rest_errors import refusal, shown
-from pinnace.sdk.operator.calls import called
+from pinnace.sdk.api.rest_errors import describe_request, translate_error
+from pinnace.sdk.handlers.calls import call
 
 if TYPE_CHECKING:
     import ssl
@@ -31,14 +31,14 @@ Headers = Mapping[str, str] | Callable[[], Any]
 
 
 class _Read(NamedTuple):
-    """Which state of an object a request has read, so that it replaces no other."""
+    """The state of an object that a request has read, so that its write replaces no other state."""
 
     service: object
     key: Key
     tag: str
 
 
-# Of the request that is being answered: another one may read a newer state at the same time.
+# Per request: another request may read a newer state at the same time.
 _last_read: ContextVar[_Read | None] = ContextVar("last read", default=None)
 
 
@@ -51,18 +51,18 @@ class _Answer(NamedTuple):
 
 
 class RestCollection:
-    """Objects behind a URL: `GET url` answers all of them, and `GET`, `PUT` and `DELETE` of `url/name` are for one.
+    """Objects behind a URL: `GET url` returns all of them, and `GET`, `PUT` and `DELETE` of `url/name` handle one.
 
-    Each row becomes an object by `to_object`, and an object a row by `to_row`; without these, rows are whole objects.
-    `GET url` answers a list, or an object with one in the field `rows`. Further pages are found by the header
-    `Link: <...>; rel="next"`, or by the URL in the field `next_page` of that object.
-    `path` says where below the URL an object is, `name` unless told. `methods` are those of POST, PUT and DELETE that
-    the service has: without POST nothing can be created. `headers` come with every request; give a function if they
-    change, as tokens do.
+    `to_object` converts a row to an object and `to_row` an object to a row; without these, rows are whole objects.
+    `GET url` returns a list, or an object with a list in the field `rows`. The header `Link: <...>; rel="next"`, or
+    the URL in the field `next_page` of that object, leads to the next page.
+    `path` returns the path of an object below the URL; by default it is the name. `methods` are those of POST, PUT and
+    DELETE that the service has: without POST nothing can be created. `headers` are sent with every request; pass a
+    function if they change, as tokens do.
 
-    The service's ETags are used where it has some: what has not changed is not sent again, and a PUT or DELETE names
-    the state that it is for, so that nobody's change is lost. `changes` is a function whose async iterator yields the
-    key of what others have changed, or None for anything; `operator.serves(..., refresh=5)` asks instead.
+    ETags are used where the service has them: unchanged pages are not sent again, and a PUT or DELETE names the state
+    that it replaces, so that no other change is lost. `changes` is a function whose async iterator yields the key of
+    each object that changes behind the API, or None for any; `operator.serves(..., refresh=5)` polls instead.
     """
 
     create: Callable[[Any], Any] | None
@@ -85,7 +85,7 @@ class RestCollection:
         tls: ssl.SSLContext | None = None,
         changes: Callable[[], AsyncIterator[Key | None]] | None = None,
     ) -> None:
-        """`timeout` is how many seconds a request may take, and `tls` whom to trust if the URL is https."""
+        """`timeout` is the most seconds that a request may take, and `tls` holds the CAs to trust for https."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{url!r} is not the URL of a service: write http://host/path, or https://")
@@ -94,7 +94,7 @@ class RestCollection:
         if next_page and not rows:
             raise ValueError(f"next_page={next_page!r}: a list has no fields; say with rows= where the list is")
         if timeout <= 0:
-            raise ValueError(f"no request can be answered within {timeout} seconds")
+            raise ValueError(f"no request can be answered within {timeout} seconds: write more than 0")
         self._url = parts._replace(fragment="")
         self._to_object = to_object or (lambda row: row)
         self._to_row = to_row or (lambda obj: obj.to_wire())
@@ -106,7 +106,7 @@ class RestCollection:
         self._tls = tls
         self._session: aiohttp.ClientSession | None = None
         self._pages: dict[str, _Answer] = {}
-        # What a backend has no method for, its API cannot do.
+        # An API has the verbs for which its backend has a method.
         self.create = self._create if "POST" in methods else None
         self.update = self._update if "PUT" in methods else None
         self.delete = self._delete if "DELETE" in methods else None
@@ -118,12 +118,12 @@ class RestCollection:
         url = self._url_of(key)
         if url is None:
             return None
-        answer = await self._asked("GET", url)
+        answer = await self._request("GET", url)
         _last_read.set(_Read(self, key, answer.tag))
         if answer.status in _GONE:
             return None
-        found = self._object(_decoded(answer, url), url)
-        # A service without namespaces answers the same row in each: it is only in that one that it says.
+        found = self._object(_decode(answer, url), url)
+        # A service without namespaces returns the same row for each: the row's own namespace decides.
         return found if _key(found) == key else None
 
     async def list(self, namespace: str) -> Iterable[Served]:
@@ -131,25 +131,25 @@ class RestCollection:
         return [obj for obj in found if namespace in ("", _key(obj).namespace)]
 
     async def _all_rows(self) -> Iterable[tuple[str, Any]]:
-        """Every row, with the URL of its page. Pages that have not changed are not sent again."""
+        """Return every row, with the URL of its page. Unchanged pages are not sent again."""
         url, found = self._url.geturl(), []
         pages: dict[str, _Answer] = {}
         while url:
             answer = await self._page(url, self._pages.get(url), is_first=not pages)
-            page = _decoded(answer, url)
+            page = _decode(answer, url)
             found += [(url, row) for row in self._rows_of(page, url)]
             pages[url] = answer
-            said = page.get(self._next) if self._next else answer.next
-            url = self._following(url, said, pages)
+            link = page.get(self._next) if self._next else answer.next
+            url = self._next_url(url, link, pages)
         self._pages = {url: answer for url, answer in pages.items() if answer.tag}
         return found
 
     async def _page(self, url: str, known: _Answer | None, *, is_first: bool) -> _Answer:
-        # The last of several pages is sent in any case: it may have got a successor, and be the same otherwise.
-        is_asked_about = known is not None and (is_first or known.next or self._next)
-        answer = await self._asked("GET", url, {"If-None-Match": known.tag} if known and is_asked_about else {})
+        # The last of several pages is always sent: it may have a new successor without another change.
+        is_conditional = known is not None and (is_first or known.next or self._next)
+        answer = await self._request("GET", url, {"If-None-Match": known.tag} if known and is_conditional else {})
         if answer.status in _GONE:
-            raise errors.InternalError(f"{shown('GET', url)} answered {answer.status}: is the URL right?")
+            raise errors.InternalError(f"{describe_request('GET', url)} answered {answer.status}: is the URL right?")
         if answer.status == 304 and known is not None:
             return known._replace(next=answer.next or known.next)
         return answer
@@ -160,70 +160,72 @@ class RestCollection:
             rows = page.get(self._rows) if isinstance(page, dict) else None
         if not isinstance(rows, list):
             where = f"an object with a list in {self._rows!r}" if self._rows else "a list"
-            raise errors.InternalError(f"{shown('GET', url)} should answer {where}; say with rows= where the list is")
+            request = describe_request("GET", url)
+            raise errors.InternalError(f"{request} should answer {where}; say with rows= where the list is")
         return rows
 
-    def _following(self, url: str, link: Any, pages: Mapping[str, _Answer]) -> str:
-        """The page after one; empty if it is the last. Raises InternalError for a way that leads astray."""
+    def _next_url(self, url: str, link: Any, pages: Mapping[str, _Answer]) -> str:
+        """Return the URL of the next page; empty after the last. Raise InternalError for another server or a loop."""
         if not link:
             return ""
         try:
             parts = urlsplit(urljoin(url, link))
             is_ours = _server(parts) == _server(self._url)
-        except (ValueError, TypeError, AttributeError):  # The last two if it is no text at all.
-            raise errors.InternalError(f"{shown('GET', url)} leads to a page that is none") from None
+        except (ValueError, TypeError, AttributeError):  # The last two for a value that is not a string.
+            raise errors.InternalError(f"{describe_request('GET', url)} leads to a page that is none") from None
         if not is_ours:
-            # The headers, and the secrets in them, are for this service alone.
-            raise errors.InternalError(f"{shown('GET', url)} leads to another server, {parts.hostname}")
-        following: str = parts._replace(netloc=self._url.netloc).geturl()
-        if following in pages:
-            raise errors.InternalError(f"{shown('GET', url)} leads back to a page that was read already")
-        return following
+            # The headers, and the secrets in them, must not be sent to another server.
+            raise errors.InternalError(f"{describe_request('GET', url)} leads to another server, {parts.hostname}")
+        found: str = parts._replace(netloc=self._url.netloc).geturl()
+        if found in pages:
+            raise errors.InternalError(f"{describe_request('GET', url)} leads back to a page that was read already")
+        return found
 
-    # Writing. Nothing of the answers is used: what was stored is read again, with its ETag.
+    # Writing. The answers are not used: the stored object is read again, with its ETag.
 
     async def _create(self, obj: Any) -> None:
-        answer = await self._asked("POST", self._url.geturl(), body=self._to_row(obj))
+        answer = await self._request("POST", self._url.geturl(), body=self._to_row(obj))
         if answer.status in _GONE:
-            raise errors.InternalError(f"{shown('POST', self._url.geturl())} answered {answer.status}")
+            request = describe_request("POST", self._url.geturl())
+            raise errors.InternalError(f"{request} answered {answer.status}")
 
     async def _update(self, obj: Any) -> None:
         url = self._url_of(obj.key)
         if url is not None:
-            await self._asked("PUT", url, self._only_if_unchanged(obj.key), body=self._to_row(obj))
+            await self._request("PUT", url, self._only_if_unchanged(obj.key), body=self._to_row(obj))
 
     async def _delete(self, key: Key) -> None:
         url = self._url_of(key)
         if url is not None:
-            await self._asked("DELETE", url, self._only_if_unchanged(key))
+            await self._request("DELETE", url, self._only_if_unchanged(key))
 
     def _only_if_unchanged(self, key: Key) -> Mapping[str, str]:
         read = _last_read.get()
         if read is None or read.service is not self or read.key != key:
             return {}
-        # A weak tag never equals anything here: RFC 9110, 13.1.1.
+        # If-Match never matches a weak tag: RFC 9110, 13.1.1.
         return {"If-Match": read.tag} if read.tag and not read.tag.startswith("W/") else {}
 
     # The service.
 
     async def aclose(self) -> None:
-        """Let the connections go. The next request opens others."""
+        """Close the connections. The next request opens new ones."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
 
-    async def _asked(
+    async def _request(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, body: Any = None
     ) -> _Answer:
-        """What the service answers, if it is what was asked for, or that it is not there or has not changed.
+        """Send a request and return its answer if that is a success, 304, 404 or 410.
 
-        Raises Overtaken, and an ApiError for everything else.
+        Raise Overtaken for a lost race, and an ApiError for everything else.
         """
-        import aiohttp  # noqa: PLC0415 - slow to import, and of no use to most who import the SDK
-        from yarl import URL  # noqa: PLC0415 - comes with aiohttp
+        import aiohttp  # noqa: PLC0415 - slow to import, and most users of the SDK do not need it
+        from yarl import URL  # noqa: PLC0415 - as above
 
-        said = self._headers if isinstance(self._headers, Mapping) else await called(self._headers)
-        sent = {"Accept": "application/json", **said, **(headers or {})}
+        own = self._headers if isinstance(self._headers, Mapping) else await call(self._headers)
+        sent = {"Accept": "application/json", **own, **(headers or {})}
         content = None
         if body is not None:
             content = orjson.dumps(body)
@@ -237,23 +239,23 @@ class RestCollection:
                 headers=sent,
                 data=content,
                 ssl=self._tls if self._tls is not None else True,
-                allow_redirects=False,  # What comes with a request is for this service alone.
+                allow_redirects=False,  # The headers must not be sent to another server.
             ) as response:
                 read = await response.read()
-                told = response.headers
+                received = response.headers
                 link = response.links["next"]["url"] if "next" in response.links else ""
-                answer = _Answer(response.status, read, told.get("ETag", ""), str(link))
+                answer = _Answer(response.status, read, received.get("ETag", ""), str(link))
         except TimeoutError:
-            raise errors.Timeout(f"{shown(method, url)} took longer than {self._timeout:g} s") from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:  # A Link may be nonsense.
+            raise errors.Timeout(f"{describe_request(method, url)} took longer than {self._timeout:g} s") from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError for a Link that cannot be parsed.
             why = str(error) or type(error).__name__
-            raise errors.Unavailable(f"{shown(method, url)} failed: {why}") from None
+            raise errors.Unavailable(f"{describe_request(method, url)} failed: {why}") from None
         if answer.status < 300 or answer.status in (304, *_GONE):
             return answer
-        raise refusal(method, url, answer.status, answer.body, told)
+        raise translate_error(method, url, answer.status, answer.body, received)
 
     def _url_of(self, key: Key) -> str | None:
-        """Where an object is. None for names that would lead elsewhere: there is no such object."""
+        """Return the URL of an object. None for a name such as `..` that would leave the collection."""
         segments = self._path(key).split("/")
         if any(segment in ("", ".", "..") for segment in segments[:-1]) or segments[-1] in (".", ".."):
             return None
@@ -266,9 +268,10 @@ class RestCollection:
             _key(found)
         except errors.ApiError:
             raise
-        except Exception as error:  # It is somebody else's function, and somebody else's row.
+        except Exception as error:  # The function and the row are the author's: they may raise anything.
             why = f"{type(error).__name__}: {error}"
-            raise errors.InternalError(f"a row of {shown('GET', url)} cannot be made an object: {why}") from error
+            request = describe_request("GET", url)
+            raise errors.InternalError(f"a row of {request} cannot be made an object: {why}") from error
         return found
 
 
@@ -281,8 +284,8 @@ def _key(found: Served) -> Key:
     return key
 
 
-def _decoded(answer: _Answer, url: str) -> Any:
+def _decode(answer: _Answer, url: str) -> Any:
     try:
         return orjson.loads(answer.body)
     except orjson.JSONDecodeError as err:
-        raise errors.InternalError(f"{shown('GET', url)} did not answer JSON: {err}") from None
+        raise errors.InternalError(f"{describe_request('GET', url)} did not answer JSON: {err}") from None

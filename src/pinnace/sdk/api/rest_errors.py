@@ -1,4 +1,4 @@
-"""What a REST service refuses, said as Kubernetes says it, and nothing told that is not for everybody."""
+"""Translate the errors of a REST service into Kubernetes' errors, without the secrets in its URLs."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import orjson
 from pinnace.model import errors
 from pinnace.sdk.api.backends import Overtaken
 
-_LONGEST_EXCUSE = 500
-_EXCUSES = ("message", "detail", "title", "error")
-"""Where services say in JSON what is wrong; `detail` and `title` are those of RFC 9457."""
+_LONGEST_MESSAGE = 500
+_MESSAGE_FIELDS = ("message", "detail", "title", "error")
+"""The fields of a JSON body that may hold the message; `detail` and `title` are those of RFC 9457."""
 
 
-def refusal(method: str, url: str, status: int, body: bytes, headers: Mapping[str, str]) -> Exception:
-    """How Kubernetes says what a service said: an ApiError, or Overtaken."""
-    about, excuse = f"{shown(method, url)} answered {status}", _excuse(body)
+def translate_error(method: str, url: str, status: int, body: bytes, headers: Mapping[str, str]) -> Exception:
+    """Return the ApiError or Overtaken for an error of a service."""
+    about, message = f"{describe_request(method, url)} answered {status}", _message_of(body)
     after = headers.get("Retry-After", "")
     wait = int(after) if after.isascii() and after.isdigit() and len(after) < 6 else 0
     is_write = method != "GET"
     match status:
         case 409 | 412 if is_write:
-            return Overtaken(excuse if status == 409 else "")
+            return Overtaken(message if status == 409 else "")
         case 400 | 422 if is_write:
-            return errors.BadRequest(f"the service behind it refuses it: {excuse or status}")
+            return errors.BadRequest(f"the service behind it refuses it: {message or status}")
         case 403 if is_write:
-            return errors.Forbidden(excuse or f"the service behind it answered {status}")
+            return errors.Forbidden(message or f"the service behind it answered {status}")
         case 413:
-            return errors.TooLarge(f"{about}: {excuse}" if excuse else about)
+            return errors.TooLarge(f"{about}: {message}" if message else about)
         case 429:
             return errors.TooManyRequests(about, retry_after=wait)
         case 504:
@@ -46,28 +46,28 @@ def refusal(method: str, url: str, status: int, body: bytes, headers: Mapping[st
             return errors.InternalError(about)
 
 
-def _excuse(body: bytes) -> str:
-    """What a service says of its refusal, in a line."""
-    text = body[: 8 * _LONGEST_EXCUSE].decode(errors="replace")
+def _message_of(body: bytes) -> str:
+    """Return the message in the body of an error, in one line; empty for an HTML page."""
+    text = body[: 8 * _LONGEST_MESSAGE].decode(errors="replace")
     if text.lstrip().startswith("<"):
-        return ""  # A page for people with browsers.
+        return ""
     try:
-        said = orjson.loads(body)
+        message = orjson.loads(body)
     except orjson.JSONDecodeError:
-        said = text
-    if isinstance(said, dict):
-        said = next((said[name] for name in _EXCUSES if isinstance(said.get(name), str)), text)
-    line = " ".join((said if isinstance(said, str) else text).split())
-    return "".join(char for char in line if char.isprintable())[:_LONGEST_EXCUSE]
+        message = text
+    if isinstance(message, dict):
+        message = next((message[name] for name in _MESSAGE_FIELDS if isinstance(message.get(name), str)), text)
+    line = " ".join((message if isinstance(message, str) else text).split())
+    return "".join(char for char in line if char.isprintable())[:_LONGEST_MESSAGE]
 
 
-def shown(method: str, url: str) -> str:
-    """A request as it may be told to everybody."""
+def describe_request(method: str, url: str) -> str:
+    """Return the method and URL of a request, without secrets."""
     return f"{method} {_without_secrets(url)}"
 
 
 def _without_secrets(url: str) -> str:
-    """A URL as it may be told to everybody: without user, password and query."""
+    """Return a URL without user, password and query."""
     try:
         parts = urlsplit(url)
     except ValueError:

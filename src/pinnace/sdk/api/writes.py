@@ -1,4 +1,4 @@
-"""What a write makes of an object: a pure old → new for each verb, then checks, then the backend."""
+"""The write verbs: a pure old → new for each, then validation and admission, then the backend."""
 
 from __future__ import annotations
 
@@ -16,48 +16,48 @@ from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Key, Object, key_of, new_uid
 from pinnace.model.patches import apply, json_and_merge, managed_fields
 from pinnace.sdk.api.callers import ANONYMOUS, Caller
-from pinnace.sdk.api.collection import Collection, Entry
-from pinnace.sdk.operator.declarations import Gates
-from pinnace.sdk.operator.reviews import review_admission
+from pinnace.sdk.api.collection import Collection, CollectionEntry
+from pinnace.sdk.handlers.handlers import LocalAdmission
+from pinnace.sdk.handlers.reviews import review_admission
 
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 
-_SERVERS = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds")
-"""What of the metadata is nobody's to change but the server's."""
+_SERVER_FIELDS = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds")
+"""The metadata fields that only the server sets."""
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
-_HOLDING = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
+_PROPAGATION_FINALIZERS = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """How a write is meant."""
+    """The options of a write."""
 
     manager: str
     dry_run: bool = False
     force: bool = False
     validation: str = "Warn"
-    """What becomes of unknown fields: Ignore, Warn or Strict."""
+    """The treatment of unknown fields: Ignore, Warn or Strict."""
     caller: Caller = ANONYMOUS
     warnings: list[str] = field(default_factory=list)
 
 
 Edit = Callable[[Object], Object]
-"""What an object is to be, given what it is. May change the one given."""
+"""Returns the new object for the old one, which it may change in place."""
 
 
-class Writer:
+class CollectionWriter:
     """The verbs that change objects of one kind."""
 
-    def __init__(self, collection: Collection, gates: Gates, clock: Clock) -> None:
+    def __init__(self, collection: Collection, admission: LocalAdmission, clock: Clock) -> None:
         self._collection = collection
         self._served = collection.served
-        self._gates = gates
+        self._admission = admission
         self._clock = clock
 
     async def create(self, obj: Object, namespace: str, options: WriteOptions) -> Object:
-        """Raises AlreadyExists, Invalid, BadRequest."""
+        """Create an object. Raise AlreadyExists, Invalid or BadRequest."""
         self._decode(obj, options)
         metadata = obj["metadata"]
         if metadata.get("resourceVersion"):
@@ -65,12 +65,12 @@ class Writer:
         self._place(metadata, namespace)
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = metadata["generateName"] + "".join(random.choices(_SUFFIX, k=5))
-        self._begin(obj)
+        self._initialize(obj)
         managed_fields.after_update(None, obj, self._served.ownership(""), manager=options.manager, now=self._now())
         return await self._add(obj, options)
 
     async def replace(self, obj: Object, key: Key, subresource: str, options: WriteOptions) -> Object:
-        """Raises NotFound, Conflict, Invalid, BadRequest."""
+        """Replace an object or its subresource. Raise NotFound, Conflict, Invalid or BadRequest."""
         name = self._object(obj)["metadata"].get("name")
         if name != key.name:
             raise errors.BadRequest(
@@ -80,7 +80,7 @@ class Writer:
         return await self._change(key, lambda old: obj, subresource, options)
 
     async def patch(self, body: Any, media_type: str, key: Key, subresource: str, options: WriteOptions) -> Object:
-        """Raises NotFound, Conflict, Invalid, BadRequest, UnsupportedMediaType."""
+        """Patch or apply an object. Raise NotFound, Conflict, Invalid, BadRequest or UnsupportedMediaType."""
         if media_type == APPLY:
             return await self._apply(body, key, subresource, options)
         edits = {
@@ -92,13 +92,13 @@ class Writer:
         return await self._change(key, edits[media_type], subresource, options)
 
     async def delete(self, key: Key, asked: Object, options: WriteOptions) -> Object:
-        """The object, if something holds it; a Status if it is gone. Raises NotFound, Conflict."""
+        """Return the object if a finalizer holds it, otherwise a Status. Raise NotFound or Conflict."""
         async with self._collection.writing(key):
             entry = await self._present(key)
             obj = entry.object
             metadata = obj["metadata"]
-            self._refuse_another(obj, asked.get("preconditions") or {})
-            await self._admitted("DELETE", None, obj, options, changes=False)
+            self._check_preconditions(obj, asked.get("preconditions") or {})
+            await self._admit("DELETE", None, obj, options, mutates=False)
             if not options.dry_run and not await self._is_held(obj, asked):
                 await self._collection.delete(key)
             elif not options.dry_run:
@@ -108,9 +108,9 @@ class Writer:
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
     async def _is_held(self, obj: Object, asked: Object) -> bool:
-        """Whether somebody has to finish something before the object goes; it is marked then."""
+        """Return whether finalizers hold the object; mark it as being deleted if they do."""
         metadata = obj["metadata"]
-        holding = _HOLDING.get(str(asked.get("propagationPolicy") or ""))
+        holding = _PROPAGATION_FINALIZERS.get(str(asked.get("propagationPolicy") or ""))
         finalizers = list(dict.fromkeys([*(metadata.get("finalizers") or ()), *([holding] if holding else [])]))
         if not finalizers or not self._served.may_update:
             return False
@@ -119,10 +119,10 @@ class Writer:
         metadata |= {"finalizers": finalizers, "deletionTimestamp": metadata.get("deletionTimestamp") or self._now()}
         metadata |= {"deletionGracePeriodSeconds": 0, "generation": metadata.get("generation", 0) + 1}
         kept = (await self._collection.update(obj)).object["metadata"]
-        # A backend that forgets finalizers could never let the object go.
+        # A backend that does not store finalizers could never delete the object otherwise.
         return "deletionTimestamp" in kept and bool(kept.get("finalizers"))
 
-    # The ways there.
+    # Paths shared by verbs.
 
     async def _apply(self, body: Any, key: Key, subresource: str, options: WriteOptions) -> Object:
         applied = self._object(body)
@@ -131,21 +131,21 @@ class Writer:
             raise errors.BadRequest("name in URL does not match name in provided object")
         ownership = self._served.ownership(subresource)
 
-        def laid_over(live: Object | None) -> Object:
+        def merge(live: Object | None) -> Object:
             manager, now = options.manager, self._now()
             return apply.apply(live, applied, ownership, manager=manager, now=now, force=options.force)
 
         if self._served.may_create and not subresource and await self._collection.get(key) is None:
-            obj = laid_over(None)
+            obj = merge(None)
             self._decode(obj, options)
-            self._begin(obj)
+            self._initialize(obj)
             return await self._add(obj, options)
-        return await self._change(key, laid_over, subresource, options, is_applied=True)
+        return await self._change(key, merge, subresource, options, is_applied=True)
 
     async def _add(self, obj: Object, options: WriteOptions) -> Object:
-        obj = await self._admitted("CREATE", obj, None, options, changes=True)
+        obj = await self._admit("CREATE", obj, None, options, mutates=True)
         self._served.check(obj, None)
-        await self._admitted("CREATE", obj, None, options, changes=False)
+        await self._admit("CREATE", obj, None, options, mutates=False)
         key = key_of(obj)
         async with self._collection.writing(key):
             if await self._collection.get(key) is not None:
@@ -166,10 +166,10 @@ class Writer:
                 managed_fields.after_update(old, new, ownership, manager=options.manager, now=self._now())
             managed_fields.keep_times(old, new)
             if not subresource:
-                new = await self._admitted("UPDATE", new, old, options, changes=True)
+                new = await self._admit("UPDATE", new, old, options, mutates=True)
             self._served.check(new, old)
             if not subresource:
-                await self._admitted("UPDATE", new, old, options, changes=False)
+                await self._admit("UPDATE", new, old, options, mutates=False)
             if options.dry_run or new == old:
                 return new
             if "deletionTimestamp" in new["metadata"] and not new["metadata"].get("finalizers"):
@@ -177,20 +177,20 @@ class Writer:
                 return new
             return (await self._collection.update(new)).object
 
-    # The steps on the way.
+    # Steps of a write.
 
-    async def _admitted(
-        self, operation: str, new: Object | None, old: Object | None, options: WriteOptions, *, changes: bool
+    async def _admit(
+        self, operation: str, new: Object | None, old: Object | None, options: WriteOptions, *, mutates: bool
     ) -> Object:
-        """The object as the operator's own functions let it pass. Raises Forbidden with what they say."""
+        """Return the object as the operator's admission handlers changed it. Raise Forbidden if one denies it."""
         obj: Object = new if new is not None else old or {}
-        for gate in self._gates.of(self._served.kind, operation, changes=changes):
+        for handler in self._admission.handlers_for(self._served.kind, operation, mutates=mutates):
             metadata, caller = obj["metadata"], options.caller
             request: Object = {"uid": new_uid(), "operation": operation, "dryRun": options.dry_run}
             request |= {"name": metadata.get("name", ""), "namespace": metadata.get("namespace", "")}
             request |= {"object": obj if new is not None else None, "oldObject": old}
             request["userInfo"] = {"username": caller.name, "groups": list(caller.groups), "uid": caller.uid}
-            answer = (await review_admission(gate, {"request": request}))["response"]
+            answer = (await review_admission(handler, {"request": request}))["response"]
             options.warnings.extend(answer.get("warnings") or ())
             if not answer["allowed"]:
                 resource, name = self._served.resource, metadata.get("name", "")
@@ -202,10 +202,10 @@ class Writer:
 
     def _decode(self, obj: Object, options: WriteOptions) -> None:
         kind = self._served.kind
-        said = (self._object(obj).get("apiVersion"), obj.get("kind"))
-        if said != (kind.api_version, kind.name):
+        given = (self._object(obj).get("apiVersion"), obj.get("kind"))
+        if given != (kind.api_version, kind.name):
             raise errors.BadRequest(
-                f"the object is of kind {said[1]} in {said[0]}; {kind.name} in {kind.api_version} is served here"
+                f"the object is of kind {given[1]} in {given[0]}; {kind.name} in {kind.api_version} is served here"
             )
         unknown = self._served.decode(obj)
         if options.validation == "Strict" and unknown:
@@ -217,26 +217,29 @@ class Writer:
         if options.validation == "Warn":
             options.warnings.extend(f'unknown field "{path}"' for path in unknown)
 
-    def _begin(self, obj: Object) -> None:
-        """What every object has from its first day on. Its status is not for its maker to say."""
+    def _initialize(self, obj: Object) -> None:
+        """Set the server's fields of a new object. A create does not set the status."""
         metadata = obj["metadata"]
-        for name in (*_SERVERS, "selfLink"):
+        for name in (*_SERVER_FIELDS, "selfLink"):
             metadata.pop(name, None)
         metadata |= {"uid": new_uid(), "creationTimestamp": self._now(), "generation": 1}
         if self._served.resource.has_status:
             obj.pop("status", None)
 
     def _successor(self, new: Object, old: Object, subresource: str) -> Object:
-        """The new object with what only the server may change; of a status, nothing else. Raises Conflict."""
+        """Return the new object with the server's fields of the old one; for /status only the status is new.
+
+        Raise Conflict if the client's resourceVersion or uid is not that of the old object.
+        """
         before, now = old["metadata"], new["metadata"]
-        self._refuse_another(old, now)
+        self._check_preconditions(old, now)
         now.pop("selfLink", None)
         if subresource:
             kept = {**before, **{name: now[name] for name in ("managedFields",) if name in now}}
             return {**old, "metadata": kept, "status": new.get("status") or {}}
-        for name in (*_SERVERS, "resourceVersion"):
+        for name in (*_SERVER_FIELDS, "resourceVersion"):
             now.pop(name, None)
-        now |= {name: before[name] for name in (*_SERVERS, "resourceVersion") if name in before}
+        now |= {name: before[name] for name in (*_SERVER_FIELDS, "resourceVersion") if name in before}
         if self._served.resource.has_status:
             new.pop("status", None)
             new |= {"status": old["status"]} if "status" in old else {}
@@ -244,8 +247,8 @@ class Writer:
             now["generation"] = before.get("generation", 0) + 1
         return new
 
-    def _refuse_another(self, obj: Object, wanted: Object) -> None:
-        """Raises Conflict if a client means the object as it was, or another that had its name."""
+    def _check_preconditions(self, obj: Object, wanted: Object) -> None:
+        """Raise Conflict if the client expects another resourceVersion or uid."""
         metadata, resource = obj["metadata"], self._served.resource
         about = {"group": resource.group, "plural": resource.plural, "name": metadata["name"]}
         uid, version = wanted.get("uid"), wanted.get("resourceVersion")
@@ -256,7 +259,7 @@ class Writer:
             raise errors.Conflict(errors.MODIFIED, **about)
 
     def _place(self, metadata: Object, namespace: str) -> None:
-        """The namespace of the URL, which the object may leave out but not contradict."""
+        """Set the namespace of the URL. Raise BadRequest if the object names another."""
         if not self._served.resource.namespaced:
             return
         if metadata.setdefault("namespace", namespace) != namespace:
@@ -264,7 +267,7 @@ class Writer:
                 "the namespace of the provided object does not match the namespace sent on the request"
             )
 
-    async def _present(self, key: Key) -> Entry:
+    async def _present(self, key: Key) -> CollectionEntry:
         entry = await self._collection.get(key)
         if entry is None:
             resource = self._served.resource

@@ -1,4 +1,4 @@
-"""What krew needs to offer a kubectl plug-in to everybody: an archive of it, and the manifest that leads there."""
+"""The archive and the manifest by which krew distributes a kubectl plug-in."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pinnace.model.objects import Object
 from pinnace.sdk.kubectl.plugins import Plugin
 
 PLATFORMS = ("linux", "darwin")
-"""Where the archive runs: it is Python, but Windows starts no file without an ending."""
+"""Where the archive runs. Not on Windows, which starts no file without an extension."""
 
 _LAUNCHER = '''#!/usr/bin/env python3
-"""Runs {file}, which lies beside it. krew leads here through a link."""
+"""Runs {file} in the same directory. krew starts this file through a link."""
 import os
 import runpy
 import sys
@@ -31,9 +31,9 @@ runpy.run_path(os.path.join(os.path.dirname(os.path.realpath(__file__)), "{file}
 
 
 def krew_archive(plugin: Plugin, file: Path, *, license: Path | None = None, needs: str) -> bytes:
-    """A tar.gz with the plug-in's file, what starts it, and its license: the same bytes for the same content.
+    """Return a reproducible tar.gz with the plug-in's file, its launcher and its license.
 
-    `needs` is the oldest pinnace that it runs with.
+    `needs` is the oldest version of pinnace that it runs with.
     """
     launcher = _LAUNCHER.format(file=file.name, name=plugin.name, needs=needs)
     members = [(plugin.executable, launcher.encode(), 0o755), (file.name, file.read_bytes(), 0o644)]
@@ -53,12 +53,12 @@ def archive_name(plugin: Plugin) -> str:
 
 
 def krew_name(plugin: Plugin) -> str:
-    """What follows `kubectl krew install`."""
+    """Return the name for `kubectl krew install`."""
     return "-".join(plugin.name.split())
 
 
 def krew_manifest(plugin: Plugin, *, archive: bytes, uri: str) -> Object:
-    """The manifest for krew's index; `uri` is where the archive will be. Raises ValueError if something is missing."""
+    """Return the manifest for krew's index; `uri` is the archive's URL. Raise ValueError if something is missing."""
     if not plugin.description:
         raise ValueError(f"krew shows a short description; write: Plugin({plugin.name!r}, description=...)")
     if not uri.startswith("https://"):

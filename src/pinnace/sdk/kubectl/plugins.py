@@ -42,20 +42,18 @@ from pinnace.client.kubeconfig import KubeconfigError
 from pinnace.client.overrides import find_access_with
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
-from pinnace.sdk.kubectl.plugin_flags import flag_parameters, names_of, overrides_of
-
-__all__ = ["Plugin", "names_of"]
+from pinnace.sdk.kubectl.plugin_flags import flag_parameters, overrides_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _WORD = re.compile(r"[a-z0-9]+([_-][a-z0-9]+)*")
 _NO_FILES = 4
-"""Tells kubectl not to offer files where there is nothing else to offer."""
+"""Makes kubectl offer no file names as completions."""
 
 
 @dataclass(slots=True)
 class _Given:
-    """A call from a test: with a client of its own, and without a process to end."""
+    """A call from a test, with the test's client."""
 
     client: Client
     work: Awaitable[None] | None = None
@@ -65,15 +63,15 @@ _given: ContextVar[_Given | None] = ContextVar("given", default=None)
 
 
 class Plugin:
-    """What `kubectl <name>` does. With one command it is that; with several, they are its subcommands."""
+    """The plug-in `kubectl <name>`. A single command is the plug-in itself; several are its subcommands."""
 
     def __init__(
         self, name: str, *, version: str = "0.1.0", description: str = "", homepage: str = "", caveats: str = ""
     ) -> None:
-        """`name` is what stands after kubectl; "site logs" makes `kubectl site logs`. The rest is for krew."""
+        """`name` is the words after kubectl; "site logs" makes `kubectl site logs`. The rest is for krew."""
         words = name.split()
         if not words or not all(_WORD.fullmatch(word) for word in words):
-            raise ValueError(f"{name!r} cannot stand after kubectl; write small letters, digits and - between them")
+            raise ValueError(f"{name!r} cannot be a plug-in's name; write small letters, digits and - between them")
         self.name = " ".join(words)
         self.version = version
         self.description = description
@@ -89,12 +87,12 @@ class Plugin:
 
     @property
     def executable(self) -> str:
-        """The file that kubectl looks for on the PATH; a - within a word is a _ there."""
+        """The name of the executable that kubectl looks for on the PATH; a - within a word becomes a _."""
         return f"kubectl-{self._file}"
 
     @property
     def completer(self) -> str:
-        """The file that kubectl asks how to go on."""
+        """The name of the executable that kubectl calls for completion."""
         return f"kubectl_complete-{self._file}"
 
     @property
@@ -104,7 +102,7 @@ class Plugin:
     def command(self, name: str | None = None) -> Callable[[Function], Function]:
         """`async def websites(client: Client, ...) -> None`: its parameters are typer's, its docstring is the help.
 
-        A parameter that is a `Client` is given one, of the cluster, user and namespace that kubectl's flags say.
+        A parameter of type `Client` receives one for the cluster, user and namespace of kubectl's flags.
         """
 
         def declare(function: Function) -> Function:
@@ -128,12 +126,12 @@ class Plugin:
             chosen = {one.name: values[one.name] for one in own if one.name not in clients}
             given = _given.get()
             if given is not None:
-                given.work = _called(function, chosen | dict.fromkeys(clients, given.client))
+                given.work = _call(function, chosen | dict.fromkeys(clients, given.client))
                 return
             try:
                 asyncio.run(self._work(function, chosen, clients, values))
             except (errors.ApiError, ConnectionLost, KubeconfigError, NoCredentials) as error:
-                print(_as_kubectl_says(error), file=sys.stderr)
+                print(_format_error(error), file=sys.stderr)
                 raise typer.Exit(1) from None
 
         kept = [one.replace(annotation=hints.get(one.name, str)) for one in own if one.name not in clients]
@@ -147,21 +145,21 @@ class Plugin:
         self, function: Callable[..., Any], chosen: dict[str, Any], clients: list[str], values: dict[str, Any]
     ) -> None:
         if not clients:
-            await _called(function, chosen)
+            await _call(function, chosen)
             return
         access = find_access_with(overrides_of(values))
         async with connect(access, field_manager=self.executable) as client:
-            await _called(function, chosen | dict.fromkeys(clients, client))
+            await _call(function, chosen | dict.fromkeys(clients, client))
 
     # Running
 
     def __call__(self) -> None:
-        """Run as a process: the end of a file that is run, or the entry point of a package."""
+        """Run as a process: the last line of a script, or the entry point of a package."""
         with contextlib.suppress(KeyboardInterrupt):
             self.app(prog_name=f"kubectl {self.name}")
 
     async def run(self, *arguments: str, client: Client) -> None:
-        """Run within a test, with the test's own client. Raises SystemExit as the process would end early."""
+        """Run within a test, with the test's own client. Raise SystemExit where the process would end early."""
         given = _Given(client)
         token = _given.set(given)
         try:
@@ -175,31 +173,31 @@ class Plugin:
         await given.work
 
     def complete(self) -> None:
-        """Answer kubectl, which asks how the words on the command line may go on."""
+        """Print the completions of the command line for kubectl."""
         for line in self.completions(sys.argv[1:]):
             print(line)
         print(f":{_NO_FILES}")
 
     def completions(self, words: list[str]) -> list[str]:
-        """How the last of the words may end: each a line of kubectl's, with its meaning after a tab."""
-        # What typer says to the fish shell is what kubectl wants to hear.
+        """Return the completions of the last word, each in kubectl's format: the word, a tab, and its description."""
+        # Typer's format for the fish shell is the format that kubectl expects.
         *whole, last = words or [""]
-        said = shlex.join([self.executable, *whole]) + " " + (shlex.quote(last) if last else "")
-        os.environ |= {"_TYPER_COMPLETE_ARGS": said, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-        typer.completion.get_completion_inspect_parameters()  # Makes typer know the shells.
-        command, heard = typer.main.get_command(self.app), io.StringIO()
-        with contextlib.redirect_stdout(heard):
+        line = shlex.join([self.executable, *whole]) + " " + (shlex.quote(last) if last else "")
+        os.environ |= {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+        typer.completion.get_completion_inspect_parameters()  # Registers the shells with typer.
+        command, output = typer.main.get_command(self.app), io.StringIO()
+        with contextlib.redirect_stdout(output):
             typer.completion.shell_complete(command, {}, self.executable, "_PLUGIN_COMPLETE", "complete_fish")
-        return [line for line in heard.getvalue().splitlines() if line]
+        return [line for line in output.getvalue().splitlines() if line]
 
 
-async def _called(function: Callable[..., Any], values: dict[str, Any]) -> None:
+async def _call(function: Callable[..., Any], values: dict[str, Any]) -> None:
     result = function(**values)
     if inspect.isawaitable(result):
         await result
 
 
-def _as_kubectl_says(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     if isinstance(error, errors.ApiError):
         return f"Error from server ({error.reason}): {error.message}"
     if isinstance(error, ConnectionLost):

@@ -1,4 +1,4 @@
-"""Certificates for webhooks: an authority that signs one server, made when needed, with a key that is not kept."""
+"""Certificates for webhooks: a CA that signs one server certificate, and whose key is discarded."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _SKEW = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class ServerCertificate:
-    """All PEM. The authority's own key is gone as soon as it has signed."""
+    """A server certificate, its key and its CA, as PEM. The CA's key is discarded after it has signed."""
 
     ca: bytes
-    """Whom to trust: the authority, and after a renewal the one before it, whose certificate others may still show."""
+    """The CA to trust, and after a renewal also the previous one, whose certificate other replicas may still use."""
     certificate: bytes
     key: bytes
 
@@ -32,18 +32,18 @@ class ServerCertificate:
         return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc
 
     def is_due(self, now: datetime) -> bool:
-        """Whether it is time for another one."""
+        """Return whether it is time to renew it."""
         return self.ends - now <= RENEW_BEFORE
 
     def succeeding(self, old: ServerCertificate) -> ServerCertificate:
-        """The same, trusted along with its predecessor."""
+        """Return the same certificate, with the previous CA trusted too."""
         last = old.ca[: old.ca.index(_END) + len(_END)] + b"\n"
         return replace(self, ca=self.ca + last)
 
 
 def new_certificate(names: Sequence[str], *, now: datetime, lifetime: timedelta = LIFETIME) -> ServerCertificate:
-    """A certificate for a server with these names or addresses, and the authority that vouches for it."""
-    # TLS goes by the machine's time, renewal by `now`, which a test may have moved: it is valid by both.
+    """Return a certificate for a server with these names or addresses, and its CA."""
+    # TLS uses the machine's time and renewal uses `now`, which a test may have moved: it is valid at both.
     machine = datetime.now(UTC)
     valid = (min(now, machine) - _SKEW, max(now, machine) + lifetime)
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())

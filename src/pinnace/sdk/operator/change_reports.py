@@ -1,4 +1,4 @@
-"""Tells a function what has become of objects, by comparing what it was told last with what is there now."""
+"""Call a change handler with the old and new state of objects, by comparing the last reported state with the cache."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from pinnace.client.typed import typed
 from pinnace.model.objects import Key
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.manager import Manager
-from pinnace.sdk.operator.calls import called
-from pinnace.sdk.operator.declarations import Report
+from pinnace.sdk.handlers.calls import call
+from pinnace.sdk.handlers.handlers import ChangeHandler
 
 
-def report_controller(name: str, manager: Manager, report: Report, *, namespace: str) -> Controller:
-    """A controller that tells of every change, in order for each object, and again if telling fails."""
-    kind = kind_from(report.kind)
-    informer = manager.informer(kind, namespace=namespace, labels=report.labels)
-    told: dict[Key, Snapshot] = {}
+def report_controller(name: str, manager: Manager, change: ChangeHandler, *, namespace: str) -> Controller:
+    """Return a controller that reports every change, in order for each object, and repeats a report that fails."""
+    kind = kind_from(change.kind)
+    informer = manager.informer(kind, namespace=namespace, labels=change.labels)
+    reported: dict[Key, Snapshot] = {}
 
     def remember(old: Snapshot | None, new: Snapshot | None) -> None:
         if new is not None and not informer.is_synced:
-            told[new.key] = new  # It was there before we came: that is no news.
+            reported[new.key] = new  # It existed before the operator started: that is no change.
 
-    async def tell(key: Key) -> None:
-        old, new = told.get(key), informer.cache.snapshot(key)
+    async def report(key: Key) -> None:
+        old, new = reported.get(key), informer.cache.snapshot(key)
         if (old and old.version) == (new and new.version):
             return
-        await called(report.handler, _shown(report, old), _shown(report, new))
+        await call(change.handler, _typed(change, old), _typed(change, new))
         if new is None:
-            told.pop(key, None)
+            reported.pop(key, None)
         else:
-            told[key] = new
+            reported[key] = new
 
     informer.on_change(remember)
-    return Controller(name, tell, workers=1).for_(kind, namespace=namespace, labels=report.labels)
+    return Controller(name, report, workers=1).for_(kind, namespace=namespace, labels=change.labels)
 
 
-def _shown(report: Report, snapshot: Snapshot | None) -> Any:
+def _typed(change: ChangeHandler, snapshot: Snapshot | None) -> Any:
     if snapshot is None:
         return None
-    return typed(report.kind, snapshot.object)
+    return typed(change.kind, snapshot.object)

@@ -1,4 +1,4 @@
-"""What a handler is given beside its object: the cluster, as far as that object is concerned."""
+"""The second argument of a handler: the cluster, seen from the handled object."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pinnace.reconcile.events import EventType
 from pinnace.reconcile.informer import Informer
 from pinnace.reconcile.manager import Manager
 from pinnace.reconcile.owners import set_owner
-from pinnace.sdk.operator.permissions import APPLY, OWN, MayNotApply, Permission
+from pinnace.sdk.handlers.permissions import APPLY, OWN, ApplyForbidden, Permission
 from pinnace.sdk.resources.custom_resource import CustomResource
 from pinnace.sdk.resources.models import Condition
 
@@ -25,11 +25,11 @@ Log = logging.LoggerAdapter[logging.Logger]
 
 
 class Context:
-    """The cluster, seen from one object. Names without a namespace are looked for beside that object."""
+    """The cluster, seen from one object. Names without a namespace refer to that object's namespace."""
 
     def __init__(self, manager: Manager, obj: Object, typed: Any, *, operator: str, log: Log) -> None:
         self.client: Client = manager.client
-        """For all that the other methods do not do. What is written through it is seen by the next `get`."""
+        """For everything that the other methods do not do. The next `get` sees writes made through it."""
         self.log = log
         self.requeue_after = 0.0
         self._manager = manager
@@ -49,11 +49,11 @@ class Context:
     @overload
     async def apply(self, obj: Mapping[str, Any], *, own: bool = True, force: bool = True) -> Object: ...
     async def apply(self, obj: Any, *, own: bool = True, force: bool = True) -> Any:
-        """Make an object so, or keep it so: server-side apply, under the operator's name. It comes back as it is now.
+        """Apply an object server-side, with the operator's name as field manager, and return the stored object.
 
-        It is put into the handled object's namespace unless it names another, and belongs to the handled object, so
-        that it goes when that goes; `own=False` for one that is to stay, or that is in another namespace. Fields that
-        others have set are taken over; without `force` that raises ApplyConflict.
+        It gets the handled object's namespace unless it names another, and an owner reference to the handled object,
+        so that both are deleted together; use `own=False` for an object that stays or that is in another namespace.
+        Fields of other managers are taken over; without `force` that raises ApplyConflict.
         """
         wire = {**applied_of(obj)}
         metadata = {name: value for name, value in (wire.get("metadata") or {}).items() if name not in SERVERS_OWN}
@@ -69,16 +69,16 @@ class Context:
                 raise ValueError(f"{error}; apply it with own=False, and delete it in on_delete") from None
         try:
             answer = await self.client.apply(wire, field_manager=self._operator, force=force)
-        except errors.Forbidden as refusal:
+        except errors.Forbidden as denied:
             rules = [Permission(served.kind.group, served.plural, APPLY)]
             if own:
                 owner = await self.client.kinds.find(kind_of(self._obj))
                 rules.append(Permission(owner.kind.group, f"{owner.plural}/finalizers", OWN))
-            raise MayNotApply(refusal, rules) from None
+            raise ApplyForbidden(denied, rules) from None
         return typed(obj, answer)
 
     async def delete(self, kind: KindLike, name: str, *, namespace: str | None = None) -> None:
-        """Delete an object and all that belongs to it. One that is gone already is no error."""
+        """Delete an object and its dependents. An object that does not exist is no error."""
         where = self.key.namespace if namespace is None else namespace
         try:
             await self.client.delete(kind_from(kind), name, namespace=where, propagation="Background")
@@ -92,7 +92,7 @@ class Context:
     @overload
     async def get(self, kind: KindName, name: str, *, namespace: str | None = None) -> Object | None: ...
     async def get(self, kind: Any, name: str, *, namespace: str | None = None) -> Any:
-        """One object, or None. Of kinds that the operator watches no request is made; what comes is yours to change."""
+        """Return a copy of one object, or None. Kinds that the operator watches are read from its cache."""
         where = self.key.namespace if namespace is None else namespace
         informer = self._informer(kind_from(kind))
         if informer is not None:
@@ -107,7 +107,7 @@ class Context:
     @overload
     def indexed(self, kind: KindName, index: str, value: str) -> list[Object]: ...
     def indexed(self, kind: Any, index: str, value: str) -> list[Any]:
-        """The objects that a function under `@operator.index` puts under a value, of all namespaces."""
+        """Return the objects of all namespaces for which an `@operator.index` function gives this value."""
         found = self._manager.cache(kind_from(kind)).by_index(index, value)
         return [typed(kind, obj) for obj in found]
 
@@ -116,7 +116,7 @@ class Context:
     @overload
     async def list(self, kind: KindName, *, namespace: str | None = None, labels: str = "") -> list[Object]: ...
     async def list(self, kind: Any, *, namespace: str | None = None, labels: str = "") -> list[Any]:
-        """The objects beside the handled one, of the namespace given, or with `namespace=""` of all."""
+        """Return the objects of the handled object's namespace, of the one given, or of all with `namespace=""`."""
         where = self.key.namespace if namespace is None else namespace
         informer = self._informer(kind_from(kind))
         if informer is not None:
@@ -126,22 +126,22 @@ class Context:
             found = await self.client.list(kind_from(kind), namespace=where, labels=labels)
         return [typed(kind, obj) for obj in found]
 
-    # Telling
+    # Reporting
 
     def event(self, reason: str, message: str, *, type: EventType = "Normal") -> None:
-        """Tell the users of the object, in `kubectl describe`. `reason` is one word in CamelCase. It never waits."""
+        """Record an Event, which `kubectl describe` shows. `reason` is one word in CamelCase. Returns at once."""
         self._manager.recorder.record(self._obj, type, reason, message)
 
     def condition(self, type: str, status: bool | None, *, reason: str, message: str = "") -> None:
-        """Say in the object's status that a condition holds or not; None says that it is not known.
+        """Set a condition in the object's status; None sets it to Unknown.
 
-        The time of its last transition moves only when it does. The status must have `conditions: Conditions`.
+        Its last transition time changes only with its status. The status must have `conditions: Conditions`.
         """
-        said = "Unknown" if status is None else str(status)
+        value = "Unknown" if status is None else str(status)
         clock = self.client.clock
         if not isinstance(self._typed, CustomResource):
             wire = wire_of(self._typed)
-            set_condition(wire, type, cast(Any, said), reason=reason, message=message, clock=clock)
+            set_condition(wire, type, cast(Any, value), reason=reason, message=message, clock=clock)
             if not isinstance(self._typed, dict):
                 self._typed.status = typed(self._typed, wire).status
             return
@@ -150,15 +150,15 @@ class Context:
             "metadata": self._obj["metadata"],
             "status": {"conditions": [condition.to_wire() for condition in known]},
         }
-        set_condition(about, type, cast(Any, said), reason=reason, message=message, clock=clock)
+        set_condition(about, type, cast(Any, value), reason=reason, message=message, clock=clock)
         self._typed.status.conditions = [Condition(**condition) for condition in about["status"]["conditions"]]
 
     def requeue(self, seconds: float) -> None:
-        """Look at the object again after so many seconds, although nothing has changed."""
+        """Call the handler for this object again after so many seconds, even if nothing has changed."""
         self.requeue_after = seconds
 
     def _informer(self, kind: Kind) -> Informer | None:
-        """The informer that knows every object of a kind, if there is one that is up to date."""
+        """Return the informer that holds every object of a kind, if there is one and it is up to date."""
         for informer in self._manager.informers:
             if informer.scope == (kind, "", "", "", False) and informer.is_synced and informer.trouble is None:
                 return informer

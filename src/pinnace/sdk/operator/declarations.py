@@ -1,119 +1,157 @@
-"""What an operator declares: its functions, each with the objects for which it is called, and when."""
+"""Everything that one operator declares, and the CRDs and permissions that follow from it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from pinnace.client.mapping import KindLike, kind_from
-from pinnace.model.objects import Key, Kind, Object
-from pinnace.reconcile.cache import IndexFunction
-from pinnace.sdk.operator.api_declarations import Api
-from pinnace.sdk.operator.permissions import Permission
-from pinnace.sdk.resources.custom_resource import AnyResource
+from pinnace.model.objects import Kind, Object
+from pinnace.sdk.handlers.checks import check_conversions
+from pinnace.sdk.handlers.handlers import (
+    AdmissionHandler,
+    ChangeHandler,
+    CleanupHandler,
+    ConversionHandler,
+    Index,
+    ReconcileHandler,
+    ServedApi,
+    TimerHandler,
+)
+from pinnace.sdk.handlers.permissions import MAKE, OWN, READ, Permission, merge
+from pinnace.sdk.resources.custom_resource import (
+    AnyResource,
+    definition_of,
+    external_definition_of,
+    is_resource_class,
+    plural_of,
+)
 
-ToKeys = Callable[[Object], Iterable[Key]]
+Family = tuple[str, str]
+"""Group and kind: what all versions of a kind have in common."""
+
+_PLURALS = {"Endpoints": "endpoints"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loop:
-    """A function that is called for each object of a kind whenever something about it has changed."""
+class Declarations:
+    """The declarations of one operator. The lists grow while its decorators run."""
 
-    kind: KindLike
-    handler: Callable[..., Any]
-    owns: tuple[KindLike, ...]
-    watches: tuple[tuple[KindLike, ToKeys], ...]
+    name: str
     namespace: str
-    labels: str
-    fields: str
-    workers: int
-    resync: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timer:
-    """A function that is called for each object of a kind every so many seconds."""
-
-    kind: KindLike
-    handler: Callable[..., Any]
-    seconds: float
-    labels: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """A function that is told what has become of each object of a kind."""
-
-    kind: KindLike
-    handler: Callable[..., Any]
-    labels: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
-    """A function that may change or refuse an object before it is stored."""
-
-    kind: KindLike
-    handler: Callable[..., Any]
-    operations: tuple[str, ...]
-    changes: bool
-    plural: str
-    ignore_failure: bool
-    """Whether objects pass while the operator cannot be reached."""
+    extra_kinds: list[type[AnyResource]] = field(default_factory=list)
+    """Custom resources to install beside those that handlers name."""
+    reconciles: list[ReconcileHandler] = field(default_factory=list)
+    cleanups: list[CleanupHandler] = field(default_factory=list)
+    timers: list[TimerHandler] = field(default_factory=list)
+    changes: list[ChangeHandler] = field(default_factory=list)
+    admission: list[AdmissionHandler] = field(default_factory=list)
+    """Those that the API server calls as webhooks."""
+    local_admission: list[AdmissionHandler] = field(default_factory=list)
+    """Those of the kinds that the operator serves itself, which need no webhook."""
+    conversions: list[ConversionHandler] = field(default_factory=list)
+    indexes: list[Index] = field(default_factory=list)
+    apis: list[ServedApi] = field(default_factory=list)
+    extra_permissions: list[Permission] = field(default_factory=list)
 
     @property
-    def path(self) -> str:
-        kind = kind_from(self.kind)
-        verb = "mutate" if self.changes else "validate"
-        name = getattr(self.handler, "__name__", "gate").strip("_").replace("_", "-")
-        return f"/{verb}/{kind.group or 'core'}/{kind.version}/{kind.name.lower()}/{name}"
+    def kinds(self) -> list[type[AnyResource]]:
+        """Every custom resource that the operator has a class for, in the order of their declarations."""
+        kinds: list[Any] = [*self.extra_kinds, *self.served_kinds]
+        for handler in self.reconciles:
+            kinds += [handler.kind, *handler.owns, *(kind for kind, _ in handler.watches)]
+        kinds += [one.kind for one in self.timers] + [one.kind for one in self.cleanups]
+        kinds += [one.kind for one in self.changes] + [one.kind for one in self.admission]
+        kinds += [one.kind for one in self.indexes]
+        kinds += [kind for one in self.conversions for kind in (one.old, one.new)]
+        return list(dict.fromkeys(kind for kind in kinds if is_resource_class(kind)))
 
+    @property
+    def served_kinds(self) -> list[type[AnyResource]]:
+        """The kinds whose API the operator serves itself."""
+        return [api.kind for api in self.apis]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conversion:
-    """A function that makes an object of one version into one of another."""
+    @property
+    def has_webhooks(self) -> bool:
+        return bool(self.admission or self.conversions)
 
-    old: type[AnyResource]
-    new: type[AnyResource]
-    handler: Callable[..., Any]
+    @property
+    def has_endpoints(self) -> bool:
+        """Whether the API server must reach the operator, for webhooks or for APIs."""
+        return self.has_webhooks or bool(self.apis)
 
+    def serve(self, api: ServedApi) -> None:
+        """Serve the API of a kind. Its admission handlers are called without a webhook from now on."""
+        self.apis.append(api)
+        self.local_admission.extend(handler for handler in self.admission if handler.kind is api.kind)
+        self.admission[:] = [handler for handler in self.admission if handler.kind is not api.kind]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Index:
-    """A function that says by which values the objects of a kind are found."""
-
-    kind: KindLike
-    name: str
-    function: IndexFunction
-
-
-@dataclass(slots=True)
-class Declared:
-    """All that one operator has declared."""
-
-    loops: list[Loop] = field(default_factory=list)
-    timers: list[Timer] = field(default_factory=list)
-    reports: list[Report] = field(default_factory=list)
-    cleanups: list[tuple[KindLike, Callable[..., Any]]] = field(default_factory=list)
-    gates: list[Gate] = field(default_factory=list)
-    """Those that the server asks. Of kinds that are served here, nobody else need be asked: `own_gates`."""
-    own_gates: list[Gate] = field(default_factory=list)
-    apis: list[Api] = field(default_factory=list)
-    conversions: list[Conversion] = field(default_factory=list)
-    indexes: list[Index] = field(default_factory=list)
-    permissions: list[Permission] = field(default_factory=list)
-
-
-class Gates:
-    """The functions that change or refuse objects of the kinds that are served here: no webhook is needed for these."""
-
-    def __init__(self, gates: Sequence[Gate]) -> None:
-        self._gates = gates
-
-    def of(self, kind: Kind, operation: str, *, changes: bool) -> list[Gate]:
+    def crds(self, *, conversion: Object | None = None) -> list[Object]:
+        """Return the CRDs of its own kinds. `conversion` is the spec.conversion of those that it converts."""
+        families = self._families(external=False)
+        converted = {_family(one.old) for one in self.conversions}
+        for family in converted & families.keys():
+            check_conversions(self.conversions, families[family])
         return [
-            gate
-            for gate in self._gates
-            if kind_from(gate.kind) == kind and gate.changes is changes and operation in gate.operations
+            definition_of(*versions, conversion=conversion if family in converted else None)
+            for family, versions in families.items()
         ]
+
+    def external_crds(self) -> list[Object]:
+        """Return definitions of the kinds that others own, as far as the classes describe them."""
+        return [external_definition_of(*versions) for versions in self._families(external=True).values()]
+
+    def _families(self, *, external: bool) -> dict[Family, list[type[AnyResource]]]:
+        """Return the versions of each kind that the cluster stores."""
+        found: dict[Family, list[type[AnyResource]]] = {}
+        for kind in self.kinds:
+            if kind not in self.served_kinds and kind.declared.external == external:
+                found.setdefault(_family(kind), []).append(kind)
+        return found
+
+    def permissions(self) -> list[Permission]:
+        """Return the least permissions that its declarations need, for its roles."""
+        found = list(self.extra_permissions)
+        with_status = {kind_from(kind) for kind in self.kinds if kind.declared.status is not None}
+        cleaned = {kind_from(one.kind) for one in self.cleanups}
+        own = [one.kind for one in self.reconciles]
+        own += [one.kind for one in self.timers] + [one.kind for one in self.cleanups]
+        for kind in own:
+            group, plural = kind_from(kind).group, plural_like(kind)
+            found.append(Permission(group, plural, READ))
+            if kind_from(kind) in with_status:
+                found.append(Permission(group, f"{plural}/status", ("get", "patch")))
+            if kind_from(kind) in cleaned:
+                found.append(Permission(group, plural, ("patch",)))
+            if any(one.kind == kind and one.owns for one in self.reconciles):
+                found.append(Permission(group, f"{plural}/finalizers", OWN))
+        for handler in self.reconciles:
+            found += [_permission(kind, MAKE) for kind in handler.owns]
+            found += [_permission(kind, READ) for kind, _ in handler.watches]
+        found += [_permission(index.kind, READ) for index in self.indexes]
+        found += [_permission(change.kind, READ) for change in self.changes]
+        found.append(Permission("", "events", ("create", "patch")))
+        return merge(found)
+
+
+def plural_like(kind: KindLike) -> str:
+    """Return the plural of a kind: the one its class declares, or the one that Kubernetes' naming rule gives."""
+    if is_resource_class(kind):
+        plural: str = cast(type[AnyResource], kind).declared.plural
+        return plural
+    name = kind_from(kind).name
+    return _PLURALS.get(name) or plural_of(name.lower())
+
+
+def is_same_family(one: type[AnyResource], other: type[AnyResource]) -> bool:
+    """Return whether two classes are versions of one kind."""
+    return _family(one) == _family(other)
+
+
+def _family(kind: type[AnyResource]) -> Family:
+    found: Kind = kind.declared.kind
+    return (found.group, found.name)
+
+
+def _permission(kind: KindLike, verbs: tuple[str, ...]) -> Permission:
+    return Permission(kind_from(kind).group, plural_like(kind), verbs)

@@ -1,69 +1,62 @@
-"""Puts an operator's definitions and webhook configurations into a cluster, and waits until they count."""
+"""Install an operator's definitions and webhook configurations, and wait until the server serves them."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
-from contextlib import aclosing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pinnace.client.client import Client
-from pinnace.client.following import Event
 from pinnace.client.mapping import NoSuchKind, kind_from
 from pinnace.model import errors
 from pinnace.model.objects import Kind, Object, kind_of
 from pinnace.reconcile.conditions import condition, is_true
-
-if TYPE_CHECKING:
-    from pinnace.sdk.operator.operator import Operator
+from pinnace.sdk.handlers.handlers import AdmissionHandler
+from pinnace.sdk.operator.declarations import Declarations
+from pinnace.sdk.resources.readiness import READY_SECONDS, NotEstablished, NotReadyInTime, wait_until_ready
 
 _log = logging.getLogger(__name__)
 
 DEFINITION = "apiextensions.k8s.io/v1/CustomResourceDefinition"
-PATIENCE = 30.0
 _SERVICE = re.compile(r"(?P<namespace>[^/:]+)/(?P<name>[^/:]+)(:(?P<port>[0-9]{1,5}))?")
-_REVIEWS = ["v1"]
-
-
-class NotEstablished(Exception):
-    """The server does not serve a definition. The message says why, as far as the server does."""
+_REVIEW_VERSIONS = ["v1"]
 
 
 async def install_definitions(
-    client: Client, operator: Operator, reached: Object | None, *, only_converted: bool = False
+    client: Client, declarations: Declarations, client_config: Object | None, *, only_converted: bool = False
 ) -> None:
-    """Make the server serve the operator's kinds. `reached` is the clientConfig of its webhooks.
+    """Make the server serve the operator's kinds. `client_config` is the clientConfig of its webhooks.
 
-    With `only_converted` those that need no converter are left alone: somebody else has installed them.
+    With `only_converted` the definitions without a conversion webhook are skipped: they are installed separately.
     """
-    for definition in operator.crds(conversion=conversion_by(reached) if reached is not None else None):
+    conversion = webhook_conversion(client_config) if client_config is not None else None
+    for definition in declarations.crds(conversion=conversion):
         if only_converted and "conversion" not in definition["spec"]:
             continue
-        await put(client, definition, manager=operator.name)
-        await established(client, definition["metadata"]["name"])
+        await put(client, definition, manager=declarations.name)
+        await wait_until_established(client, definition["metadata"]["name"])
 
 
-async def install_external_definitions(client: Client, operator: Operator) -> None:
-    """Make the server serve others' kinds that the operator uses, if it does not. For clusters that are ours alone."""
-    for definition in operator.external_crds():
+async def install_external_definitions(client: Client, declarations: Declarations) -> None:
+    """Make the server serve the external kinds that the operator uses, if it does not. For development clusters."""
+    for definition in declarations.external_crds():
         name, spec = definition["metadata"]["name"], definition["spec"]
         if await client.get_or_none(DEFINITION, name) is not None or await _is_served(client, spec):
             continue
         try:
-            await client.create(definition, field_manager=operator.name)
+            await client.create(definition, field_manager=declarations.name)
         except errors.AlreadyExists:
-            continue  # Another operator of the same cluster needs it, too.
-        await established(client, name)
+            continue  # Another operator in this cluster uses it too and has just created it.
+        await wait_until_established(client, name)
         _log.info(
-            "%s is somebody else's, who is not in this cluster; its CRD was made from the class, for %s",
+            "%s is an external kind that is not installed in this cluster; created its CRD from the class, for %s",
             name,
-            operator.name,
+            declarations.name,
         )
 
 
 async def _is_served(client: Client, spec: Object) -> bool:
-    """Whether somebody serves a kind without a definition: an API server of its own does."""
+    """Return whether the kind is served without a definition, by an aggregated API server."""
     for version in spec["versions"]:
         try:
             await client.kinds.find(Kind(spec["group"], version["name"], spec["names"]["kind"]))
@@ -73,60 +66,56 @@ async def _is_served(client: Client, spec: Object) -> bool:
     return False
 
 
-async def established(client: Client, name: str) -> None:
-    """Return when a definition is served. Raises NotEstablished if its names are taken, or it takes too long."""
-    last: Object = {}
+async def wait_until_established(client: Client, name: str) -> None:
+    """Return when a definition is served. Raise NotEstablished if its names are taken, or after READY_SECONDS."""
+
+    def is_established(definition: Object) -> bool:
+        names = condition(definition, "NamesAccepted")
+        if names is not None and names["status"] == "False":
+            raise NotEstablished(f"{name} is not served: {names.get('message')}")
+        return is_true(definition, "Established")
+
     try:
-        async with (
-            asyncio.timeout(PATIENCE),
-            aclosing(client.follow(DEFINITION, fields=f"metadata.name={name}")) as news,
-        ):
-            async for event in news:
-                if not isinstance(event, Event) or event.type == "DELETED":
-                    continue
-                last = event.snapshot.object
-                names = condition(last, "NamesAccepted")
-                if names is not None and names["status"] == "False":
-                    raise NotEstablished(f"{name} is not served: {names.get('message')}")
-                if is_true(last, "Established"):
-                    return
-    except TimeoutError:
-        raise NotEstablished(f"{name} is not served after {PATIENCE:.0f} s; its status: {last.get('status')}") from None
+        await wait_until_ready(client, DEFINITION, name, is_established)
+    except NotReadyInTime as late:
+        status = late.last.get("status")
+        raise NotEstablished(f"{name} is not served after {READY_SECONDS:.0f} s; its status: {status}") from None
 
 
-def conversion_by(reached: Object) -> Object:
-    """What a CRD says of its converter."""
-    config = _with_path(reached, "/convert")
-    return {"strategy": "Webhook", "webhook": {"clientConfig": config, "conversionReviewVersions": _REVIEWS}}
+def webhook_conversion(client_config: Object) -> Object:
+    """Return the spec.conversion of a CRD that the operator converts."""
+    config = _with_path(client_config, "/convert")
+    return {"strategy": "Webhook", "webhook": {"clientConfig": config, "conversionReviewVersions": _REVIEW_VERSIONS}}
 
 
-async def install_gates(client: Client, operator: Operator, reached: Object) -> None:
-    """Make the server ask the operator's validating and mutating functions."""
-    for configuration in webhook_configurations(operator, reached):
-        await put(client, configuration, manager=operator.name)
+async def install_webhooks(client: Client, declarations: Declarations, client_config: Object) -> None:
+    """Make the server call the operator's validating and mutating handlers."""
+    for configuration in webhook_configurations(declarations, client_config):
+        await put(client, configuration, manager=declarations.name)
 
 
 async def put(client: Client, obj: Object, *, manager: str) -> None:
-    """Apply a definition or a configuration, even where somebody else has said that it leads elsewhere.
+    """Apply a definition or a webhook configuration, even if another manager has set another address.
 
-    A url does not push out the service that another manager has named, nor the other way round; both are refused.
+    An applied url does not remove the service of another manager, nor the reverse, and the server rejects both
+    together: such an address is replaced by a patch first.
     """
     kind, name = kind_of(obj), obj["metadata"]["name"]
     present = await client.get_or_none(kind, name)
-    if present is not None and _ways(present) != _ways(obj):
+    if present is not None and _address_types(present) != _address_types(obj):
         await client.patch(kind, name, _replacement(obj), field_manager=manager)
     await client.apply(obj, field_manager=manager, force=True)
 
 
-def _ways(obj: Object) -> list[str]:
-    """How each webhook of a definition or a configuration is reached: by service, or by url."""
+def _address_types(obj: Object) -> list[str]:
+    """Return "service" or "url" for each webhook of a definition or a configuration."""
     conversion = (obj.get("spec") or {}).get("conversion") or {}
     webhooks = obj["webhooks"] if "webhooks" in obj else [conversion.get("webhook") or {}]
     return [next(iter({"service", "url"} & (webhook.get("clientConfig") or {}).keys()), "") for webhook in webhooks]
 
 
 def _replacement(obj: Object) -> Object:
-    """The merge patch after which nothing else leads anywhere."""
+    """Return the merge patch that replaces the addresses of all webhooks."""
     if "webhooks" in obj:
         return {"webhooks": obj["webhooks"]}
     conversion = obj["spec"].get("conversion") or {"strategy": "None"}
@@ -136,40 +125,44 @@ def _replacement(obj: Object) -> Object:
     return {"spec": {"conversion": {**conversion, "webhook": webhook}}}
 
 
-def webhook_configurations(operator: Operator, reached: Object) -> list[Object]:
-    """The webhook configurations that lead to an operator: one for those who change, one for those who refuse."""
+def webhook_configurations(declarations: Declarations, client_config: Object) -> list[Object]:
+    """Return the webhook configurations of an operator: at most one mutating and one validating."""
     found = []
-    for changes, kind in ((True, "MutatingWebhookConfiguration"), (False, "ValidatingWebhookConfiguration")):
-        webhooks = []
-        for number, gate in enumerate(gate for gate in operator.declared.gates if gate.changes is changes):
-            named = kind_from(gate.kind)
-            rule = {
-                "apiGroups": [named.group],
-                "apiVersions": [named.version],
-                "resources": [gate.plural],
-                "operations": list(gate.operations),
-                "scope": "*",
-            }
-            webhook = {
-                "name": f"{named.name.lower()}-{number}.{operator.name}.{named.group or 'core'}",
-                "clientConfig": _with_path(reached, gate.path),
-                "rules": [rule],
-                "admissionReviewVersions": _REVIEWS,
-                "sideEffects": "None",
-                "failurePolicy": "Ignore" if gate.ignore_failure else "Fail",
-                "timeoutSeconds": 10,
-            }
-            webhooks.append(webhook)
+    for mutates, kind in ((True, "MutatingWebhookConfiguration"), (False, "ValidatingWebhookConfiguration")):
+        handlers = [handler for handler in declarations.admission if handler.mutates is mutates]
+        webhooks = [
+            _webhook(handler, f"{number}.{declarations.name}", client_config) for number, handler in enumerate(handlers)
+        ]
         if webhooks:
             found.append(
                 {
                     "apiVersion": "admissionregistration.k8s.io/v1",
                     "kind": kind,
-                    "metadata": {"name": operator.name},
+                    "metadata": {"name": declarations.name},
                     "webhooks": webhooks,
                 }
             )
     return found
+
+
+def _webhook(handler: AdmissionHandler, name: str, client_config: Object) -> Object:
+    kind = kind_from(handler.kind)
+    rule = {
+        "apiGroups": [kind.group],
+        "apiVersions": [kind.version],
+        "resources": [handler.plural],
+        "operations": list(handler.operations),
+        "scope": "*",
+    }
+    return {
+        "name": f"{kind.name.lower()}-{name}.{kind.group or 'core'}",
+        "clientConfig": _with_path(client_config, handler.path),
+        "rules": [rule],
+        "admissionReviewVersions": _REVIEW_VERSIONS,
+        "sideEffects": "None",
+        "failurePolicy": "Ignore" if handler.ignore_failure else "Fail",
+        "timeoutSeconds": 10,
+    }
 
 
 class ServiceName(NamedTuple):
@@ -188,11 +181,11 @@ class ServiceName(NamedTuple):
 
 
 def service_reference(service: ServiceName) -> Object:
-    """How a clientConfig names a Service."""
+    """Return the `service` of a clientConfig."""
     return service._asdict()
 
 
-def _with_path(reached: Object, path: str) -> Object:
-    if "service" in reached:
-        return {**reached, "service": {**reached["service"], "path": path}}
-    return {**reached, "url": f"{reached['url']}{path}"}
+def _with_path(client_config: Object, path: str) -> Object:
+    if "service" in client_config:
+        return {**client_config, "service": {**client_config["service"], "path": path}}
+    return {**client_config, "url": f"{client_config['url']}{path}"}

@@ -1,4 +1,4 @@
-"""What a real cluster needs to run an operator: its kinds, the least permissions, and a Deployment."""
+"""The manifests that run an operator in a real cluster: CRDs, the least permissions, and a Deployment."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pinnace.model.objects import Object
 from pinnace.sdk.api.registration import api_services
-from pinnace.sdk.operator.installation import ServiceName, conversion_by, service_reference, webhook_configurations
-from pinnace.sdk.operator.permissions import Permission
-
-if TYPE_CHECKING:
-    from pinnace.sdk.operator.operator import Operator
+from pinnace.sdk.handlers.permissions import Permission
+from pinnace.sdk.operator.declarations import Declarations
+from pinnace.sdk.operator.installation import ServiceName, service_reference, webhook_configurations, webhook_conversion
 
 WEBHOOK_PORT = 9443
 METRICS_PORT = 8080
@@ -22,8 +19,8 @@ _RBAC = "rbac.authorization.k8s.io"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where an operator is to run, and from which image."""
+class DeploymentOptions:
+    """The namespace, image and size of an operator's Deployment."""
 
     namespace: str
     image: str
@@ -32,13 +29,13 @@ class Place:
     replicas: int = 1
 
 
-def definitions(operator: Operator, place: Place) -> list[Object]:
-    """Its CustomResourceDefinitions. The operator itself adds whom to trust when it converts."""
-    return operator.crds(conversion=conversion_by({"service": service_reference(_service(operator, place))}))
+def definitions(operator: Declarations, place: DeploymentOptions) -> list[Object]:
+    """Return its CustomResourceDefinitions. The running operator adds the caBundle of its conversion webhook."""
+    return operator.crds(conversion=webhook_conversion({"service": service_reference(_service(operator, place))}))
 
 
-def roles(operator: Operator, place: Place) -> list[Object]:
-    """A ServiceAccount that may do what the operator declares, and no more."""
+def roles(operator: Declarations, place: DeploymentOptions) -> list[Object]:
+    """Return a ServiceAccount with the permissions that the operator declares, and no others."""
     account = {"kind": "ServiceAccount", "name": operator.name, "namespace": place.namespace}
     whole, own = cluster_permissions(operator), own_permissions(operator)
     metadata = _metadata(operator)
@@ -54,7 +51,7 @@ def roles(operator: Operator, place: Place) -> list[Object]:
 
 
 def _delegation(metadata: Object, account: Object) -> list[Object]:
-    """To ask the cluster who calls an API, what they may do, and whom to believe that."""
+    """Return the bindings of an aggregated API server: token and access reviews, and the front proxy's CA."""
     delegator = {**metadata, "name": f"{metadata['name']}-auth-delegator"}
     reader = {**metadata, "name": f"{metadata['name']}-auth-reader", "namespace": "kube-system"}
     return [
@@ -63,53 +60,75 @@ def _delegation(metadata: Object, account: Object) -> list[Object]:
     ]
 
 
-def cluster_permissions(operator: Operator) -> list[Permission]:
-    """What it needs in all namespaces."""
+def cluster_permissions(operator: Declarations) -> list[Permission]:
+    """Return the permissions that it needs in all namespaces."""
     found = operator.permissions()
     change = ("get", "patch")
-    gates = operator.declared.gates
     group = "admissionregistration.k8s.io"
-    if any(gate.changes for gate in gates):
+    if any(handler.mutates for handler in operator.admission):
         found.append(Permission(group, "mutatingwebhookconfigurations", change, (operator.name,)))
-    if any(not gate.changes for gate in gates):
+    if any(not handler.mutates for handler in operator.admission):
         found.append(Permission(group, "validatingwebhookconfigurations", change, (operator.name,)))
     if operator.served_kinds:
         names = tuple(one["metadata"]["name"] for one in api_services(operator.served_kinds, {}))
         found.append(Permission("apiregistration.k8s.io", "apiservices", change, names))
-    converted = {one.old.declared.crd_name for one in operator.declared.conversions}
+    converted = {one.old.declared.crd_name for one in operator.conversions}
     if converted:
         names = tuple(sorted(converted))
         found.append(Permission("apiextensions.k8s.io", "customresourcedefinitions", change, names))
-        # A watch of one object is a list, which cannot be held to a name otherwise.
+        # RBAC cannot limit a list or watch with a field selector to one name.
         found.append(Permission("apiextensions.k8s.io", "customresourcedefinitions", ("list", "watch")))
     return found
 
 
-def own_permissions(operator: Operator) -> list[Permission]:
-    """What it needs in the namespace that it runs in."""
+def own_permissions(operator: Declarations) -> list[Permission]:
+    """Return the permissions that it needs in its own namespace."""
     found = [
         Permission("coordination.k8s.io", "leases", ("create",)),
         Permission("coordination.k8s.io", "leases", ("get", "update"), (operator.name,)),
     ]
-    if operator.is_called:
+    if operator.has_endpoints:
         secret = f"{operator.name}-webhook-certificate"
         found.append(Permission("", "secrets", ("create",)))
         found.append(Permission("", "secrets", ("get", "update"), (secret,)))
     return found
 
 
-def workload(operator: Operator, place: Place) -> list[Object]:
-    """The Deployment, and what leads to its webhooks and APIs. Raises ValueError for more replicas than can be."""
+def workload(operator: Declarations, place: DeploymentOptions) -> list[Object]:
+    """Return the Deployment, and the Service and configurations of its webhooks and APIs.
+
+    Raise ValueError for several replicas of an operator that serves an API.
+    """
     if operator.served_kinds and place.replicas > 1:
         raise ValueError(
             f"{operator.name} serves an API, whose revisions are counted by one process: it cannot have "
             f"{place.replicas} replicas"
         )
+    placed = {**_metadata(operator), "namespace": place.namespace}
     labels = {"app.kubernetes.io/name": operator.name}
+    spec: Object = {
+        "replicas": place.replicas,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": _pod_spec(operator, place)},
+    }
+    if operator.served_kinds:
+        spec["strategy"] = {"type": "Recreate"}  # Two pods would send different revisions to watchers.
+    found: list[Object] = [{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": placed, "spec": spec}]
+    if operator.has_endpoints:
+        ports = [{"name": "webhooks", "port": 443, "targetPort": WEBHOOK_PORT}]
+        service = {"selector": labels, "ports": ports}
+        found.append({"apiVersion": "v1", "kind": "Service", "metadata": placed, "spec": service})
+        client_config = {"service": service_reference(_service(operator, place))}
+        found += webhook_configurations(operator, client_config)
+        found += api_services(operator.served_kinds, client_config["service"])
+    return found
+
+
+def _pod_spec(operator: Declarations, place: DeploymentOptions) -> Object:
     command = ["pinnace", "run", place.file, "--no-install", "--no-reload", "--leader-election"]
     command += [f"--metrics-port={METRICS_PORT}"]
     ports = [{"name": "metrics", "containerPort": METRICS_PORT}]
-    if operator.is_called:
+    if operator.has_endpoints:
         command += ["--webhook-host=0.0.0.0", f"--webhook-port={WEBHOOK_PORT}"]
         command += [f"--webhook-service={place.namespace}/{operator.name}"]
         ports.append({"name": "webhooks", "containerPort": WEBHOOK_PORT})
@@ -128,33 +147,16 @@ def workload(operator: Operator, place: Place) -> list[Object]:
         },
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
-    pod = {
+    return {
         "serviceAccountName": operator.name,
         "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [container],
         "volumes": [{"name": "tmp", "emptyDir": {}}],
     }
-    placed = {**_metadata(operator), "namespace": place.namespace}
-    spec: Object = {
-        "replicas": place.replicas,
-        "selector": {"matchLabels": labels},
-        "template": {"metadata": {"labels": labels}, "spec": pod},
-    }
-    if operator.served_kinds:
-        spec["strategy"] = {"type": "Recreate"}  # Two would tell those who watch different stories.
-    found: list[Object] = [{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": placed, "spec": spec}]
-    if operator.is_called:
-        ports = [{"name": "webhooks", "port": 443, "targetPort": WEBHOOK_PORT}]
-        service = {"selector": labels, "ports": ports}
-        found.append({"apiVersion": "v1", "kind": "Service", "metadata": placed, "spec": service})
-        reached = {"service": service_reference(_service(operator, place))}
-        found += webhook_configurations(operator, reached)
-        found += api_services(operator.served_kinds, reached["service"])
-    return found
 
 
 def dockerfile(file: Path, *, version: str, beside: Iterable[Path] = ()) -> str:
-    """An image with the operator's file, those that it imports from `beside` it, and what its project depends on."""
+    """Return a Dockerfile with the operator's file, the files `beside` it that it imports, and its dependencies."""
     root = file.resolve().parent
     copied = dict.fromkeys([file.name, *(path.relative_to(root).parts[0] for path in beside)])
     modules = [name for name in copied if (root / name).is_file()]
@@ -166,16 +168,16 @@ def dockerfile(file: Path, *, version: str, beside: Iterable[Path] = ()) -> str:
     lines = [f"RUN pip install --no-cache-dir {quoted}", "WORKDIR /app"]
     if (root / "requirements.txt").exists():
         lines += ["COPY requirements.txt .", "RUN pip install --no-cache-dir -r requirements.txt"]
-    before = "\n".join([*lines, *copies])
+    steps = "\n".join([*lines, *copies])
     return f"""FROM python:3.13-slim
-{before}
+{steps}
 USER 65532
 CMD ["pinnace", "run", "{file.name}", "--no-reload"]
 """
 
 
 def _dependencies(root: Path) -> list[str]:
-    """What the pyproject.toml in a directory says, if there is one."""
+    """Return the dependencies in a directory's pyproject.toml, if there is one."""
     try:
         project = tomllib.loads((root / "pyproject.toml").read_text()).get("project") or {}
     except (OSError, tomllib.TOMLDecodeError):
@@ -183,21 +185,21 @@ def _dependencies(root: Path) -> list[str]:
     return [need for need in project.get("dependencies") or () if isinstance(need, str)]
 
 
-def _service(operator: Operator, place: Place) -> ServiceName:
+def _service(operator: Declarations, place: DeploymentOptions) -> ServiceName:
     return ServiceName(place.namespace, operator.name)
 
 
-def _metadata(operator: Operator) -> Object:
+def _metadata(operator: Declarations) -> Object:
     return {"name": operator.name, "labels": {"app.kubernetes.io/name": operator.name}}
 
 
 def _role(kind: str, metadata: Object, permissions: list[Permission]) -> Object:
-    rules = [permission.on_the_wire() for permission in permissions]
+    rules = [permission.to_rule() for permission in permissions]
     return {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata, "rules": rules}
 
 
 def _binding(kind: str, role: str, metadata: Object, account: Object, *, to: str = "") -> Object:
-    """`to`: the role, where it is not one that has the same name."""
+    """`to`: the role, if its name differs from the binding's."""
     reference = {"apiGroup": _RBAC, "kind": role, "name": to or metadata["name"]}
     return {
         "apiVersion": f"{_RBAC}/v1",

@@ -1,4 +1,4 @@
-"""Shows a running operator to Prometheus and to the kubelet's probes."""
+"""Serve a running operator's metrics to Prometheus and its health to the kubelet's probes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pinnace.reconcile.manager import Manager
 
 @asynccontextmanager
 async def metrics_listening(manager: Manager, port: int, *, host: str = "") -> AsyncIterator[int]:
-    """Serve /metrics, /healthz and /readyz within a block; gives the port, which for 0 is a free one."""
+    """Serve /metrics, /healthz and /readyz within a block; yield the port. Port 0 takes a free one."""
 
     async def metrics(request: web.Request) -> web.Response:
         return web.Response(text=manager.metrics.text(), content_type="text/plain")

@@ -1,4 +1,4 @@
-"""An operator: functions that bring objects to how they should be, and what they need. Declared here, run elsewhere."""
+"""An operator: decorators that declare its handlers, and the methods that run it."""
 
 from __future__ import annotations
 
@@ -12,48 +12,56 @@ from typing import Any, TypeVar, cast
 from pinnace.client.client import Client
 from pinnace.client.mapping import KindLike, kind_from
 from pinnace.client.typed import typed
-from pinnace.model.objects import Kind, Object
+from pinnace.model.objects import Object
 from pinnace.reconcile.manager import Manager
-from pinnace.sdk.operator.api_declarations import declared_api
-from pinnace.sdk.operator.checks import (
-    check_conversions,
+from pinnace.sdk.handlers.checks import (
     check_handler,
     check_kind,
     check_kinds,
     check_operations,
     check_operator_name,
+    check_served,
     check_watches,
 )
-from pinnace.sdk.operator.declarations import Conversion, Declared, Gate, Index, Loop, Report, Timer, ToKeys
-from pinnace.sdk.operator.permissions import MAKE, OWN, READ, Permission, merged
-from pinnace.sdk.operator.runner import running
-from pinnace.sdk.resources.custom_resource import (
-    AnyResource,
-    definition_of,
-    external_definition_of,
-    is_resource_class,
-    plural_of,
+from pinnace.sdk.handlers.handlers import (
+    AdmissionHandler,
+    ChangeHandler,
+    CleanupHandler,
+    ConversionHandler,
+    Index,
+    ReconcileHandler,
+    ServedApi,
+    TimerHandler,
+    ToKeys,
 )
+from pinnace.sdk.handlers.permissions import READ, Permission
+from pinnace.sdk.operator.declarations import Declarations, is_same_family, plural_like
+from pinnace.sdk.operator.runner import RunOptions, running
+from pinnace.sdk.resources.custom_resource import AnyResource, is_resource_class
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_PLURALS = {"Endpoints": "endpoints"}
-
 
 class Operator:
-    """What one extension does.
+    """One extension: its handlers, and the kinds, webhooks and APIs that they need.
 
-    Its name is the field manager of what it applies, the source of its events and the name of its lease. Handlers may
-    be `async def` or `def`; one that raises is called again for that object, later each time, and holds up no other.
+    Its name is the field manager of the objects it applies, the source of its events and the name of its lease.
+    Handlers may be `async def` or `def`. A handler that raises is called again for that object with growing delays;
+    other objects do not wait for it.
     """
 
     def __init__(self, name: str, *, kinds: Sequence[type[AnyResource]] = (), namespace: str = "") -> None:
-        """`kinds` are custom resources to install beside those that handlers name. `namespace` is where to look."""
+        """`kinds` are installed beside those that handlers name. `namespace` limits what the operator watches."""
         check_operator_name(name)
-        self.name = name
-        self.namespace = namespace
-        self._kinds = list(kinds)
-        self.declared = Declared()
+        self.declarations = Declarations(name=name, namespace=namespace, extra_kinds=list(kinds))
+
+    @property
+    def name(self) -> str:
+        return self.declarations.name
+
+    @property
+    def namespace(self) -> str:
+        return self.declarations.namespace
 
     # Declaring
 
@@ -68,11 +76,12 @@ class Operator:
         workers: int = 4,
         resync: float = 0.0,
     ) -> Callable[[Function], Function]:
-        """`async def reconcile(obj, ctx)`: bring about what `obj` asks for. What it sets in the status is stored.
+        """`async def reconcile(obj, ctx)`: bring the cluster to the state that `obj` describes.
 
-        Called when the object changes, or one that it owns of the kinds in `owns`, or one of `watches`, which maps a
-        kind to a function that says whom a change concerns. Never called twice at once for one object, and not for
-        those that are being deleted. `resync` calls it for all objects every so many seconds.
+        Changes that the handler makes to the status are stored. It is called when the object changes, when an object
+        that it owns of the kinds in `owns` changes, and when an object of `watches` changes, which maps a kind to a
+        function that returns the keys to reconcile. There is never more than one call at a time for one object, and
+        none for objects that are being deleted. `resync` calls it for all objects every so many seconds.
         """
         check_kind(kind, "reconcile")
         check_kinds(owns, "reconcile", "owns")
@@ -80,7 +89,7 @@ class Operator:
 
         def declare(handler: Function) -> Function:
             check_handler(handler, "reconcile", "obj", "ctx")
-            loop = Loop(
+            declared = ReconcileHandler(
                 kind=kind,
                 handler=handler,
                 owns=tuple(owns),
@@ -91,25 +100,25 @@ class Operator:
                 workers=workers,
                 resync=resync,
             )
-            self.declared.loops.append(loop)
+            self.declarations.reconciles.append(declared)
             return handler
 
         return declare
 
     def on_delete(self, kind: KindLike) -> Callable[[Function], Function]:
-        """`async def clean_up(obj, ctx)`: called before an object goes, which waits for it (a finalizer is kept on it).
+        """`async def clean_up(obj, ctx)`: called before an object is removed; a finalizer holds the object until then.
 
-        It may be called again if it fails, or its success cannot be recorded: it must not mind what is gone already.
+        It is called again if it fails or if its success cannot be recorded, so it must accept that its work is done.
         """
         check_kind(kind, "on_delete")
-        if any(kind_from(known) == kind_from(kind) for known, _ in self.declared.cleanups):
+        if any(kind_from(known.kind) == kind_from(kind) for known in self.declarations.cleanups):
             raise ValueError(
-                f"{self.name} has a function for the end of {kind_from(kind).name} already; do both in one"
+                f"{self.name} has an on_delete function for {kind_from(kind).name} already; do both in one function"
             )
 
         def declare(handler: Function) -> Function:
             check_handler(handler, "on_delete", "obj", "ctx")
-            self.declared.cleanups.append((kind, handler))
+            self.declarations.cleanups.append(CleanupHandler(kind=kind, handler=handler))
             return handler
 
         return declare
@@ -118,26 +127,28 @@ class Operator:
         """`async def look(obj, ctx)`: called for each object when it appears, and then every so many seconds."""
         check_kind(kind, "timer")
         if seconds <= 0:
-            raise ValueError(f"a timer cannot ring every {seconds} seconds")
+            raise ValueError(f"a timer cannot run every {seconds} seconds: write more than 0")
 
         def declare(handler: Function) -> Function:
             check_handler(handler, "timer", "obj", "ctx")
-            self.declared.timers.append(Timer(kind=kind, handler=handler, seconds=seconds, labels=labels))
+            timer = TimerHandler(kind=kind, handler=handler, seconds=seconds, labels=labels)
+            self.declarations.timers.append(timer)
             return handler
 
         return declare
 
     def on_change(self, kind: KindLike, *, labels: str = "") -> Callable[[Function], Function]:
-        """`async def tell(old, new)`: told of what comes (old is None), changes, and goes (new is None).
+        """`async def notify(old, new)`: called after each change, with None for the missing side.
 
-        For those who only look on: nothing is written to the object, and nothing waits for it. What was there at the
-        start is not told. Changes in quick succession may be told as one; one that was told in vain is told again.
+        A new object has no `old`, a deleted one no `new`. For observers: nothing is written to the object and nothing
+        waits for the call. Objects that exist at the start are not reported. Several quick changes may be reported as
+        one; a call that fails is repeated.
         """
         check_kind(kind, "on_change")
 
         def declare(handler: Function) -> Function:
             check_handler(handler, "on_change", "old", "new")
-            self.declared.reports.append(Report(kind=kind, handler=handler, labels=labels))
+            self.declarations.changes.append(ChangeHandler(kind=kind, handler=handler, labels=labels))
             return handler
 
         return declare
@@ -150,11 +161,11 @@ class Operator:
         plural: str = "",
         ignore_failure: bool = False,
     ) -> Callable[[Function], Function]:
-        """`async def check(obj) -> str | None`: what it returns is why the write is refused.
+        """`async def check(obj) -> str | None`: return a message to deny the write.
 
-        A second parameter is given the `Admission`: who writes, what was there before.
+        A second parameter receives the `Admission`: the user, the operation and the old object.
         """
-        return self._gate(kind, operations, plural, changes=False, ignore_failure=ignore_failure)
+        return self._admission(kind, operations, plural, mutates=False, ignore_failure=ignore_failure)
 
     def mutate(
         self,
@@ -164,46 +175,46 @@ class Operator:
         plural: str = "",
         ignore_failure: bool = False,
     ) -> Callable[[Function], Function]:
-        """`async def fill_in(obj) -> None`: changes the object before it is stored, or returns another in its place."""
-        return self._gate(kind, operations, plural, changes=True, ignore_failure=ignore_failure)
+        """`async def fill_in(obj) -> None`: change the object before it is stored, or return another in its place."""
+        return self._admission(kind, operations, plural, mutates=True, ignore_failure=ignore_failure)
 
-    def _gate(
-        self, kind: KindLike, operations: Sequence[str], plural: str, *, changes: bool, ignore_failure: bool
+    def _admission(
+        self, kind: KindLike, operations: Sequence[str], plural: str, *, mutates: bool, ignore_failure: bool
     ) -> Callable[[Function], Function]:
-        decorator = "mutate" if changes else "validate"
+        decorator = "mutate" if mutates else "validate"
         check_kind(kind, decorator)
         check_operations(operations, decorator)
 
         def declare(handler: Function) -> Function:
             check_handler(handler, decorator, "obj", "admission")
-            gate = Gate(
+            declared = AdmissionHandler(
                 kind=kind,
                 handler=handler,
                 operations=tuple(operations),
-                changes=changes,
+                mutates=mutates,
                 plural=plural or plural_like(kind),
                 ignore_failure=ignore_failure,
             )
-            gates = self.declared.own_gates if kind in self.served_kinds else self.declared.gates
-            gates.append(gate)
+            is_local = kind in self.declarations.served_kinds
+            (self.declarations.local_admission if is_local else self.declarations.admission).append(declared)
             return handler
 
         return declare
 
     def convert(self, old: type[AnyResource], new: type[AnyResource]) -> Callable[[Function], Function]:
-        """`def upgrade(old: WebsiteV1) -> WebsiteV2`: makes an object of one version of a kind into another's.
+        """`def upgrade(old: WebsiteV1) -> WebsiteV2`: convert an object from one version of a kind to another.
 
-        Name, labels and the like are kept. Declare both directions; steps are joined where there is no direct one.
+        Name, labels and other metadata are kept. Declare both directions; steps are joined where no direct one exists.
         """
         for kind in (old, new):
             if not is_resource_class(kind):
                 raise TypeError(f"operator.convert: {kind!r} is no version of a kind: give CustomResource classes")
-        if old is new or _family(old) != _family(new):
+        if old is new or not is_same_family(old, new):
             raise ValueError(f"{old.__name__} and {new.__name__} are not two versions of one kind")
 
         def declare(handler: Function) -> Function:
             check_handler(handler, "convert", "old")
-            self.declared.conversions.append(Conversion(old=old, new=new, handler=handler))
+            self.declarations.conversions.append(ConversionHandler(old=old, new=new, handler=handler))
             return handler
 
         return declare
@@ -211,20 +222,18 @@ class Operator:
     def serves(
         self, kind: type[AnyResource], backend: Any = None, *, refresh: float = 0.0
     ) -> Callable[[type[Any]], type[Any]]:
-        """Serve the API of a kind from here, instead of having the cluster store it: `@operator.serves(Website)` above
-        a class with `get` and `list`, and whatever else of `Backend` it can do; or give one as `backend`.
+        """Serve the API of a kind from this process instead of storing its objects in the cluster.
 
-        `refresh` is for backends that others change and that cannot say so: they are looked at again every so many
-        seconds, while somebody watches.
+        Write `@operator.serves(Website)` above a class with `get` and `list` and the other methods of `Backend` that
+        it supports, or pass one as `backend`. `refresh` is for backends that change without notice: they are read
+        again every so many seconds while a watch is open.
         """
-        if kind in self.served_kinds:
+        if kind in self.declarations.served_kinds:
             raise ValueError(f"{self.name} serves {kind.__name__} already")
 
         def declare(backend: type[Any]) -> type[Any]:
-            declared = self.declared
-            declared.apis.append(declared_api(kind, backend, refresh))
-            declared.own_gates += [gate for gate in declared.gates if gate.kind is kind]
-            declared.gates[:] = [gate for gate in declared.gates if gate.kind is not kind]
+            check_served(kind, backend, refresh)
+            self.declarations.serve(ServedApi(kind=kind, backend=backend, refresh=refresh))
             return backend
 
         if backend is not None:
@@ -232,104 +241,48 @@ class Operator:
         return declare
 
     def index(self, kind: KindLike, *, name: str = "") -> Callable[[Function], Function]:
-        """`def by_image(obj) -> Iterable[str]`: keep a kind findable by these values, with `ctx.indexed`."""
+        """`def by_image(obj) -> Iterable[str]`: index objects of a kind by these values, for `ctx.indexed`."""
         check_kind(kind, "index")
 
         def declare(function: Function) -> Function:
             check_handler(function, "index", "obj")
 
-            def indexed(obj: Object) -> Iterable[str]:
+            def index_values(obj: Object) -> Iterable[str]:
                 values: Iterable[str] = function(typed(kind, obj))
                 return values
 
-            self.declared.indexes.append(Index(kind=kind, name=name or function.__name__, function=indexed))
+            index = Index(kind=kind, name=name or function.__name__, function=index_values)
+            self.declarations.indexes.append(index)
             return function
 
         return declare
 
     def needs(self, kind: KindLike, *verbs: str, subresource: str = "") -> None:
-        """Declare what handlers do beyond their own kinds and those they own, for `pinnace manifests` to allow it."""
+        """Declare a permission beyond those of its own and owned kinds; `pinnace manifests` adds it to the role."""
         if is_resource_class(kind) and cast(type[AnyResource], kind).declared.external:
-            self._kinds.append(cast(type[AnyResource], kind))
+            self.declarations.extra_kinds.append(cast(type[AnyResource], kind))
         resource = plural_like(kind) + (f"/{subresource}" if subresource else "")
-        self.declared.permissions.append(Permission(kind_from(kind).group, resource, verbs or READ))
+        permission = Permission(kind_from(kind).group, resource, verbs or READ)
+        self.declarations.extra_permissions.append(permission)
 
-    # What follows from it
+    # Results of the declarations
 
     @property
     def kinds(self) -> list[type[AnyResource]]:
-        """Every custom resource that the operator has a class for, in the order in which they were named."""
-        declared = self.declared
-        named: list[Any] = [*self._kinds, *self.served_kinds]
-        named += [
-            kind for loop in declared.loops for kind in (loop.kind, *loop.owns, *(one for one, _ in loop.watches))
-        ]
-        named += [timer.kind for timer in declared.timers] + [kind for kind, _ in declared.cleanups]
-        named += [report.kind for report in declared.reports]
-        named += [gate.kind for gate in declared.gates] + [index.kind for index in declared.indexes]
-        named += [kind for one in declared.conversions for kind in (one.old, one.new)]
-        return list(dict.fromkeys(kind for kind in named if is_resource_class(kind)))
+        """Every custom resource that the operator has a class for, in the order of their declarations."""
+        return self.declarations.kinds
 
     def crds(self, *, conversion: Object | None = None) -> list[Object]:
-        """The CustomResourceDefinitions of its own kinds. `conversion` says how to reach who converts, if one does."""
-        families = self._families(external=False)
-        converted = {_family(one.old) for one in self.declared.conversions}
-        for family in converted & families.keys():
-            check_conversions(self.declared.conversions, families[family])
-        return [
-            definition_of(*versions, conversion=conversion if family in converted else None)
-            for family, versions in families.items()
-        ]
+        """Return the CRDs of its own kinds. `conversion` is the spec.conversion of those that it converts."""
+        return self.declarations.crds(conversion=conversion)
 
     def external_crds(self) -> list[Object]:
-        """Those of the kinds that belong to others, as far as the classes tell: for clusters where no others are."""
-        return [external_definition_of(*versions) for versions in self._families(external=True).values()]
-
-    def _families(self, *, external: bool) -> dict[tuple[str, str], list[type[AnyResource]]]:
-        """The versions of each kind that the cluster stores."""
-        found: dict[tuple[str, str], list[type[AnyResource]]] = {}
-        for kind in self.kinds:
-            if kind not in self.served_kinds and kind.declared.external == external:
-                found.setdefault(_family(kind), []).append(kind)
-        return found
-
-    @property
-    def served_kinds(self) -> list[type[AnyResource]]:
-        """Those whose API is served from here."""
-        return [api.kind for api in self.declared.apis]
-
-    @property
-    def is_called(self) -> bool:
-        """The server has to reach it: it serves webhooks or APIs."""
-        return self.has_webhooks or bool(self.declared.apis)
-
-    @property
-    def has_webhooks(self) -> bool:
-        return bool(self.declared.gates or self.declared.conversions)
+        """Return definitions of the kinds that others own, for clusters where the owner is not installed."""
+        return self.declarations.external_crds()
 
     def permissions(self) -> list[Permission]:
-        """The least that it needs, as far as it is declared: for its roles."""
-        found = list(self.declared.permissions)
-        with_status = {kind_from(kind) for kind in self.kinds if kind.declared.status is not None}
-        cleaned = {kind_from(kind) for kind, _ in self.declared.cleanups}
-        own: list[KindLike] = [loop.kind for loop in self.declared.loops]
-        own += [timer.kind for timer in self.declared.timers] + [kind for kind, _ in self.declared.cleanups]
-        for kind in own:
-            group, plural = kind_from(kind).group, plural_like(kind)
-            found.append(Permission(group, plural, READ))
-            if kind_from(kind) in with_status:
-                found.append(Permission(group, f"{plural}/status", ("get", "patch")))
-            if kind_from(kind) in cleaned:
-                found.append(Permission(group, plural, ("patch",)))
-            if any(loop.kind == kind and loop.owns for loop in self.declared.loops):
-                found.append(Permission(group, f"{plural}/finalizers", OWN))
-        for loop in self.declared.loops:
-            found += [Permission(kind_from(kind).group, plural_like(kind), MAKE) for kind in loop.owns]
-            found += [Permission(kind_from(kind).group, plural_like(kind), READ) for kind, _ in loop.watches]
-        looked_at = [one.kind for one in self.declared.indexes] + [one.kind for one in self.declared.reports]
-        found += [Permission(kind_from(kind).group, plural_like(kind), READ) for kind in looked_at]
-        found.append(Permission("", "events", ("create", "patch")))
-        return merged(found)
+        """Return the least permissions that its declarations need, for its roles."""
+        return self.declarations.permissions()
 
     # Running
 
@@ -344,9 +297,9 @@ class Operator:
         webhook_service: str = "",
         metrics_port: int | None = None,
     ) -> None:
-        """Work until cancelled. With `install` the CRDs and webhook configurations are put into the cluster first.
+        """Run until cancelled. With `install` the CRDs and webhook configurations are applied to the cluster first.
 
-        The server must reach `webhook_host`; within a cluster that is the Service named by `webhook_service`, as
+        The API server must reach `webhook_host`; within a cluster it uses the Service named by `webhook_service`, as
         namespace/name. `metrics_port` serves /metrics, /healthz and /readyz.
         """
         async with self.running(
@@ -362,27 +315,13 @@ class Operator:
 
     @asynccontextmanager
     async def running(self, client: Client, **options: Any) -> AsyncIterator[Manager]:
-        """Work within a block. Takes what `run` takes; gives the manager, whose `settle` waits until all is done."""
-        async with running(self, client, **options) as manager:
+        """Run within a block, with the options of `run`. Yield the manager, whose `settle` waits until all is done."""
+        async with running(self.declarations, client, RunOptions(**options)) as manager:
             yield manager
 
     def serve(self, *, kubeconfig: Path | None = None, context: str = "", **options: Any) -> None:
-        """Work against the current cluster until the process is told to stop: the last line of a file that is run."""
+        """Run against the current cluster until SIGINT or SIGTERM: the last line of a file that is run."""
         from pinnace.sdk.operator.process import serve  # noqa: PLC0415 - it needs the HTTP client, which takes long to import
 
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         serve(self, kubeconfig=kubeconfig, context=context, **options)
-
-
-def plural_like(kind: KindLike) -> str:
-    """The plural of a kind: what its class says, or what Kubernetes' own naming makes of it."""
-    if is_resource_class(kind):
-        plural: str = cast(type[AnyResource], kind).declared.plural
-        return plural
-    name = kind_from(kind).name
-    return _PLURALS.get(name) or plural_of(name.lower())
-
-
-def _family(kind: type[AnyResource]) -> tuple[str, str]:
-    named: Kind = kind.declared.kind
-    return (named.group, named.name)

@@ -1,37 +1,44 @@
-"""An operator as a process: connected to the current cluster, until it is told to stop."""
+"""An operator as a process: connected to the current cluster, until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
-from pinnace.sdk.operator.why_answers import answering
-
-if TYPE_CHECKING:
-    from pinnace.sdk.operator.operator import Operator
+from pinnace.reconcile.manager import Manager
+from pinnace.sdk.operator.why_answers import answer_why
 
 
-def serve(operator: Operator, *, kubeconfig: Path | None = None, context: str = "", **options: Any) -> None:
-    """Run until SIGINT or SIGTERM; what has been begun is finished. Takes what `Operator.run` takes."""
+class Runnable(Protocol):
+    """The part of an Operator that runs it."""
+
+    @property
+    def name(self) -> str: ...
+    def running(self, client: Client, **options: Any) -> AbstractAsyncContextManager[Manager]: ...
+
+
+def serve(operator: Runnable, *, kubeconfig: Path | None = None, context: str = "", **options: Any) -> None:
+    """Run until SIGINT or SIGTERM, then finish the calls that have begun. Takes the options of `Operator.run`."""
     asyncio.run(_serve(operator, kubeconfig, context, options))
 
 
-async def _serve(operator: Operator, kubeconfig: Path | None, context: str, options: dict[str, Any]) -> None:
+async def _serve(operator: Runnable, kubeconfig: Path | None, context: str, options: dict[str, Any]) -> None:
     async with connect(kubeconfig=kubeconfig, context=context, field_manager=operator.name) as client:
-        await until_told(_work(operator, client, options))
+        await run_until_signal(_work(operator, client, options))
 
 
-async def _work(operator: Operator, client: Client, options: dict[str, Any]) -> None:
-    async with operator.running(client, **options) as manager, answering(manager):
+async def _work(operator: Runnable, client: Client, options: dict[str, Any]) -> None:
+    async with operator.running(client, **options) as manager, answer_why(manager):
         await asyncio.get_running_loop().create_future()
 
 
-async def until_told(work: Any) -> None:
-    """Do something until it is done, or the process is told to stop."""
+async def run_until_signal(work: Any) -> None:
+    """Await `work` until it is done; SIGINT and SIGTERM cancel it."""
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,4 +1,4 @@
-"""The certificate that all replicas of an operator show: in a Secret, made by the first, renewed before it ends."""
+"""The certificate that all replicas of an operator share: kept in a Secret, and renewed before it expires."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def secret_name(service: ServiceName) -> str:
 
 
 async def shared_certificate(client: Client, service: ServiceName) -> ServerCertificate:
-    """The certificate for a Service, from its Secret; made anew if it is missing, broken or old.
+    """Return the certificate for a Service from its Secret; make a new one if it is missing, broken or due.
 
-    One that is made in place of an old one is trusted along with it: other replicas show that for a while.
+    The CA of the old certificate stays trusted: other replicas use it for a while.
     """
     namespace, name, _ = service
     for _ in range(_ATTEMPTS):
@@ -35,9 +35,11 @@ async def shared_certificate(client: Client, service: ServiceName) -> ServerCert
         try:
             await _write(client, secret, namespace, secret_name(service), made)
         except (errors.AlreadyExists, errors.Conflict):
-            continue  # Another replica was faster: its certificate is as good.
+            continue  # Another replica has written its certificate: use that one.
         return made
-    raise RuntimeError(f"the Secret {namespace}/{secret_name(service)} changes all the time; who else writes it?")
+    raise RuntimeError(
+        f"the Secret {namespace}/{secret_name(service)} keeps changing: stop the other process that writes it"
+    )
 
 
 async def _write(client: Client, secret: Object | None, namespace: str, name: str, made: ServerCertificate) -> None:

@@ -1,107 +1,97 @@
-"""Gives back what an operator took over for as long as it ran: whoever judged and converted before does so again."""
+"""Restore, at the end of a run, the webhook addresses that it replaced, so that a deployed operator is called again."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pinnace.client.client import Client
 from pinnace.client.credentials import NoCredentials
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.objects import Object, kind_of
+from pinnace.sdk.operator.declarations import Declarations
 from pinnace.sdk.operator.installation import DEFINITION, put, webhook_configurations
-
-if TYPE_CHECKING:
-    from pinnace.sdk.operator.operator import Operator
 
 _log = logging.getLogger(__name__)
 _GONE = (errors.ApiError, ConnectionLost, NoCredentials)
 
 
 @dataclass(frozen=True, slots=True)
-class Predecessors:
-    """Whom the server asked before this run, as far as they are still there: Services, never the url of a past run."""
+class PreviousWebhooks:
+    """The webhooks that the server called before this run. Only Services: the url of a former run leads nowhere."""
 
     conversions: dict[str, Object] = field(default_factory=dict)
-    """By definition, its spec.conversion."""
+    """spec.conversion, by the name of the definition."""
     configurations: dict[str, Object] = field(default_factory=dict)
-    """By kind, the webhook configuration."""
+    """Webhook configurations, by kind."""
 
 
-async def predecessors(client: Client, operator: Operator) -> Predecessors:
-    """Whom this run is about to replace. What a run has left behind that was killed is told."""
-    found = Predecessors()
-    for definition in _converted(operator):
+async def find_previous_webhooks(client: Client, declarations: Declarations) -> PreviousWebhooks:
+    """Return the webhooks that this run will replace. Log those that a killed run has left behind."""
+    found = PreviousWebhooks()
+    for definition in _converted_definitions(declarations):
         name = definition["metadata"]["name"]
         present = await client.get_or_none(DEFINITION, name)
         conversion = ((present or {}).get("spec") or {}).get("conversion") or {}
-        reached = (conversion.get("webhook") or {}).get("clientConfig") or {}
-        if "service" in reached:
+        client_config = (conversion.get("webhook") or {}).get("clientConfig") or {}
+        if "service" in client_config:
             found.conversions[name] = conversion
-        elif "url" in reached:
+        elif "url" in client_config:
             _log.warning(
-                "%s was left to a converter at %s, where nobody answers any more: that run was ended before it "
-                "could say so. From now on it is converted here",
+                "%s has a conversion webhook at %s, left behind by a run that was killed. This run converts it now",
                 name,
-                reached["url"],
+                client_config["url"],
             )
-    for configuration in webhook_configurations(operator, {"url": ""}):
+    for configuration in webhook_configurations(declarations, {"url": ""}):
         kind, name = configuration["kind"], configuration["metadata"]["name"]
         present = await client.get_or_none(kind_of(configuration), name)
-        reached_by = [webhook["clientConfig"] for webhook in (present or {}).get("webhooks") or ()]
-        if any("service" in one for one in reached_by):
+        client_configs = [webhook["clientConfig"] for webhook in (present or {}).get("webhooks") or ()]
+        if any("service" in one for one in client_configs):
             found.configurations[kind] = {**configuration, "webhooks": (present or {})["webhooks"]}
-        elif reached_by:
-            _log.warning(
-                "%s %s was left behind by a run that was ended before it could remove it; writes were refused since",
-                kind,
-                name,
-            )
+        elif client_configs:
+            _log.warning("%s %s was left behind by a run that was killed; writes have failed since then", kind, name)
     return found
 
 
-async def hand_back(client: Client, operator: Operator, before: Predecessors) -> None:
-    """Make the server ask those again whom it asked before. A server that is gone need not be told."""
-    for configuration in webhook_configurations(operator, {"url": ""}):
+async def restore_webhooks(client: Client, declarations: Declarations, previous: PreviousWebhooks) -> None:
+    """Make the server call the previous webhooks again. An unreachable server is only logged."""
+    for configuration in webhook_configurations(declarations, {"url": ""}):
         name = configuration["metadata"]["name"]
-        former = before.configurations.get(configuration["kind"])
+        former = previous.configurations.get(configuration["kind"])
         try:
             if former is not None:
-                await put(client, former, manager=operator.name)
+                await put(client, former, manager=declarations.name)
             else:
                 await client.delete(kind_of(configuration), name)
         except errors.NotFound:
             continue
         except _GONE as error:
-            _log.warning("%s %s is still there and leads nowhere: %s", configuration["kind"], name, error)
-    for definition in _converted(operator):
+            _log.warning("%s %s was not restored and leads nowhere: %s", configuration["kind"], name, error)
+    for definition in _converted_definitions(declarations):
         name = definition["metadata"]["name"]
         try:
             if await client.get_or_none(DEFINITION, name) is None:
-                continue  # Somebody has deleted it meanwhile: to give it back would be to make it anew.
-            await put(client, _released(definition, before), manager=operator.name)
+                continue  # It was deleted meanwhile: an apply would create it again.
+            await put(client, _restored(definition, previous), manager=declarations.name)
         except _GONE as error:
-            _log.warning("%s still says that it is converted here: %s", name, error)
+            _log.warning("%s was not restored; its conversion webhook leads nowhere: %s", name, error)
 
 
-def _released(definition: Object, before: Predecessors) -> Object:
+def _restored(definition: Object, previous: PreviousWebhooks) -> Object:
     name, spec = definition["metadata"]["name"], definition["spec"]
-    former = before.conversions.get(name)
+    former = previous.conversions.get(name)
     if former is not None:
         return {**definition, "spec": {**spec, "conversion": former}}
-    # Nobody is left to convert. Objects passed off as another version, unconverted, would lose what that does not know.
-    kept = [{**version, "served": version["served"] and version["storage"]} for version in spec["versions"]]
+    # Without a converter only the storage version is served: objects relabelled as another version would lose fields.
+    versions = [{**version, "served": version["served"] and version["storage"]} for version in spec["versions"]]
     hidden = [version["name"] for version in spec["versions"] if version["served"] and not version["storage"]]
     if hidden:
-        _log.info(
-            "%s is not served as %s until somebody converts it", definition["metadata"]["name"], ", ".join(hidden)
-        )
-    return {**definition, "spec": {**spec, "versions": kept, "conversion": {"strategy": "None"}}}
+        _log.info("%s is not served as %s until an operator converts it", name, ", ".join(hidden))
+    return {**definition, "spec": {**spec, "versions": versions, "conversion": {"strategy": "None"}}}
 
 
-def _converted(operator: Operator) -> list[Object]:
-    """The definitions of which the operator converts the versions."""
-    marked = operator.crds(conversion={"strategy": "None"})
+def _converted_definitions(declarations: Declarations) -> list[Object]:
+    """Return the definitions whose versions the operator converts."""
+    marked = declarations.crds(conversion={"strategy": "None"})
     return [definition for definition in marked if "conversion" in definition["spec"]]

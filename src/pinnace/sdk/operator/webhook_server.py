@@ -1,4 +1,4 @@
-"""Serves an operator's webhooks over HTTPS, with a certificate of its own."""
+"""Serve an operator's webhooks and APIs over HTTPS, with a certificate of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import orjson
 from aiohttp import web
@@ -23,77 +22,75 @@ from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.reconcile.metrics import WEBHOOK_SECONDS, WEBHOOKS, Metrics
+from pinnace.sdk.handlers.handlers import LocalAdmission
+from pinnace.sdk.handlers.reviews import review_admission, review_conversion
 from pinnace.sdk.operator.certificates import RENEW_BEFORE, ServerCertificate, new_certificate
-from pinnace.sdk.operator.declarations import Gates
+from pinnace.sdk.operator.declarations import Declarations
 from pinnace.sdk.operator.installation import ServiceName, service_reference
-from pinnace.sdk.operator.reviews import review_admission, review_conversion
 from pinnace.sdk.operator.shared_certificates import shared_certificate
 
-if TYPE_CHECKING:
-    from pinnace.sdk.operator.operator import Operator
-
-LARGEST = 16 * 1024 * 1024
-"""Objects come with their old selves, and conversions by the list."""
+LARGEST_BODY = 16 * 1024 * 1024
+"""An admission review holds the old object too, and a conversion review a whole list."""
 
 _DAY_SECONDS = 86400.0
 _RETRY_SECONDS = 60.0
 _log = logging.getLogger(__name__)
-Answering = Callable[[Object], Awaitable[Object]]
+Review = Callable[[Object], Awaitable[Object]]
 Page = Callable[[web.Request], Awaitable[web.Response]]
 
 
-class Webhooks:
-    """An operator's webhooks while they are served: how they are reached, and a certificate that never ends."""
+class WebhookServer:
+    """The address of an operator's webhooks while they are served, and a certificate that is renewed in time."""
 
     def __init__(
-        self, client: Client, host: str, service: ServiceName | None, *, also_named: Sequence[str] = ()
+        self, client: Client, host: str, service: ServiceName | None, *, extra_names: Sequence[str] = ()
     ) -> None:
-        """`also_named`: how else the server calls it, where it does not by a Service of the cluster."""
+        """`extra_names`: other host names for the certificate, if the API server does not call a Service."""
         self._client = client
         self._host = host
-        self._names = [host, *also_named]
+        self._names = [host, *extra_names]
         self._service = service
         self._address: Object = {}
         self.tls = self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
 
     @property
-    def reached(self) -> Object:
-        """The clientConfig by which the server reaches them."""
-        return self._reached(self._certificate)
+    def client_config(self) -> Object:
+        """The clientConfig by which the API server reaches the webhooks."""
+        return self._client_config(self._certificate)
 
-    def _reached(self, certificate: ServerCertificate) -> Object:
+    def _client_config(self, certificate: ServerCertificate) -> Object:
         return {**self._address, "caBundle": base64.b64encode(certificate.ca).decode()}
 
     async def listen(self, runner: web.AppRunner, port: int) -> None:
         """Serve on a port; 0 takes a free one."""
-        self._certificate = await self._current()
-        show(self._tls, self._certificate)
+        self._certificate = await self._new_certificate()
+        use_certificate(self._tls, self._certificate)
         await web.TCPSite(runner, self._host, port, ssl_context=self._tls).start()
-        shown = f"[{self._host}]" if ":" in self._host else self._host
-        url = f"https://{shown}:{runner.addresses[0][1]}"
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        url = f"https://{host}:{runner.addresses[0][1]}"
         self._address = {"url": url} if self._service is None else {"service": service_reference(self._service)}
 
-    async def keep_fresh(self, tell: Callable[[Object], Awaitable[None]]) -> None:
-        """Renew the certificate before it ends, for as long as they are served. `tell` makes the server trust it."""
+    async def keep_fresh(self, trust: Callable[[Object], Awaitable[None]]) -> None:
+        """Renew the certificate before it expires, until cancelled. `trust` installs the new clientConfig."""
         clock = self._client.clock
         while True:
-            # By days, since clocks stand still while a machine sleeps; and so that a failure has many more tries.
+            # Once a day, since clocks stop while a machine sleeps, and so that a failed renewal is tried many times.
             due = (self._certificate.ends - RENEW_BEFORE - clock.now()).total_seconds()
             await clock.sleep(min(max(due, _RETRY_SECONDS), _DAY_SECONDS))
             if not self._certificate.is_due(clock.now()):
                 continue
             try:
-                renewed = await self._current(self._certificate)
-                await tell(self._reached(renewed))  # It is trusted first, shown then.
+                renewed = await self._new_certificate(self._certificate)
+                await trust(self._client_config(renewed))  # The server must trust it before it is used.
             except (errors.ApiError, ConnectionLost, NoCredentials) as error:
-                _log.warning("the certificate for webhooks is not renewed yet: %s", error)
+                _log.warning("cannot renew the certificate for webhooks yet: %s", error)
             else:
-                show(self._tls, renewed)
+                use_certificate(self._tls, renewed)
                 self._certificate = renewed
-                _log.info("the certificate for webhooks was renewed; it ends on %s", renewed.ends.date())
+                _log.info("renewed the certificate for webhooks; it expires on %s", renewed.ends.date())
 
-    async def _current(self, old: ServerCertificate | None = None) -> ServerCertificate:
+    async def _new_certificate(self, old: ServerCertificate | None = None) -> ServerCertificate:
         if self._service is not None:
             return await shared_certificate(self._client, self._service)
         made = new_certificate(self._names, now=self._client.clock.now())
@@ -102,30 +99,32 @@ class Webhooks:
 
 @asynccontextmanager
 async def webhooks_listening(
-    operator: Operator,
+    declarations: Declarations,
     client: Client,
     metrics: Metrics,
     *,
     host: str,
     port: int,
     service: ServiceName | None = None,
-    also_named: Sequence[str] = (),
-) -> AsyncIterator[Webhooks]:
-    """Serve within a block, at the address itself, with a certificate made for this run, or behind a Service, with a
-    certificate that all replicas share. What is asked of webhooks is counted in `metrics`.
+    extra_names: Sequence[str] = (),
+) -> AsyncIterator[WebhookServer]:
+    """Serve within a block; requests are counted in `metrics`.
+
+    Without a Service the server is reached at its own address, with a certificate made for this run. Behind a Service
+    all replicas share one certificate.
     """
-    served, apis = application(operator, metrics), operator.declared.apis
-    webhooks = Webhooks(client, host, service, also_named=also_named)
+    served, apis = application(declarations, metrics), declarations.apis
+    webhooks = WebhookServer(client, host, service, extra_names=extra_names)
     async with AsyncExitStack() as stack:
         if apis:
-            from pinnace.sdk.api.server import Apis  # noqa: PLC0415 - it loads the definitions of Kubernetes' own kinds
+            from pinnace.sdk.api.server import ApiServer  # noqa: PLC0415 - it loads the definitions of Kubernetes' own kinds
 
-            gates = Gates(operator.declared.own_gates)
-            answering = Apis(apis, gates, client, webhooks.tls, title=operator.name)
-            await answering.begin(served)
-            following = asyncio.create_task(answering.follow())
-            stack.push_async_callback(_ended, following)
-        # A watch lasts until its client leaves, which has to be noticed.
+            admission = LocalAdmission(declarations.local_admission)
+            api_server = ApiServer(apis, admission, client, webhooks.tls, title=declarations.name)
+            await api_server.begin(served)
+            following = asyncio.create_task(api_server.follow())
+            stack.push_async_callback(_cancel, following)
+        # A watch lasts until its client disconnects: handler_cancellation makes aiohttp notice that.
         runner = web.AppRunner(served, access_log=None, shutdown_timeout=2.0, handler_cancellation=bool(apis))
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
@@ -133,53 +132,53 @@ async def webhooks_listening(
         yield webhooks
 
 
-async def _ended(task: asyncio.Task[None]) -> None:
+async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
 
 
-def application(operator: Operator, metrics: Metrics) -> web.Application:
-    """A page for each gate, and one for all conversions."""
-    app = web.Application(client_max_size=LARGEST)
-    for gate in operator.declared.gates:
-        app.router.add_post(gate.path, _page(partial(review_admission, gate), metrics))
-    if operator.declared.conversions:
-        app.router.add_post("/convert", _page(partial(review_conversion, operator), metrics))
+def application(declarations: Declarations, metrics: Metrics) -> web.Application:
+    """Return an application with a page for each admission handler, and one for all conversions."""
+    app = web.Application(client_max_size=LARGEST_BODY)
+    for handler in declarations.admission:
+        app.router.add_post(handler.path, _page(partial(review_admission, handler), metrics))
+    if declarations.conversions:
+        app.router.add_post("/convert", _page(partial(review_conversion, declarations.conversions), metrics))
     return app
 
 
-def _page(answering: Answering, metrics: Metrics) -> Page:
-    async def counted(request: web.Request) -> web.Response:
+def _page(review: Review, metrics: Metrics) -> Page:
+    async def counted_page(request: web.Request) -> web.Response:
         began = time.monotonic()
         answer = await page(request)
-        asked = (("webhook", request.path),)
-        metrics.observe(WEBHOOK_SECONDS, asked, time.monotonic() - began)
-        metrics.count(WEBHOOKS, (*asked, ("code", str(answer.status))))
+        labels = (("webhook", request.path),)
+        metrics.observe(WEBHOOK_SECONDS, labels, time.monotonic() - began)
+        metrics.count(WEBHOOKS, (*labels, ("code", str(answer.status))))
         return answer
 
     async def page(request: web.Request) -> web.Response:
         try:
-            review = orjson.loads(await request.read())
-            if not isinstance(review, dict) or "uid" not in (review.get("request") or {}):
+            body = orjson.loads(await request.read())
+            if not isinstance(body, dict) or "uid" not in (body.get("request") or {}):
                 raise ValueError("there is no request with a uid in it")
         except ValueError as error:
             return web.Response(status=400, text=f"not a review: {error}")
         try:
-            answer = await answering(review)
+            answer = await review(body)
         except Exception as error:
-            # The server applies the failure policy; what went wrong is for the operator's author.
+            # The server applies the failure policy; the traceback is for the operator's author.
             _log.exception("%s failed", request.path)
             return web.Response(status=500, text=f"{type(error).__name__}: {error}")
         return web.Response(body=orjson.dumps(answer), content_type="application/json")
 
-    return counted
+    return counted_page
 
 
-def show(context: ssl.SSLContext, certificate: ServerCertificate) -> None:
-    """Show a certificate on all connections that are opened from now on."""
+def use_certificate(context: ssl.SSLContext, certificate: ServerCertificate) -> None:
+    """Use a certificate for all connections that are opened from now on."""
     with tempfile.TemporaryDirectory(prefix="pinnace-webhook-") as directory:
-        # Python reads keys from files only. The directory is the owner's alone, and gone at once.
+        # Python reads keys from files only. Only the owner can read the directory, which is removed at once.
         chain, key = Path(directory) / "tls.crt", Path(directory) / "tls.key"
         chain.write_bytes(certificate.certificate)
         key.write_bytes(certificate.key)

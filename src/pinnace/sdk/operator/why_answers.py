@@ -1,7 +1,7 @@
-"""Answers those who ask a running operator why it looked at an object: over a socket that only its user can open.
+"""Answer `pinnace why`: why a running operator reconciled an object, over a socket that only its user can open.
 
-`pinnace why` on the same machine finds it by itself; within a pod it is asked with `kubectl exec`. Nothing listens on
-the network: names and errors of objects are not for everybody.
+`pinnace why` finds the socket on the same machine; within a pod it runs through `kubectl exec`. Nothing listens on
+the network, since names and errors of objects may be confidential.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _RUNS = 100
 _LONGEST_QUESTION = 64 * 1024
 
 
-def directory() -> Path:
-    """Where the operators of this user listen."""
+def socket_directory() -> Path:
+    """Return the directory of the sockets of this user's operators."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     return Path(base) / "pinnace" if base else Path(tempfile.gettempdir()) / f"pinnace-{os.getuid()}"
 
 
 @asynccontextmanager
-async def answering(manager: Manager, *, server: str = "") -> AsyncIterator[Path | None]:
-    """Answer within a block; gives the socket. `server` says which cluster is spoken of."""
+async def answer_why(manager: Manager, *, server: str = "") -> AsyncIterator[Path | None]:
+    """Answer within a block; yield the socket. `server` names the cluster in the answers."""
     path = _socket_path(manager.name)
     if path is None or not hasattr(asyncio, "start_unix_server"):
         yield None
@@ -56,8 +56,8 @@ async def answering(manager: Manager, *, server: str = "") -> AsyncIterator[Path
 
 
 def _socket_path(name: str) -> Path | None:
-    """A place that nobody else can reach, or None: somebody else's directory in its place is not used."""
-    place = directory()
+    """Return a path in a directory that only this user can open; None if there is no such directory."""
+    place = socket_directory()
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = place.stat()
@@ -71,13 +71,13 @@ def _socket_path(name: str) -> Path | None:
 
 
 async def _answer(manager: Manager, server: str, question: Object) -> Object:
-    """What is known of one object, or, if none is named, of those that were reconciled last."""
+    """Return the history of one object, or, if the question names none, of the objects that were reconciled last."""
     key = Key(question["namespace"], question["name"]) if question.get("name") else None
-    told = [await _told(manager, controller, key) for controller in manager.controllers]
-    return {"operator": manager.name, "process": os.getpid(), "server": server, "controllers": told}
+    histories = [await _history(manager, controller, key) for controller in manager.controllers]
+    return {"operator": manager.name, "process": os.getpid(), "server": server, "controllers": histories}
 
 
-async def _told(manager: Manager, controller: Controller, key: Key | None) -> Object:
+async def _history(manager: Manager, controller: Controller, key: Key | None) -> Object:
     words: list[str] = []
     group, is_namespaced = "", True
     if controller.kind is not None:
@@ -96,18 +96,18 @@ async def _told(manager: Manager, controller: Controller, key: Key | None) -> Ob
         "waiting": controller.queue.depth,
         "next": controller.queue.due_in(key) if key is not None else 0.0,
         "failures": controller.queue.failures(key) if key is not None else 0,
-        "runs": [_run(run) for run in _some(controller, key)],
+        "runs": [_run(run) for run in _runs(controller, key)],
     }
 
 
-def _some(controller: Controller, key: Key | None) -> Iterator[Run]:
+def _runs(controller: Controller, key: Key | None) -> Iterator[Run]:
     runs = controller.latest() if key is None else iter(controller.why(key))
     for _, run in zip(range(_RUNS), runs, strict=False):
         yield run
 
 
 def _run(run: Run) -> Object:
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "namespace": run.key.namespace,
         "name": run.key.name,
         "began": run.began.isoformat(),
@@ -118,7 +118,7 @@ def _run(run: Run) -> Object:
         "again": run.again,
         "reasons": [_reason(reason) for reason in run.reasons],
     }
-    return told
+    return fields
 
 
 def _reason(reason: Reason) -> Object:

@@ -1,4 +1,4 @@
-"""A class that is a custom resource: what it says of itself becomes its CustomResourceDefinition."""
+"""A class that is a custom resource: its fields and options become its CustomResourceDefinition."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _VERSION = re.compile(r"^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column of `kubectl get`: where its value is, such as ".spec.replicas". Its type is read from the schema."""
+    """A column of `kubectl get`. `path` locates its value, as in ".spec.replicas"; the schema gives its type."""
 
     name: str
     path: str
@@ -40,7 +40,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """Where `kubectl scale` and autoscalers find the replicas that are wanted and those that are there."""
+    """The paths by which `kubectl scale` and autoscalers find the desired and the current replicas."""
 
     spec: str = ".spec.replicas"
     status: str = ".status.replicas"
@@ -49,7 +49,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """What a class says of the kind that it is."""
+    """The options of a class, with their defaults filled in."""
 
     kind: Kind
     plural: str
@@ -60,7 +60,7 @@ class Declaration:
     served: bool
     storage: bool
     external: bool
-    """Somebody else defines and installs it."""
+    """The definition belongs to another project, which installs it."""
     deprecated: str
     columns: tuple[Column, ...]
     scale: Scale | None
@@ -74,7 +74,7 @@ class Declaration:
 
 
 class OwnerReference(Model):
-    """Whose an object is."""
+    """The owner of an object."""
 
     model_config = ConfigDict(extra="allow", use_attribute_docstrings=False)
 
@@ -87,7 +87,7 @@ class OwnerReference(Model):
 
 
 class Metadata(Model):
-    """What every object has: its name, its labels, and what the server keeps of it."""
+    """The metadata of an object: its name, its labels, and the fields that the server sets."""
 
     model_config = ConfigDict(extra="allow", use_attribute_docstrings=False)
 
@@ -111,15 +111,15 @@ class CustomResource(Model, Generic[Spec, Status]):
         class Website(CustomResource[WebsiteSpec, WebsiteStatus], group="example.com", version="v1"):
             "A static site, served from a git repository."
 
-    A kind without a status is `CustomResource[WebsiteSpec, None]`. What a class declares beside these two stands beside
-    them on the wire. A class that cannot be a CRD raises NotStructural when it is defined.
+    A kind without a status is `CustomResource[WebsiteSpec, None]`. Further fields of the class stand beside spec and
+    status on the wire. A class that cannot be a CRD raises NotStructural when it is defined.
     """
 
     model_config = ConfigDict(use_attribute_docstrings=False)
 
     metadata: Metadata = Field(default_factory=Metadata)
     spec: Spec
-    status: Status = cast(Any, None)  # Never so: it is filled in as one that was just born.
+    status: Status = cast(Any, None)  # The constructor replaces None by an empty status.
 
     declared: ClassVar[Declaration]
 
@@ -154,27 +154,19 @@ class CustomResource(Model, Generic[Spec, Status]):
         rules: Sequence[Rule] = (),
         **options: Any,
     ) -> None:
-        """`deprecated` is what users of this version are warned with; `selectable` are paths for --field-selector.
+        """`deprecated` is the warning for users of this version; `selectable` are paths for --field-selector.
 
-        A kind that is `external` belongs to somebody else: operators use it, and never install its definition but in
-        clusters that were started for them alone, by a test or `pinnace run --dev`.
+        An `external` kind belongs to another project: operators use it and install its definition only in clusters
+        that were started for them, by a test or `pinnace run --dev`.
         """
         name = kind or cls.__name__
         if options:
             raise NotStructural(name, f"{next(iter(options))}= is no option of a kind; there are {', '.join(_OPTIONS)}")
         super().__pydantic_init_subclass__(rules=rules)
         if not group and not version:
-            return  # CustomResource[...] itself, or a class that others are made from.
-        if not _GROUP.match(group):
-            raise NotStructural(name, f'group={group!r}: write a domain of yours in lower case, such as "example.com"')
-        if not _VERSION.match(version):
-            raise NotStructural(name, f"version={version!r}: write v1, v1beta1 or v1alpha1")
-        if scope not in ("Namespaced", "Cluster"):
-            raise NotStructural(name, f'scope={scope!r}: write "Namespaced" or "Cluster"')
-        lists = {"short_names": short_names, "categories": categories, "columns": columns, "selectable": selectable}
-        for option, said in lists.items():
-            if isinstance(said, str):  # A text is a sequence, too: of letters.
-                raise NotStructural(name, f"{option}={said!r}: write a list, [{said!r}]")
+            return  # CustomResource[...] itself, or a base class of others.
+        _check_identity(name, group, version, scope)
+        _check_lists(name, short_names=short_names, categories=categories, columns=columns, selectable=selectable)
         singular = singular or name.lower()
         cls.declared = Declaration(
             kind=Kind(group, version, name),
@@ -193,20 +185,20 @@ class CustomResource(Model, Generic[Spec, Status]):
             spec=_part_of(cls, "spec"),
             status=_part_of(cls, "status"),
         )
-        _raise_if_invalid(cls)  # What the server would refuse is said here, where the class is written.
+        _raise_if_invalid(cls)  # Report the server's errors here, at the line of the class.
 
     @classmethod
     def crd(cls) -> Object:
-        """The CustomResourceDefinition, as `kubectl apply` takes it."""
+        """Return the CustomResourceDefinition, ready for `kubectl apply`."""
         return definition_of(cls)
 
     @classmethod
     def of(cls, obj: Object) -> Self:
-        """The typed form of an object as it came from the server."""
+        """Return the typed form of an object from the server."""
         return cls(**{name: value for name, value in obj.items() if name not in _TYPE})
 
     def to_wire(self) -> Object:
-        """The object as the server takes it."""
+        """Return the object in its wire form."""
         declared = type(self).declared
         wire: Object = {"apiVersion": declared.kind.api_version, "kind": declared.kind.name, **super().to_wire()}
         wire["metadata"] = {name: value for name, value in wire["metadata"].items() if value not in ("", {}, [])}
@@ -228,16 +220,31 @@ class CustomResource(Model, Generic[Spec, Status]):
 if TYPE_CHECKING:
     AnyResource = CustomResource[Any, Any]
 else:
-    AnyResource = CustomResource  # To parametrize it would make a class of its own, at every import.
+    AnyResource = CustomResource  # A parametrized one would be a class of its own, built at every import.
 
 
 def is_resource_class(kind: object) -> bool:
-    """Whether this is a class of a custom resource that has a group and a version."""
+    """Return whether this is a class of a custom resource that has a group and a version."""
     return isinstance(kind, type) and issubclass(kind, CustomResource) and "declared" in vars(kind)
 
 
+def _check_identity(name: str, group: str, version: str, scope: str) -> None:
+    if not _GROUP.match(group):
+        raise NotStructural(name, f'group={group!r}: write a domain of yours in lower case, such as "example.com"')
+    if not _VERSION.match(version):
+        raise NotStructural(name, f"version={version!r}: write v1, v1beta1 or v1alpha1")
+    if scope not in ("Namespaced", "Cluster"):
+        raise NotStructural(name, f'scope={scope!r}: write "Namespaced" or "Cluster"')
+
+
+def _check_lists(name: str, **options: Sequence[Any]) -> None:
+    for option, value in options.items():
+        if isinstance(value, str):  # A string is a sequence too, of its letters.
+            raise NotStructural(name, f"{option}={value!r}: write a list, [{value!r}]")
+
+
 def plural_of(singular: str) -> str:
-    """websites, policies, ingresses."""
+    """Return the plural by English rules: websites, policies, ingresses."""
     if singular.endswith(("s", "x", "z", "ch", "sh")):
         return f"{singular}es"
     if singular.endswith("y") and singular[-2:-1] not in ("a", "e", "i", "o", "u"):
@@ -246,7 +253,7 @@ def plural_of(singular: str) -> str:
 
 
 def definition_of(*versions: type[AnyResource], conversion: Object | None = None) -> Object:
-    """One CustomResourceDefinition of one kind in several versions. `conversion` says who converts between them."""
+    """Return the CustomResourceDefinition of a kind in one or more versions. `conversion` is its spec.conversion."""
     stored = [version for version in versions if version.declared.storage]
     name = versions[0].declared.kind.name
     if len(stored) != 1:
@@ -262,16 +269,16 @@ def definition_of(*versions: type[AnyResource], conversion: Object | None = None
 
 
 def external_definition_of(*versions: type[AnyResource]) -> Object:
-    """A CustomResourceDefinition of a kind that is somebody else's, with the versions that there are classes of.
+    """Return a CustomResourceDefinition of an external kind, with the versions that have classes.
 
-    It is good enough to try things with, in a cluster without that somebody.
+    It is good enough for development, in a cluster where the kind's owner is not installed.
     """
-    # The class of the version that is stored may be among those that nobody needed.
+    # There may be no class of the version that is really stored.
     stored = next((version for version in versions if version.declared.storage), versions[0]).declared
     listed = [{**version_of(version), "storage": version.declared is stored} for version in versions]
     definition = _definition(stored, listed, None)
     if f".{stored.kind.group}".endswith((".k8s.io", ".kubernetes.io")):
-        # Such groups need a word from Kubernetes' reviewers, or this one.
+        # The server requires an approval for these groups, or this annotation.
         definition["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, for development only"}
     return definition
 
@@ -300,7 +307,7 @@ def _definition(declared: Declaration, versions: list[Object], conversion: Objec
 
 
 def version_of(resource: type[AnyResource]) -> Object:
-    """One class as an entry of a CRD's `versions`. Raises NotStructural."""
+    """Return the entry of a class in a CRD's `versions`. Raise NotStructural."""
     declared = resource.declared
     schema = _root_schema(resource)
     version: Object = {
@@ -326,21 +333,21 @@ def version_of(resource: type[AnyResource]) -> Object:
 
 
 def _raise_if_invalid(resource: type[AnyResource]) -> None:
-    """Raises NotStructural for the first thing that the server would not take."""
+    """Raise NotStructural for the first error that the server would find."""
     from pinnace.kinds.apiextensions.validation import default_definition, validate_definition  # noqa: PLC0415 - takes long
 
     declared = resource.declared
     definition = _definition(declared, [{**version_of(resource), "storage": True}], None)
     default_definition(definition)
     found = validate_definition(definition, None)
-    # Groups of Kubernetes' own projects need an approval, which whoever installs the kind has.
+    # Groups of Kubernetes' own projects need an approval, which the owner of an external kind has.
     err = next((one for one in found if not (declared.external and one.field.startswith("metadata."))), None)
     if err is not None:
         raise NotStructural(_place(err.field, declared.kind.name), err.message)
 
 
 def _place(field: str, kind: str) -> str:
-    """Where in a class a error of its definition is: Website.spec.gitRepo, or Website: short names."""
+    """Return the place of an error in the class: Website.spec.gitRepo, or Website: short names."""
     below, _, where = field.partition("openAPIV3Schema")
     if below == field:
         return f"{kind}: {field.removeprefix('spec.')}"
@@ -364,16 +371,16 @@ def _root_schema(resource: type[AnyResource]) -> Schema:
         if properties["spec"].get("required"):
             schema["required"] = ["spec"]
         elif "default" in properties["spec"] and properties["spec"]["default"] is None:
-            del properties["spec"]["default"]  # Asked for with raw_schema(default=None): it may be missing.
+            del properties["spec"]["default"]  # raw_schema(default=None) requests that spec may be missing.
         elif "default" not in properties["spec"]:
-            # All of them: the rules of a class are asked of its default before the defaults of its fields are set.
+            # With the defaults of all fields: the server checks the rules on this default before it fills in fields.
             fields = properties["spec"].get("properties") or {}
             properties["spec"]["default"] = {name: one["default"] for name, one in fields.items() if "default" in one}
     if declared.status is not None:
         properties["status"] = schema_of(declared.status, at=f"{name}.status")
         required = properties["status"].get("required")
         if required:
-            raise NotStructural(f"{name}.status.{required[0]}", "an object is born without status; give it a default")
+            raise NotStructural(f"{name}.status.{required[0]}", "a new object has no status; give it a default")
     beside = _fields_beside(resource)
     if beside is not None:
         described = schema_of(beside, at=name)
@@ -396,9 +403,9 @@ def _part_of(resource: type[Any], part: str) -> type[Model] | None:
 
 
 def _fields_beside(resource: type[AnyResource]) -> type[Model] | None:
-    """A class of the fields that stand beside spec and status, if there are any."""
-    of_all = ("metadata", "spec", "status")
-    fields = {name: field for name, field in resource.model_fields.items() if name not in of_all}
+    """Return a class of the fields beside spec and status, if there are any."""
+    common = ("metadata", "spec", "status")
+    fields = {name: field for name, field in resource.model_fields.items() if name not in common}
     odd = next((name for name, field in fields.items() if (field.alias or name) in _TYPE), None)
     if odd is not None:
         raise NotStructural(f"{resource.__name__}.{odd}", "every object has this already; give it another name")
@@ -418,21 +425,21 @@ def _column(column: Column | str) -> Column:
 
 
 def _columns(declared: Declaration, schema: Schema) -> list[Object]:
-    shown: list[Object] = []
+    rows: list[Object] = []
     for column in declared.columns:
         row: Object = {"name": column.name, "type": column.type or _type_at(schema, column), "jsonPath": column.path}
         if column.description:
             row["description"] = column.description
         if column.wide:
             row["priority"] = 1
-        shown.append(row)
+        rows.append(row)
     if not any(column.name == "Age" for column in declared.columns):
-        shown.append({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"})
-    return shown
+        rows.append({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"})
+    return rows
 
 
 def _type_at(schema: Schema, column: Column) -> str:
-    """What a plain path leads to. Paths that filter or index lead to text."""
+    """Return the column type of the field at a plain path. Paths that filter or index give a string."""
     found: Any = schema
     if re.fullmatch(r"(\.[A-Za-z0-9_]+)+", column.path):
         for name in column.path[1:].split("."):

@@ -17,7 +17,7 @@ __all__ = ["Condition", "Conditions", "Field", "Maybe", "Model", "Rule", "raw_sc
 
 RULES = "x-kubernetes-validations"
 RAW = "x-pinnace-raw"
-"""In pydantic's schemas: what is to stand in the CRD as it is written."""
+"""In pydantic's schemas: keywords that are copied into the CRD unchanged."""
 
 AnyModel = TypeVar("AnyModel", bound="type[Model]")
 
@@ -26,20 +26,20 @@ AnyModel = TypeVar("AnyModel", bound="type[Model]")
 class _RuleOptions:
     message: str = ""
     message_expression: str = ""
-    """A CEL expression that makes the message."""
+    """A CEL expression that returns the message."""
     reason: Literal["", "FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate"] = ""
     field_path: str = ""
-    """The field that the error is shown at, such as ".replicas"."""
+    """The field that the error names, such as ".replicas"."""
     optional_old_self: bool = False
-    """Ask a rule that speaks of `oldSelf` on creation, too: it is an optional then."""
+    """Evaluate a rule with `oldSelf` on creation too, where `oldSelf` is an optional."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule(_RuleOptions):
     """A CEL expression that must hold: `Rule("self.min <= self.max", message="min must not exceed max")`.
 
-    Given to a class (`class Spec(Model, rules=[...])`) it speaks of all its fields; within `Annotated[int, Rule(...)]`
-    of one value. The server checks it on every write; Python does not.
+    On a class (`class Spec(Model, rules=[...])`) it sees all fields; in `Annotated[int, Rule(...)]` it sees one value.
+    The server checks it on every write; Python does not.
     """
 
     expression: str
@@ -59,13 +59,13 @@ class Rule(_RuleOptions):
         return wire
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """How pydantic learns of a rule within `Annotated`."""
+        """Add a rule within `Annotated` to pydantic's schema."""
         described: dict[str, Any] = handler(schema)
         return {**described, RULES: [*described.get(RULES, ()), self.on_the_wire()]}
 
 
 class Model(BaseModel):
-    """A part of a custom resource. `git_repo` in Python is `gitRepo` on the wire; both are understood when it is read.
+    """A part of a custom resource. `git_repo` in Python is `gitRepo` on the wire; both are accepted when it is read.
 
     A docstring, of the class or below a field, becomes the description that `kubectl explain` shows.
     """
@@ -94,12 +94,12 @@ class Model(BaseModel):
         return described
 
     def to_wire(self) -> Object:
-        """Plain JSON as the server wants it. What is None is left out."""
+        """Return plain JSON for the server. Fields that are None are left out."""
         wire: Object = self.model_dump(mode="json", by_alias=True, exclude_none=True)
         return wire
 
 
-# For the classes of users only: to look for docstrings pydantic reads the source, which takes long for this one.
+# Only for users' classes: pydantic reads the source to find docstrings, which is slow for this one.
 Model.model_config["use_attribute_docstrings"] = True
 
 
@@ -121,7 +121,7 @@ class Condition(Model):
     """Whether something is so, and since when."""
 
     # Write `conditions: Conditions = Field(default_factory=list)` in a status, and in a handler
-    # `ctx.condition("Ready", True, reason="AllUp")`. The docstring stands in users' CRDs, for `kubectl explain`.
+    # `ctx.condition("Ready", True, reason="AllUp")`. The docstring is part of users' CRDs, for `kubectl explain`.
 
     model_config = ConfigDict(use_attribute_docstrings=False)
 
@@ -137,7 +137,7 @@ Value = TypeVar("Value")
 
 
 def raw_schema(**keywords: Any) -> dict[str, Any]:
-    """Parts of a CRD's schema that Python has no word for, as they are to stand there: `oneOf`, `not`, a `format`.
+    """Return keywords for the CRD's schema that Python's types cannot express: `oneOf`, `not`, a `format`.
 
     `Field(json_schema_extra=raw_schema(format="duration"))` for one field,
     `model_config = ConfigDict(json_schema_extra=raw_schema(oneOf=[...]))` for a class. The server checks them; Python
@@ -147,7 +147,7 @@ def raw_schema(**keywords: Any) -> dict[str, Any]:
 
 
 Maybe = Annotated[Value | None, Field(json_schema_extra={RAW: {"nullable": False}})]
-"""A field that may be left out, but is never null: `title: Maybe[str] = None`. With `str | None` both are allowed."""
+"""A field that may be missing, but never null: `title: Maybe[str] = None`. `str | None` allows both."""
 
 Conditions = Annotated[
     list[Condition],

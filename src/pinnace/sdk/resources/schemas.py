@@ -1,4 +1,4 @@
-"""Turns pydantic's JSON schema of a class into a structural schema, the only form that Kubernetes takes in a CRD."""
+"""Convert pydantic's JSON schema of a class to a structural schema, the only form that a CRD accepts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Schema = dict[str, Any]
 INT_OR_STRING = "x-kubernetes-int-or-string"
 KEEP_UNKNOWN = "x-kubernetes-preserve-unknown-fields"
 
-# What the server checks. Other formats it ignores with a warning; "duration" means Go's there, ISO's here.
+# The formats that the server checks. It ignores others with a warning; its "duration" is Go's, pydantic's is ISO's.
 _FORMATS = frozenset(
     (
         *("date", "date-time", "email", "hostname", "ipv4", "ipv6", "cidr", "mac", "uri", "uuid", "byte", "password"),
@@ -36,21 +36,21 @@ class NotStructural(TypeError):
 
 
 def schema_of(model: type[BaseModel], *, at: str) -> Schema:
-    """The structural schema of a class. `at` names it in what is raised: NotStructural."""
+    """Return the structural schema of a class. Raise NotStructural; `at` names the class in its message."""
     try:
         described = model.model_json_schema(by_alias=True, mode="validation")
-    except Exception as error:  # Pydantic has several, and says what it met.
+    except Exception as error:  # Pydantic raises several types.
         raise NotStructural(_culprit(model, at), f"it cannot be written as JSON: {error}") from error
     definitions = described.pop("$defs", {})
     return _Reader(definitions).read(described, at, ())
 
 
 def _culprit(model: type[BaseModel], at: str) -> str:
-    """Which field pydantic cannot describe: it does not say so itself."""
+    """Return the field that pydantic cannot describe, which its error does not name."""
     for name, field in model.model_fields.items():
         try:
             TypeAdapter[Any](field.annotation or Any).json_schema()
-        except Exception:  # Pydantic has several.
+        except Exception:  # Pydantic raises several types.
             inner, place = field.annotation, f"{at}.{field.alias or name}"
             if isinstance(inner, type) and issubclass(inner, BaseModel) and inner is not model:
                 return _culprit(inner, place)
@@ -65,7 +65,7 @@ class _Reader:
         self._definitions = definitions
 
     def read(self, schema: Schema, at: str, within: tuple[str, ...]) -> Schema:
-        schema, within = self._resolved(schema, at, within)
+        schema, within = self._resolve(schema, at, within)
         for several in ("anyOf", "oneOf"):
             if several in schema:
                 return self._union(schema, schema[several], at, within)
@@ -85,7 +85,7 @@ class _Reader:
         out |= schema.get(RAW, {})
         kind = schema.get("type")
         if kind is None and INT_OR_STRING not in out:
-            out[KEEP_UNKNOWN] = True  # Any: whatever JSON there is.
+            out[KEEP_UNKNOWN] = True  # Any: every JSON value fits.
         elif kind == "null":
             raise NotStructural(at, "nothing but None fits; give it a type")
         elif kind == "array":
@@ -94,8 +94,8 @@ class _Reader:
             self._read_fields(schema, out, at, within)
         return out
 
-    def _resolved(self, schema: Schema, at: str, within: tuple[str, ...]) -> tuple[Schema, tuple[str, ...]]:
-        """The schema that a reference stands for, with what is said beside the reference."""
+    def _resolve(self, schema: Schema, at: str, within: tuple[str, ...]) -> tuple[Schema, tuple[str, ...]]:
+        """Return the schema that a reference points to, merged with the keywords beside the reference."""
         while "$ref" in schema or len(schema.get("allOf", ())) == 1:
             beside = {name: value for name, value in schema.items() if name not in ("$ref", "allOf")}
             if "$ref" not in schema:
@@ -148,20 +148,20 @@ class _Reader:
             raw = {**options[0].get(RAW, {}), **beside.get(RAW, {})}
             out = self.read({**options[0], **beside, **({RAW: raw} if raw else {})}, at, within)
         else:
-            out = self._joined([self.read(option, at, within) for option in options], at)
+            out = self._join([self.read(option, at, within) for option in options], at)
             if beside.get("description"):
                 out["description"] = beside["description"]
             if beside.get("default") is not None:
                 out["default"] = _without_none(beside["default"])
             out |= {name: value for name, value in beside.items() if name.startswith("x-kubernetes-")}
         if is_nullable and "enum" not in out:
-            out["nullable"] = True  # Of an enum Kubernetes never takes null, whatever is said: it can only be absent.
+            out["nullable"] = True  # Kubernetes never accepts null for an enum: it can only be absent.
         out |= beside.get(RAW, {})
         if out.get("nullable") is False:
             del out["nullable"]
         return out
 
-    def _joined(self, options: list[Schema], at: str) -> Schema:
+    def _join(self, options: list[Schema], at: str) -> Schema:
         types = {str(option.get("type", "")) for option in options}
         if types == {"integer", "string"}:
             narrower = [option for option in options if option.keys() - _OUTSIDE]
@@ -179,15 +179,15 @@ class _Reader:
                 f"{found} is no type that a CRD can have; only int | str, None, or several of one type can be joined",
             )
         if types == {"object"}:
-            return self._joined_objects(options, at)
+            return self._join_objects(options, at)
         if types == {"array"} or types == {""}:
             raise NotStructural(at, "lists of several kinds cannot be joined; join their items: list[A | B]")
         if all("enum" in option for option in options):
             return {"type": types.pop(), "enum": [value for option in options for value in option["enum"]]}
         return {"type": types.pop(), "anyOf": [_checks(option) for option in options]}
 
-    def _joined_objects(self, options: list[Schema], at: str) -> Schema:
-        """One object with the fields of all; `anyOf` says which go together."""
+    def _join_objects(self, options: list[Schema], at: str) -> Schema:
+        """Return one object with the fields of all; its `anyOf` says which belong together."""
         fields: Schema = {}
         for option in options:
             if "properties" not in option:
@@ -222,7 +222,7 @@ def _same_field(one: Schema, other: Schema, at: str) -> Schema:
     if "enum" in one and "enum" in other and one.get("type") == other.get("type"):
         values = [*one["enum"], *(value for value in other["enum"] if value not in one["enum"])]
         joined = {**one, "enum": values}
-        joined.pop("default", None)  # Each has its own: none of them is everybody's.
+        joined.pop("default", None)  # Each class has its own default: none is valid for all.
         return joined
     if {**one, "description": ""} != {**other, "description": ""}:
         raise NotStructural(at, "the joined classes mean different things by this field; give one of them another name")
@@ -234,14 +234,14 @@ def _checks(option: Schema) -> Schema:
 
 
 def _without_none(value: Any) -> Any:
-    """A default as it is on the wire, where None is left out."""
+    """Return a default in its wire form, where None is left out."""
     if isinstance(value, dict):
         return {name: _without_none(inner) for name, inner in value.items() if inner is not None}
     return [_without_none(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _exclusive(schema: Schema, out: Schema) -> None:
-    """OpenAPI 3.0 says with a boolean what JSON Schema says with a number."""
+    """Convert exclusive bounds: a number in JSON Schema, a boolean in OpenAPI 3.0."""
     for exclusive, plain in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         bound = schema.get(exclusive)
         if bound is not None and not isinstance(bound, bool):

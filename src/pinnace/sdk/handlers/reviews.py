@@ -1,34 +1,32 @@
-"""Answers the server's questions: may this object be stored, and how does it look in another version?"""
+"""Answer AdmissionReviews and ConversionReviews by calling the operator's handlers."""
 
 from __future__ import annotations
 
 import base64
 from collections import deque
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 from pydantic import ValidationError
 
 from pinnace.client.typed import typed, wire_of
 from pinnace.model.objects import Object
-from pinnace.sdk.operator.calls import called
-from pinnace.sdk.operator.declarations import Conversion, Gate
+from pinnace.sdk.handlers.calls import call
+from pinnace.sdk.handlers.handlers import AdmissionHandler, ConversionHandler
 
-if TYPE_CHECKING:
-    from pinnace.sdk.operator.operator import Operator
-
-REFUSED = 403
+DENIED_CODE = 403
 
 
 class Refused(Exception):
-    """Raised by a validating or mutating function: the write is refused, with this message."""
+    """Raise it in a validating or mutating handler to deny the write with this message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """The write that a function is asked about."""
+    """The write that an admission handler decides on."""
 
     operation: str
     """CREATE, UPDATE or DELETE."""
@@ -37,27 +35,27 @@ class Admission:
     user: str
     groups: tuple[str, ...]
     old: Any
-    """The object as it is stored, in the form in which the new one is given; None if there is none."""
+    """The stored object, typed as the new one is; None for a create."""
     dry_run: bool
     warnings: list[str] = field(default_factory=list)
 
     def warn(self, message: str) -> None:
-        """Tell the user, who may write nevertheless."""
+        """Send the client a warning. The write is still allowed."""
         self.warnings.append(message)
 
 
-async def review_admission(gate: Gate, review: Object) -> Object:
-    """The AdmissionReview that answers one."""
+async def review_admission(handler: AdmissionHandler, review: Object) -> Object:
+    """Return the AdmissionReview that answers one."""
     request = review["request"]
     response: Object = {"uid": request["uid"], "allowed": True}
     try:
-        await _ask(gate, request, response)
-    except (Refused, ValidationError) as refusal:
-        response |= {"allowed": False, "status": {"code": REFUSED, "message": str(refusal)}}
+        await _admit(handler, request, response)
+    except (Refused, ValidationError) as denied:
+        response |= {"allowed": False, "status": {"code": DENIED_CODE, "message": str(denied)}}
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
 
 
-async def _ask(gate: Gate, request: Object, response: Object) -> None:
+async def _admit(handler: AdmissionHandler, request: Object, response: Object) -> None:
     user = request.get("userInfo") or {}
     old = request.get("oldObject")
     admission = Admission(
@@ -66,29 +64,29 @@ async def _ask(gate: Gate, request: Object, response: Object) -> None:
         namespace=request.get("namespace", ""),
         user=user.get("username", ""),
         groups=tuple(user.get("groups") or ()),
-        old=typed(gate.kind, old) if old else None,
+        old=typed(handler.kind, old) if old else None,
         dry_run=bool(request.get("dryRun")),
     )
     obj: Object = request.get("object") or old or {}
-    given = typed(gate.kind, deepcopy(obj))
-    result = await called(gate.handler, given, admission)
+    given = typed(handler.kind, deepcopy(obj))
+    result = await call(handler.handler, given, admission)
     if admission.warnings:
         response["warnings"] = admission.warnings
-    if not gate.changes:
+    if not handler.mutates:
         if result:
             raise Refused(str(result))
         return
     changed = wire_of(given if result is None else result)
-    before = wire_of(typed(gate.kind, deepcopy(obj)))
+    before = wire_of(typed(handler.kind, deepcopy(obj)))
     patch = differences(before, changed, obj)
     if patch:
         response |= {"patchType": "JSONPatch", "patch": base64.b64encode(orjson.dumps(patch)).decode()}
 
 
 def differences(before: Any, after: Any, present: Any, path: str = "") -> list[Object]:
-    """The JSON patch that brings `before` to `after`, to be applied to `present`, which may have more or fewer fields.
+    """Return the JSON patch from `before` to `after`, for `present`, which may have more or fewer fields.
 
-    What only a class added by reading the object, as defaults, is no difference.
+    Defaults that the class added while it read the object are no difference.
     """
     if before == after:
         return []
@@ -97,9 +95,9 @@ def differences(before: Any, after: Any, present: Any, path: str = "") -> list[O
     patch: list[Object] = []
     for name in before.keys() - after.keys():
         if name in present:
-            patch.append({"op": "remove", "path": f"{path}/{_escaped(name)}"})
+            patch.append({"op": "remove", "path": f"{path}/{_escape(name)}"})
     for name, value in after.items():
-        where = f"{path}/{_escaped(name)}"
+        where = f"{path}/{_escape(name)}"
         if name in before and name in present:
             patch += differences(before[name], value, present[name], where)
         elif before.get(name) != value:
@@ -107,48 +105,48 @@ def differences(before: Any, after: Any, present: Any, path: str = "") -> list[O
     return patch
 
 
-async def review_conversion(operator: Operator, review: Object) -> Object:
-    """The ConversionReview that answers one: all objects in the wanted version, or why one of them cannot be."""
+async def review_conversion(conversions: Sequence[ConversionHandler], review: Object) -> Object:
+    """Return the ConversionReview that answers one: all objects in the desired version, or the error of one of them."""
     request = review["request"]
     response: Object = {"uid": request["uid"], "convertedObjects": [], "result": {"status": "Success"}}
     try:
         for obj in request["objects"]:
-            response["convertedObjects"].append(await _converted(operator, obj, request["desiredAPIVersion"]))
-    except Exception as error:  # Whatever it is, the server must hear of it: nobody else is waiting.
+            response["convertedObjects"].append(await _convert(conversions, obj, request["desiredAPIVersion"]))
+    except Exception as error:  # Every error goes into the answer: only the server is waiting for it.
         failure = f"{type(error).__name__}: {error}"
         response |= {"convertedObjects": [], "result": {"status": "Failure", "message": failure}}
     return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "response": response}
 
 
-async def _converted(operator: Operator, obj: Object, wanted: str) -> Object:
-    for step in steps(operator.declared.conversions, obj, wanted):
-        answer = await called(step.handler, step.old.of(obj))
+async def _convert(conversions: Sequence[ConversionHandler], obj: Object, wanted: str) -> Object:
+    for step in find_steps(conversions, obj, wanted):
+        answer = await call(step.handler, step.old.of(obj))
         converted = answer.to_wire() if hasattr(answer, "to_wire") else dict(answer)
-        # A conversion must not touch metadata, labels and annotations aside: the server refuses it.
+        # A conversion may change no metadata but labels and annotations: the server rejects everything else.
         metadata = dict(obj["metadata"])
-        said = converted.get("metadata") or {}
-        metadata |= {name: said[name] for name in ("labels", "annotations") if said.get(name)}
+        returned = converted.get("metadata") or {}
+        metadata |= {name: returned[name] for name in ("labels", "annotations") if returned.get(name)}
         obj = {**converted, "apiVersion": step.new.declared.kind.api_version, "kind": obj["kind"], "metadata": metadata}
     return obj
 
 
-def steps(conversions: list[Conversion], obj: Object, wanted: str) -> list[Conversion]:
-    """The shortest way from an object's version to another. Raises LookupError if there is none."""
+def find_steps(conversions: Sequence[ConversionHandler], obj: Object, wanted: str) -> list[ConversionHandler]:
+    """Return the shortest sequence of conversions from an object's version to `wanted`. Raise LookupError."""
     start = (obj["apiVersion"], obj["kind"])
-    ways: deque[tuple[tuple[str, str], list[Conversion]]] = deque([(start, [])])
+    paths: deque[tuple[tuple[str, str], list[ConversionHandler]]] = deque([(start, [])])
     seen = {start}
-    while ways:
-        place, way = ways.popleft()
+    while paths:
+        place, path = paths.popleft()
         if place == (wanted, obj["kind"]):
-            return way
+            return path
         for one in conversions:
             old, new = one.old.declared.kind, one.new.declared.kind
             arrival = (new.api_version, new.name)
             if (old.api_version, old.name) == place and arrival not in seen:
                 seen.add(arrival)
-                ways.append((arrival, [*way, one]))
+                paths.append((arrival, [*path, one]))
     raise LookupError(f"no function converts {obj['kind']} from {obj['apiVersion']} to {wanted}")
 
 
-def _escaped(name: str) -> str:
+def _escape(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")

@@ -1,4 +1,4 @@
-"""Which permissions an operator needs, and in words which one it lacks."""
+"""The RBAC rules that an operator needs, and the message that names a missing one."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from pinnace.model.objects import Object
 READ = ("get", "list", "watch")
 MAKE = (*READ, "create", "update", "patch", "delete")
 APPLY = ("create", "patch")
-"""What it takes to apply an object: it may be there, or not."""
+"""The verbs that apply needs, since the object may or may not exist."""
 OWN = ("update",)
-"""What it takes, of the owner's finalizers, to own with blockOwnerDeletion."""
+"""The verb on the owner's finalizers that an owner reference with blockOwnerDeletion needs."""
 
-_REFUSED = re.compile(
+_DENIED = re.compile(
     r'User "(?P<user>[^"]*)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]*)" in API group "(?P<group>[^"]*)"'
     r"(?P<where>.*?)(?:: |$)"
 )
-_MAY_NOT_OWN = "cannot set blockOwnerDeletion"
+_CANNOT_OWN = "cannot set blockOwnerDeletion"
 
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """What may be done to one resource."""
+    """The verbs that are allowed on one resource."""
 
     group: str
     resource: str
     verbs: tuple[str, ...]
     names: tuple[str, ...] = ()
-    """Only these objects; all if empty."""
+    """Only the objects with these names; all if empty."""
 
-    def on_the_wire(self) -> Object:
+    def to_rule(self) -> Object:
         rule: Object = {"apiGroups": [self.group], "resources": [self.resource], "verbs": list(self.verbs)}
         return {**rule, "resourceNames": list(self.names)} if self.names else rule
 
@@ -43,47 +43,47 @@ class Permission:
 
 
 class MissingPermission(Exception):
-    """The server forbids what a handler does. The message says which rule would allow it."""
+    """The server forbids a handler's request. The message names the rule that would allow it."""
 
 
-class MayNotApply(errors.Forbidden):
-    """An apply was refused. The server names but the verb that it asked about first; these are all rules it takes."""
+class ApplyForbidden(errors.Forbidden):
+    """An apply was denied. The server's message names only the verb that it checked first; `rules` are all it needs."""
 
-    def __init__(self, refusal: errors.Forbidden, rules: Sequence[Permission]) -> None:
-        # It says what the server said, and is not built as its parent is.
-        errors.ApiError.__init__(self, refusal.message, details=refusal.details)
+    def __init__(self, denied: errors.Forbidden, rules: Sequence[Permission]) -> None:
+        # It carries the server's message unchanged, which the parent's constructor would format anew.
+        errors.ApiError.__init__(self, denied.message, details=denied.details)
         self.rules = tuple(rules)
 
 
-def missing(refusal: errors.Forbidden, declared: Sequence[Permission] = ()) -> MissingPermission | None:
-    """All rules that a refusal asks for; None if a gate refused that no rule opens.
+def missing_permission(denied: errors.Forbidden, declared: Sequence[Permission] = ()) -> MissingPermission | None:
+    """Return an error that names the missing rules; None if something other than RBAC denied the request.
 
-    With all that was `declared` to be needed of these resources: else the next verb would be refused next.
+    The rules include the verbs that are `declared` for these resources: otherwise the next verb would be denied next.
     """
-    found = _REFUSED.search(refusal.message)
-    rules = refusal.rules if isinstance(refusal, MayNotApply) else ()
+    found = _DENIED.search(denied.message)
+    rules = denied.rules if isinstance(denied, ApplyForbidden) else ()
     if found is not None:
         rules = rules or (Permission(found["group"], found["resource"], (found["verb"],)),)
         whose = f"a {'Role' if 'in the namespace' in found['where'] else 'ClusterRole'} of {found['user']}"
-    elif rules and _MAY_NOT_OWN in refusal.message:
+    elif rules and _CANNOT_OWN in denied.message:
         whose = "its role"
     else:
         return None
     wanted = [rule_for(one.group, one.resource, one.verbs, declared) for one in rules]
     what = "this rule" if len(wanted) == 1 else "these rules"
-    return MissingPermission(f"{refusal.message}; add {what} to {whose}: {', '.join(str(one) for one in wanted)}")
+    return MissingPermission(f"{denied.message}; add {what} to {whose}: {', '.join(str(one) for one in wanted)}")
 
 
 def rule_for(group: str, resource: str, verbs: Iterable[str], declared: Iterable[Permission]) -> Permission:
-    """These verbs on a resource, and those that are declared for all of its objects, in the usual order."""
+    """Return a permission for these verbs and those declared for all objects of the resource, in the usual order."""
     known = [one for one in declared if (one.group, one.resource, one.names) == (group, resource, ())]
     wanted = dict.fromkeys([*verbs, *(verb for one in known for verb in one.verbs)])
     ordered = [verb for verb in MAKE if verb in wanted] + [verb for verb in wanted if verb not in MAKE]
     return Permission(group, resource, tuple(ordered))
 
 
-def merged(permissions: Iterable[Permission]) -> list[Permission]:
-    """One permission per resource and set of verbs, each said once, in order."""
+def merge(permissions: Iterable[Permission]) -> list[Permission]:
+    """Return one permission per resource with all of its verbs, sorted by group and resource."""
     verbs: dict[tuple[str, str], dict[str, None]] = {}
     for one in permissions:
         verbs.setdefault((one.group, one.resource), {}).update(dict.fromkeys(one.verbs))

@@ -1,4 +1,4 @@
-"""Calls a user's function, whether it is `async def` or `def`, and however many of our arguments it wants."""
+"""Call an author's function, whether it is `async def` or `def`, with as many of the arguments as it takes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 
-async def called(handler: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function returns, given as many of the arguments as it takes."""
+async def call(handler: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function with as many of the arguments as it takes, and return its result."""
     takes = len(inspect.signature(handler).parameters)
     result = handler(*arguments[:takes])
     return await result if inspect.isawaitable(result) else result

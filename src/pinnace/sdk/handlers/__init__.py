@@ -1,0 +1,1 @@
+"""The functions that an operator's author writes: how they are declared, checked and called."""
