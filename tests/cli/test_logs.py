@@ -10,7 +10,7 @@ from tests.server.streaming.conftest import SECONDS, Kubectl, run_pod
 from tests.server.streaming.process_node import ProcessNode
 
 from pinnace.cluster.cluster import Cluster
-from pinnace.model.node_connections import LogOptions
+from pinnace.model.node_connections import ContainerLogOptions
 
 __all__ = ["cluster", "kubectl", "node", "ours"]
 
@@ -85,7 +85,7 @@ async def test_logs_are_the_same_as_with_kubectl(
     for command in commands:
         node.calls.clear()
         differing += await differences(kubectl, ours, *command.split())
-        asked = [call for call in node.calls if isinstance(call, LogOptions)]
+        asked = [call for call in node.calls if isinstance(call, ContainerLogOptions)]
         if any(asked.count(call) % 2 for call in asked):
             differing.append(f"{command}: {asked}")
     assert not differing, "\n".join(differing)

@@ -345,7 +345,7 @@ def test_items_are_removed_with_all_that_their_only_applier_gave_them() -> None:
 
     live = applied(None, pod("a", "b"), "x", T1, ownership=PODS)
     for container in live["spec"]["containers"]:
-        container["image"] = "defaulted"  # Owned by nobody.
+        container["image"] = "defaulted"  # OwnedFields by nobody.
     obj = applied(live, pod("b"), "x", T2, ownership=PODS)
     assert obj["spec"]["containers"] == [{"name": "b", "image": "defaulted"}]
 

@@ -165,7 +165,7 @@ async def shown_in(obj: Object | None, resource: Resource, target: Resource) -> 
         return shown
     if target.custom is not None:
         if shown.get("apiVersion") != target.kind.api_version:
-            converted = target.custom.shown([shown])
+            converted = target.custom.to_served([shown])
             shown = (converted if isinstance(converted, list) else await converted)[0]
         return shown
     if target.kind != target.stored and target.is_converted:
@@ -188,7 +188,7 @@ async def put_back(shown: Object, review: Review, target: Resource) -> None:
         return
     if target.custom is not None:
         if shown.get("apiVersion") != new.get("apiVersion") and review.resource.custom is not None:
-            converted = review.resource.custom.shown([shown])
+            converted = review.resource.custom.to_served([shown])
             shown = (converted if isinstance(converted, list) else await converted)[0]
     else:
         if target.kind != target.stored and target.is_converted:

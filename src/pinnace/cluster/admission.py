@@ -141,7 +141,7 @@ class PolicyParameters:
             return to_served_version(obj, self._resource)
         if obj.get("apiVersion") == self._resource.kind.api_version:
             return obj
-        shown = custom.shown([obj])
+        shown = custom.to_served([obj])
         if isinstance(shown, list):
             return shown[0]
         if isinstance(shown, Coroutine):

@@ -104,7 +104,7 @@ class Context:
         return self.certificates.ca.certificate.read_text()
 
 
-class Row(NamedTuple):
+class ControllerRow(NamedTuple):
     """One controller. Names and service accounts are those of Kubernetes."""
 
     name: str
@@ -147,87 +147,91 @@ def _watch_disruption(manager: Manager, client: Client) -> None:
     StaleDisruption(manager, client)
 
 
-CONTROLLERS: tuple[Row, ...] = (
+CONTROLLERS: tuple[ControllerRow, ...] = (
     # garbage
-    Row(
+    ControllerRow(
         "garbage-collector-controller",
         "generic-garbage-collector",
         lambda context, client: GarbageCollector(context.manager, client, context.monitors),
     ),
-    Row(
+    ControllerRow(
         "namespace-controller",
         "namespace-controller",
         lambda context, client: NamespaceController(context.manager, client, context.monitors),
     ),
     # security
-    Row(
+    ControllerRow(
         "serviceaccount-controller",
         "service-account-controller",
         lambda context, client: ServiceAccounts(context.manager, client),
     ),
-    Row(
+    ControllerRow(
         "certificatesigningrequest-approving-controller",
         "certificate-controller",
         lambda context, client: CertificateApproval(context.manager, client),
     ),
-    Row(
+    ControllerRow(
         "certificatesigningrequest-cleaner-controller",
         "certificate-controller",
         lambda context, client: CertificateCleaning(context.manager, client),
     ),
-    Row("certificatesigningrequest-signing-controller", "certificate-controller", _sign_certificates, needs_files=True),
-    Row(
+    ControllerRow(
+        "certificatesigningrequest-signing-controller", "certificate-controller", _sign_certificates, needs_files=True
+    ),
+    ControllerRow(
         "root-ca-certificate-publisher-controller",
         "root-ca-cert-publisher",
         lambda context, client: RootCaPublisher(context.manager, client, ca=context.ca),
         needs_files=True,
     ),
-    Row("extension-apiserver-authentication", "", _publish_trust, needs_files=True),
-    Row("serviceaccount-token-controller", "", _issue_tokens, needs_files=True),
+    ControllerRow("extension-apiserver-authentication", "", _publish_trust, needs_files=True),
+    ControllerRow("serviceaccount-token-controller", "", _issue_tokens, needs_files=True),
     # workloads
-    Row(
+    ControllerRow(
         "replicaset-controller",
         "replicaset-controller",
         lambda context, client: ReplicaSets(context.manager, client),
     ),
-    Row(
+    ControllerRow(
         "replicationcontroller-controller",
         "replication-controller",
         lambda context, client: replicate(context.manager, client),
     ),
-    Row(
+    ControllerRow(
         "deployment-controller",
         "deployment-controller",
         lambda context, client: Deployments(context.manager, client),
     ),
-    Row(
+    ControllerRow(
         "statefulset-controller",
         "statefulset-controller",
         lambda context, client: StatefulSets(context.manager, client),
     ),
     # batch
-    Row("job-controller", "job-controller", lambda context, client: Jobs(context.manager, client)),
-    Row("cronjob-controller", "cronjob-controller", lambda context, client: CronJobs(context.manager, client)),
-    Row(
+    ControllerRow("job-controller", "job-controller", lambda context, client: Jobs(context.manager, client)),
+    ControllerRow(
+        "cronjob-controller", "cronjob-controller", lambda context, client: CronJobs(context.manager, client)
+    ),
+    ControllerRow(
         "ttl-after-finished-controller",
         "ttl-after-finished-controller",
         lambda context, client: FinishedJobs(context.manager, client),
     ),
     # services
-    Row("endpoints-controller", "endpoint-controller", _plain(EndpointsController)),
-    Row("endpointslice-controller", "endpointslice-controller", _plain(EndpointSlices)),
+    ControllerRow("endpoints-controller", "endpoint-controller", _plain(EndpointsController)),
+    ControllerRow("endpointslice-controller", "endpointslice-controller", _plain(EndpointSlices)),
     # storage
-    Row(
+    ControllerRow(
         "persistentvolumeclaim-protection-controller",
         "pvc-protection-controller",
         lambda context, client: protect_claims(context.manager, client),
     ),
-    Row(
+    ControllerRow(
         "persistentvolume-protection-controller",
         "pv-protection-controller",
         lambda context, client: protect_volumes(context.manager, client),
     ),
-    Row(
+    ControllerRow(
         "volumeattributesclass-protection-controller",
         "volumeattributesclass-protection-controller",
         lambda context, client: protect_classes(context.manager, client),
@@ -235,7 +239,7 @@ CONTROLLERS: tuple[Row, ...] = (
     ),
     # nodes
     # policy
-    Row("disruption-controller", "disruption-controller", _plain(_watch_disruption)),
+    ControllerRow("disruption-controller", "disruption-controller", _plain(_watch_disruption)),
 )
 
 

@@ -1,1 +1,1 @@
-"""What an object is: its kind, resource, identity, selectors, patches and errors."""
+"""The data model: objects, kinds, resources, selectors, patches and errors."""

@@ -1,6 +1,7 @@
-"""Bytes that come and go while a connection lasts: what the two sides of a stream may rely on of each other.
+"""Protocols of byte streams on a connection.
 
-asyncio's StreamReader and StreamWriter are such; so are the streams of a process, or one of many on a connection.
+asyncio's StreamReader and StreamWriter fulfil them; so do the streams of a process and the streams multiplexed on one
+connection.
 """
 
 from __future__ import annotations
@@ -11,21 +12,21 @@ from typing import NamedTuple, Protocol
 
 class ByteReader(Protocol):
     async def read(self, n: int, /) -> bytes:
-        """At least one byte and at most `n`; empty at the end. Raises ConnectionError if the connection is lost."""
+        """Return 1 to `n` bytes; empty at the end. Raise ConnectionError if the connection is lost."""
 
 
 class ByteWriter(Protocol):
     def write(self, data: bytes, /) -> None:
-        """Send, or keep until it can be sent."""
+        """Send the data, or buffer it."""
 
     async def drain(self) -> None:
-        """Return when more may be written. Raises ConnectionError if the other side has gone."""
+        """Return when more may be written. Raise ConnectionError if the peer has closed."""
 
     def write_eof(self) -> None:
-        """Nothing more is written; reading goes on. NotImplementedError where a connection cannot be half closed."""
+        """End writing; reading continues. Raise NotImplementedError if the connection cannot be half closed."""
 
     def close(self) -> None:
-        """Send what is kept, and end."""
+        """Send the buffered data and close."""
 
 
 class Duplex(NamedTuple):
@@ -35,8 +36,8 @@ class Duplex(NamedTuple):
     writer: ByteWriter
 
 
-class HttpAnswer(Protocol):
-    """What another server says to a request that was passed on to it. Whoever gets one closes it."""
+class ProxyResponse(Protocol):
+    """The response of another server to a proxied request. The receiver must close it."""
 
     @property
     def status(self) -> int: ...
@@ -44,6 +45,6 @@ class HttpAnswer(Protocol):
     def headers(self) -> Sequence[tuple[bytes, bytes]]: ...
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it comes. Raises OSError if the connection is lost."""
+        """Yield the body as it arrives. Raise OSError if the connection is lost."""
 
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""All time comes from a Clock, so that a test can own it."""
+"""All time comes from a Clock, so that tests can control it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ class Clock(Protocol):
 
 
 class Alarm(Protocol):
-    """Something that will happen later, unless it is cancelled."""
+    """A scheduled call that can be cancelled."""
 
     def cancel(self) -> None: ...
 
 
 class AlarmClock(Clock, Protocol):
-    """A clock that can also wake somebody."""
+    """A clock that can also wait and call back."""
 
     def monotonic(self) -> float:
-        """Seconds that never go backwards, to measure with."""
+        """Return monotonic seconds, for measuring."""
 
     async def sleep(self, seconds: float) -> None:
         """Return after that many seconds of this clock."""
@@ -33,7 +33,7 @@ class AlarmClock(Clock, Protocol):
 
 
 class SystemClock:
-    """The machine's own time."""
+    """The system clock."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -49,10 +49,10 @@ class SystemClock:
 
 
 def to_rfc3339(moment: datetime) -> str:
-    """Kubernetes' `Time`: whole seconds, UTC, with a Z."""
+    """Format as Kubernetes' `Time`: whole seconds, UTC, with a Z."""
     return moment.isoformat(timespec="seconds")[:19] + "Z"
 
 
 def to_rfc3339_micro(moment: datetime) -> str:
-    """Kubernetes' `MicroTime`: six digits, UTC, with a Z."""
+    """Format as Kubernetes' `MicroTime`: six digits, UTC, with a Z."""
     return moment.isoformat(timespec="microseconds")[:26] + "Z"

@@ -1,6 +1,6 @@
-"""What errors may not quote: they end up in terminals, logs and reports of bugs, where no secret belongs.
+"""Keep secret values out of errors, which end up in terminals, logs and bug reports.
 
-Kubernetes hides the contents of a secret that is invalid, but quotes all of one that a patch has broken.
+Kubernetes hides the contents of an invalid secret, but prints a whole secret that a patch broke.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ SECRET = Kind("", "v1", "Secret")
 
 
 def without_values(errs: list[str]) -> list[str]:
-    """The errors of a secret's fields, each with what was expected and not with what was found."""
+    """Return the errors of a secret's fields with the expected value, without the actual one."""
     return [f"{expected}, got {REDACTED}" if got else expected for expected, got, _ in map(_parts, errs)]
 
 

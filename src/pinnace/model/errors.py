@@ -1,4 +1,4 @@
-"""Every refusal a client can meet, as a small tree. The type says what happened; `status` is what goes over the wire.
+"""Every error that a client can receive, as a small tree. The type says what happened; `status` is sent on the wire.
 
 ApiError
 ├── BadRequest 400          ├── Unauthorized 401        ├── Forbidden 403
@@ -18,16 +18,16 @@ from pinnace.model.field_errors import FieldError
 from pinnace.model.objects import Object
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
-"""What Conflict says of an edit of an older version."""
+"""The message of Conflict for an update of an older version."""
 
 
 def qualified(group: str, name: str) -> str:
-    """deployments.apps, or plain pods: how Kubernetes names a resource or kind in a sentence."""
+    """Format a resource or kind as Kubernetes does in messages: deployments.apps, or plain pods."""
     return f"{name}.{group}" if group else name
 
 
 class ApiError(Exception):
-    """A refusal with its Kubernetes Status."""
+    """An error with its Kubernetes Status."""
 
     code: ClassVar[int] = 500
     reason: ClassVar[str] = "InternalError"
@@ -66,7 +66,7 @@ class Unauthorized(ApiError):
 
 
 class _AboutResource(ApiError):
-    """A refusal that names the resource, and mostly the object, it is about."""
+    """An error about a resource, and usually about one object."""
 
     def __init__(self, message: str, *, group: str, plural: str, name: str = "", retry_after: int = 0) -> None:
         details = {"name": name, "group": group, "kind": plural}
@@ -91,7 +91,7 @@ class NotFound(_AboutResource):
 
 
 class NoSuchPath(ApiError):
-    """The URL serves nothing: no such group, version or resource."""
+    """Nothing is served at this URL: no such group, version or resource."""
 
     code, reason = 404, "NotFound"
     always_shows_details = True
@@ -127,7 +127,7 @@ class NotAcceptable(ApiError):
 
 
 class NotShownSo(ApiError):
-    """The format is fine, but what is answered here has no such view: a review has no rows."""
+    """The media type is known, but this response has no such representation: a review has no table."""
 
     code, reason = 406, "NotAcceptable"
 
@@ -136,7 +136,7 @@ class NotShownSo(ApiError):
 
 
 class WrongView(ApiError):
-    """A view of one object was asked of many, or the other way round."""
+    """A representation of one object was requested for a list, or the other way round."""
 
     code, reason = 406, "NotAcceptable"
 
@@ -160,10 +160,10 @@ class Conflict(_AboutResource):
 
 
 class ApplyConflict(Conflict):
-    """Server-side apply: other managers own fields that this one wants to change. Trying again changes nothing."""
+    """Server-side apply: other managers own fields that would change. Retrying does not help."""
 
     def __init__(self, message: str, causes: Sequence[FieldError]) -> None:
-        # Its message names the fields, not the object: it is not built as that of its parent.
+        # The message names the fields, not the object, unlike that of its parent.
         ApiError.__init__(self, message, details={"causes": [_cause_on_the_wire(cause) for cause in causes]})
 
 
@@ -192,7 +192,7 @@ class UnsupportedMediaType(ApiError):
 
 
 class Invalid(ApiError):
-    """The object's values break rules; every error is told, each with its field."""
+    """The object is invalid; the message has every error with its field."""
 
     code, reason = 422, "Invalid"
 
@@ -208,7 +208,7 @@ class Invalid(ApiError):
         self._about = (group, kind, name)
 
     def after(self, causes: Sequence[FieldError]) -> Invalid:
-        """The same, with others told first."""
+        """Return the same error with other errors before its own."""
         group, kind, name = self._about
         return Invalid([*causes, *self.causes], group=group, kind=kind, name=name)
 

@@ -23,10 +23,10 @@ from pinnace.schema.golang import text as gotext
 from pinnace.schema.golang.times import canonical_time
 
 Find = Callable[[Any], list[Any]]
-"""All that a path finds in a value. Raises JsonPathError where the path does not fit the value."""
+"""Return all values that a path finds. Raise JsonPathError if the path does not fit the value."""
 Cell = Callable[[Object, datetime], Any]
 Since = Callable[[str, datetime], str]
-"""How long ago a moment was, as kubectl's users read it: 5m."""
+"""Format the time since a moment, as kubectl does: 5m."""
 
 _Step = Callable[[list[Any]], list[Any]]
 
@@ -41,11 +41,11 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v
 
 
 class JsonPathError(ValueError):
-    """The path cannot be read, or it asks something of a value that the value does not have."""
+    """The path is invalid, or does not fit the value."""
 
 
 class _Path:
-    """A row of steps, and whether it leads to one place at most."""
+    """A list of steps, and whether they lead to one place at most."""
 
     def __init__(self) -> None:
         self.steps: list[_Step] = []
@@ -60,12 +60,13 @@ class _Path:
 
 @lru_cache(maxsize=4096)
 def compile_path(path: str) -> Find:
-    """The function for a path such as `.status.conditions[?(@.type=="Ready")].status`. Raises JsonPathError."""
+    """Compile a path such as `.status.conditions[?(@.type=="Ready")].status`. Raise JsonPathError."""
     return _Reader(path).path().find
 
 
 def column(path: str, type: str, *, since: Since) -> Cell:
-    """What stands in a printer column of this type, or None. The path is read when the column is first printed."""
+    """Return a reader of a printer column of this type; it returns None for an empty cell. The path is compiled on
+    first use."""
 
     def cell(obj: Object, now: datetime) -> Any:
         try:
@@ -96,19 +97,19 @@ def _cell(type: str, value: Any, now: datetime, since: Since) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """A value as it is printed: objects and arrays as JSON, the rest plain."""
+    """Format a value for printing: objects and arrays as JSON, others plain."""
     if isinstance(value, str):
         return value
     return go_float(value) if isinstance(value, float) else go_json(value)
 
 
 def fields_of(path: str) -> tuple[str, ...]:
-    """The fields of a simple path, as the scale subresource uses it: .spec.replicas."""
+    """Return the fields of a simple path, as the scale subresource uses it: .spec.replicas."""
     return tuple(path.removeprefix(".").split("."))
 
 
 def value_at(obj: Object, fields: Sequence[str]) -> Any:
-    """What is there, or None. Raises JsonPathError, in Go's words, where something on the way has no fields."""
+    """Return the value at a path, or None. Raise JsonPathError, in Go's words, if a parent has no fields."""
     here: Any = obj
     for number, field in enumerate(fields):
         if here is None:
@@ -122,7 +123,7 @@ def value_at(obj: Object, fields: Sequence[str]) -> Any:
 
 
 def integer_at(obj: Object, fields: Sequence[str]) -> int | None:
-    """The integer there, or None where nothing is. Raises JsonPathError, in Go's words, for anything else."""
+    """Return the integer at a path, or None. Raise JsonPathError, in Go's words, for another type."""
     value = value_at(obj, fields)
     if value is not None and value.__class__ is not int:
         raise _wrong_type(fields, value, "int64")
@@ -130,7 +131,7 @@ def integer_at(obj: Object, fields: Sequence[str]) -> int | None:
 
 
 def text_at(obj: Object, fields: Sequence[str]) -> str | None:
-    """The string there, or None where nothing is. Raises JsonPathError, in Go's words, for anything else."""
+    """Return the string at a path, or None. Raise JsonPathError, in Go's words, for another type."""
     value = value_at(obj, fields)
     if value is not None and value.__class__ is not str:
         raise _wrong_type(fields, value, "string")
@@ -143,7 +144,7 @@ def _wrong_type(fields: Sequence[str], found: Any, wanted: str) -> JsonPathError
 
 
 def put_at(obj: Object, fields: Sequence[str], value: Any) -> None:
-    """Puts the value there, with all that is missing on the way. None removes what is there."""
+    """Set the value at a path, creating missing parents. None removes it."""
     here = obj
     for field in fields[:-1]:
         if value is None and field not in here:
@@ -156,7 +157,7 @@ def put_at(obj: Object, fields: Sequence[str], value: Any) -> None:
 
 
 class _Reader:
-    """Reads one path from left to right."""
+    """Parses one path from left to right."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -312,7 +313,7 @@ class _Reader:
 
 
 def _failing(why: str) -> _Step:
-    """What can be read but not done: such a column is there, and empty."""
+    """Return a step that fails: the path is valid but unsupported, so that such a column exists and is empty."""
 
     def fail(found: list[Any]) -> list[Any]:
         raise JsonPathError(why)
@@ -338,7 +339,7 @@ def _inside(value: Any) -> Iterable[Any]:
 
 
 def _everything(found: list[Any]) -> list[Any]:
-    """What has something inside, from the outside inwards."""
+    """Return the values and all their descendants that have children, from the outside inwards."""
     all_of_them = []
     for value in found:
         if inside := list(_inside(value)):

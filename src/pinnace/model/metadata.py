@@ -1,4 +1,4 @@
-"""What is wrong with an object's metadata, on its own and against what it was, in Kubernetes' words."""
+"""Validation of metadata, alone and against the old object, in Kubernetes' words."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def validate_metadata(
     qualified_finalizers: bool = True,
     has_contents_checked: bool = False,
 ) -> Iterator[FieldError]:
-    """Every error of the metadata by itself: what is asked of an object when it is created.
+    """Yield every error of the metadata of a new object.
 
-    An update is asked the same, with `names.path_segment` as the rule: what was let in once keeps its name. Labels,
-    annotations, owners and managers `validate_metadata_update` has checked.
-    Custom kinds may use finalizers without a domain: not `qualified_finalizers`.
+    On an update, the rule is `names.path_segment`, because a stored name stays valid, and `has_contents_checked` is
+    true: `validate_metadata_update` has checked labels, annotations, owners and managers. Custom kinds may use
+    finalizers without a domain, without `qualified_finalizers`.
     """
     metadata: Object = obj.get("metadata") or {}
     prefix = metadata.get("generateName")
@@ -73,7 +73,7 @@ def validate_metadata(
 
 
 def validate_metadata_update(new: Object, old: Object, path: str = "metadata") -> Iterator[FieldError]:
-    """Every error of the metadata as a successor of `old`: fixed fields, and what may not come while deleting."""
+    """Yield every error of a change of metadata: immutable fields, and fields that may not be added during deletion."""
     now: Object = new.get("metadata") or {}
     before: Object = old.get("metadata") or {}
     if before.get("deletionTimestamp") is not None:
@@ -97,7 +97,7 @@ def validate_metadata_update(new: Object, old: Object, path: str = "metadata") -
 
 
 def validate_repeated_update(new: Object, old: Object, rounds: str, *, namespaced: bool) -> Iterator[FieldError]:
-    """The errors of an update's metadata as often as Kubernetes tells them (`kinds/validation/metadata_repeats.py`)."""
+    """Yield the errors of an update's metadata as often as Kubernetes does (`kinds/validation/metadata_repeats.py`)."""
     for word in ("F", "U", *rounds):
         if word in "fF":
             yield from validate_metadata(
@@ -185,16 +185,16 @@ def _validate_managed_fields(entry: Object, path: str) -> Iterator[FieldError]:
 
 @lru_cache(maxsize=1024)
 def _is_plain_entry(operation: str, fields_type: str, manager: str, subresource: str) -> bool:
-    """Whether an entry has no errors. Who writes writes again, so that most are known."""
+    """Return whether an entry is valid. Cached, because managers write again and again."""
     entry = {"operation": operation, "fieldsType": fields_type, "manager": manager, "subresource": subresource}
     given = {name: value for name, value in entry.items() if value is not None}
     return next(iter(_validate_managed_fields(given, "")), None) is None
 
 
 def validate_manager(manager: str, path: str) -> Iterable[FieldError]:
-    """What is wrong with the name of a field manager (also `fieldManager=` of a query)."""
+    """Yield the errors of the name of a field manager (also of `fieldManager=` in a query)."""
     if manager.isascii() and manager.isprintable() and len(manager) <= MOST_MANAGER_BYTES:
-        return ()  # As nearly all are.
+        return ()  # The common case.
     return _validate_odd_manager(manager, path)
 
 
@@ -219,7 +219,7 @@ def _validate_annotation_key(key: str) -> tuple[str, ...]:
 
 
 def _as_if_completed(prefix: str) -> str:
-    """A dash at the end of generateName will not stay the end of the name."""
+    """Replace a dash at the end of generateName, because more characters follow it."""
     return prefix[:-2] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix
 
 

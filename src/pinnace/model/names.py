@@ -1,6 +1,6 @@
-"""Which names, labels and ports are allowed, and what to say of those that are not, in Kubernetes' words.
+"""Rules of names, labels and ports, with errors in Kubernetes' words.
 
-Every function takes a value and returns its errors: an empty list means that it is fine.
+Each function takes a value and returns its errors: an empty list if it is valid.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _percent = re.compile(PERCENT).fullmatch
 
 
 def _mismatch(message: str, pattern: str, *examples: str) -> str:
-    shown = " or ".join(f"'{example}', " for example in examples)  # The doubled space is on the wire, too.
+    shown = " or ".join(f"'{example}', " for example in examples)  # Kubernetes has the doubled space, too.
     eg = f"e.g. {shown}" if examples else ""
     return f"{message} ({eg}regex used for validation is '{pattern}')"
 
@@ -88,14 +88,14 @@ def dns1035_label(value: str) -> list[str]:
 
 
 def path_segment(value: str) -> list[str]:
-    """The least that any name must be: usable as one segment of a URL path (RBAC names and the like)."""
+    """Check the minimum for any name: usable as one segment of a URL path (RBAC names and the like)."""
     if value in (".", ".."):
         return [f"may not be '{value}'"]
     return [f"may not contain '{char}'" for char in "/%" if char in value]
 
 
 def qualified_name(value: str) -> list[str]:
-    """A label or annotation key: an optional DNS prefix, a slash, and a name."""
+    """Check a label or annotation key: an optional DNS prefix, a slash, and a name."""
     parts = value.split("/")
     errs: list[str] = []
     match parts:
@@ -154,7 +154,7 @@ def label_value(value: str) -> list[str]:
 
 
 def config_key(value: str) -> list[str]:
-    """A key of a ConfigMap or a Secret."""
+    """Check a key of a ConfigMap or a Secret."""
     errs = [_longer_than(253)] if len(value) > 253 else []
     if not _config_key(value):
         errs.append(
@@ -193,7 +193,7 @@ def port_number(value: int) -> list[str]:
 
 
 def port_name(value: str) -> list[str]:
-    """An IANA service name: what a container port may be called."""
+    """Check an IANA service name, as for container ports."""
     errs = [_longer_than(15)] if len(value) > 15 else []
     if not _port_name(value):
         errs.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")

@@ -1,6 +1,6 @@
-"""What the API server asks of the node that a pod runs on, whoever that is: a part of this process, or a kubelet.
+"""The interface of the API server to the node of a pod: a part of this process, or a kubelet.
 
-A refusal is an ApiError, and goes to the client as it is. A call is cancelled when its client leaves.
+Methods raise ApiError, which the client receives unchanged. A call is cancelled when its client disconnects.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex, HttpAnswer
+from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex, ProxyResponse
 
 
 @dataclass(frozen=True, slots=True)
 class PodAddress:
-    """One pod, and no later one of its name."""
+    """One pod, identified by its uid, so that a later pod of the same name differs."""
 
     namespace: str
     name: str
@@ -29,64 +29,64 @@ class TerminalSize:
 
 @dataclass(frozen=True, slots=True)
 class CommandStreams:
-    """What a command reads and writes. A stream that the client does not want is None."""
+    """The streams of a command. A stream that the client does not want is None."""
 
     stdin: ByteReader | None = None
     stdout: ByteWriter | None = None
     stderr: ByteWriter | None = None
     sizes: AsyncIterator[TerminalSize] | None = None
-    """The command is to have a terminal, of these sizes one after the other; without it, it has none."""
+    """The sizes of the terminal, one after the other; None without a terminal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogOptions:
+class ContainerLogOptions:
     follow: bool = False
     previous: bool = False
-    """Of the container before this one, that was restarted."""
+    """Read the logs of the previous, restarted container."""
     timestamps: bool = False
     since_seconds: int | None = None
     since_time: str = ""
-    """As RFC 3339 has it. Either this or `since_seconds`, or neither."""
+    """An RFC 3339 time. At most one of this and `since_seconds` is set."""
     tail_lines: int | None = None
     limit_bytes: int | None = None
 
 
 class NodeConnection(Protocol):
-    """The way to one node."""
+    """A connection to one node."""
 
     @property
     def host(self) -> str:
-        """The name or address of the machine; empty if it is a part of this process, whose pods only it can reach."""
+        """The name or address of the machine; empty for a node in this process: only it can reach the pods."""
 
     async def reach(self) -> None:
-        """Raises OSError if the node cannot be reached now: clients are told before they begin to talk."""
+        """Raise OSError if the node cannot be reached. Called before a stream begins."""
 
     async def exec(self, pod: PodAddress, container: str, command: Sequence[str], streams: CommandStreams) -> int:
-        """Run a command in a container, and return its exit code when all it wrote is written."""
+        """Run a command in a container, and return its exit code after all its output is written."""
 
     async def attach(self, pod: PodAddress, container: str, streams: CommandStreams) -> int:
-        """Join the process that the container runs, and return its exit code; 0 if that cannot be known."""
+        """Attach to the process of the container, and return its exit code; 0 if it cannot be known."""
 
-    async def logs(self, pod: PodAddress, container: str, options: LogOptions) -> AsyncIterator[bytes]:
-        """What the container has written, and if the client follows, what it goes on to write."""
+    async def logs(self, pod: PodAddress, container: str, options: ContainerLogOptions) -> AsyncIterator[bytes]:
+        """Yield the output of the container, and future output if the client follows."""
 
     async def connect(self, pod: PodAddress, port: int) -> Duplex:
-        """A connection to a port, as from within the pod. Raises OSError if nobody listens there.
+        """Connect to a port, as from within the pod. Raise OSError if nothing listens there.
 
-        Its writer is an asyncio.StreamWriter where clients are to reach the pod over HTTPS.
+        The writer is an asyncio.StreamWriter if clients may reach the pod over HTTPS.
         """
 
     async def ask(
         self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], body: bytes, *, upgrade: bytes = b""
-    ) -> HttpAnswer:
-        """Pass a request to the node's own web server. Raises OSError if it cannot be reached.
+    ) -> ProxyResponse:
+        """Send a request to the node's web server. Raise OSError if it cannot be reached.
 
-        `upgrade` names a protocol that the client wants to go on with; a node may answer without it.
+        `upgrade` names a protocol that the client wants to switch to; a node may respond without it.
         """
 
 
 class NodeConnections(Protocol):
-    """The ways to the nodes there are."""
+    """The connections to the nodes."""
 
     def find(self, node: str) -> NodeConnection:
-        """Raises KeyError if there is no such node, and an ApiError if it says nowhere how it is reached."""
+        """Raise KeyError if there is no such node, and an ApiError if it has no usable address."""

@@ -1,4 +1,4 @@
-"""Amounts of resources (500m, 1.5Gi, 1e3): read exactly, compared, added, and written as Kubernetes writes them."""
+"""Amounts of resources (500m, 1.5Gi, 1e3): parsed exactly, compared, added, and formatted as in Kubernetes."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _BINARY_SUFFIXES = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_SUFFIX_OF = {exponent: suffix for suffix, exponent in _DECIMAL_SUFFIXES.items()}
 _BINARY_SUFFIX_OF = {exponent: suffix for suffix, exponent in _BINARY_SUFFIXES.items()}
 
-_SMALLEST = -9  # Nothing smaller than a nano is kept: it is rounded up to one.
+_SMALLEST = -9  # The smallest amount is a nano: less is rounded up to it.
 _LARGEST_BINARY = Decimal(2**63 - 1)
-_FAST_DIGITS = 18  # What Go reads as a plain int64; longer numbers lose the text they were written as.
-# Wide enough for any sum of real amounts, and bounded, so that 1e999999999 cannot fill the memory.
+_FAST_DIGITS = 18  # The digits that Go parses as an int64; longer numbers lose their original text.
+# Enough for any sum of real amounts, and bounded, so that 1e999999999 cannot fill the memory.
 _arithmetic = Context(prec=400, rounding=ROUND_UP, Emax=2**33, Emin=-(2**33))
 
 
 class InvalidQuantity(ValueError):
-    """The text is no quantity; the message is Kubernetes' own."""
+    """The text is not a quantity; the message is Kubernetes' own."""
 
 
 class Format(Enum):
-    """How an amount was written, and so how it is written again."""
+    """The format in which an amount was written, and is written again."""
 
     DECIMAL_SI = "12M"
     BINARY_SI = "12Mi"
@@ -72,7 +72,7 @@ class Quantity:
         return bool(self.amount)
 
     def __add__(self, other: Quantity) -> Quantity:
-        """The sum, written as the left side was, unless that is zero and so says nothing about writing."""
+        """Return the sum in the format of the left side, or of the right side if the left is zero."""
         return Quantity(_arithmetic.add(self.amount, other.amount), self.format if self.amount else other.format)
 
     def __sub__(self, other: Quantity) -> Quantity:
@@ -83,7 +83,7 @@ class Quantity:
         return Quantity(_arithmetic.minus(self.amount), self.format)
 
     def round_up_to(self, exponent: int) -> Quantity:
-        """No finer than this power of ten, away from zero. As written, where it is that coarse already."""
+        """Round away from zero to this power of ten. Return itself if it is that coarse already."""
         _, digits, own = self.amount.as_tuple()
         if not isinstance(own, int) or own >= exponent:
             return self
@@ -95,12 +95,12 @@ class Quantity:
 
     @property
     def value(self) -> int:
-        """Whole units, rounded up."""
+        """Return whole units, rounded up."""
         return int(self.amount.to_integral_value(rounding=ROUND_CEILING))
 
     @property
     def milli_value(self) -> int:
-        """Thousandths, rounded up: how processors are counted."""
+        """Return thousandths, rounded up: the unit of cpu."""
         return int(_arithmetic.scaleb(self.amount, 3).to_integral_value(rounding=ROUND_CEILING))
 
 
@@ -108,7 +108,7 @@ ZERO = Quantity(Decimal(0))
 
 
 def parse(value: str | int | float) -> Quantity:
-    """The quantity that a JSON string or number means. Raises InvalidQuantity."""
+    """Parse a JSON string or number. Raise InvalidQuantity."""
     if isinstance(value, str):
         return _parse(value)
     if isinstance(value, float) and value.is_integer():
@@ -117,13 +117,13 @@ def parse(value: str | int | float) -> Quantity:
 
 
 def canonical(value: str | int | float) -> str:
-    """How Kubernetes answers the quantity it was given: 1000m is 1, 0.5 is 500m, 1.5Gi is 1536Mi."""
+    """Return a quantity in Kubernetes' canonical form: 1000m is 1, 0.5 is 500m, 1.5Gi is 1536Mi."""
     return str(parse(value))
 
 
 @lru_cache(maxsize=4096)
 def canonical_in_list(value: str | int | float) -> str:
-    """The same in a ResourceList (limits, capacity, quotas), where nothing is finer than a thousandth."""
+    """Return the canonical form in a ResourceList (limits, capacity, quotas): no finer than a thousandth."""
     return str(parse(value).round_up_to(-3))
 
 
@@ -180,7 +180,7 @@ def _decimal_exponent(suffix: str) -> tuple[int, Format]:
     exponent = int(written[1]) if written and len(written[1]) < 21 else 2**63
     if not -(2**63) <= exponent < 2**63:
         raise InvalidQuantity(SUFFIX_ERROR)
-    return (exponent + 2**31) % 2**32 - 2**31, Format.DECIMAL_EXPONENT  # An int32 in Go, which wraps round.
+    return (exponent + 2**31) % 2**32 - 2**31, Format.DECIMAL_EXPONENT  # An int32 in Go, which overflows.
 
 
 def _canonical(amount: Decimal, format: Format) -> str:
@@ -201,7 +201,7 @@ def _canonical(amount: Decimal, format: Format) -> str:
     power += len(number) - len(stripped)
     number = stripped + "0" * (power % 3)
     power -= power % 3
-    suffix = _DECIMAL_SUFFIX_OF.get(power, "")  # Beyond exa Kubernetes loses the suffix; so do we.
+    suffix = _DECIMAL_SUFFIX_OF.get(power, "")  # Beyond exa Kubernetes loses the suffix; so does this.
     if format is Format.DECIMAL_EXPONENT and power:
         suffix = f"e{power}"
     return f"{'-' if sign else ''}{number}{suffix}"

@@ -1,4 +1,4 @@
-"""What a URL serves: a kind with its plural, scope, schema, subresources, columns, and what is special about it."""
+"""Served resources: a kind with its plural, scope, schema, subresources, columns and strategy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "up
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a Table answer. `value` is given the object and the present moment; priority > 0 is for -o wide."""
+    """One column of a Table. `value` takes the object and the current time; priority > 0 is for -o wide."""
 
     name: str
     type: str  # string, integer, number, boolean or date.
@@ -28,11 +28,11 @@ class Column:
     priority: int = 0
     format: str = ""
     has_title: bool = True
-    """Without one, a row has the cell and the table does not say what it is. Kubernetes has one such column."""
+    """If false, rows have the cell but the table has no column definition. Kubernetes has one such column."""
 
     @property
     def definition(self) -> Object:
-        """What a Table says of the column."""
+        """The column definition in a Table."""
         return {
             "name": self.name,
             "type": self.type,
@@ -44,7 +44,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Subresource:
-    """A further URL below an object: pods/status, deployments/scale. `kind` is what travels through it."""
+    """A URL below an object: pods/status, deployments/scale. `kind` is that of its bodies."""
 
     name: str
     kind: Kind
@@ -52,15 +52,15 @@ class Subresource:
 
 
 def _leave(obj: Object) -> None:
-    """Nothing to default."""
+    """Set no defaults."""
 
 
 def _leave_both(new: Object, old: Object | None) -> None:
-    """Nothing to prepare."""
+    """Prepare nothing."""
 
 
 def _leave_marked(obj: Object, now: datetime) -> None:
-    """Nothing to mark."""
+    """Mark nothing."""
 
 
 def _accept(new: Object, old: Object | None) -> Iterable[FieldError]:
@@ -77,57 +77,57 @@ def _without_status() -> Object | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """What is special about one kind; all else is common to every kind and lives in the server's pipeline.
+    """The behaviour of one kind that differs from the server's common pipeline.
 
-    `default` and `prepare` change the object they are given, which belongs to the request alone.
+    `default` and `prepare` change the object in place; it belongs to the request.
     """
 
     default: Callable[[Object], None] = _leave
-    """Fill in what the client left out. Called on every write, before validation; must be idempotent."""
+    """Set defaults. Called on every write, before validation; must be idempotent."""
     prepare: Callable[[Object, Object | None], None] = _leave_both
-    """Before validation of a write through the main URL (old is None on create): put aside what a client may not set
-    there. Status is already emptied on create and kept from `old` on update, where the kind has /status."""
+    """Called before validation of a write through the main URL (old is None on create): drop fields that clients may
+    not set. If the kind has /status, the status is already empty on create and kept from `old` on update."""
     prepare_status: Callable[[Object, Object | None], None] = _leave_both
     validate: Callable[[Object, Object | None], Iterable[FieldError]] = _accept
-    """Every error of `new` (metadata is checked already), those against `old` (immutable fields) included."""
+    """Return every error of `new`, also against `old` (immutable fields). Metadata is already checked."""
     validate_status: Callable[[Object, Object | None], Iterable[FieldError]] = _accept
     name_rule: NameRule = names.dns_subdomain
     names_itself: bool = False
-    """An object that comes without a name is given a random one."""
+    """Generate a random name for an object without one."""
     qualified_finalizers: bool = True
-    """Finalizers must say whose they are. Custom kinds and their definitions have others, too."""
+    """Finalizers must have a domain. Those of custom kinds and their definitions need not."""
     tracks_generation: bool = False
     """metadata.generation starts at 1 and grows when anything but metadata and status changes."""
     may_update_unconditionally: bool = True
-    """An update without resourceVersion overwrites whatever is there."""
+    """An update without resourceVersion overwrites the stored object."""
     may_create_on_update: bool = False
     prepare_subresource: Mapping[str, Callable[[Object, Object], None]] = field(default_factory=dict)
-    """By subresource: before validation of an update through it, put back what that cannot change."""
+    """By subresource: called before validation of an update through it, to set back fields that it cannot change."""
     validate_subresource: Mapping[str, Callable[[Object, Object], Iterable[FieldError]]] = field(default_factory=dict)
-    """By subresource: the errors of an update through it, where they are not those of the main URL."""
+    """By subresource: the errors of an update through it, if they are not those of the main URL."""
     takes_strategic_patches: bool = True
-    """Custom kinds do not: their schemas say nothing of merge keys."""
+    """False for custom kinds, whose schemas have no merge keys."""
     keeps_status_on_create: bool = False
-    """Nodes are born with a status; other kinds get theirs through /status."""
+    """Nodes are created with a status; other kinds get theirs through /status."""
     grace: Callable[[Object, int | None], int] | None = None
-    """For kinds that are deleted gracefully: how many seconds this one gets, given what the client asked for."""
+    """For kinds that are deleted gracefully: the grace period in seconds, given the requested one."""
     mark: Callable[[Object, datetime], None] = _leave_marked
-    """When deletion of an object begins: add what is to hold it back, and say so in its status."""
+    """Called when the deletion of an object begins: add finalizers, and set the status."""
     dependents: Literal["delete", "orphan", "none"] = "delete"
-    """What becomes of an object's dependents where the client does not say. None: it has none, whatever one says."""
+    """The default propagation policy. None: the kind has no dependents, whatever the client requests."""
     deletion_warning: str = ""
-    """The `Warning:` for those who do not say what is to become of the dependents."""
+    """The `Warning:` for clients that rely on the default propagation policy."""
     answers_with_deleted: bool = False
-    """A finished deletion is answered with the object instead of a Status."""
+    """Respond to a finished deletion with the object instead of a Status."""
     warnings: Callable[[Object, Object | None], Iterable[str]] = lambda new, old: ()
-    """Sentences for the `Warning:` header: deprecated fields and the like."""
+    """Return warnings for the `Warning:` header: deprecated fields and the like."""
     version_annotations: tuple[str, ...] = ()
-    """Annotations in which versions write what is a field to Kubernetes: metadata that are shown alone lack them."""
+    """Annotations that are fields in Kubernetes: the metadata representation lacks them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScalePaths:
-    """Where a custom kind keeps what /scale shows, field by field from the top: ("spec", "replicas")."""
+    """The field paths of /scale in a custom kind, from the top: ("spec", "replicas")."""
 
     spec: tuple[str, ...]
     status: tuple[str, ...]
@@ -135,49 +135,48 @@ class ScalePaths:
 
 
 class Custom(Protocol):
-    """What a version of a kind that was defined while running does itself. Its objects may lie in the store in any
-    version that the kind ever had."""
+    """The behaviour of one version of a custom kind. Its stored objects may have any version that the kind ever had."""
 
     @property
     def scale(self) -> ScalePaths | None: ...
 
     @property
     def raw_schema(self) -> Mapping[str, Any]:
-        """As the definition says it, which may be nothing at all."""
+        """The schema as in the definition; may be empty."""
 
     @property
     def keeps_unknown(self) -> bool:
-        """Fields that the schema does not name are kept."""
+        """Keep fields that are not in the schema."""
 
     @property
     def is_leaving(self) -> bool:
-        """Its definition is being deleted: objects may go, and none may come."""
+        """The definition is being deleted: objects may be deleted, but not created."""
 
     @property
     def is_converted_elsewhere(self) -> bool:
-        """Somebody else has to be asked what an object looks like in another version, which takes a while."""
+        """A webhook converts objects to other versions, which takes time."""
 
     @property
     def settled_since(self) -> int:
-        """What was stored in this version after this revision is shown as it is: nothing is to be filled in or taken
-        away, since the schema was then what it is now."""
+        """Objects stored in this version after this revision need no pruning and defaulting: the schema has not changed
+        since."""
 
     def decode(self, obj: Object) -> list[str]:
-        """Read a client's object in place; return the paths of the unknown fields that were removed."""
+        """Prune and default a client's object in place; return the paths of removed unknown fields."""
 
-    def shown(self, stored: Sequence[Object]) -> list[Object] | Awaitable[list[Object]]:
-        """Stored objects in this version; may change those given. Awaitable where somebody else has to convert them."""
+    def to_served(self, stored: Sequence[Object]) -> list[Object] | Awaitable[list[Object]]:
+        """Return stored objects in this version; may change its arguments. Awaitable if a webhook converts them."""
 
-    def kept(self, obj: Object) -> Object | Awaitable[Object]:
-        """An object of this version in the version that is to be stored. May share parts with the one given."""
+    def to_stored(self, obj: Object) -> Object | Awaitable[Object]:
+        """Return an object of this version in the stored version. May share parts with its argument."""
 
-    def seen_in(self, obj: Object, api_version: str) -> Object | Awaitable[Object]:
-        """An object of any version as it is in another, with nothing filled in or taken away. May share parts."""
+    def convert_to(self, obj: Object, api_version: str) -> Object | Awaitable[Object]:
+        """Convert an object to another version without pruning or defaulting. May share parts with its argument."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Resource:
-    """One row of what the API serves. The same object again for each served version."""
+    """A resource in one served version. All versions of a kind share the stored one."""
 
     kind: Kind
     plural: str
@@ -190,29 +189,28 @@ class Resource:
     schema_of: Callable[[], Schema] = field(repr=False)
     columns: tuple[Column, ...] = ()
     row_order: Callable[[Object], Any] | None = None
-    """What the rows of a table are sorted by, where that is not the name."""
+    """The sort key of table rows, if not the name."""
     selectable: Mapping[str, Callable[[Object], str]] = field(default_factory=dict)
-    """Field selectors beside metadata.name and metadata.namespace, which every kind has."""
+    """Field selectors besides metadata.name and metadata.namespace, which every kind has."""
     strategy: Strategy = Strategy()
     stored: Kind
-    """The version that is written to the store; all served versions of a kind share it."""
+    """The version in the store; all served versions of a kind share it."""
     to_stored: Callable[[Object], Object] = _identity
     from_stored: Callable[[Object], Object] = _identity
-    """Change everything but apiVersion and kind, which the server sets; may return the object it was given, changed."""
+    """Convert everything but apiVersion and kind, which the server sets; may change and return its argument."""
     empty_status: Callable[[], Object | None] = _without_status
-    """The status, in the stored version, that an object is born with where it cannot bring one. None: it has none."""
+    """The status of a new object, in the stored version. None: it has none."""
     store_group: str = ""
     list_name: str = ""
-    """The kind of a list, where it is not the kind's own name and "List"."""
+    """The kind of a list, if not the kind's name plus "List"."""
     deprecation: str = ""
-    """The `Warning:` that every use of this version is answered with."""
+    """The `Warning:` for every use of this version."""
     custom: Custom | None = None
-    """Only kinds that were defined while running have this, and it is asked instead of `to_stored`, `from_stored` and
-    the decoder that the schema would make."""
+    """Only for custom kinds, where it replaces `to_stored`, `from_stored` and the decoder of the schema."""
     fingerprint: str = ""
-    """Other when the schema is another, where that can be known without looking at the schema."""
+    """Differs when the schema differs, if that can be known without reading the schema."""
     modernize: Callable[[Object], Iterable[str]] | None = None
-    """Rewrite, before it is decoded, an object in a form that this version no longer has; return warnings."""
+    """Rewrite an object in an outdated form before it is decoded; return warnings."""
 
     @cached_property
     def schema(self) -> Schema:
@@ -232,7 +230,7 @@ class Resource:
 
     @cached_property
     def prefix(self) -> str:
-        """Where the objects lie in the store: /registry/<group>/<plural>/<namespace>/<name>."""
+        """The prefix of the objects' keys in the store: /registry/<group>/<plural>/<namespace>/<name>."""
         return f"/registry/{self.store_group or self.group or 'core'}/{self.plural}/"
 
     @cached_property
@@ -251,7 +249,7 @@ _LOOKED_THROUGH = 256
 
 
 class Registry:
-    """The resources served now. Custom and aggregated ones join and leave; `revision` tells that something did."""
+    """The resources served now. Custom and aggregated ones come and go; `revision` grows with each change."""
 
     def __init__(self, resources: Iterable[Resource] = ()) -> None:
         self._by_url: dict[tuple[str, str, str], Resource] = {}
@@ -282,10 +280,10 @@ class Registry:
     def has_group_version(self, group: str, version: str) -> bool:
         return any(known[0] == group and known[1] == version for known in self._by_url)
 
-    def shed(self, made: dict[Any, tuple[Resource, Any]]) -> None:
-        """Forget what was made for resources that are no longer served as they were: custom kinds change and go.
+    def drop_stale(self, made: dict[Any, tuple[Resource, Any]]) -> None:
+        """Drop cached values of resources that are no longer served: custom kinds change and go.
 
-        To be asked before something is added. Looks when there is twice as much as the last time, so it costs nothing.
+        Call this before adding to the cache. It scans only when the cache has doubled, so its cost is amortized.
         """
         if len(made) < _LOOKED_THROUGH or len(made).bit_count() != 1:
             return

@@ -1,4 +1,4 @@
-"""Which objects a query means: label and field selectors, read from text or objects and compiled once."""
+"""Label and field selectors, parsed from text or objects and compiled once."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from pinnace.model import field_errors, names
 from pinnace.model.errors import BadRequest
 from pinnace.model.field_errors import FieldError
-from pinnace.model.memory import LONGEST, remembered
 from pinnace.model.objects import Object
+from pinnace.model.text_cache import LONGEST, cache_short_texts
 
 Labels = Mapping[str, str]
 
@@ -25,7 +25,7 @@ _int64_text = re.compile("[+-]?[0-9]+").fullmatch
 
 
 class Requirement(NamedTuple):
-    """One term of a label selector. `operator` is one of: = != in notin exists ! gt lt."""
+    """One requirement of a label selector. `operator` is one of: = != in notin exists ! gt lt."""
 
     key: str
     operator: str
@@ -48,12 +48,12 @@ class Requirement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """A set of labelled objects. Equal selectors are one object, so comparing and hashing are cheap."""
+    """A set of labelled objects. Equal selectors are the same object, so comparing and hashing are cheap."""
 
     requirements: tuple[Requirement, ...]
     matches_nothing: bool = False
     matches: Callable[[Labels], bool] = field(init=False, compare=False, repr=False)
-    """Whether an object with these labels is meant."""
+    """Return whether an object with these labels matches."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "matches", _never if self.matches_nothing else _compiled(self.requirements))
@@ -66,7 +66,7 @@ class LabelSelector:
         return not self.requirements and not self.matches_nothing
 
     def equalities(self) -> dict[str, str]:
-        """The labels that every match must have with exactly this value: what an index can be asked for."""
+        """Return the labels that every match must have with exactly this value: an index can use them."""
         return {
             key: values[0]
             for key, operator, values in self.requirements
@@ -75,14 +75,14 @@ class LabelSelector:
 
 
 def label_selector(text: str) -> LabelSelector:
-    """What `labelSelector=` in a query means. Raises BadRequest in the words of Kubernetes' parser."""
+    """Parse `labelSelector=` of a query. Raise BadRequest in the words of Kubernetes' parser."""
     return _parsed(text) if text else EVERYTHING
 
 
 def from_object(selector: Mapping[str, Any] | None) -> LabelSelector:
-    """What a LabelSelector object means: None matches nothing, an empty one everything.
+    """Return the selector of a LabelSelector object: None matches nothing, an empty one everything.
 
-    Raises ValueError for an operator that does not exist; `validate_label_selector` finds those first.
+    Raise ValueError for an unknown operator; `validate_label_selector` finds those first.
     """
     if selector is None:
         return NOTHING
@@ -98,12 +98,12 @@ def from_object(selector: Mapping[str, Any] | None) -> LabelSelector:
 
 
 def from_labels(labels: Labels | None) -> LabelSelector:
-    """All objects that carry these labels (spec.selector of a Service). None or empty matches everything."""
+    """Return a selector of objects with these labels (spec.selector of a Service). None or empty matches everything."""
     return _selector(tuple(Requirement(key, "=", (value,)) for key, value in sorted((labels or {}).items())))
 
 
 def validate_label_selector(selector: Object | None, path: str) -> Iterator[FieldError]:
-    """What is wrong with a LabelSelector object; nothing for a good one and for None."""
+    """Yield the errors of a LabelSelector object; None has none."""
     if not selector:
         return
     yield from validate_label(selector.get("matchLabels"), f"{path}.matchLabels")
@@ -112,7 +112,7 @@ def validate_label_selector(selector: Object | None, path: str) -> Iterator[Fiel
 
 
 def validate_label(labels: Labels | None, path: str) -> Iterator[FieldError]:
-    """What is wrong with a map of labels."""
+    """Yield the errors of a map of labels."""
     for key, value in (labels or {}).items():
         for err in _validate_key(key):
             yield field_errors.invalid(path, key, err)
@@ -121,7 +121,7 @@ def validate_label(labels: Labels | None, path: str) -> Iterator[FieldError]:
 
 
 def validate_requirement(expression: Object, path: str) -> Iterator[FieldError]:
-    """What is wrong with one of a LabelSelector's `matchExpressions`."""
+    """Yield the errors of one of a LabelSelector's `matchExpressions`."""
     values = expression.get("values") or ()
     match expression.get("operator", ""):
         case "In" | "NotIn":
@@ -141,9 +141,9 @@ def validate_requirement(expression: Object, path: str) -> Iterator[FieldError]:
             yield field_errors.invalid(f"{path}.values[{index}]", value, err)
 
 
-# Labels repeat across objects: the same few keys and values are checked on every write.
-_validate_key = remembered(4096)(names.qualified_name)
-_validate_value = remembered(16384)(names.label_value)
+# Cached, because labels repeat: the same few keys and values are checked on every write.
+_validate_key = cache_short_texts(4096)(names.qualified_name)
+_validate_value = cache_short_texts(16384)(names.label_value)
 
 
 def _key_of_requirement(requirement: Requirement) -> str:
@@ -155,7 +155,7 @@ def _never(labels: Labels) -> bool:
 
 
 def _compiled(requirements: Sequence[Requirement]) -> Callable[[Labels], bool]:
-    """One expression for all terms: half the cost of walking them, on the path every list and watch takes."""
+    """Compile all requirements to one expression: half the cost of a loop, for every list and watch."""
     terms = []
     for index, (key, operator, values) in enumerate(requirements):
         found = f"labels.get({key!r})"
@@ -171,13 +171,13 @@ def _compiled(requirements: Sequence[Requirement]) -> Callable[[Labels], bool]:
                 sign = ">" if operator == "gt" else "<"
                 terms.append(f"(n{index} := number_of({found})) is not None and n{index} {sign} {int(values[0])}")
     source = f"lambda labels: {' and '.join(terms) or 'True'}"
-    # Every text stands there as its repr, which is always one literal and never code.
+    # Every text is inserted as its repr, which is one literal and never code.
     compiled: Callable[[Labels], bool] = eval(source, {"__builtins__": {}, "number_of": _number_of})
     return compiled
 
 
 def _number_of(text: str | None) -> int | None:
-    """An int64 as Go reads it, or None."""
+    """Parse an int64 as Go does; None if it is not one."""
     if text is None or not _int64_text(text):
         return None
     number = int(text)
@@ -189,14 +189,14 @@ def _selector(requirements: tuple[Requirement, ...]) -> LabelSelector:
     return LabelSelector(requirements)
 
 
-@remembered(4096)
+@cache_short_texts(4096)
 def _parsed(text: str) -> LabelSelector:
     requirements = tuple(sorted(_Parser(text).requirements(), key=_key_of_requirement))
     return _selector(requirements) if len(text) <= LONGEST else LabelSelector(requirements)
 
 
 class _Parser:
-    """Reads the text token by token; every refusal is what Kubernetes says at that point."""
+    """Parses the text token by token; errors have Kubernetes' wording."""
 
     def __init__(self, text: str) -> None:
         self._tokens: list[str] = [*_tokens(text), _END]
@@ -312,25 +312,25 @@ class FieldRequirement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
-    """A set of objects, by values of their fields. Which fields may be asked for is the kind's affair."""
+    """A set of objects, by values of their fields. The kind decides which fields are selectable."""
 
     requirements: tuple[FieldRequirement, ...] = ()
 
     def matches(self, get: Callable[[str], str]) -> bool:
-        """Whether an object is meant, whose field values `get` tells."""
+        """Return whether an object matches; `get` returns its field values."""
         return all((get(field) == value) == (operator == "=") for field, operator, value in self.requirements)
 
     def exact(self, field: str) -> str | None:
-        """The only value this field may have, or None where several would do."""
+        """Return the only value that this field may have, or None if there may be several."""
         return next((value for name, operator, value in self.requirements if name == field and operator == "="), None)
 
     def __str__(self) -> str:
         return ",".join(f"{field}{operator}{_escaped(value)}" for field, operator, value in self.requirements)
 
 
-@remembered(4096)
+@cache_short_texts(4096)
 def field_selector(text: str) -> FieldSelector:
-    """What `fieldSelector=` in a query means. Raises BadRequest in the words of Kubernetes' parser."""
+    """Parse `fieldSelector=` of a query. Raise BadRequest in the words of Kubernetes' parser."""
     requirements = []
     for term in sorted(_terms(text)):
         if not term:
@@ -350,7 +350,7 @@ _special_in_value = re.compile(r"\\(.?)|[,=]", re.DOTALL).sub
 
 
 def _terms(text: str) -> Iterator[str]:
-    """The parts between commas, those behind a backslash apart."""
+    """Split at commas that are not escaped."""
     start = 0
     while (term := _terms_of(text, start)) is not None:
         yield term[0]

@@ -1,4 +1,4 @@
-"""Which version of an API clients are to prefer."""
+"""The order of API versions by preference."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _STABILITY = {None: 0, "beta": 1, "alpha": 2}
 
 
 def version_rank(version: str) -> tuple[int, int, int, str]:
-    """Sorts v2, v1, v2beta2, v2beta1, v1alpha1 in this order, and what looks otherwise behind, by its letters."""
+    """Return a sort key: v2, v1, v2beta2, v2beta1, v1alpha1, then other names alphabetically."""
     parsed = _VERSION.fullmatch(version)
     if parsed is None:
         return len(_STABILITY), 0, 0, version

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from pinnace.auth.authorization.authorizers import Action
 from pinnace.auth.users import User
 from pinnace.model import errors
-from pinnace.model.byte_streams import Duplex, HttpAnswer
+from pinnace.model.byte_streams import Duplex, ProxyResponse
 from pinnace.model.objects import Object
 from pinnace.server.http.messages import Answer, Request, Response, ResponseStream, StreamingResponse
 from pinnace.server.streaming.relay import OF_THE_CONNECTION, forwarded_for, forwarded_headers, relay
@@ -59,7 +59,7 @@ class AggregatedBackend(Protocol):
 
     async def send(
         self, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes, *, is_long: bool
-    ) -> HttpAnswer:
+    ) -> ProxyResponse:
         """Ask. Raises OSError if it cannot be reached, and TimeoutError if it says nothing for too long.
 
         Unless it `is_long`, the whole exchange has to be over in the time that every request has.
@@ -196,7 +196,7 @@ def _passed_back(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, by
     return [pair for pair in headers if pair[0].lower() not in OF_THE_CONNECTION | _WRITTEN_HERE]
 
 
-async def _gathered(answer: HttpAnswer) -> list[bytes]:
+async def _gathered(answer: ProxyResponse) -> list[bytes]:
     pieces: list[bytes] = []
     size = 0
     async for chunk in answer.chunks():
@@ -207,7 +207,7 @@ async def _gathered(answer: HttpAnswer) -> list[bytes]:
     return pieces
 
 
-async def _relay(answer: HttpAnswer, stream: ResponseStream) -> None:
+async def _relay(answer: ProxyResponse, stream: ResponseStream) -> None:
     try:
         await relay(answer, stream)
     except OSError:

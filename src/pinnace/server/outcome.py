@@ -72,7 +72,7 @@ class Representations:
             form = MetadataRepresentation(resource, accepted.version)
         else:
             form = ObjectRepresentation(resource)
-        self._registry.shed(self._known)
+        self._registry.drop_stale(self._known)
         self._known[place] = (resource, form)
         return form
 

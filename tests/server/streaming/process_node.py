@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from pinnace.model import errors
-from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex, HttpAnswer
-from pinnace.model.node_connections import CommandStreams, LogOptions, PodAddress, TerminalSize
+from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex, ProxyResponse
+from pinnace.model.node_connections import CommandStreams, ContainerLogOptions, PodAddress, TerminalSize
 
 PIECE = 64 * 1024
 
@@ -73,13 +73,13 @@ class ProcessNode:
     async def attach(self, pod: PodAddress, container: str, streams: CommandStreams) -> int:
         return await self.exec(pod, container, ["cat"] if streams.stdin is not None else ["echo", "attached"], streams)
 
-    async def logs(self, pod: PodAddress, container: str, options: LogOptions) -> AsyncIterator[bytes]:
+    async def logs(self, pod: PodAddress, container: str, options: ContainerLogOptions) -> AsyncIterator[bytes]:
         await self._begin(options)
         if options.previous:
             raise errors.BadRequest(f'previous terminated container "{container}" in pod "{pod.name}" not found')
         return self._lines(container, options)
 
-    async def _lines(self, container: str, options: LogOptions) -> AsyncIterator[bytes]:
+    async def _lines(self, container: str, options: ContainerLogOptions) -> AsyncIterator[bytes]:
         lines = self.lines.setdefault(container, [])
         at = max(0, len(lines) - options.tail_lines) if options.tail_lines is not None else 0
         left = options.limit_bytes if options.limit_bytes is not None else 1 << 60
@@ -108,7 +108,7 @@ class ProcessNode:
 
     async def ask(
         self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], body: bytes, *, upgrade: bytes = b""
-    ) -> HttpAnswer:
+    ) -> ProxyResponse:
         return _Page(200, [(b"Content-Type", b"text/plain")], f"{method} {target}\n".encode() + body)
 
 

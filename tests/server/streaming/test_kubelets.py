@@ -21,7 +21,7 @@ from pinnace.client.transport import ConnectionLost
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.in_process import in_process_client
 from pinnace.model import errors
-from pinnace.model.node_connections import CommandStreams, LogOptions, PodAddress
+from pinnace.model.node_connections import CommandStreams, ContainerLogOptions, PodAddress
 from pinnace.server.http.server import Answer, HttpServer, Request, Response, tls_context
 from pinnace.server.streaming.exec import RequestedStreams, serve_command
 from pinnace.server.streaming.kubelets import Kubelet, NoAddress, kubelet_address
@@ -71,7 +71,7 @@ class FakeKubelet:
     async def _log(self, request: Request, pod: PodAddress, container: str) -> Answer:
         if "previous" in request.query:
             return Response(400, (), b'previous terminated container "main" not found')
-        options = LogOptions(
+        options = ContainerLogOptions(
             follow=request.parameter("follow") == "true",
             tail_lines=int(request.parameter("tailLines") or 0) or None,
             timestamps=request.parameter("timestamps") == "true",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from pinnace.auth.users import User, authenticated
-from pinnace.model.memory import remembered
+from pinnace.model.text_cache import cache_short_texts
 
 
 class BadToken(Exception):
@@ -123,7 +123,7 @@ def read_token_file(path: Path) -> dict[str, User]:
     return users
 
 
-@remembered(1024, longest=4096)
+@cache_short_texts(1024, longest=4096)
 def token_hash(token: str) -> bytes:
     """By which a token is remembered. Those who come back need it again with each request."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

@@ -135,7 +135,7 @@ class CustomVersion:
     def default(self, obj: Object) -> None:
         self._settler.default(obj)
 
-    def shown(self, stored: Sequence[Object]) -> list[Object] | Awaitable[list[Object]]:
+    def to_served(self, stored: Sequence[Object]) -> list[Object] | Awaitable[list[Object]]:
         objects = list(stored)
         for obj in objects:
             own = self._neighbours.of(obj["apiVersion"])
@@ -144,13 +144,13 @@ class CustomVersion:
         converted = self._neighbours.converted(objects, self.kind.api_version)
         return self.trim(converted) if isinstance(converted, list) else self._trimmed(converted)
 
-    def kept(self, obj: Object) -> Object | Awaitable[Object]:
+    def to_stored(self, obj: Object) -> Object | Awaitable[Object]:
         stored = self._neighbours.of(self._neighbours.storage)
         assert stored is not None, "one of the versions is stored"
         converted = self._neighbours.converted([obj], self._neighbours.storage)
         return stored.trim(converted)[0] if isinstance(converted, list) else stored._trimmed_one(converted)
 
-    def seen_in(self, obj: Object, api_version: str) -> Object | Awaitable[Object]:
+    def convert_to(self, obj: Object, api_version: str) -> Object | Awaitable[Object]:
         converted = self._neighbours.converted([obj], api_version)
         return converted[0] if isinstance(converted, list) else _only(converted)
 

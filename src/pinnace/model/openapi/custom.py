@@ -1,4 +1,4 @@
-"""How the schema of a custom kind is published: as its definition says in v3, and as kubectl can read it in v2."""
+"""The published schemas of custom kinds: complete in v3, and as kubectl can read them in v2."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _EMBEDDED = "x-kubernetes-embedded-resource"
 
 
 class Envelope:
-    """What every object has, described in the words of the built-in kinds."""
+    """The schemas of apiVersion, kind and metadata, with the descriptions of the built-in kinds."""
 
     def __init__(self, definition: Callable[[str], Raw]) -> None:
-        """`definition` gives a built-in definition by its name."""
+        """`definition` returns a built-in definition by its name."""
         described = definition("io.k8s.api.core.v1.ConfigMap")["properties"]
         self.type_fields: Object = {
             name: {"description": described[name].get("description", ""), "type": "string"}
@@ -35,11 +35,11 @@ class Envelope:
 def published(
     resource: Resource, schema: Raw | None, envelope: Envelope, *, keeps_unknown: bool, is_v2: bool
 ) -> Object:
-    """The schema of a custom kind for one of the two documents. None: its definition says nothing of its shape."""
+    """Return the schema of a custom kind for one of the two documents; None if its definition has no schema."""
     kind = {"group": resource.group, "version": resource.version, "kind": resource.kind.name}
     own_kind: Object = {"x-kubernetes-group-version-kind": [kind]}
     if schema is None or (is_v2 and (schema.get(_OPEN) or keeps_unknown)):
-        # With any field named, kubectl would take all others for wrong.
+        # If any field is named, kubectl reports all others as unknown.
         return {"type": "object", **own_kind}
     raw = _for_kubectl(schema) if is_v2 else dict(schema)
     raw["properties"] = {
@@ -71,7 +71,7 @@ def published_list(resource: Resource, item: str, envelope: Envelope) -> Object:
 
 
 def _for_kubectl(schema: Raw) -> Object:
-    """Without what Swagger 2 has no words for, or kubectl takes for less than it is."""
+    """Remove keywords that Swagger 2 lacks, or that kubectl misunderstands."""
     raw = {word: value for word, value in schema.items() if word not in _JUNCTORS}
     fields = raw.get("properties") or {}
     if any(below.get("nullable") for below in fields.values()) and "required" in raw:
@@ -99,7 +99,7 @@ def _for_kubectl(schema: Raw) -> Object:
 
 
 def _with_embedded(raw: Object, envelope: Envelope, *, is_v2: bool) -> Object:
-    """Objects inside objects have an envelope, too."""
+    """Add apiVersion, kind and metadata to embedded objects."""
     raw = dict(raw)
     if raw.get("properties"):
         fields = raw["properties"].items()

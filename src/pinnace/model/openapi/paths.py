@@ -1,4 +1,4 @@
-"""The operations of an OpenAPI document: which URL takes which method, with which parameters and bodies."""
+"""The operations of an OpenAPI document: URLs, methods, parameters and bodies."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _WRITTEN = {"200": "OK", "201": "Created"}
 
 @dataclass(frozen=True)
 class _Operation:
-    """One sort of operation, whatever its resource."""
+    """The properties that operations of one sort share."""
 
     prefix: str
     """The beginning of its operationId."""
@@ -79,11 +79,11 @@ _CONNECTIONS = frozenset({"attach", "exec", "portforward", "proxy"})
 _METHODS = {"create": "post", "delete": "delete", "get": "get", "patch": "patch", "update": "put"}
 
 NameOf = Callable[[Kind], str]
-"""How the document calls the schema of a kind; empty if it has none."""
+"""Returns the schema name of a kind; empty if it has none."""
 
 
 class Dialect(Protocol):
-    """What differs between the versions of OpenAPI."""
+    """The differences between the versions of OpenAPI."""
 
     def parameter(self, name: str, place: str, type: str, description: str) -> Object: ...
     def operation(self, *, schema: str, codes: Mapping[str, str], streams: bool) -> Object: ...
@@ -170,7 +170,7 @@ class Paths:
             paths[f"{self._path(resource)}/{{name}}"] = {**item, "parameters": self._shared(resource, named=True)}
 
     def _connect(self, paths: Object, resource: Resource, below: Subresource) -> None:
-        """A subresource that hands the connection over, whatever the method."""
+        """Add a subresource that takes over the connection, with every method."""
         item: Object = {}
         for verb in below.verbs:
             method = _METHODS[verb]

@@ -1,4 +1,4 @@
-"""The schemas in an OpenAPI document: what they are called, and all others that they refer to."""
+"""The schemas in an OpenAPI document: their names, and the schemas that they refer to."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pinnace.model.openapi.paths import META
 
 REFERENCE = re.compile(rb'"\$ref":"#/\$defs/([^"]+)"')
 OPENNESS = b',"x-kubernetes-preserve-unknown-fields":true'
-"""In the definitions of Kubernetes' own kinds, of which Kubernetes does not say it."""
+"""Missing in the definitions of Kubernetes' own kinds."""
 
 IN_EVERY_DOCUMENT = tuple(
     f"{META}{name}" for name in ("APIResourceList", "DeleteOptions", "Patch", "Status", "WatchEvent")
 )
 
 
-class Bodies(Protocol):
-    """Definitions in JSON, by name."""
+class DefinitionBodies(Protocol):
+    """Definitions as JSON, by name."""
 
     def __contains__(self, name: str) -> bool: ...
 
@@ -27,14 +27,14 @@ class Bodies(Protocol):
 
 
 def schema_name(kind: Kind) -> str:
-    """com.example.boats.v1.Boat for a group boats.example.com."""
+    """Return com.example.boats.v1.Boat for a group boats.example.com."""
     if "." not in kind.group:
         return f"io.k8s.api.{kind.group or 'core'}.{kind.version}.{kind.name}"
     return ".".join((*reversed(kind.group.split(".")), kind.version, kind.name))
 
 
-def with_references(found: dict[str, bytes], others: Iterable[str], definitions: Bodies) -> dict[str, bytes]:
-    """The schemas `found`, the `others` that are defined, and all that any of them refers to, sorted by name."""
+def with_references(found: dict[str, bytes], others: Iterable[str], definitions: DefinitionBodies) -> dict[str, bytes]:
+    """Return the schemas `found`, the defined `others`, and all that they refer to, sorted by name."""
     gathered = dict(found)
     wanted = [*others, *(name for body in found.values() for name in _references(body))]
     while wanted:

@@ -1,6 +1,6 @@
-"""Server-side apply: an object laid over another, by somebody who owns what he says and no more.
+"""Server-side apply: merge an applied configuration into an object and record its field manager as owner.
 
-Pure functions over plain objects. `live` and `applied` are never changed; what is returned shares parts with them.
+Pure functions over plain objects. `live` and `applied` are never changed; results share parts with them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pinnace.model.field_errors import FieldError
 from pinnace.model.objects import Object, kind_of
 from pinnace.model.patches.field_ownership import OF_NOBODY, Ownership, current_entries, given_up
 from pinnace.model.patches.last_applied import fields_of_last_applied, sync_last_applied
-from pinnace.model.patches.managed_field_entries import Managed, Manager, Owned, decode, without_entries, write
+from pinnace.model.patches.managed_field_entries import Managed, Manager, OwnedFields, decode, without_entries, write
 from pinnace.model.patches.managed_fields import updated
 from pinnace.schema.merge import field_sets
 from pinnace.schema.merge.changes import Changes, of, with_structs
@@ -33,13 +33,13 @@ class ApplyFailed(ApiError):
 def apply(
     live: Object | None, applied: Object, ownership: Ownership, *, manager: str, now: str, force: bool = False
 ) -> Object:
-    """`live` after `applied` is laid over it: server-side apply. `live` is None where there is no such object yet.
+    """Apply `applied` to `live`, which is None if the object does not exist yet.
 
-    What this manager applied before and does not now is removed, if nobody else owns it. An object that does not change
-    keeps its time. Like an object from a client, the result may hold nulls.
+    Fields that this manager applied before and does not apply now are removed, unless another manager owns them. An
+    object that does not change keeps its timestamp. The result may contain nulls, like an object from a client.
 
-    Raises ApplyConflict where another manager owns a field that would change, unless by `force`, which takes it;
-    BadRequest or ApplyFailed for what cannot be applied; ValueError for depth beyond reason.
+    Raise ApplyConflict if another manager owns a field that would change, unless `force` is set; BadRequest or
+    ApplyFailed for an invalid configuration; ValueError for excessive depth.
     """
     if (applied.get("metadata") or {}).get("managedFields") is not None:
         raise BadRequest("metadata.managedFields must be nil")
@@ -51,7 +51,7 @@ def apply(
         managed = decode((live or {}).get("metadata", {}).get("managedFields"))
     except ValueError as err:
         raise ApplyFailed(f"failed to decode managed fields: {err}") from None
-    # What is made of nothing is changed further by who asked for it, and the next must find nothing again.
+    # The caller changes the new object further, and the cached empty one must stay empty.
     before = without_entries(live) if live is not None else copy.deepcopy(ownership.empty())
     me = Manager(manager, "Apply", "", ownership.subresource)
     try:
@@ -101,18 +101,18 @@ class _Conflicts(Exception):
 def _applied(
     live: Object, applied: Object, managed: Managed, ownership: Ownership, *, me: Manager, force: bool
 ) -> tuple[Object, Managed]:
-    """One round of apply: the merged object and its managers. Raises _Conflicts."""
+    """Merge once: return the merged object and its managers. Raise _Conflicts."""
     managed = current_entries(managed, ownership)
     last = managed.get(me)
     merged: Object = merge(live, applied, ownership.schema)
     mine = ownership.tracked(of(applied, ownership.schema))
     time = last.time if last is not None else ""
     is_same = last is not None and last.api_version == ownership.api_version and last.owned == _strip(mine)
-    managed = {**managed, me: Owned(mine, ownership.api_version, time, last.wire if is_same and last else None)}
+    managed = {**managed, me: OwnedFields(mine, ownership.api_version, time, last.wire if is_same and last else None)}
     if last is not None and not is_same:
         merged = _prune(merged, managed, last, ownership)
     if len(managed) == 1:
-        return merged, managed  # Nobody else is there to be asked, or to lose anything.
+        return merged, managed  # There is no other manager.
     changes = ownership.changes(live, merged, ownership.api_version)
     assert changes is not None  # Its own version is always known.
     if not force:
@@ -123,16 +123,16 @@ def _applied(
 
 
 def _settle(managed: Managed, me: Manager, *, time: str) -> None:
-    """Put down what the applier owns in the end, as of `time` if something has changed."""
+    """Record the applier's fields, with `time` if something has changed."""
     owned, api_version, last_time, wire = managed[me]
     kept = _strip(owned)
     if not kept:
         del managed[me]
         return
     if time:
-        # Who applies again what he owns has an entry of the same fields: all but the time stands there.
+        # A repeated apply has an entry with the same fields: only the time differs.
         wire = {**wire, "time": time} if wire is not None and "time" in wire else None
-    managed[me] = Owned(kept, api_version, time or last_time, wire)
+    managed[me] = OwnedFields(kept, api_version, time or last_time, wire)
 
 
 def _strip(owned: FieldSet) -> FieldSet:
@@ -153,8 +153,8 @@ def _conflicts(
                 yield manager, path
 
 
-def _prune(merged: Object, managed: Managed, last: Owned, ownership: Ownership) -> Object:
-    """Without what this manager applied last time, does not apply now, and nobody else owns."""
+def _prune(merged: Object, managed: Managed, last: OwnedFields, ownership: Ownership) -> Object:
+    """Remove fields that this manager applied last time, does not apply now, and no other manager owns."""
     schema = ownership.schema_of(last.api_version)
     if schema is None:
         return merged
@@ -176,7 +176,7 @@ def _prune(merged: Object, managed: Managed, last: Owned, ownership: Ownership) 
 
 
 def _with_owned_back(merged: Object, pruned: Object, owned: FieldSet, ownership: Ownership, version: str) -> Object:
-    """The merged object without what was pruned, but for what is owned in this version; in this version."""
+    """Return the merged object without pruned fields, except those owned in this version; in this version."""
     schema = ownership.schema_of(version)
     if schema is None:
         return pruned

@@ -1,4 +1,4 @@
-"""The rules by which fields are owned: which can be, in which versions they are seen, and what a write changes."""
+"""Rules of field ownership: which fields have managers, in which version they are read, and what a write changes."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ OF_NOBODY = field_sets.of_paths(
         )
     ),
 )
-"""What says who an object is belongs to nobody."""
+"""Identity fields (name, namespace, uid, …) never have a field manager."""
 
 Tracked = Callable[[FieldSet], FieldSet]
-"""Of a set of fields, those that a write through this URL can change, and so can come to own."""
+"""Returns the fields of a set that a write through this URL can change, and so can own."""
 
 
 def track_everything(found: FieldSet) -> FieldSet:
@@ -43,7 +43,7 @@ def track_everything(found: FieldSet) -> FieldSet:
 
 
 def ignoring(*paths: tuple[str, ...]) -> Tracked:
-    """All but these paths and what is below them: ignoring(("status",)) is right for most main URLs."""
+    """Exclude these paths and everything below: ignoring(("status",)) fits most main URLs."""
     ignored = field_sets.of_paths(*(tuple(f"f:{name}" for name in path) for path in paths))
 
     def tracked(found: FieldSet) -> FieldSet:
@@ -53,33 +53,33 @@ def ignoring(*paths: tuple[str, ...]) -> Tracked:
 
 
 def only(*names: str) -> Tracked:
-    """Nothing but these top-level fields: only("status") is right for the status of custom resources."""
+    """Include only these top-level fields: only("status") fits the status of custom resources."""
     elements = tuple(f"f:{name}" for name in names)
     return lambda found: {element: found[element] for element in elements if element in found}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ownership:
-    """The rules by which the fields of one kind are owned, at one URL: what both kinds of write need to know."""
+    """The rules for the fields of one kind at one URL, for updates and applies."""
 
     schema: Schema
     api_version: str
     subresource: str = ""
     tracked: Tracked = track_everything
     schema_for: Callable[[str], Schema | None] = lambda api_version: None
-    """The schema of this kind in another version; None where that is no longer served, and its entries are dropped."""
+    """Return the schema of this kind in another version; None if it is no longer served: its entries are dropped."""
     convert: Callable[[Object, str], Object] = lambda obj, api_version: obj
-    """An object in another version; its own apiVersion says which one it is in. May not change what it is given."""
+    """Convert an object to another version; its apiVersion is the one it has now. Must not change its argument."""
     blank: Object | None = None
-    """The object before it is created, where more is known of it than the schema says."""
+    """The object before it is created, where it is not empty."""
     made: dict[Outline, FieldSet] = field(default_factory=dict, compare=False, repr=False)
-    """What those who made objects came to own, by the outlines of these objects: some that were met lately."""
+    """A cache of fields owned by creators, by the outlines of the objects."""
 
     def schema_of(self, api_version: str) -> Schema | None:
         return self.schema if api_version == self.api_version else self.schema_for(api_version)
 
     def empty(self) -> Object:
-        """The object before it is created: who only says again what is there already comes to own nothing."""
+        """Return the object before it is created: a manager that repeats its values does not own them."""
         return structure(self.schema).empty if self.blank is None else self.blank
 
     def in_version(self, obj: Object, api_version: str) -> Object:
@@ -88,7 +88,7 @@ class Ownership:
         return {**self.convert(obj, api_version), "apiVersion": api_version}
 
     def changes(self, old: Object, new: Object, api_version: str) -> Changes | None:
-        """What a write changes, as seen in one version; None where that version is unknown."""
+        """Return the changes of a write in one version; None if the version is unknown."""
         schema = self.schema_of(api_version)
         if schema is None:
             return None
@@ -99,13 +99,13 @@ class Ownership:
 
 
 def current_entries(managed: Managed, ownership: Ownership) -> Managed:
-    """Without the entries of versions that are gone, and with sets that fit the schemas of today."""
+    """Drop entries of versions that are no longer served, and adapt the sets to the current schemas."""
     found: Managed = {}
     for manager, entry in managed.items():
         schema = ownership.schema_of(entry.api_version)
         if schema is not None and schema.name:
             found[manager] = entry
-        elif schema is not None:  # Only custom kinds change their schemas while there are objects of them.
+        elif schema is not None:  # Only custom kinds change their schemas while objects of them exist.
             found[manager] = entry.holding(settled(entry.owned, structure(schema)))
     return found
 
@@ -113,7 +113,7 @@ def current_entries(managed: Managed, ownership: Ownership) -> Managed:
 def given_up(
     old: Object, new: Object, managed: Managed, ownership: Ownership, changes: Changes, *, me: Manager | None
 ) -> Managed:
-    """The managers after those but `me` have lost what changed. What `me` applies is settled by conflicts."""
+    """Remove the changed fields from all managers but `me`. Conflicts decide about applied fields."""
     by_version: dict[str, Changes | None] = {ownership.api_version: changes}
     left: Managed = {}
     for manager, entry in managed.items():

@@ -17,7 +17,7 @@ _go_int = re.compile("[+-]?[0-9]+").fullmatch
 
 
 class PatchRefused(ApiError):
-    """The patch is well-formed but does not apply: 422. What exactly failed stays here, as on a real server."""
+    """The patch is well-formed but does not apply: 422. The details are not sent, as in Kubernetes."""
 
     code, reason = 422, "Invalid"
     always_shows_details = True
@@ -28,9 +28,9 @@ class PatchRefused(ApiError):
 
 
 def json_patch(document: Any, operations: Any) -> Any:
-    """The document after all operations. Neither argument is changed; the result shares what was not touched.
+    """Apply all operations and return the result. Neither argument is changed; untouched parts are shared.
 
-    Raises BadRequest for what is no patch at all, TooLarge for too many operations, PatchRefused for one that fails.
+    Raise BadRequest for an invalid patch, TooLarge for too many operations, PatchRefused for one that fails.
     """
     if operations is None:
         return document
@@ -47,9 +47,9 @@ def json_patch(document: Any, operations: Any) -> Any:
 
 
 def merge_patch(document: Any, patch: Any) -> Any:
-    """The document with the patch merged in: null deletes, objects merge, all else replaces. Changes neither.
+    """Merge a patch: null deletes, objects merge, others replace. Neither argument is changed.
 
-    Raises BadRequest where the patch is no object.
+    Raise BadRequest if the patch is not an object.
     """
     if patch is None:
         raise BadRequest("Invalid JSON Patch")
@@ -59,7 +59,7 @@ def merge_patch(document: Any, patch: Any) -> Any:
 
 
 def unknown_patch_fields(operations: list[Any]) -> list[str]:
-    """The warnings for fields that no operation of a JSON patch has."""
+    """Yield warnings for unknown fields of JSON patch operations."""
     return [
         f'json patch unknown field "[{index}].{name}"'
         for index, operation in enumerate(operations)
@@ -86,7 +86,7 @@ def _merged(current: Any, patch: Any) -> Any:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Also inside of lists, where RFC 7386 would keep them: objects in lists lose theirs, the lists do not."""
+    """Remove nulls, also from objects in lists, where RFC 7386 would keep them; nulls as items of lists stay."""
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
@@ -124,12 +124,12 @@ def _refuse_malformed(operation: Any) -> None:
 
 
 class _Patched:
-    """A document under change. Containers are copied when they are first written to, and only those."""
+    """A document that is being patched. Containers are copied before the first write to them."""
 
     def __init__(self, document: Any) -> None:
         self.document = document
         self._copied_bytes = 0
-        self._own: dict[int, Any] = {}  # Containers made here, kept alive so that an id stays theirs.
+        self._own: dict[int, Any] = {}  # Copied containers, referenced so that their ids stay unique.
 
     def apply(self, operation: Object) -> None:
         match operation.get("op"):
@@ -179,7 +179,7 @@ class _Patched:
             self.document = value
             return
         container, key = self._writable(path, f"replace operation does not apply: doc is missing path: {path}")
-        # A key that is not there is put there: the library that Kubernetes uses does so, against the RFC.
+        # A missing key is added: the library that Kubernetes uses does so, against the RFC.
         container[key if isinstance(container, dict) else _index(key, len(container))] = value
 
     def _move(self, operation: Object) -> None:
@@ -214,14 +214,14 @@ class _Patched:
                 raise PatchRefused(f"{verb} operation does not apply: doc is missing path: {path}: missing value")
         return _child(container, key)
 
-    def _writable(self, path: str, complaint: str) -> tuple[Any, str]:
-        """The container that holds the path's last key, made our own together with all above it."""
-        *parents, last = _keys(path, complaint)
+    def _writable(self, path: str, error: str) -> tuple[Any, str]:
+        """Return the container of the path's last key, after copying it and its parents."""
+        *parents, last = _keys(path, error)
         container = self.document = self._owned(self.document)
         for key in parents:
             child = _child(container, key)
             if not isinstance(child, dict | list):
-                raise PatchRefused(f"{complaint}: missing value")
+                raise PatchRefused(f"{error}: missing value")
             owned = self._owned(child)
             container[key if isinstance(container, dict) else _index(key, len(container))] = owned
             container = owned
@@ -235,10 +235,10 @@ class _Patched:
         return copied
 
 
-def _keys(path: str, complaint: str) -> list[str]:
+def _keys(path: str, error: str) -> list[str]:
     keys = path.split("/")[1:]
     if not keys:
-        raise PatchRefused(f"{complaint}: missing value")
+        raise PatchRefused(f"{error}: missing value")
     return [key.replace("~1", "/").replace("~0", "~") for key in keys] if "~" in path else keys
 
 
@@ -249,7 +249,7 @@ def _child(container: Any, key: str) -> Any:
 
 
 def _index(key: str, length: int) -> int:
-    """A place in a list; negative ones count from the end, which the API server allows."""
+    """Return an index in a list; negative ones count from the end, which the API server allows."""
     if not _go_int(key):
         raise PatchRefused(f"value was not a proper array index: '{key}'")
     index = int(key)
@@ -259,7 +259,7 @@ def _index(key: str, length: int) -> int:
 
 
 def _equal(left: Any, right: Any) -> bool:
-    """JSON equality: unlike Python's, true is not 1 and 1 is not 1.0."""
+    """Compare JSON values: unlike in Python, true is not 1 and 1 is not 1.0."""
     if type(left) is not type(right):
         return False
     if isinstance(left, dict):

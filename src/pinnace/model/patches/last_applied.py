@@ -1,4 +1,4 @@
-"""kubectl's record of what it applied, which lets an object go over from client-side to server-side apply."""
+"""kubectl's last-applied annotation, which allows migrating from client-side to server-side apply."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_ANNOTATION_BYTES = 256 * 1024
 
 
 def fields_of_last_applied(live: Object, schema: Schema) -> FieldSet | None:
-    """Fields that kubectl's client-side apply set, and that still are as it set them: kubectl may take them over."""
+    """Return fields that kubectl's client-side apply set and that are unchanged: kubectl may take them over."""
     annotation = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED)
     if not annotation:
         return None
@@ -34,7 +34,7 @@ def fields_of_last_applied(live: Object, schema: Schema) -> FieldSet | None:
 
 
 def sync_last_applied(merged: Object, applied: Object) -> None:
-    """Where kubectl's annotation is kept, let it say what was applied, so that a client-side apply may follow."""
+    """Update kubectl's annotation where it exists, so that a client-side apply may follow."""
     annotations = merged["metadata"].get("annotations")
     if not annotations or not annotations.get(LAST_APPLIED):
         return

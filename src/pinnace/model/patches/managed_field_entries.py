@@ -1,4 +1,4 @@
-"""The entries of metadata.managedFields: read, written and kept few."""
+"""The entries of metadata.managedFields: parse, write and limit their number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_UPDATE_MANAGERS = 10
 
 
 class Manager(NamedTuple):
-    """Whose entry this is. An applier keeps its entry when it changes to another version, so that has none here."""
+    """The identity of an entry. It has no version for an applier, whose entry stays when its version changes."""
 
     name: str
     operation: str
@@ -36,27 +36,27 @@ class Manager(NamedTuple):
         return f"{told} using {self.api_version}" if self.operation == "Update" else told
 
 
-class Owned(NamedTuple):
-    """One entry of managedFields. `wire` is the entry as it came, for as long as nothing about it changes."""
+class OwnedFields(NamedTuple):
+    """One entry of managedFields. `wire` is the received entry, while it is unchanged."""
 
     owned: FieldSet
     api_version: str
     time: str
     wire: Object | None = None
 
-    def holding(self, owned: FieldSet) -> Owned:
-        return self if owned is self.owned or owned == self.owned else Owned(owned, self.api_version, self.time)
+    def holding(self, owned: FieldSet) -> OwnedFields:
+        return self if owned is self.owned or owned == self.owned else OwnedFields(owned, self.api_version, self.time)
 
 
-Managed = dict[Manager, Owned]
+Managed = dict[Manager, OwnedFields]
 
 
 def _as_stored(owned: Any) -> FieldSet:
-    return owned or {}  # It was checked before it was stored.
+    return owned or {}  # Checked before it was stored.
 
 
 def decode(entries: Any, *, parse: Callable[[Any], FieldSet] = _as_stored) -> Managed:
-    """Raises ValueError where an entry is none."""
+    """Parse an entry. Raise ValueError if it is invalid."""
     found: Managed = {}
     for number, entry in enumerate(entries or ()):
         if not isinstance(entry, dict):
@@ -76,7 +76,7 @@ def decode(entries: Any, *, parse: Callable[[Any], FieldSet] = _as_stored) -> Ma
             api_version if operation == "Update" else "",
             entry.get("subresource", ""),
         )
-        found[manager] = Owned(parse(entry.get("fieldsV1")), api_version, entry.get("time") or "", entry)
+        found[manager] = OwnedFields(parse(entry.get("fieldsV1")), api_version, entry.get("time") or "", entry)
     return found
 
 
@@ -89,13 +89,13 @@ def write(obj: Object, managed: Managed) -> None:
     metadata["managedFields"] = [managed[manager].wire or encode(manager, managed[manager]) for manager in order]
 
 
-def encode(manager: Manager, entry: Owned) -> Object:
-    """One entry as it stands in metadata.managedFields."""
+def encode(manager: Manager, entry: OwnedFields) -> Object:
+    """Return the entry as in metadata.managedFields."""
     return written(manager, field_sets.ordered(entry.owned), api_version=entry.api_version, time=entry.time)
 
 
 def written(manager: Manager, owned: FieldSet, *, api_version: str, time: str) -> Object:
-    """`encode`, for a set that is in order already."""
+    """Encode a set that is already sorted."""
     wire: Object = {"manager": manager.name} if manager.name else {}
     wire["operation"] = manager.operation
     wire["apiVersion"] = api_version
@@ -116,7 +116,7 @@ def without_entries(obj: Object) -> Object:
 
 
 def cap_managers(managed: Managed) -> Managed:
-    """No more than ten managers by update: the oldest of each version become one, called ancient-changes."""
+    """Limit managers by update to ten: the oldest of each version become one, named ancient-changes."""
     updaters = [manager for manager in managed if manager.operation == "Update"]
     excess = len(updaters) - MOST_UPDATE_MANAGERS
     if excess <= 0:
@@ -136,6 +136,6 @@ def cap_managers(managed: Managed) -> Managed:
         owned = field_sets.union(entry.owned, managed[bucket].owned)
         if manager != bucket:
             del managed[manager]
-        managed[bucket] = Owned(owned, entry.api_version, entry.time)
+        managed[bucket] = OwnedFields(owned, entry.api_version, entry.time)
         excess -= 1
     return managed

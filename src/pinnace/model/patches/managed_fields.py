@@ -1,6 +1,6 @@
-"""Who owns which field: metadata.managedFields after every write but an apply.
+"""The owners of fields: metadata.managedFields after every write except an apply.
 
-Pure functions over plain objects. `live` is never changed; what is returned shares parts with it.
+Pure functions over plain objects. `live` is never changed; results share parts with it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pinnace.model.patches.field_ownership import OF_NOBODY, Ownership, current_
 from pinnace.model.patches.managed_field_entries import (
     Managed,
     Manager,
-    Owned,
+    OwnedFields,
     cap_managers,
     decode,
     without_entries,
@@ -28,7 +28,7 @@ _IDENTITY = frozenset(element for element in OF_NOBODY if element != "f:metadata
 _IDENTITY_IN_METADATA = frozenset((*OF_NOBODY["f:metadata"], "."))
 
 _BLANKS: tuple[Object, ...] = ({}, {"metadata": {}})
-"""Beside these, who makes an object comes to own all that it has: no values need be compared."""
+"""The creator of an object owns all fields but these: no values need to be compared."""
 _MOST_OUTLINES = 64
 _LONGEST_OUTLINE = 8 * 1024
 
@@ -36,25 +36,25 @@ _LONGEST_OUTLINE = 8 * 1024
 def after_update(live: Object | None, new: Object, ownership: Ownership, *, manager: str, now: str) -> None:
     """Write metadata.managedFields of `new`, which any verb but apply is about to store in place of `live`.
 
-    What changed belongs to `manager` from now on, and to nobody else; what is gone belongs to nobody.
+    `manager` becomes the only owner of changed fields. Removed fields lose their owners.
     """
     managed = _managed_of_request(live, new, ownership)
     metadata = new["metadata"]
     metadata.pop("managedFields", None)
     if live is not None and not managed:
-        return  # Nobody tracks this object: its managers were reset, or it is older than they are.
+        return  # The object is not tracked: its managers were reset, or it is older than field management.
     try:
         if not managed:
             _own_everything(new, ownership, manager=manager, now=now)
             return
         managed = updated(live, new, managed, ownership, manager=manager, now=now)
     except (ValueError, RecursionError):
-        return  # Not comparable: validation is about to refuse it, or else nobody tracks it.
+        return  # Not comparable: validation is about to reject it, or it is not tracked.
     write(new, managed)
 
 
 def keep_times(live: Object, new: Object) -> None:
-    """Give `new` the managedFields of `live` where nothing but their times differs: then there is nothing to store."""
+    """Give `new` the managedFields of `live` if only their times differ: then there is nothing to store."""
     old_entries, new_entries = live["metadata"].get("managedFields"), new["metadata"].get("managedFields")
     if not old_entries or not new_entries or old_entries == new_entries or len(old_entries) != len(new_entries):
         return
@@ -67,7 +67,7 @@ def keep_times(live: Object, new: Object) -> None:
 def updated(
     live: Object | None, new: Object, managed: Managed, ownership: Ownership, *, manager: str, now: str
 ) -> Managed:
-    """The managers once `manager` has written `new`. Raises ValueError where the two cannot be compared."""
+    """Return the managers after `manager` has written `new`. Raise ValueError if the two cannot be compared."""
     old = without_entries(live) if live is not None else ownership.empty()
     managed = current_entries(managed, ownership)
     changes = ownership.changes(old, new, ownership.api_version)
@@ -78,17 +78,17 @@ def updated(
         me = Manager(manager or "unknown", "Update", ownership.api_version, ownership.subresource)
         held = managed.get(me)
         if held is not None and held.wire and not changes.removed and not field_sets.difference(mine, held.owned):
-            # Most who write again write what is theirs already: all but the time stays as it stands there.
-            left[me] = Owned(held.owned, ownership.api_version, now, {**held.wire, "time": now})
+            # Most repeated writes change fields that their manager owns already: only the time differs.
+            left[me] = OwnedFields(held.owned, ownership.api_version, now, {**held.wire, "time": now})
             return cap_managers(left)
         if me in left:
             mine = field_sets.union(mine, left[me].owned)
-        left[me] = Owned(mine, ownership.api_version, now)
+        left[me] = OwnedFields(mine, ownership.api_version, now)
     return cap_managers(left)
 
 
 def _managed_of_request(live: Object | None, new: Object, ownership: Ownership) -> Managed:
-    """The managers that the client says there are, or those of the live object where it says nothing useful."""
+    """Return the managers in the request, or those of the live object if the request has none."""
     entries = new["metadata"].get("managedFields")
     current = live["metadata"].get("managedFields") if live is not None else None
     if not ownership.subresource and entries is not None and entries != current:
@@ -105,7 +105,7 @@ def _managed_of_request(live: Object | None, new: Object, ownership: Ownership) 
 
 
 def _own_everything(new: Object, ownership: Ownership, *, manager: str, now: str) -> None:
-    """What `updated` and `write` come to for an object that is made by one manager: most creates."""
+    """Return the result of `updated` and `write` for an object created by one manager: most creates."""
     before = ownership.empty()
     mine = (
         _remembered(before, new, ownership) if before in _BLANKS else field_sets.ordered(_made(before, new, ownership))
@@ -122,7 +122,7 @@ def _made(before: Object, new: Object, ownership: Ownership) -> FieldSet:
 
 
 def _remembered(before: Object, new: Object, ownership: Ownership) -> FieldSet:
-    """`_made`, in order. Objects of one kind mention the same few selections of its fields again and again."""
+    """Return `_made`, sorted. Cached, because objects of one kind have the same few selections of fields."""
     known = ownership.made
     shape = outline(structure(ownership.schema), new)
     mine = known.get(shape)
@@ -136,7 +136,7 @@ def _remembered(before: Object, new: Object, ownership: Ownership) -> FieldSet:
 
 
 def _without_identity(found: FieldSet) -> FieldSet:
-    """The difference to `OF_NOBODY`, whose members are all leaves."""
+    """Return the difference to `OF_NOBODY`, whose members are all leaves."""
     mine = {element: below for element, below in found.items() if element not in _IDENTITY}
     metadata = mine.get("f:metadata")
     if metadata is not None:

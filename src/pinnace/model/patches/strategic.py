@@ -1,4 +1,4 @@
-"""Strategic merge patch, with its refusals as the API answers them."""
+"""Strategic merge patch, with the API's errors."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _JSON_TYPES = {bool: "bool", int: "number", float: "number", str: "string", list
 
 
 class PatchFailed(ApiError):
-    """The patch contradicts the schema or the object. A real server has no better word for it than 500."""
+    """The patch contradicts the schema or the object. Kubernetes returns 500 for it."""
 
     code, reason = 500, ""
 
 
 def strategic_merge_patch(document: Object, patch: Any, schema: Schema) -> Object:
-    """The document after the patch. Changes neither; the result shares what was not touched.
+    """Apply the patch and return the result. Neither argument is changed; untouched parts are shared.
 
-    Raises BadRequest for what is no patch, PatchRefused or PatchFailed for one that does not apply.
+    Raise BadRequest for an invalid patch, PatchRefused or PatchFailed for one that does not apply.
     """
     if patch is None:
         patch = {}
@@ -49,7 +49,7 @@ def strategic_merge_patch(document: Object, patch: Any, schema: Schema) -> Objec
 
 
 def strip_merged_lists(patch: Any) -> Any:
-    """What is left of a patch once its ordered lists are merged: a real server quotes no more of it in errors."""
+    """Return a patch without its merged ordered lists: Kubernetes prints only this part in errors."""
     if not isinstance(patch, dict):
         return patch
     merged = {name.partition("/")[2] for name in patch if name.startswith(f"{SET_ORDER}/")}

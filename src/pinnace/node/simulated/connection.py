@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 from pinnace.model import errors
-from pinnace.model.byte_streams import Duplex, HttpAnswer
-from pinnace.model.node_connections import CommandStreams, LogOptions, PodAddress
+from pinnace.model.byte_streams import Duplex, ProxyResponse
+from pinnace.model.node_connections import CommandStreams, ContainerLogOptions, PodAddress
 
 
 class SimulatedConnection:
@@ -26,7 +26,7 @@ class SimulatedConnection:
     async def attach(self, pod: PodAddress, container: str, streams: CommandStreams) -> int:
         raise self._refusal()
 
-    async def logs(self, pod: PodAddress, container: str, options: LogOptions) -> AsyncIterator[bytes]:
+    async def logs(self, pod: PodAddress, container: str, options: ContainerLogOptions) -> AsyncIterator[bytes]:
         return _nothing()
 
     async def connect(self, pod: PodAddress, port: int) -> Duplex:
@@ -34,7 +34,7 @@ class SimulatedConnection:
 
     async def ask(
         self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], body: bytes, *, upgrade: bytes = b""
-    ) -> HttpAnswer:
+    ) -> ProxyResponse:
         raise self._refusal()
 
     def _refusal(self) -> errors.ApiError:

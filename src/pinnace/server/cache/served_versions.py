@@ -50,7 +50,7 @@ def encode_served(entry: CachedObject, resource: Resource, custom: Custom) -> by
     known = _known(entry, resource, custom)
     if known is not None:
         return known
-    served = custom.shown([entry.decode()])
+    served = custom.to_served([entry.decode()])
     if not isinstance(served, list):
         raise errors.InternalError(f"{resource.kind.name} is not converted yet")
     return _keep(entry, resource, served[0])
@@ -73,7 +73,7 @@ def prepare(entries: Iterable[CachedObject], resource: Resource) -> Awaitable[No
     waiting = [entry for entry in entries if _known(entry, resource, custom) is None]
     if not waiting:
         return None
-    served = custom.shown([entry.decode() for entry in waiting])
+    served = custom.to_served([entry.decode() for entry in waiting])
     if isinstance(served, list):
         _keep_all(waiting, resource, served)
         return None

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from itertools import islice
 
 from pinnace.model import errors
-from pinnace.model.memory import LONGEST
 from pinnace.model.objects import Object
+from pinnace.model.text_cache import LONGEST
 from pinnace.server.cache.fanout import Fanout
 from pinnace.server.cache.representations import ObjectRepresentation, Representation
 from pinnace.server.cache.watch_cache import CachedObject, WatchCache, stamp

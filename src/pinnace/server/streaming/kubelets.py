@@ -13,8 +13,8 @@ from urllib.parse import quote, urlencode
 import orjson
 
 from pinnace.model import errors
-from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex, HttpAnswer
-from pinnace.model.node_connections import CommandStreams, LogOptions, PodAddress
+from pinnace.model.byte_streams import ByteReader, ByteWriter, Duplex, ProxyResponse
+from pinnace.model.node_connections import CommandStreams, ContainerLogOptions, PodAddress
 from pinnace.model.objects import Object
 from pinnace.server.streaming.spdy import SpdySession, SpdyStream
 from pinnace.server.streaming.tunnel import UpstreamExchange
@@ -76,7 +76,7 @@ class Kubelet:
     async def attach(self, pod: PodAddress, container: str, streams: CommandStreams) -> int:
         return await self._command("attach", pod, container, [], streams)
 
-    async def logs(self, pod: PodAddress, container: str, options: LogOptions) -> AsyncIterator[bytes]:
+    async def logs(self, pod: PodAddress, container: str, options: ContainerLogOptions) -> AsyncIterator[bytes]:
         query = urlencode(list(_log_query(options)))
         target = f"/containerLogs/{_path(pod.namespace, pod.name, container)}" + (f"?{query}" if query else "")
         try:
@@ -112,7 +112,7 @@ class Kubelet:
 
     async def ask(
         self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], body: bytes, *, upgrade: bytes = b""
-    ) -> HttpAnswer:
+    ) -> ProxyResponse:
         return await self._ask(method, target, headers, body, upgrade=upgrade)
 
     async def _command(
@@ -288,7 +288,7 @@ def _code(said: bytes) -> int:
     raise KubeletError(status)
 
 
-def _log_query(options: LogOptions) -> Iterable[tuple[str, str]]:
+def _log_query(options: ContainerLogOptions) -> Iterable[tuple[str, str]]:
     for name, flag in (("follow", options.follow), ("previous", options.previous), ("timestamps", options.timestamps)):
         if flag:
             yield name, "true"

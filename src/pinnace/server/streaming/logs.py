@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from pinnace.model import errors, field_errors
 from pinnace.model.byte_streams import Duplex
-from pinnace.model.node_connections import LogOptions
+from pinnace.model.node_connections import ContainerLogOptions
 from pinnace.schema.golang.times import canonical_time
 from pinnace.server.http.messages import (
     Answer,
@@ -31,13 +31,13 @@ LINGER_SECONDS = 10.0
 """How long a client may take to leave when all is said."""
 
 
-def log_options(call: Call) -> LogOptions:
+def log_options(call: Call) -> ContainerLogOptions:
     """What the query asks for. Raises BadRequest for what cannot be read, Invalid for what makes no sense."""
     try:
         since = canonical_time(call.text("sinceTime")) if call.text("sinceTime") else ""
     except ValueError as error:
         raise errors.BadRequest(str(error)) from None
-    options = LogOptions(
+    options = ContainerLogOptions(
         follow=call.flag("follow"),
         previous=call.flag("previous"),
         timestamps=call.flag("timestamps"),

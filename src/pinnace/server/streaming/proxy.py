@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from pinnace.model import errors
-from pinnace.model.byte_streams import Duplex, HttpAnswer
+from pinnace.model.byte_streams import Duplex, ProxyResponse
 from pinnace.model.objects import Object
 from pinnace.server.http.messages import Answer, Request, Response, StreamingResponse
 from pinnace.server.request.call import Call
@@ -193,7 +193,7 @@ def headers_for(request: Request, host: str) -> list[tuple[bytes, bytes]]:
     return passed
 
 
-async def pass_back(answer: HttpAnswer, request: Request, *, link: Link | None = None) -> Answer:
+async def pass_back(answer: ProxyResponse, request: Request, *, link: Link | None = None) -> Answer:
     """The answer of a pod or node as the client gets it: whole if it is short, as it comes otherwise.
 
     `link` is what becomes of the addresses in its redirects and pages.
@@ -214,7 +214,7 @@ async def pass_back(answer: HttpAnswer, request: Request, *, link: Link | None =
         answer.close()
 
 
-async def _relinked(answer: HttpAnswer, headers: list[tuple[bytes, bytes]], link: Link) -> Response:
+async def _relinked(answer: ProxyResponse, headers: list[tuple[bytes, bytes]], link: Link) -> Response:
     try:
         page = b"".join([piece async for piece in answer.chunks()])
     finally:
@@ -223,7 +223,7 @@ async def _relinked(answer: HttpAnswer, headers: list[tuple[bytes, bytes]], link
     return Response(answer.status, headers, await asyncio.to_thread(rewrite_links, page, link))
 
 
-def _header(answer: HttpAnswer, wanted: bytes) -> bytes:
+def _header(answer: ProxyResponse, wanted: bytes) -> bytes:
     return next((value for name, value in answer.headers if name.lower() == wanted), b"")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pinnace.model.byte_streams import HttpAnswer
+from pinnace.model.byte_streams import ProxyResponse
 from pinnace.server.http.messages import Request, ResponseStream, frame
 from pinnace.server.request.websocket_headers import protocols_of
 
@@ -47,7 +47,7 @@ def forwarded_for(request: Request) -> str:
     return ", ".join(filter(None, (*before, request.peer.address)))
 
 
-async def relay(answer: HttpAnswer, stream: ResponseStream) -> None:
+async def relay(answer: ProxyResponse, stream: ResponseStream) -> None:
     """Pass the body to the client, no faster than it takes it, until either side leaves; then close the answer.
 
     Raises OSError if the other server is lost. The client is not told then that this was all.

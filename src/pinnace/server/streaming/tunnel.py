@@ -18,7 +18,7 @@ LARGEST_HEAD = 1 << 20
 class UpstreamExchange:
     """One request sent over a connection, and its answer. Whoever has one closes it, or lets the takeover do so.
 
-    An `HttpAnswer`, so that its answer can be passed back as any other.
+    An `ProxyResponse`, so that its answer can be passed back as any other.
     """
 
     def __init__(self, connection: Duplex) -> None:

@@ -133,7 +133,7 @@ class Intake:
         known = self._compiled.get(id(resource))
         if known is None or known[0] is not resource:
             decoder = self._decoders.of(resource.schema) if resource.custom is None else resource.custom.decode
-            self._registry.shed(self._compiled)
+            self._registry.drop_stale(self._compiled)
             known = self._compiled[id(resource)] = (resource, decoder)
         return known[1]
 

@@ -31,7 +31,7 @@ class Ownerships:
         place = (id(call.resource), call.subresource)
         known = self._known.get(place)
         if known is None or known[0] is not call.resource:
-            self._registry.shed(self._known)
+            self._registry.drop_stale(self._known)
             known = self._known[place] = (call.resource, self._make(call.resource, call.subresource))
         resource, found = known
         if resource.custom is not None and resource.custom.is_converted_elsewhere:
@@ -77,7 +77,7 @@ class ToConvert(Exception):
         seen = self._call.seen_in = self._call.seen_in or {}
         api_version, body = self._place
         try:
-            found = custom.seen_in(orjson.loads(body), api_version)
+            found = custom.convert_to(orjson.loads(body), api_version)
             seen[self._place] = found if isinstance(found, dict) else await found
         except errors.ApiError:
             if is_needed:

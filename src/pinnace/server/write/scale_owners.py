@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pinnace.model.objects import Object
-from pinnace.model.patches.managed_field_entries import Manager, Owned, decode, write
+from pinnace.model.patches.managed_field_entries import Manager, OwnedFields, decode, write
 from pinnace.schema.merge import field_sets
 
 SCALE_VERSION = "autoscaling/v1"
@@ -23,7 +23,7 @@ def owners_of_scale(entries: Any, replicas_in: ReplicasIn) -> list[Object]:
         path = replicas_in(entry.api_version)
         if path and field_sets.contains(entry.owned, _elements(path)):
             version = SCALE_VERSION if manager.operation == "Update" else ""
-            found[manager._replace(api_version=version)] = Owned(_IN_SCALE, SCALE_VERSION, entry.time)
+            found[manager._replace(api_version=version)] = OwnedFields(_IN_SCALE, SCALE_VERSION, entry.time)
     scale: Object = {"metadata": {}}
     write(scale, found)
     return list(scale["metadata"].get("managedFields", ()))
@@ -36,7 +36,7 @@ def own_replicas(workload: Object, entries: Any, of_scale: Any, replicas_in: Rep
     That is how Kubernetes has it, and so is that who is new here has no time.
     """
     before, scalers = decode(entries), decode(of_scale)
-    found: dict[Manager, Owned] = {}
+    found: dict[Manager, OwnedFields] = {}
     for manager, entry in before.items():
         path = replicas_in(entry.api_version)
         if path is None:
@@ -52,7 +52,7 @@ def own_replicas(workload: Object, entries: Any, of_scale: Any, replicas_in: Rep
     for manager, entry in scalers.items():
         if field_sets.contains(entry.owned, ("f:spec", "f:replicas")):
             known = before.get(manager)
-            found[manager] = Owned(here, api_version, known.time if known is not None else "")
+            found[manager] = OwnedFields(here, api_version, known.time if known is not None else "")
     write(workload, found)
 
 

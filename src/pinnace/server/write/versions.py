@@ -84,7 +84,7 @@ async def encode_for_store(call: Call, new: Object) -> bytes:
     # A deletion goes on where a conversion fails: the marked object stays in the version that it is stored in.
     is_other = new.get("apiVersion") != call.resource.stored.api_version
     if custom is not None and is_other and call.verb not in ("delete", "deletecollection"):
-        kept = custom.kept(new)
+        kept = custom.to_stored(new)
         new = kept if isinstance(kept, dict) else await kept
     return encode(new, call.resource)
 

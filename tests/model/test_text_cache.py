@@ -1,14 +1,14 @@
-"""What texts mean is remembered, as long as they are short."""
+"""Results for short texts are cached."""
 
 from __future__ import annotations
 
-from pinnace.model.memory import LONGEST, remembered
+from pinnace.model.text_cache import LONGEST, cache_short_texts
 
 
-def test_short_texts_are_looked_at_once_and_long_ones_each_time() -> None:
+def test_short_texts_are_computed_once_and_long_ones_each_time() -> None:
     seen: list[str] = []
 
-    @remembered(2)
+    @cache_short_texts(2)
     def size(text: str) -> int:
         seen.append(text)
         return len(text)
