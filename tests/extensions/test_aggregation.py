@@ -471,6 +471,25 @@ async def test_custom_kinds_have_an_api_service_as_long_as_they_are_served(clust
     await reached(moved)
 
 
+async def test_built_in_api_services_that_are_labelled_automanaged_stay(cluster: Aggregating) -> None:
+    label = {"metadata": {"labels": {"kube-aggregator.kubernetes.io/automanaged": "true"}}}
+    for name in ("v1.", "v1.apps"):
+        assert (await cluster.patch(f"{API_SERVICES}/{name}", label)).status == 200
+    client = in_process_client(cluster.plane.local())
+    task = asyncio.create_task(cluster.plane.aggregation.run_registration(client))
+    recipes = definition("recipes", "Recipe", group=GROUP, versions=[version("v1", storage=True)])
+    await cluster.made(DEFINITIONS, recipes)  # Its APIService tells that the registration has looked at all others.
+
+    async def registered() -> Any:
+        return (await cluster.get(f"{API_SERVICES}/{VERSION}.{GROUP}")).status == 200
+
+    await reached(registered)
+    assert not task.done()
+    task.cancel()
+    for name in ("v1.", "v1.apps"):
+        assert (await cluster.get(f"{API_SERVICES}/{name}")).status == 200
+
+
 async def test_a_server_that_dies_between_checks_is_noticed_by_the_first_who_needs_it(cluster: Aggregating) -> None:
     await cluster.register()
     await cluster.stop_kitchen()

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import orjson
@@ -55,13 +56,13 @@ class Exchange:
         return (await self._send("GET", target, b"", {"accept": accept})).body
 
     async def fetch(self, target: str) -> Object:
-        return _decoded(await self.read(target))
+        return decode_object(await self.read(target))
 
     async def write(self, method: str, target: str, body: object = None, *, content_type: str = JSON) -> Object:
         """Send what changes something; the answer is the object as it is now, or a Status."""
         sent = b"" if body is None else orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS)
         answer = await self._send(method, target, sent, {"content-type": content_type} if sent else {})
-        return _decoded(answer.body)
+        return decode_object(answer.body)
 
     @asynccontextmanager
     async def stream(self, target: str, *, accept: str = JSON, silence: float) -> AsyncIterator[Stream]:
@@ -113,11 +114,14 @@ class Exchange:
                 _log.warning("%s", re.sub(r"\\(.)", r"\1", text))
 
 
-def _decoded(body: bytes) -> Object:
+def decode_object(body: bytes) -> Object:
+    """The object that a server answered with. Raises Unavailable for anything else."""
     try:
-        decoded: Object = orjson.loads(body)
+        decoded: Any = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise no_object(body, error) from error
+    if not isinstance(decoded, dict):
+        raise no_object(body, TypeError("expected a JSON object"))
     return decoded
 
 

@@ -131,9 +131,27 @@ class KindMapping:
             answer = await self._fetch(page)
         except errors.NoSuchPath:
             return {}
-        learnt = {served.kind: served for served in _served(group, version, answer.get("resources") or ())}
+        learnt = {served.kind: served for served in _served(group, version, resource_rows(answer))}
         self._known.update(learnt)
         return learnt
+
+
+def resource_rows(answer: Any) -> list[Object]:
+    """The rows of an APIResourceList that name a resource and its kind. An aggregated server may send others."""
+    rows = answer.get("resources") if isinstance(answer, dict) else None
+    return [row for row in rows if _is_row(row)] if isinstance(rows, list) else []
+
+
+def _is_row(row: Any) -> bool:
+    if not isinstance(row, dict) or not all(isinstance(row.get(name), str) for name in ("name", "kind")):
+        return False
+    texts = (row.get(name) for name in ("group", "version", "singularName", "storageVersionHash"))
+    lists = (row.get(name) for name in ("verbs", "shortNames", "categories"))
+    return all(isinstance(text, str | None) for text in texts) and all(_is_texts(one) for one in lists)
+
+
+def _is_texts(value: Any) -> bool:
+    return value is None or (isinstance(value, list) and all(isinstance(one, str) for one in value))
 
 
 def _served(group: str, version: str, rows: Iterable[Object]) -> Iterable[ServedKind]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 from pinnace.client.addressing import Addressing
-from pinnace.client.exchange import JSON, Parameters, lines_of, no_object, target_of
+from pinnace.client.exchange import JSON, Parameters, decode_object, lines_of, no_object, target_of
 from pinnace.client.following import Event, Followed, follow
 from pinnace.client.mapping import KindName, ServedKind, kind_from
 from pinnace.client.refusals import error_of_status
@@ -246,7 +246,7 @@ class Reading(Addressing):
                 except DecodeError as error:
                     raise no_object(line, error) from error
                 if event.type == "ERROR":
-                    raise error_of_status(snapshot.object)
+                    raise error_of_status(decode_object(snapshot.body))
                 yield Event(event.type, snapshot)
 
     def follow(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
 
 from pinnace.client.transport import Answer
@@ -10,6 +12,7 @@ from pinnace.model.errors import ApiError
 from pinnace.model.field_errors import FieldError
 from pinnace.model.objects import Object
 
+_LARGEST_NUMBER = 1 << 31
 _BY_REASON: dict[str, type[ApiError]] = {
     kind.reason: kind
     for kind in (
@@ -73,19 +76,34 @@ def error_of(answer: Answer) -> ApiError:
 
 def error_of_status(status: Object, *, code: int = 0) -> ApiError:
     """The error that a Status stands for; the last event of a watch is one, too."""
-    details = status.get("details") or {}
-    code = code or int(status.get("code") or 500)
+    details = _well_formed(status.get("details"))
+    code = code or _number(status.get("code")) or 500
     kind = _kind_of(str(status.get("reason") or ""), code, details)
     # Rebuilt past the constructors, which would write the message anew.
     error = kind.__new__(kind)
     ApiError.__init__(error, str(status.get("message") or f"the server answered {code}"), details=details)
-    error.retry_after = int(details.get("retryAfterSeconds") or 0)
+    error.retry_after = _number(details.get("retryAfterSeconds"))
     if isinstance(error, errors.Invalid):
         error.causes = tuple(
-            FieldError(cause.get("field", ""), cause.get("reason", ""), cause.get("message", ""))
+            FieldError(*(str(cause.get(name) or "") for name in ("field", "reason", "message")))
             for cause in details.get("causes") or ()
         )
     return error
+
+
+def _well_formed(details: Any) -> Object:
+    """The details of a Status, whose causes are objects. An aggregated server may answer with anything."""
+    if not isinstance(details, dict):
+        return {}
+    causes = details.get("causes")
+    if causes is None:
+        return details
+    listed = causes if isinstance(causes, list) else []
+    return {**details, "causes": [cause for cause in listed if isinstance(cause, dict)]}
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) and 0 < value < _LARGEST_NUMBER else 0
 
 
 def retry_after_of(answer: Answer) -> int:

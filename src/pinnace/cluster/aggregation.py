@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pinnace.auth.certificates.authority import PairFiles
 from pinnace.client.client import Client
 from pinnace.cluster.custom_resources import DEFINITIONS
+from pinnace.cluster.foundation import Foundation
 from pinnace.cluster.service_addresses import ServedAddresses
 from pinnace.extensions.aggregation.availability import Availability
 from pinnace.extensions.aggregation.backend_table import ApiServices
 from pinnace.extensions.aggregation.backends import Connections, ProxyIdentity
-from pinnace.extensions.aggregation.registration import Registration
-from pinnace.model.clock import AlarmClock, SystemClock
+from pinnace.extensions.aggregation.registration import AutoRegistration
 from pinnace.model.exposition import Labels
 from pinnace.model.objects import Object
 from pinnace.server.cache.fanout import Fanout
@@ -69,16 +69,17 @@ class StoredServices:
 class Aggregation:
     """Knows the backends from the start; `run` keeps the conditions of their APIServices, and those of custom kinds."""
 
-    def __init__(self, fanout: Fanout, proxy: PairFiles | None, *, clock: AlarmClock | None = None) -> None:
+    def __init__(self, foundation: Foundation, proxy: PairFiles | None) -> None:
+        fanout, registry = foundation.fanout, foundation.registry
         identity = ProxyIdentity(proxy.certificate, proxy.key) if proxy is not None else None
         self._connections = Connections(ReachableAddresses(fanout), identity)
         self.api_services = ApiServices(self._connections)
         self._services = StoredServices(fanout)
-        self._clock = clock or SystemClock()
+        self._clock = foundation.clock
         self._availability: Availability | None = None
         for entry in fanout.cache(API_SERVICES).entries.values():
             self.api_services.put(entry.decode())
-        self._registration = Registration()
+        self._registration = AutoRegistration(lambda place: registry.has_built_in_group(place[0]))
         for entry in fanout.cache(DEFINITIONS).entries.values():
             self._registration.put(entry.decode())
         fanout.on_change(DEFINITIONS, self._definition_changed)

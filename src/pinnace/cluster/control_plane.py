@@ -91,7 +91,7 @@ async def build(
     foundation = await lay_foundation(settings, store, clock, Supervisor(clock))
     fanout = foundation.fanout
     custom_resources = CustomResources(foundation)
-    aggregation = Aggregation(fanout, files.front_proxy_client if files is not None else None)
+    aggregation = Aggregation(foundation, files.front_proxy_client if files is not None else None)
     security = build_security(foundation, settings.auth, tokens=tokens or {}, files=files)
     admission = build_admission(foundation, security, needs_service_accounts=needs_service_accounts)
     ownerships = Ownerships(foundation.registry)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import orjson
 
 from pinnace.client.client import Client
-from pinnace.client.mapping import ServedKind
+from pinnace.client.mapping import ServedKind, resource_rows
 from pinnace.model import errors
 from pinnace.model.objects import Kind, Object
 
@@ -57,9 +57,11 @@ class Discovery:
     async def _page(self, group: str, version: str) -> _Page | None:
         page = f"/apis/{group}/{version}" if group else f"/api/{version}"
         try:
-            return list(orjson.loads(await self._client.read(page)).get("resources") or ())
+            return resource_rows(orjson.loads(await self._client.read(page)))
         except errors.NoSuchPath:
-            return None  # It has left since the groups were read.
+            return None  # It was removed after the groups were read.
+        except orjson.JSONDecodeError as error:
+            return f"the server did not answer with JSON: {error}"
         except errors.ApiError as error:
             return error.message
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from functools import partial
 
 from pinnace.client.client import Client
 from pinnace.extensions.aggregation.backend_table import API_SERVICE
@@ -20,10 +22,12 @@ Place = tuple[str, str]
 """A group and a version."""
 
 
-class Registration:
-    """Follows definitions. An APIService that somebody else made for the same group and version is left alone."""
+class AutoRegistration:
+    """Follows definitions. An APIService that a user created for the same group and version is left alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_built_in: Callable[[Place], bool]) -> None:
+        """`is_built_in` tells whether the server itself serves a group and version: its APIServices are not custom."""
+        self._is_built_in = is_built_in
         self._places_of: dict[str, frozenset[Place]] = {}
         self._definitions_at: dict[Place, set[str]] = {}
         self._waiting: dict[Place, None] = {}
@@ -41,7 +45,10 @@ class Registration:
     async def run(self, client: Client) -> None:
         """Make and remove APIServices until cancelled."""
         for present in await client.list(API_SERVICE, labels=f"{AUTOMANAGED}=true"):
-            self.wake((present["spec"]["group"], present["spec"]["version"]))
+            # The name is valid whatever the spec of an APIService that a user has labelled says.
+            version, _, group = present["metadata"]["name"].partition(".")
+            if not self._is_built_in((group, version)):
+                self.wake((group, version))
         while True:
             await self._woken.wait()
             self._woken.clear()
@@ -52,9 +59,9 @@ class Registration:
                     await self._register(client, place)
                 except (errors.Conflict, errors.AlreadyExists):
                     self.wake(place)
-                except errors.ApiError as refusal:
-                    log.warning("%s.%s: %s; trying again", place[1], place[0], refusal.message)
-                    asyncio.get_running_loop().call_later(RETRY_SECONDS, self.wake, place)
+                except errors.ApiError as error:
+                    log.warning("%s.%s: %s; trying again", place[1], place[0], error.message)
+                    client.clock.call_later(RETRY_SECONDS, partial(self.wake, place))
 
     async def _register(self, client: Client, place: Place) -> None:
         wanted = api_service_of(place) if self._definitions_at.get(place) else None
@@ -88,7 +95,7 @@ class Registration:
             others.add(name)
 
     def wake(self, place: Place) -> None:
-        """The APIService of this place may not be what it should be."""
+        """Compare the APIService of this group and version with its definitions soon."""
         self._waiting[place] = None
         self._woken.set()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any
 
 from pinnace.client.client import Client
@@ -21,6 +22,7 @@ from pinnace.schema.crd.structural import Condition, non_structural_condition
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.5
+FAILURE_SECONDS = 30.0
 _DELETED_AT_ONCE = 64
 
 
@@ -63,9 +65,12 @@ class DefinitionLifecycle:
                     await self._reconcile(name)
                 except errors.Conflict:
                     self.wake(name)
-                except errors.ApiError as refusal:
-                    log.warning("%s: %s; trying again", name, refusal.message)
-                    asyncio.get_running_loop().call_later(RETRY_SECONDS, self.wake, name)
+                except errors.ApiError as error:
+                    log.warning("%s: %s; trying again", name, error.message)
+                    self._client.clock.call_later(RETRY_SECONDS, partial(self.wake, name))
+                except Exception:  # An odd definition must not keep the others waiting.
+                    log.exception("the status of %s could not be computed; trying again", name)
+                    self._client.clock.call_later(FAILURE_SECONDS, partial(self.wake, name))
 
     async def _reconcile(self, name: str) -> None:
         known = self._kinds.definition(name)
