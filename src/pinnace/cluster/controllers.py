@@ -25,6 +25,9 @@ from pinnace.controllers.batch.jobs import Jobs
 from pinnace.controllers.garbage.collector import GarbageCollector
 from pinnace.controllers.garbage.monitors import Monitors
 from pinnace.controllers.garbage.namespaces import NamespaceController
+from pinnace.controllers.nodes.lifecycle import NodeLifecycle
+from pinnace.controllers.nodes.pod_garbage import PodGarbage
+from pinnace.controllers.nodes.taint_eviction import TaintEviction
 from pinnace.controllers.policy.disruption import Disruption, StaleDisruption
 from pinnace.controllers.security.certificate_approval import CertificateApproval
 from pinnace.controllers.security.certificate_cleaning import CertificateCleaning
@@ -238,6 +241,9 @@ CONTROLLERS: tuple[ControllerRow, ...] = (
         kind=Kind("storage.k8s.io", "v1", "VolumeAttributesClass"),  # Served since 1.34.
     ),
     # nodes
+    ControllerRow("node-lifecycle-controller", "node-controller", _plain(NodeLifecycle)),
+    ControllerRow("taint-eviction-controller", "node-controller", _plain(TaintEviction)),
+    ControllerRow("pod-garbage-collector-controller", "pod-garbage-collector", _plain(PodGarbage)),
     # policy
     ControllerRow("disruption-controller", "disruption-controller", _plain(_watch_disruption)),
 )

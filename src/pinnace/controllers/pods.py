@@ -91,6 +91,7 @@ class Address(msgspec.Struct, gc=False, frozen=True):
 
 class Status(msgspec.Struct, frozen=True):
     phase: str = ""
+    reason: str | None = None
     podIP: str = ""
     podIPs: list[Address] | None = None
     conditions: list[Condition] | None = None

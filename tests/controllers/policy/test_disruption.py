@@ -41,10 +41,11 @@ async def replica_set(world: World, replicas: int, *, owner: Object | None = Non
     )
 
 
-async def owned_pods(world: World, owner: Object | None, count: int, **status: Any) -> None:
+async def owned_pods(world: World, owner: Object | None, count: int, *, node: str = "") -> None:
+    """Without a node by default: time may pass, and nodes that are missing or silent lose their pods."""
     for number in range(count):
         name = f"p{number}"
-        await add_pod(world, name, ip=f"10.244.0.{number + 1}", **status)
+        await add_pod(world, name, node=node, ip=f"10.244.0.{number + 1}")
         if owner is not None:
             references = [owner_reference(owner)]
             patch = {"metadata": {"ownerReferences": references}}
@@ -80,7 +81,7 @@ async def test_a_number_of_pods_counts_those_that_are_there(world: World) -> Non
 
 
 async def test_pods_that_are_not_ready_or_are_leaving_are_not_healthy(world: World) -> None:
-    await owned_pods(world, None, 3)
+    await owned_pods(world, None, 3, node="n1")
     await world.client.create(budget(minAvailable=2))
     await run_pod(world, "p0", ready=False)
     await world.client.delete(POD, "p1", namespace="default", grace_seconds=30)
@@ -138,7 +139,7 @@ async def test_a_kind_without_a_scale_allows_nothing_and_says_why(world: World) 
 async def test_an_owner_that_is_gone_allows_nothing(world: World) -> None:
     gone = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "gone", "uid": "1-2-3"}}
     await world.client.create(budget(maxUnavailable=1))
-    await add_pod(world, "p0")
+    await add_pod(world, "p0", node="")
     reference = owner_reference(gone)
     # The garbage collector would delete the pod with its owner: a finalizer keeps it.
     patch = {"metadata": {"ownerReferences": [reference], "finalizers": ["example.com/wait"]}}
@@ -201,7 +202,7 @@ async def test_a_pod_that_was_to_go_and_stays_counts_again_after_two_minutes(wor
 
 
 async def test_a_mark_of_disruption_that_nothing_follows_is_taken_back(world: World, clock: ManualClock) -> None:
-    await add_pod(world, "p0")
+    await add_pod(world, "p0", node="")
     mark = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
     patch = {"status": {"conditions": [{**mark, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}
     await world.client.patch(POD, "p0", patch, namespace="default", subresource="status", form="strategic")

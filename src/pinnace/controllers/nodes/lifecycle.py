@@ -1,0 +1,243 @@
+"""Watches over nodes: those that fall silent become Unknown, are tainted, and lose their pods one node at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from pinnace.client.client import Client
+from pinnace.client.snapshots import Snapshot
+from pinnace.controllers.nodes.taints import (
+    NO_EXECUTE,
+    NOT_READY,
+    UNREACHABLE,
+    has_taint,
+    taints_of,
+    with_condition_taints,
+    with_execution_taint,
+)
+from pinnace.controllers.nodes.zones import Zones
+from pinnace.controllers.pods import BY_NODE, POD, index_by_node, pod_of
+from pinnace.model import errors
+from pinnace.model.clock import to_rfc3339
+from pinnace.model.objects import Key, Object
+from pinnace.reconcile.conditions import condition, is_true
+from pinnace.reconcile.controller import Controller, Result
+from pinnace.reconcile.manager import Manager
+
+NODE, LEASE = "v1/Node", "coordination.k8s.io/v1/Lease"
+LEASES = "kube-node-lease"
+GRACE = 50.0
+"""Seconds without a sign of life after which a node is Unknown."""
+STARTUP_GRACE = 60.0
+"""The same for a node whose kubelet has never told its status."""
+
+_COMPONENT = "node-controller"
+_CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
+_LABELS = {"kubernetes.io/os": "beta.kubernetes.io/os", "kubernetes.io/arch": "beta.kubernetes.io/arch"}
+
+
+class _LeaseSpec(msgspec.Struct, gc=False, frozen=True):
+    renewTime: str | None = None
+
+
+class _Lease(msgspec.Struct, gc=False, frozen=True):
+    spec: _LeaseSpec = _LeaseSpec()
+
+
+_read_lease = msgspec.json.Decoder(_Lease).decode
+
+
+@dataclass(slots=True)
+class _Health:
+    """What is remembered of a node. Times are those of this process' clock: nodes may have wrong ones."""
+
+    uid: str
+    alive_at: float
+    heartbeat: str = ""
+    marked: bool = False
+    """Whether its pods have been marked as not ready."""
+
+
+class NodeLifecycle:
+    """One reconcile per node, when it changes and when its grace period ends; a renewed lease costs none."""
+
+    def __init__(self, manager: Manager, client: Client) -> None:
+        self._client = client
+        self._recorder = manager.recorder
+        self._nodes = manager.cache(NODE)
+        self._pods = manager.cache(POD)
+        index_by_node(self._pods)
+        self._health: dict[str, _Health] = {}
+        self._zones = Zones()
+        self.controller = Controller("node-lifecycle", self._reconcile, workers=8)
+        self.controller.for_(NODE)
+        manager.add(self.controller)
+        # Before the first reconcile every node is counted: one that is down must not look like all.
+        manager.informer(NODE).on_change(self._node_changed)
+        manager.informer(LEASE, namespace=LEASES).on_change(self._lease_changed)
+        manager.informer(POD).on_change(self._pod_changed)
+
+    def _node_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+        if new is not None:
+            node = new.object
+            self._count(new.key.name, node, ready=is_true(node, "Ready"))
+
+    def _lease_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+        health = self._health.get(new.key.name) if new is not None else None
+        if new is None or health is None:
+            return
+        if old is None or _read_lease(old.body).spec.renewTime != _read_lease(new.body).spec.renewTime:
+            health.alive_at = self._client.clock.monotonic()
+
+    def _pod_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+        """A pod that comes to a node that is not ready is marked as the others on it were."""
+        if new is None:
+            return
+        pod = pod_of(new)
+        health = self._health.get(pod.spec.nodeName)
+        if health is None or not health.marked or not pod.is_ready:
+            return
+        if old is None or pod_of(old).spec.nodeName != pod.spec.nodeName:
+            health.marked = False
+            self.controller.enqueue(Key("", pod.spec.nodeName), "pod")
+
+    async def _reconcile(self, key: Key) -> Result | None:
+        node = self._nodes.get(key)
+        if node is None:
+            self._forget(key.name)
+            return None
+        health = self._observe(node)
+        ready = condition(node, "Ready")
+        left = self._grace_left(node, health, ready)
+        if left <= 0 and (ready is None or ready["status"] != "Unknown"):
+            node = await self._silence(node)
+            left = 0.0
+        state = (condition(node, "Ready") or {}).get("status", "")
+        was_ready = ready is not None and ready["status"] == "True"
+        self._count(key.name, node, ready=state == "True")
+        wait = await self._taint(node, state)
+        if state in ("False", "Unknown"):
+            if was_ready or (not health.marked and state == "Unknown"):
+                await self._mark_pods(key.name, health)
+        else:
+            health.marked = False
+        waits = [one for one in (left, wait) if one]
+        return Result(requeue_after=min(waits)) if waits else None
+
+    def _observe(self, node: Object) -> _Health:
+        """Note a sign of life: a status with a newer heartbeat. A node that is new is announced."""
+        metadata = node["metadata"]
+        name, now = metadata["name"], self._client.clock.monotonic()
+        health = self._health.get(name)
+        ready = condition(node, "Ready") or {}
+        if health is None or health.uid != metadata["uid"]:
+            health = self._health[name] = _Health(metadata["uid"], now)
+            self._tell_node(name, metadata["uid"], "RegisteredNode", f"Registered Node {name} in Controller")
+            if not ready:
+                born = datetime.fromisoformat(metadata["creationTimestamp"])
+                age = (self._client.clock.now() - born).total_seconds()
+                health.alive_at = now - min(STARTUP_GRACE, max(0.0, age))
+        heartbeat = f"{ready.get('lastHeartbeatTime', '')} {ready.get('status', '')}"
+        if ready and ready.get("reason") != "NodeStatusUnknown" and heartbeat != health.heartbeat:
+            if health.heartbeat:
+                health.alive_at = now
+            health.heartbeat = heartbeat
+        return health
+
+    def _grace_left(self, node: Object, health: _Health, ready: Object | None) -> float:
+        grace = GRACE if ready is not None else STARTUP_GRACE
+        return health.alive_at + grace - self._client.clock.monotonic()
+
+    async def _silence(self, node: Object) -> Object:
+        """Say that nothing is known of a node any more."""
+        now = to_rfc3339(self._client.clock.now())
+        conditions = node.setdefault("status", {}).setdefault("conditions", [])
+        for type in _CONDITIONS:
+            known = condition(node, type)
+            if known is None:
+                conditions.append(
+                    {
+                        "type": type,
+                        "status": "Unknown",
+                        "reason": "NodeStatusNeverUpdated",
+                        "message": "Kubelet never posted node status.",
+                        "lastHeartbeatTime": node["metadata"]["creationTimestamp"],
+                        "lastTransitionTime": now,
+                    }
+                )
+            elif known["status"] != "Unknown":
+                known |= {
+                    "status": "Unknown",
+                    "reason": "NodeStatusUnknown",
+                    "message": "Kubelet stopped posting node status.",
+                    "lastTransitionTime": now,
+                }
+        return await self._client.update_status(node)
+
+    def _count(self, name: str, node: Object | None, *, ready: bool) -> None:
+        was_down = self._zones.is_down
+        for other in self._zones.set_node(name, node, ready=ready):
+            if was_down and not self._zones.is_down and other in self._health:
+                # The cluster is back: the silence of its nodes may have been ours.
+                self._health[other].alive_at = self._client.clock.monotonic()
+            if other != name:
+                self.controller.enqueue(Key("", other), "zones")
+
+    async def _taint(self, node: Object, state: str) -> float:
+        """Bring taints and labels to what the conditions ask for; return the seconds until the turn to evict comes."""
+        metadata = node["metadata"]
+        now = to_rfc3339(self._client.clock.now())
+        wanted = with_condition_taints(node, now)
+        key = {"False": NOT_READY, "Unknown": UNREACHABLE}.get(state, "")
+        other = UNREACHABLE if key == NOT_READY else NOT_READY
+        wait: float | None = 0.0
+        if self._zones.is_down or not key:
+            wanted = with_execution_taint(wanted, "", now) if state == "True" or self._zones.is_down else wanted
+        elif has_taint(node, key, NO_EXECUTE) or has_taint(node, other, NO_EXECUTE):
+            wanted = with_execution_taint(wanted, key, now)
+        else:
+            wait = self._zones.wait_for(metadata["name"], self._client.clock.monotonic())
+            if wait == 0.0:
+                wanted = with_execution_taint(wanted, key, now)
+        labels = metadata.get("labels") or {}
+        copied = {new: labels[old] for old, new in _LABELS.items() if old in labels and labels.get(new) != labels[old]}
+        patch: Object = {"labels": copied} if copied else {}
+        spec = {"taints": wanted} if wanted != taints_of(node) else None
+        if copied or spec is not None:
+            patch["resourceVersion"] = metadata["resourceVersion"]
+            await self._client.patch(
+                NODE, metadata["name"], {"metadata": patch} | ({"spec": spec} if spec is not None else {})
+            )
+        return wait or 0.0
+
+    async def _mark_pods(self, name: str, health: _Health) -> None:
+        """Say of the pods of a node that they are not ready: its kubelet cannot."""
+        if not health.marked:
+            about = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": health.uid}}
+            text = f"Node {name} status is now: NodeNotReady"
+            self._recorder.record(about, "Normal", "NodeNotReady", text, component=_COMPONENT)
+        for key in self._pods.keys_by_index(BY_NODE, name):
+            pod = self._pods.get(key)
+            ready = condition(pod, "Ready") if pod is not None else None
+            if pod is None or ready is None or ready.get("status") != "True":
+                continue
+            ready |= {"status": "False", "lastTransitionTime": to_rfc3339(self._client.clock.now())}
+            try:
+                await self._client.update_status(pod)
+            except errors.NotFound:
+                continue
+            self._recorder.record(pod, "Warning", "NodeNotReady", "Node is not ready", component=_COMPONENT)
+        health.marked = True
+
+    def _forget(self, name: str) -> None:
+        health = self._health.pop(name, None)
+        if health is not None:
+            self._tell_node(name, health.uid, "RemovingNode", f"Removing Node {name} from Controller")
+            self._count(name, None, ready=False)
+
+    def _tell_node(self, name: str, uid: str, reason: str, what: str) -> None:
+        about = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": uid}}
+        self._recorder.record(about, "Normal", reason, f"Node {name} event: {what}", component=_COMPONENT)

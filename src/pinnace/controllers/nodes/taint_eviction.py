@@ -1,0 +1,124 @@
+"""Deletes pods from nodes with NoExecute taints that they do not tolerate, or not for longer."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pinnace.client.client import Client
+from pinnace.client.snapshots import Snapshot
+from pinnace.controllers.nodes.taints import NO_EXECUTE, taints_of, toleration_seconds
+from pinnace.controllers.pods import BY_NODE, POD, Pod, index_by_node, pod_of, pod_or_none
+from pinnace.model import errors
+from pinnace.model.clock import to_rfc3339
+from pinnace.model.objects import Key, Object
+from pinnace.reconcile.controller import Controller, Result
+from pinnace.reconcile.manager import Manager
+
+NODE = "v1/Node"
+_COMPONENT = "taint-eviction-controller"
+
+
+class TaintEviction:
+    """One reconcile per pod on a tainted node: when either changes, and when its time there is over."""
+
+    def __init__(self, manager: Manager, client: Client) -> None:
+        self._client = client
+        self._recorder = manager.recorder
+        self._pods = manager.cache(POD)
+        index_by_node(self._pods)
+        self._tainted: dict[str, list[Object]] = {}
+        self._since: dict[Key, float] = {}
+        """When the deletion of a pod was scheduled, in the seconds of the clock."""
+        self.controller = Controller("taint-eviction", self._reconcile, workers=8)
+        manager.add(self.controller)
+        manager.informer(NODE).on_change(self._node_changed)
+        manager.informer(POD).on_change(self._pod_changed)
+
+    def _node_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+        if new is None:
+            if old is not None:
+                self._tainted.pop(old.key.name, None)
+            return
+        name = new.key.name
+        taints = taints_of(new.object, NO_EXECUTE)
+        if taints == self._tainted.get(name, []):
+            return
+        if taints:
+            self._tainted[name] = taints
+        else:
+            self._tainted.pop(name, None)
+        for key in self._pods.keys_by_index(BY_NODE, name):
+            self.controller.enqueue(key, "taints")
+
+    def _pod_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+        if new is None:
+            if old is not None and old.key in self._since:
+                self.controller.enqueue(old.key, "deleted")
+            return
+        if not self._tainted:
+            return
+        after, before = pod_of(new), pod_or_none(old)
+        if after.spec.nodeName not in self._tainted:
+            return
+        if before is None or _decides(before) != _decides(after):
+            self.controller.enqueue(new.key, "pod")
+
+    async def _reconcile(self, key: Key) -> Result | None:
+        snapshot = self._pods.snapshot(key)
+        pod = pod_or_none(snapshot)
+        taints = self._tainted.get(pod.spec.nodeName, []) if pod is not None else []
+        seconds = toleration_seconds(taints, pod.spec.tolerations or ()) if pod is not None else None
+        if pod is None or not taints or seconds is None:
+            self._cancel(key)
+            return None
+        if pod.is_terminating:
+            self._since.pop(key, None)
+            return None
+        if seconds:
+            now = self._client.clock.monotonic()
+            left = self._since.setdefault(key, now - self._spent(pod, taints)) + seconds - now
+            if left > 0:
+                return Result(requeue_after=left)
+        await self._evict(key, pod)
+        self._since.pop(key, None)
+        return None
+
+    def _spent(self, pod: Pod, taints: list[Object]) -> float:
+        """The seconds that a pod has already been under its taints, for the case that this process is new."""
+        told = [one["timeAdded"] for one in taints if one.get("timeAdded")]
+        if not told or not pod.metadata.creationTimestamp:
+            return 0.0
+        began = max(min(told), pod.metadata.creationTimestamp)
+        return max(0.0, (self._client.clock.now() - datetime.fromisoformat(began)).total_seconds())
+
+    def _cancel(self, key: Key) -> None:
+        if self._since.pop(key, None) is not None:
+            self._record(key, f"Cancelling deletion of Pod {key}")
+
+    async def _evict(self, key: Key, pod: Pod) -> None:
+        self._record(key, f"Marking for deletion Pod {key}")
+        mark = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "DeletionByTaintManager",
+            "message": "Taint manager: deleting due to NoExecute taint",
+            "lastTransitionTime": to_rfc3339(self._client.clock.now()),
+        }
+        known = pod.condition("DisruptionTarget")
+        try:
+            if known is None or (known.status, known.reason) != (mark["status"], mark["reason"]):
+                patch = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [mark]}}
+                await self._client.patch(
+                    POD, key.name, patch, namespace=key.namespace, subresource="status", form="strategic"
+                )
+            await self._client.delete(POD, key.name, namespace=key.namespace, uid=pod.metadata.uid)
+        except errors.NotFound:
+            return
+
+    def _record(self, key: Key, message: str) -> None:
+        about = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": key.name, "namespace": key.namespace}}
+        self._recorder.record(about, "Normal", "TaintManagerEviction", message, component=_COMPONENT)
+
+
+def _decides(pod: Pod) -> tuple[object, ...]:
+    return pod.spec.nodeName, pod.spec.tolerations, pod.is_terminating

@@ -1,0 +1,101 @@
+"""The taints that the cluster itself gives to nodes, and whether pods tolerate them. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pinnace.controllers.pods import Toleration
+from pinnace.model.objects import Object
+
+NO_SCHEDULE, NO_EXECUTE = "NoSchedule", "NoExecute"
+NOT_READY = "node.kubernetes.io/not-ready"
+UNREACHABLE = "node.kubernetes.io/unreachable"
+UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+
+_BY_CONDITION = {
+    ("Ready", "False"): NOT_READY,
+    ("Ready", "Unknown"): UNREACHABLE,
+    ("MemoryPressure", "True"): "node.kubernetes.io/memory-pressure",
+    ("DiskPressure", "True"): "node.kubernetes.io/disk-pressure",
+    ("NetworkUnavailable", "True"): "node.kubernetes.io/network-unavailable",
+    ("PIDPressure", "True"): "node.kubernetes.io/pid-pressure",
+}
+_OURS = {*_BY_CONDITION.values(), UNSCHEDULABLE}
+
+
+def taints_of(node: Object, effect: str = "") -> list[Object]:
+    """The taints of a node, or those of one effect."""
+    taints: list[Object] = (node.get("spec") or {}).get("taints") or []
+    return [one for one in taints if not effect or one.get("effect") == effect]
+
+
+def has_taint(node: Object, key: str, effect: str = "") -> bool:
+    return any(one.get("key") == key for one in taints_of(node, effect))
+
+
+def with_condition_taints(node: Object, now: str) -> list[Object]:
+    """The taints of a node with those NoSchedule taints that its conditions ask for, and no others of these."""
+    wanted = {
+        key
+        for one in (node.get("status") or {}).get("conditions") or ()
+        if (key := _BY_CONDITION.get((one.get("type", ""), one.get("status", ""))))
+    }
+    if (node.get("spec") or {}).get("unschedulable"):
+        wanted.add(UNSCHEDULABLE)
+    kept = []
+    for taint in taints_of(node):
+        if taint.get("effect") == NO_SCHEDULE and taint.get("key") in _OURS:
+            if taint["key"] not in wanted:
+                continue
+            wanted.discard(taint["key"])
+        kept.append(taint)
+    return kept + [{"key": key, "effect": NO_SCHEDULE, "timeAdded": now} for key in sorted(wanted)]
+
+
+def with_execution_taint(taints: Iterable[Object], key: str, now: str) -> list[Object]:
+    """The taints with this one of the two that evict pods, or with neither for an empty key."""
+    kept = []
+    for taint in taints:
+        if taint.get("effect") == NO_EXECUTE and taint.get("key") in (NOT_READY, UNREACHABLE):
+            if taint["key"] != key:
+                continue
+            key = ""
+        kept.append(taint)
+    return kept + ([{"key": key, "effect": NO_EXECUTE, "timeAdded": now}] if key else [])
+
+
+def toleration_seconds(taints: Sequence[Object], tolerations: Sequence[Toleration]) -> float | None:
+    """How long a pod may stay under these taints: 0 if it does not tolerate one of them, None for ever."""
+    used = []
+    for taint in taints:
+        found = next((one for one in tolerations if tolerates(one, taint)), None)
+        if found is None:
+            return 0.0
+        used.append(found)
+    limits = [one.tolerationSeconds for one in used if one.tolerationSeconds is not None]
+    return float(max(0, min(limits))) if limits else None
+
+
+def tolerates(toleration: Toleration, taint: Object) -> bool:
+    if toleration.effect and toleration.effect != taint.get("effect"):
+        return False
+    if toleration.key and toleration.key != taint.get("key"):
+        return False
+    match toleration.operator:
+        case "" | "Equal":
+            return toleration.value == (taint.get("value") or "")
+        case "Exists":
+            return True
+        case "Gt" | "Lt":
+            return _compares(toleration, taint.get("value") or "")
+        case _:
+            return False
+
+
+def _compares(toleration: Toleration, value: str) -> bool:
+    try:
+        left, right = int(value), int(toleration.value)
+    except ValueError:
+        return False
+    return left > right if toleration.operator == "Gt" else left < right
