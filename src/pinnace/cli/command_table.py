@@ -33,6 +33,7 @@ _DRY = {"--dry-run": "client"}
 SECTIONS: dict[str, dict[str, Listed]] = {
     "A cluster": {
         "up": Listed("up", "up", "Start a cluster in the foreground."),
+        "controllers": Listed("controllers", "controllers", "Run the built-in controllers as a process of their own."),
         "version": Listed("version", "version", "Print the version of pinnace and what it can serve."),
         "migrate-storage": Listed(
             "migrate_storage", "migrate", "Rewrite a custom kind's objects in its stored version."

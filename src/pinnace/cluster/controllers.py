@@ -50,7 +50,7 @@ from pinnace.reconcile.manager import Manager
 from pinnace.server.local import LocalApi
 
 NAME = "kube-controller-manager"
-_SYSTEM = "kube-system"
+SYSTEM_NAMESPACE = "kube-system"
 
 
 class Plane(Protocol):
@@ -64,7 +64,7 @@ class Plane(Protocol):
     def local(self, user: User) -> LocalApi: ...
 
 
-class _Unwarned:
+class Unwarned:
     """Without warnings: these controllers look after deprecated kinds because they exist, not by mistake."""
 
     def __init__(self, inner: Transport) -> None:
@@ -287,13 +287,13 @@ def controllers_of(
     def client_of(user: User) -> Client:
         # In process only aggregated servers are ever unavailable. A controller that needs one tries again by its own
         # queue: a retry here would delay all its other objects.
-        return Client(_Unwarned(reach(user)), clock=clock, field_manager=NAME, retries=Retries(attempts=1))
+        return Client(Unwarned(reach(user)), clock=clock, field_manager=NAME, retries=Retries(attempts=1))
 
     manager = Manager(client_of(User(f"system:{NAME}", (MASTERS,))), name=NAME, supervise=plane.supervisor.keep)
 
     def client_as(account: str) -> Client:
         # Webhooks and audit see the name that this controller has in every cluster.
-        user = User(service_account_name(_SYSTEM, account), service_account_groups(_SYSTEM))
+        user = User(service_account_name(SYSTEM_NAMESPACE, account), service_account_groups(SYSTEM_NAMESPACE))
         return client_of(user).telling(manager.informers.note_write)
 
     context = Context(manager, clock=clock or SystemClock(), files=files)

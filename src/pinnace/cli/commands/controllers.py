@@ -1,0 +1,100 @@
+"""`pinnace controllers`: the built-in controllers as a process of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from pinnace.auth.certificates.authority import CertificateError, CertificateFiles, ensure_certificates
+from pinnace.client.credentials import NoCredentials
+from pinnace.client.kubeconfig import Access, KubeconfigError, find_access
+from pinnace.client.transport import ConnectionLost
+from pinnace.cluster.controller_process import UnknownController, check_names, controllers_at
+from pinnace.cluster.controllers import CONTROLLERS
+from pinnace.model import errors
+from pinnace.sdk.operator.process import run_until_signal
+
+_NAMES = ", ".join(row.name for row in CONTROLLERS)
+
+
+def controllers(
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="The kubeconfig of the cluster.", show_default="kubectl's")
+    ] = None,
+    context: Annotated[str, typer.Option(help="The context to use.", show_default="the current one")] = "",
+    only: Annotated[
+        str, typer.Option(metavar="NAME,…", help=f"Run only these controllers: {_NAMES}.", show_default="all")
+    ] = "",
+    leader_elect: Annotated[
+        bool,
+        typer.Option(
+            "--leader-elect/--no-leader-elect",
+            help="Work only while this process holds the lease kube-system/kube-controller-manager.",
+        ),
+    ] = True,
+    use_service_account_credentials: Annotated[
+        bool,
+        typer.Option(
+            "--use-service-account-credentials",
+            help="Let each controller write as its own service account in kube-system.",
+        ),
+    ] = False,
+    certificates: Annotated[
+        Path | None,
+        typer.Option(
+            help="The directory with the cluster's certificates and keys (pki in the data directory of pinnace up), "
+            "for the controllers that sign and publish them.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Run the built-in controllers against a cluster until Ctrl-C.
+
+    \b
+    Examples:
+      pinnace up --no-controllers               a server without controllers
+      pinnace controllers                       all of them, against the current context
+      pinnace controllers --only job-controller,cronjob-controller --no-leader-elect
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    names = [name.strip() for name in only.split(",") if name.strip()]
+    try:
+        check_names(names)
+        access = find_access(path=kubeconfig, context=context)
+        files = _files(certificates) if certificates is not None else None
+        asyncio.run(_run(access, names, files, leads=leader_elect, uses_accounts=use_service_account_credentials))
+    except errors.Unauthorized as refusal:
+        _fail(f"the server does not know who this is ({refusal}); log in again, or choose another --context")
+    except (
+        UnknownController,
+        CertificateError,
+        KubeconfigError,
+        NoCredentials,
+        ConnectionLost,
+        errors.ApiError,
+    ) as error:
+        _fail(str(error))
+
+
+async def _run(
+    access: Access, names: list[str], files: CertificateFiles | None, *, leads: bool, uses_accounts: bool
+) -> None:
+    async with controllers_at(access, only=names, leads=leads, uses_accounts=uses_accounts, files=files) as manager:
+        print(f"{len(manager.controllers)} loops run against {access.server}; Ctrl-C stops them", flush=True)
+        await run_until_signal(manager.run())
+
+
+def _files(directory: Path) -> CertificateFiles:
+    if not (directory / "ca.key").exists():
+        _fail(f"{directory} has no ca.key; give the directory pki of the data directory of pinnace up")
+    return ensure_certificates(directory)
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"pinnace: {message}", file=sys.stderr)
+    raise typer.Exit(1)
