@@ -1,7 +1,7 @@
-"""What a real kube-apiserver answered to one write, kept in answers/*.json, and the same write put to our rules.
+"""Recorded responses of kube-apiserver to writes (answers/*.json), and the same writes through our strategies.
 
-A record holds the object that was sent, the one that was there before (`old`), and either what was `stored` or the
-`causes` of the refusal. Metadata is left out: it is the server's affair, not the kind's.
+A record has the sent object, the stored one before (`old`), and either the `stored` object or the `causes` of the
+error. Metadata is left out: the server handles it, not the kind.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ NAMED_BY_CONTENT = ("APIService", "CustomResourceDefinition", "ClusterTrustBundl
 MOMENTS = ("lastPhaseTransitionTime", "lastTransitionTime", "lastUpdateTime", "timeAdded")
 
 
-def recorded(name: str) -> pytest.MarkDecorator:
-    """The records of one file, as the parameters of a test."""
-    records = json.loads((Path(__file__).parent / "answers" / f"{name}.json").read_text())
-    return pytest.mark.parametrize("record", [pytest.param(record, id=record["name"]) for record in records])
+def recorded(*files: str) -> pytest.MarkDecorator:
+    """Return the records of files as the parameters of a test."""
+    answers = Path(__file__).parent / "answers"
+    records = [(name, record) for name in files for record in json.loads((answers / f"{name}.json").read_text())]
+    return pytest.mark.parametrize(
+        "record", [pytest.param(record, id=f"{name}: {record['name']}") for name, record in records]
+    )
 
 
 def answer_of(record: Record) -> Record:
-    """What our rules answer, in the shape of a record's answer."""
+    """Return the answer of our strategy, in the shape of a record's answer."""
     strategy = STRATEGIES[record["kind"]]
     new, old = _without_nulls(record["object"]), _without_nulls(record.get("old"))
     subresource = record.get("sub", "")
@@ -78,14 +81,14 @@ def _on_the_wire(cause: FieldError) -> Record:
 
 
 def _without_nulls(value: Any) -> Any:
-    """As the server hands objects over: what is null was left out."""
+    """Return the object without nulls, as the server passes it to a strategy."""
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _comparable(obj: Object) -> Any:
-    """The moments of a write differ from run to run; that there is one does not."""
+    """Replace times, which differ from run to run."""
     if isinstance(obj, dict):
         return {key: "then" if key in MOMENTS else _comparable(value) for key, value in obj.items()}
     return [_comparable(item) for item in obj] if isinstance(obj, list) else obj

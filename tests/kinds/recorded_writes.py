@@ -1,4 +1,4 @@
-"""What a real API server (1.36) answered to writes, kept in recorded/*.jsonl, and the same writes made here."""
+"""Recorded responses of kube-apiserver 1.36 to writes (recorded/*.jsonl), and the same writes to our strategies."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pinnace.model.metadata import validate_metadata, validate_metadata_update
 from pinnace.model.objects import Object
 
 Write = dict[str, Any]
-"""name, kind, namespaced, new; old for an update, status for one of /status; and the answer: object or causes,
-and warnings."""
+"""name, kind, namespaced, new; old for an update, status for one of /status; and the response: object or causes, and
+warnings."""
 
 _PER_WRITE = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "deletionTimestamp")
 
@@ -25,7 +25,7 @@ def recorded(name: str) -> list[Write]:
 
 
 def answer_here(write: Write) -> dict[str, Any]:
-    """The same write through a kind's rules, in the order of the pipeline."""
+    """Return the answer of the kind's strategy, called in the order of the pipeline."""
     strategy = STRATEGIES[write["kind"]]
     new, old = copy.deepcopy(write["new"]), copy.deepcopy(write.get("old"))
     if old is not None:
@@ -56,7 +56,7 @@ def answer_recorded(write: Write) -> dict[str, Any]:
 
 
 def _comparable(obj: Object) -> Object:
-    """Without what differs from write to write, and without the addresses and ports that a server gives out."""
+    """Return the object without fields that differ from write to write, and without allocated addresses and ports."""
     obj = {field: value for field, value in obj.items() if field not in ("apiVersion", "kind")}
     obj["metadata"] = {field: value for field, value in obj["metadata"].items() if field not in _PER_WRITE}
     spec = obj.get("spec")

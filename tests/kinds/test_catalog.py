@@ -13,7 +13,7 @@ from pinnace.model.objects import Kind
 from pinnace.model.resources import Registry, Resource
 
 DISCOVERY_1_36 = (Path(__file__).parent / "discovery_1_36.txt").read_text()
-"""What a real kube-apiserver 1.36 answers to discovery, in its order."""
+"""The discovery of a real kube-apiserver 1.36, in its order."""
 
 
 @pytest.fixture(scope="module")

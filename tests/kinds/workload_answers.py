@@ -1,7 +1,7 @@
-"""What a real kube-apiserver 1.36 answered to writes of pods and of the kinds that make them, put to our rules.
+"""Recorded responses of kube-apiserver 1.36 to writes of pods and workloads, and the same writes to our strategies.
 
-A record in answers/*.json holds the `object` that was sent, the one that was there (`old`), through which `part` it
-was written (none, status, ephemeralcontainers or resize), and what was `stored`, or the `causes` of the refusal.
+A record in answers/*.json has the sent `object`, the stored one before (`old`), the subresource (`part`: none, status,
+ephemeralcontainers or resize), and the `stored` object or the `causes` of the error.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any
 import pytest
 from tests.kinds.strategies import STRATEGIES
 
-from pinnace.kinds.pods import strategy as pod_rules
+from pinnace.kinds.pods import strategy as pod_strategy
 from pinnace.model.field_errors import IMMUTABLE, FieldError
 from pinnace.model.objects import Object
 from pinnace.model.quantity import canonical
 
 Record = dict[str, Any]
-# By admission, and by the moment of the write: none of it is the kind's own doing.
+# Set by admission or by the server, not by the kind.
 OF_OTHERS = ("priority", "preemptionPolicy")
 OF_THE_SERVER = ("uid", "creationTimestamp", "namespace", "generation", "managedFields", "resourceVersion")
 
 
 def recorded(name: str) -> pytest.MarkDecorator:
-    """The records of one file, as the parameters of a test."""
+    """Return the records of one file as the parameters of a test."""
     records = json.loads((Path(__file__).parent / "answers" / f"{name}.json").read_text())
     return pytest.mark.parametrize("record", [pytest.param(record, id=record["name"]) for record in records])
 
@@ -39,7 +39,7 @@ def expected_answer(record: Record) -> Record:
 
 
 def answer_of(record: Record) -> Record:
-    """What our rules answer, in the shape of a record's answer."""
+    """Return the answer of our strategy, in the shape of a record's answer."""
     strategy = STRATEGIES[record["kind"]]
     new: Object = decoded(record["object"])
     old: Object | None = decoded(record["old"]) if "old" in record else None
@@ -70,13 +70,13 @@ def answer_of(record: Record) -> Record:
 
 
 _SPECIAL_PARTS: dict[str, tuple[Callable[[Object, Object], None], Callable[[Object, Object], Iterable[FieldError]]]] = {
-    "ephemeralcontainers": (pod_rules.take_ephemeral_containers, pod_rules.validate_ephemeral_container_update),
-    "resize": (pod_rules.take_resize, pod_rules.validate_resize),
+    "ephemeralcontainers": (pod_strategy.take_ephemeral_containers, pod_strategy.validate_ephemeral_container_update),
+    "resize": (pod_strategy.take_resize, pod_strategy.validate_resize),
 }
 
 
 def decoded(value: Any, field: str = "") -> Any:
-    """As the server hands objects over: nulls are left out and quantities are in their canonical form."""
+    """Return the value as the server passes it to a strategy: without nulls, quantities in canonical form."""
     if isinstance(value, dict):
         if field in ("limits", "requests", "overhead"):
             return {key: canonical(amount) for key, amount in value.items()}
@@ -85,7 +85,7 @@ def decoded(value: Any, field: str = "") -> Any:
 
 
 def comparable(obj: Object) -> Object:
-    """The stored object without what others than the kind's rules put there, and without moments."""
+    """Return the stored object without times and without fields that the strategy does not set."""
     stored: Object = _without_moments(decoded(obj))
     for field in OF_THE_SERVER:
         stored["metadata"].pop(field, None)
@@ -112,7 +112,7 @@ def _sorted(causes: list[list[str]]) -> list[list[str]]:
 
 
 def _comparable_message(field: str, message: str) -> str:
-    """Without a diff at its end, and without a whole template, which Kubernetes prints by its names in Go."""
+    """Return the message without a diff at its end and without a printed template."""
     if field.startswith("spec.template") and message.endswith(IMMUTABLE):
         return IMMUTABLE
     return message.partition("\n")[0]

@@ -1,4 +1,4 @@
-"""What printer columns show. The table is the cells of a real kube-apiserver, by the type of the column."""
+"""The cells of printer columns, by the type of the column: recorded from a real kube-apiserver."""
 
 from __future__ import annotations
 

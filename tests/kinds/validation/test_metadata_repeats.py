@@ -1,4 +1,4 @@
-"""How often a error of metadata is told. The numbers are those of a real server, asked with one bad label."""
+"""Metadata errors repeat as often as in Kubernetes: the numbers were recorded with one bad label."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pinnace.model.objects import Object
 
 
 @pytest.mark.parametrize(
-    ("group", "plural", "facet", "times"),
+    ("group", "plural", "subresource", "times"),
     [
         ("certificates.k8s.io", "certificatesigningrequests", "", 4),
         ("certificates.k8s.io", "certificatesigningrequests", "status", 4),
@@ -19,10 +19,10 @@ from pinnace.model.objects import Object
         ("policy", "poddisruptionbudgets", "", 2),
     ],
 )
-def test_a_bad_label_is_told_as_often_as_kubernetes_looks_at_it(
-    group: str, plural: str, facet: str, times: int
+def test_a_bad_label_is_reported_as_often_as_in_kubernetes(
+    group: str, plural: str, subresource: str, times: int
 ) -> None:
     old: Object = {"metadata": {"name": "x", "resourceVersion": "1"}}
     new: Object = {"metadata": {**old["metadata"], "labels": {"bad label!": ""}}}
-    told = list(validate_repeated_update(new, old, rounds(group, plural, facet), namespaced=False))
+    told = list(validate_repeated_update(new, old, rounds(group, plural, subresource), namespaced=False))
     assert [cause.field for cause in told] == ["metadata.labels"] * times

@@ -1,4 +1,4 @@
-"""Jobs and cron jobs are completed, refused and changed as Kubernetes does it."""
+"""Jobs and cron jobs are defaulted, validated and changed as in Kubernetes."""
 
 from __future__ import annotations
 
@@ -48,6 +48,6 @@ def test_a_schedule_may_be_a_number_of_seconds(text: str, seconds: float) -> Non
     assert parse_schedule(text).every_seconds == seconds
 
 
-def test_what_is_no_schedule_is_refused_with_the_reason() -> None:
+def test_an_invalid_schedule_is_rejected_with_the_reason() -> None:
     with pytest.raises(InvalidSchedule, match="expected exactly 5 fields, found 1"):
         parse_schedule("hourly")

@@ -1,4 +1,4 @@
-"""A pod that may not become another is shown as Go prints it: each text here was heard from a real server (1.36)."""
+"""A forbidden change of a pod is printed as in Go: the texts are those of a real server (1.36)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.server.in_process import OPERATIONS, PODS, InProcess, control_plane
 
-RECORDED = json.loads((Path(__file__).parent / "go_structs_1_36.json").read_text())
+RECORDED = json.loads((Path(__file__).parent / "structs_1_36.json").read_text())
 """A pod spec with most of what there is, changes of a pod that has it, and changes of jobs that make such pods."""
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 

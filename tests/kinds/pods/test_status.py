@@ -1,4 +1,4 @@
-"""What a pod's status says is held to what Kubernetes holds it to, in its words."""
+"""The status of a pod is validated as in Kubernetes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def told(status: Object, **spec: Any) -> list[str]:
     ],
 )
 @pytest.mark.parametrize("field", ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"])
-def test_a_container_runs_as_somebody_that_there_can_be(field: str, user: Object, wrong: list[tuple[str, int]]) -> None:
+def test_the_user_of_a_container_is_validated(field: str, user: Object, wrong: list[tuple[str, int]]) -> None:
     assert told({field: [{"name": "main", "user": {"linux": user}}]}) == [
         f"status.{field}[0].user.linux.{place}: Invalid value: {value}: must be between 0 and 2147483647, inclusive"
         for place, value in wrong
     ]
 
 
-def test_windows_knows_no_linux_users() -> None:
+def test_windows_containers_have_no_linux_user() -> None:
     statuses = {"containerStatuses": [{"name": "main", "user": {"linux": {"uid": -1, "gid": 0}}}]}
     assert told(statuses, os={"name": "windows"}) == [
         "status.containerStatuses[0].user.linux: Forbidden: cannot be set for a windows pod"
@@ -73,13 +73,13 @@ def test_windows_knows_no_linux_users() -> None:
         ),
     ],
 )
-def test_the_health_of_devices_is_that_of_devices_which_were_asked_for(device: Object, wrong: list[str]) -> None:
+def test_only_requested_devices_have_a_health(device: Object, wrong: list[str]) -> None:
     where = "status.containerStatuses[0].allocatedResourcesStatus[0]"
     statuses = {"containerStatuses": [{"name": "main", "allocatedResourcesStatus": [device]}]}
     assert told(statuses) == [f"{where}.{err}" for err in wrong]
 
 
-def test_what_comes_for_a_while_has_no_devices() -> None:
+def test_ephemeral_containers_have_no_devices() -> None:
     statuses = {"ephemeralContainerStatuses": [{"name": "debug", "allocatedResourcesStatus": [{"name": "a"}]}]}
     assert told(statuses) == [
         "status.ephemeralContainerStatuses[0].allocatedResourcesStatus: "

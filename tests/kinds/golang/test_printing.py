@@ -7,7 +7,7 @@ from pinnace.kinds.golang.printing import GoStruct
 POINT = GoStruct("X=0 Y=0")
 
 
-def test_what_was_left_out_is_printed_as_gos_zero_value() -> None:
+def test_absent_fields_are_printed_as_gos_zero_value() -> None:
     struct = GoStruct("Name='' ReadOnly=false Count=0 Labels")
     assert struct.view({}) == {"Name": "", "ReadOnly": False, "Count": 0, "Labels": None}
 

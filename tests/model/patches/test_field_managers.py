@@ -1,4 +1,4 @@
-"""Who owns which field after which write. The expected entries are those of a real server."""
+"""The owners of fields after each write. The expected entries are those of a real server."""
 
 from __future__ import annotations
 
@@ -345,7 +345,7 @@ def test_items_are_removed_with_all_that_their_only_applier_gave_them() -> None:
 
     live = applied(None, pod("a", "b"), "x", T1, ownership=PODS)
     for container in live["spec"]["containers"]:
-        container["image"] = "defaulted"  # OwnedFields by nobody.
+        container["image"] = "defaulted"  # It has no owner.
     obj = applied(live, pod("b"), "x", T2, ownership=PODS)
     assert obj["spec"]["containers"] == [{"name": "b", "image": "defaulted"}]
 

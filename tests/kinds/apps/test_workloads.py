@@ -1,4 +1,4 @@
-"""The kinds that make pods are completed, refused and changed as Kubernetes does it."""
+"""Workloads are defaulted, validated and changed as in Kubernetes."""
 
 from __future__ import annotations
 

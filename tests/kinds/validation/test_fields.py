@@ -1,4 +1,4 @@
-"""The checks that many kinds share say what Kubernetes says."""
+"""The checks that many kinds share return the errors of Kubernetes."""
 
 from __future__ import annotations
 

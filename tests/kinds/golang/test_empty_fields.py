@@ -1,4 +1,4 @@
-"""What Go writes of an object of which nothing is said."""
+"""The zero values of objects, as Go writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several errors of a pod are told in the order in which Kubernetes finds them."""
+"""The errors of a pod come in the order of Kubernetes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node says of itself is held to what Kubernetes holds it to, in its words."""
+"""The status of a node is validated as in Kubernetes."""
 
 from __future__ import annotations
 

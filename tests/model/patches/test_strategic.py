@@ -1,4 +1,4 @@
-"""What a client is told of a strategic merge patch that does not apply."""
+"""The errors of strategic merge patches that do not apply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods are completed, refused and changed as Kubernetes does it."""
+"""Pods are defaulted, validated and changed as in Kubernetes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device selector may ask is what Kubernetes lets it ask."""
+"""The expressions of device selectors are validated as in Kubernetes."""
 
 from __future__ import annotations
 

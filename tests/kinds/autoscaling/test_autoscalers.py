@@ -1,4 +1,4 @@
-"""Autoscalers and disruption budgets are completed, refused and changed as Kubernetes does it."""
+"""Autoscalers are defaulted, validated and changed as in Kubernetes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,6 @@ from pinnace.model.objects import Object
 
 @recorded("autoscalers")
 def test_autoscalers_are_answered_as_kubernetes_answers_them(record: Record) -> None:
-    assert answer_of(record) == expected_answer(record)
-
-
-@recorded("budgets")
-def test_disruption_budgets_are_answered_as_kubernetes_answers_them(record: Record) -> None:
     assert answer_of(record) == expected_answer(record)
 
 

@@ -1,4 +1,4 @@
-"""Services, endpoints, ingresses, network policies and addresses are stored and refused as elsewhere."""
+"""Services, endpoints, ingresses, network policies and addresses are stored and rejected as in Kubernetes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from tests.kinds.recorded_writes import Write, answer_here, answer_recorded, recorded
 
-from pinnace.kinds.discovery import validation as discovery_validation
-from pinnace.kinds.services import endpoints as validation
 from pinnace.kinds.services import strategy
+from pinnace.kinds.services.endpoints import ENDPOINTS
 
 
 @pytest.mark.parametrize("write", recorded("network"), ids=lambda write: write["name"])
@@ -21,7 +20,7 @@ def _service(**spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": "a", "namespace": "b"}, "spec": spec}
 
 
-def test_a_service_keeps_what_the_server_gave_it() -> None:
+def test_a_service_keeps_allocated_addresses_and_ports() -> None:
     given = {"clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7"], "healthCheckNodePort": 31000}
     ports = [{"name": "http", "port": 80, "nodePort": 30080}, {"name": "https", "port": 443, "nodePort": 30443}]
     old = _service(type="LoadBalancer", externalTrafficPolicy="Local", ports=ports, **given)
@@ -42,18 +41,8 @@ def test_a_node_port_that_moved_to_another_port_is_not_given_twice() -> None:
     assert [port.get("nodePort") for port in new["spec"]["ports"]] == [None, 30001]
 
 
-def test_endpoints_that_were_let_in_once_may_stay() -> None:
+def test_stored_endpoints_stay_valid() -> None:
     subsets = [{"addresses": [{"ip": "010.0.0.1"}]}]
     old = {"metadata": {"name": "a"}, "subsets": subsets}
-    assert list(validation.ENDPOINTS.validate(old, None))
-    assert not list(validation.ENDPOINTS.validate(old, old))
-
-
-def test_a_slice_of_more_than_a_thousand_endpoints_is_too_long() -> None:
-    endpoint_slice = {
-        "metadata": {"name": "a"},
-        "addressType": "IPv4",
-        "endpoints": [{"addresses": ["10.0.0.1"]}] * 1001,
-    }
-    errs = [str(cause) for cause in discovery_validation.ENDPOINT_SLICE.validate(endpoint_slice, None)]
-    assert errs == ["endpoints: Too many: 1001: must have at most 1000 items"]
+    assert list(ENDPOINTS.validate(old, None))
+    assert not list(ENDPOINTS.validate(old, old))
