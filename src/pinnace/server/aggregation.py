@@ -15,7 +15,7 @@ from pinnace.model import errors
 from pinnace.model.byte_streams import Duplex, ProxyResponse
 from pinnace.model.objects import Object
 from pinnace.server.http.messages import Answer, Request, Response, ResponseStream, StreamingResponse
-from pinnace.server.streaming.relay import OF_THE_CONNECTION, forwarded_for, forwarded_headers, relay
+from pinnace.server.streaming.relay import HOP_BY_HOP, forwarded_for, forwarded_headers, relay
 from pinnace.server.streaming.tunnel import UpstreamExchange
 
 LARGEST_ANSWER = 256 << 20
@@ -193,7 +193,7 @@ def remote_headers(user: User) -> list[tuple[str, str]]:
 
 
 def _passed_back(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    return [pair for pair in headers if pair[0].lower() not in OF_THE_CONNECTION | _WRITTEN_HERE]
+    return [pair for pair in headers if pair[0].lower() not in HOP_BY_HOP | _WRITTEN_HERE]
 
 
 async def _gathered(answer: ProxyResponse) -> list[bytes]:

@@ -145,7 +145,7 @@ async def test_a_server_that_stops_ends_its_commands(kubectl: Kubectl, cluster: 
     _, said = await asyncio.wait_for(process.communicate(), SECONDS)
     assert (process.returncode, said) == (
         1,
-        b"error: Internal error occurred: the server stops, and the command was ended\n",
+        b"error: Internal error occurred: the server is stopping and has ended the command\n",
     )
 
 

@@ -1,4 +1,4 @@
-"""Holds what has come for one reader until it is read, and makes whoever brings more wait while that is much."""
+"""A bounded buffer of bytes between one task that feeds it and one that reads it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 from collections import deque
 
 ROOM = 256 * 1024
-"""One connection carries many streams, and stands still while one of them is full: so much may lie unread."""
+"""How much may be unread. One connection carries many streams, and stops while one of them is full."""
 
 
 class BytePipe:
-    """A `ByteReader`. One task feeds it and one reads."""
+    """A `ByteReader`. One task feeds it and one task reads."""
 
     def __init__(self, *, room: int = ROOM) -> None:
         self._room = room
@@ -23,7 +23,7 @@ class BytePipe:
         self._departure: asyncio.Future[None] | None = None
 
     async def feed(self, data: bytes) -> None:
-        """Add to what is to be read; returns when there is room for more. After the end it is thrown away."""
+        """Add bytes, and return when there is room for more. After the end they are discarded."""
         if self._is_ended or self._is_discarding or not data:
             return
         self._pieces.append(data)
@@ -34,13 +34,13 @@ class BytePipe:
             await self._departure
 
     def end(self, error: ConnectionError | None = None) -> None:
-        """Nothing more comes: after what is there the reader finds the end, or the problem."""
+        """End the pipe: after the unread bytes, the reader gets the end or the error."""
         if not self._is_ended:
             self._is_ended, self._error = True, error
             _wake(self._arrival)
 
     def discard(self) -> None:
-        """Nobody reads any more: forget what is there and what comes."""
+        """Stop reading: discard unread bytes and all that follow."""
         self._is_discarding = True
         self._pieces.clear()
         self._size = 0

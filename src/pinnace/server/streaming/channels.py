@@ -1,4 +1,4 @@
-"""Several byte streams over one WebSocket: every message begins with the number of its channel."""
+"""Several byte streams over one WebSocket: each message begins with the number of its channel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LARGEST_PIECE = 256 * 1024
 
 
 class Channels:
-    """`run` hands on what comes to the inboxes of the channels that are read; what comes for others is thrown away."""
+    """`run` feeds received data to the pipes of the channels that are read; other data is discarded."""
 
     def __init__(self, socket: WebSocket, read: Iterable[int], *, is_base64: bool = False, half_closes: bool = False):
         self._socket = socket
@@ -26,7 +26,7 @@ class Channels:
         return ChannelWriter(self, number)
 
     async def run(self) -> None:
-        """Returns when the client closes. Raises ConnectionError if that is sudden, or not what the rules say."""
+        """Return when the client closes. Raise ConnectionError, of which WebSocketError is one."""
         error: ConnectionError | None = None
         try:
             while (message := await self._socket.receive()) is not None:
@@ -63,7 +63,7 @@ class Channels:
         number, data = message[0], message[1:]
         if self._half_closes and number == CLOSE_SIGNAL:
             if len(data) != 1:
-                raise WebSocketError("what is to be closed is said in one byte")
+                raise WebSocketError(f"expected one byte, the channel to close, found {len(data)}")
             if (closed := self.pipes.get(data[0])) is not None:
                 closed.end()
             return
@@ -72,14 +72,14 @@ class Channels:
             try:
                 data = base64.b64decode(data, validate=True)
             except binascii.Error:
-                return  # As Kubernetes does: what cannot be read was never said.
+                return  # As Kubernetes does: ignore malformed data.
         pipe = self.pipes.get(number)
         if pipe is not None:
             await pipe.feed(data)
 
 
 class ChannelWriter:
-    """A `ByteWriter`. That a channel has ended can be said by closing the connection alone."""
+    """A `ByteWriter`. The protocol has no end of a channel: only closing the connection ends it."""
 
     def __init__(self, channels: Channels, number: int) -> None:
         self._channels = channels
@@ -93,7 +93,7 @@ class ChannelWriter:
         await self._channels.drain()
 
     def write_eof(self) -> None:
-        """Nothing to say."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing to say."""
+        """Do nothing."""

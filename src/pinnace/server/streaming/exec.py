@@ -1,4 +1,4 @@
-"""exec and attach: the streams of a command between a client and the node that runs it, in every dialect of clients."""
+"""exec and attach: carry the streams of a command between a client and its node, in every protocol version."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ _V4_BASE64, _V1_BASE64 = "v4.base64.channel.k8s.io", "base64.channel.k8s.io"
 _WEBSOCKET = (_V5, _V4, _V4_BASE64, _V3, _V2, _V1, _V1_BASE64, "")
 _SPDY = (_V4, _V3, _V2, _V1)
 _WITH_STATUS = frozenset((_V5, _V4, _V4_BASE64))
-"""These tell how a command ended as a Status; the others tell only what went wrong, in a sentence."""
+"""These send the end of a command as a Status; the others send only an error message."""
 _RESIZABLE = frozenset((_V4, _V3))
 _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE = range(5)
 
 STREAM_SECONDS = 30.0
-"""How long a client may take to open the streams that it has asked for."""
+"""How long a client may take to open the streams that it has requested."""
 LINGER_SECONDS = 10.0
-"""How long a client may take to leave when all is said. Cutting it off before could destroy what is on its way."""
+"""How long a client may take to close after the end. Closing earlier could discard data on its way."""
 PING_SECONDS = 30.0
-"""A client that has vanished is noticed when it is written to: how often that is done if the command says nothing."""
+"""How often to ping, so that a vanished client is noticed while the command writes nothing."""
 _LARGEST_SIZES = 64 * 1024
 
 log = logging.getLogger(__name__)
 
 Perform = Callable[[CommandStreams], Awaitable[int]]
-"""Runs the command, and returns its exit code."""
+"""Run the command and return its exit code."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedStreams:
-    """The streams that a client asks for."""
+    """The streams that a client requests."""
 
     stdin: bool
     stdout: bool
@@ -56,16 +56,16 @@ class RequestedStreams:
 
 
 class _Session(Protocol):
-    """The client's end of a command, whatever it speaks."""
+    """The client's side of a command, over WebSocket or SPDY."""
 
     async def run(self) -> None:
-        """Read what comes until the client leaves."""
+        """Read until the client leaves."""
 
     async def streams(self) -> CommandStreams:
-        """When they are all there. Raises TimeoutError."""
+        """Return the streams when the client has opened them all. Raise TimeoutError."""
 
     def finish(self, status: Object) -> None:
-        """Say how the command has ended, and that this is all."""
+        """Send the status of the command, and end all streams."""
 
     def ping(self) -> None: ...
 
@@ -73,38 +73,40 @@ class _Session(Protocol):
 
 
 def reports_status(request: Request) -> bool:
-    """Whether this client is told on its stream for errors, and not before, that its node is not there."""
+    """Whether this client gets the error of an unreachable node on its error stream, after the upgrade."""
     return is_websocket(request) and _V5 in protocols_of(request)
 
 
 def serve_command(request: Request, wanted: RequestedStreams, perform: Perform) -> Answer:
-    """The answer that makes the client's connection carry the streams of a command."""
+    """Return the answer that turns the client's connection into the streams of a command."""
     if is_websocket(request):
         protocol, headers = websocket_upgrade(request, _WEBSOCKET)
-        talk: Callable[[Duplex], _Session] = lambda duplex: _WebSocketSession(duplex, wanted, protocol)  # noqa: E731
+        session: Callable[[Duplex], _Session] = lambda duplex: _WebSocketSession(duplex, wanted, protocol)  # noqa: E731
     else:
         protocol, headers = spdy_upgrade(request, _SPDY, without=_V1)
-        talk = lambda duplex: _SpdySession(duplex, wanted, protocol)  # noqa: E731
+        session = lambda duplex: _SpdySession(duplex, wanted, protocol)  # noqa: E731
 
     async def run(transport: asyncio.Transport, leftover: bytes) -> None:
-        await _run(talk(Duplex(*await reader_and_writer(transport, leftover))), perform)
+        await _run(session(Duplex(*await reader_and_writer(transport, leftover))), perform)
 
     return Takeover(run, headers)
 
 
 async def _run(session: _Session, perform: Perform) -> None:
-    """Until the command ends, or the client leaves: then the command is cancelled."""
-    reading = asyncio.ensure_future(_ignoring_loss(session.run()))
-    working = asyncio.ensure_future(_performed(session, perform))
-    pinging = asyncio.ensure_future(_ignoring_loss(_pinging(session)))
+    """Run the command until it ends; cancel it if the client leaves."""
+    reading = asyncio.ensure_future(_ignore_loss(session.run()))
+    working = asyncio.ensure_future(_perform_command(session, perform))
+    pinging = asyncio.ensure_future(_ignore_loss(_ping_regularly(session)))
     try:
         await asyncio.wait((reading, working, pinging), return_when=asyncio.FIRST_COMPLETED)
         if working.done() and not reading.done():
             session.finish(working.result())
-            await _ignoring_loss(session.drain())
+            await _ignore_loss(session.drain())
             await asyncio.wait((reading,), timeout=LINGER_SECONDS)
     except asyncio.CancelledError:
-        session.finish(_failed("the server stops, and the command was ended"))  # Silence would look like success.
+        session.finish(
+            _failure_status("the server is stopping and has ended the command")
+        )  # Without a status the client would report success.
         raise
     finally:
         for task in (reading, working, pinging):
@@ -112,22 +114,22 @@ async def _run(session: _Session, perform: Perform) -> None:
         await asyncio.gather(reading, working, pinging, return_exceptions=True)
 
 
-async def _performed(session: _Session, perform: Perform) -> Object:
-    """How the command ended, as a Status."""
+async def _perform_command(session: _Session, perform: Perform) -> Object:
+    """Run the command and return its result as a Status."""
     try:
-        return _ended_with(await perform(await session.streams()))
+        return _exit_status(await perform(await session.streams()))
     except errors.ApiError as refused:
         status = refused.status
         return {name: status[name] for name in status if name not in ("kind", "apiVersion")}
     except TimeoutError:
-        return _failed("timed out waiting for client to create streams")
+        return _failure_status("timed out waiting for client to create streams")
     except Exception as error:
         if not isinstance(error, OSError):
             log.error("a command failed", exc_info=error)
-        return _failed(f"error executing command in container: {error}")
+        return _failure_status(f"error executing command in container: {error}")
 
 
-def _ended_with(code: int) -> Object:
+def _exit_status(code: int) -> Object:
     if code == 0:
         return {"metadata": {}, "status": "Success"}
     return {
@@ -139,25 +141,25 @@ def _ended_with(code: int) -> Object:
     }
 
 
-def _failed(why: str) -> Object:
+def _failure_status(why: str) -> Object:
     status = errors.InternalError(why).status
     return {name: status[name] for name in status if name not in ("kind", "apiVersion")}
 
 
-async def _pinging(session: _Session) -> None:
+async def _ping_regularly(session: _Session) -> None:
     while True:
         await asyncio.sleep(PING_SECONDS)
         session.ping()
         await session.drain()
 
 
-async def _ignoring_loss(work: Coroutine[Any, Any, None]) -> None:
-    with suppress(OSError):  # A client that is cut off has left, which is an end like any other.
+async def _ignore_loss(work: Coroutine[Any, Any, None]) -> None:
+    with suppress(OSError):  # A lost connection means that the client has left.
         await work
 
 
-def _told(status: Object, protocol: str) -> bytes:
-    """What the error stream says at the end."""
+def _encode_status(status: Object, protocol: str) -> bytes:
+    """Return the bytes that the error stream carries at the end."""
     if protocol in _WITH_STATUS:
         return orjson.dumps(status)
     return b"" if status["status"] == "Success" else status["message"].encode()
@@ -170,7 +172,7 @@ class _WebSocketSession:
         read = [_STDIN, _RESIZE] if wanted.stdin else [_RESIZE]
         is_base64 = protocol in (_V4_BASE64, _V1_BASE64)
         self._channels = Channels(WebSocket(duplex), read, is_base64=is_base64, half_closes=protocol == _V5)
-        # Something empty tells the client that the connection stands.
+        # An empty message tells the client that the connection is ready.
         self._channels.send(_STDOUT if wanted.stdout else _STDERR if wanted.stderr else _ERROR, b"")
 
     async def run(self) -> None:
@@ -186,8 +188,8 @@ class _WebSocketSession:
         )
 
     def finish(self, status: Object) -> None:
-        if told := _told(status, self._protocol):
-            self._channels.send(_ERROR, told)
+        if encoded := _encode_status(status, self._protocol):
+            self._channels.send(_ERROR, encoded)
         self._channels.close(NORMAL)
         for pipe in self._channels.pipes.values():
             pipe.discard()
@@ -203,14 +205,14 @@ class _SpdySession:
     def __init__(self, duplex: Duplex, wanted: RequestedStreams, protocol: str) -> None:
         self._protocol = protocol
         self._wanted = wanted
-        self._session = SpdySession(duplex, self._arrived)
+        self._session = SpdySession(duplex, self._add_stream)
         self._opened: dict[str, SpdyStream] = {}
         self._missing = {"error"} | {name for name in ("stdin", "stdout", "stderr") if getattr(wanted, name)}
         if wanted.tty and protocol in _RESIZABLE:
             self._missing.add("resize")
         self._complete = asyncio.Event()
 
-    def _arrived(self, stream: SpdyStream) -> None:
+    def _add_stream(self, stream: SpdyStream) -> None:
         kind = stream.headers.get("streamtype", "")
         if kind not in self._missing:
             raise ValueError(f"unexpected stream type: {kind}")
@@ -229,13 +231,13 @@ class _SpdySession:
         stdout: ByteWriter | None = self._opened.get("stdout")
         stderr: ByteWriter | None = self._opened.get("stderr")
         resize = self._opened.get("resize")
-        no_sizes = _sizes(_Nothing()) if self._wanted.tty else None
+        no_sizes = _sizes(_EmptyReader()) if self._wanted.tty else None
         return CommandStreams(stdin, stdout, stderr, _sizes(resize) if resize is not None else no_sizes)
 
     def finish(self, status: Object) -> None:
         for kind, stream in self._opened.items():
             if kind == "error":
-                stream.write(_told(status, self._protocol))
+                stream.write(_encode_status(status, self._protocol))
             stream.write_eof()
             stream.pipe.discard()
 
@@ -246,13 +248,13 @@ class _SpdySession:
         await self._session.drain()
 
 
-class _Nothing:
+class _EmptyReader:
     async def read(self, n: int, /) -> bytes:
         return b""
 
 
 async def _sizes(reader: ByteReader) -> AsyncIterator[TerminalSize]:
-    """The sizes that the client sends, one JSON object after the other. Junk ends them."""
+    """Yield the terminal sizes that the client sends as JSON objects, until one is malformed."""
     held = b""
     while data := await reader.read(4096):
         held = (held + data).lstrip()

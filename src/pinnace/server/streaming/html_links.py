@@ -1,4 +1,4 @@
-"""Links in the pages of a pod that is seen through the proxy: those to the pod itself lead through the proxy, too."""
+"""Rewrites links in the pages of a proxied pod, so that they lead through the proxy."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 
 LARGEST_PAGE = 4 << 20
-"""Larger ones are passed on as they are."""
+"""Larger pages are not rewritten."""
 
-# Bounded, so that a page of nothing but open quotes costs no more than its length times this.
+# Bounded, so that a page of open quotes costs no more than its length times this.
 _VALUE = rb"\"[^\"]{0,1024}\"|'[^']{0,1024}'"
 _TAG = re.compile(rb"<!--|<([A-Za-z][A-Za-z0-9]{0,20})((?:[^<>\"']|%b){0,2048})>" % _VALUE, re.DOTALL)
 _ATTRIBUTE = re.compile(rb"(\s)([A-Za-z]{1,20})(\s*=\s*)(%b|[^\s>\"']{1,1024})" % _VALUE)
@@ -43,17 +43,17 @@ _LINKS: dict[bytes, frozenset[bytes]] = {
     }.items()
 }
 _OPAQUE = frozenset((b"script", b"style", b"textarea", b"title"))
-"""What stands in these is text, however much it looks like tags."""
+"""The content of these is text, even if it looks like tags."""
 
 
 def rewrite_links(page: bytes, link: Callable[[str], str]) -> bytes:
-    """The page with every link replaced by what `link` makes of it."""
+    """Return the page with every link replaced by the result of `link`."""
     parts: list[bytes] = []
     at = 0
     while (tag := _TAG.search(page, at)) is not None:
         parts.append(page[at : tag.start()])
         name = (tag[1] or b"").lower()
-        parts.append(_relinked_tag(tag, _LINKS[name], link) if name in _LINKS else tag[0])
+        parts.append(_rewrite_tag(tag, _LINKS[name], link) if name in _LINKS else tag[0])
         at = tag.end()
         if name in _OPAQUE or not name:
             end = page.find(b"</" + tag[1] if name else b"-->", at)
@@ -63,8 +63,8 @@ def rewrite_links(page: bytes, link: Callable[[str], str]) -> bytes:
     return b"".join(parts)
 
 
-def _relinked_tag(tag: re.Match[bytes], links: frozenset[bytes], link: Callable[[str], str]) -> bytes:
-    def replaced(attribute: re.Match[bytes]) -> bytes:
+def _rewrite_tag(tag: re.Match[bytes], links: frozenset[bytes], link: Callable[[str], str]) -> bytes:
+    def replace(attribute: re.Match[bytes]) -> bytes:
         space, name, equals, value = attribute.groups()
         if name.lower() not in links:
             return attribute[0]
@@ -73,4 +73,4 @@ def _relinked_tag(tag: re.Match[bytes], links: frozenset[bytes], link: Callable[
         new = link(text.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
         return b"%b%b%b%b%b%b" % (space, name, equals, quote, new, quote)
 
-    return b"<%b%b>" % (tag[1], _ATTRIBUTE.sub(replaced, tag[2]))
+    return b"<%b%b>" % (tag[1], _ATTRIBUTE.sub(replace, tag[2]))

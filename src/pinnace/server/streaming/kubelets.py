@@ -1,4 +1,4 @@
-"""The way to a node that runs elsewhere: its kubelet's own HTTPS API, as Kubernetes' servers use it."""
+"""Connections to the kubelet of a node on another machine, over its HTTPS API."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ DEFAULT_PORT = 10250
 PREFERRED_ADDRESSES = ("InternalIP", "ExternalIP", "Hostname", "InternalDNS", "ExternalDNS")
 CONNECT_SECONDS = 30.0
 _PIECE = 64 * 1024
-_LARGEST_REFUSAL = 64 * 1024
+_LARGEST_ERROR = 64 * 1024
 
 
 class NoAddress(errors.ApiError):
-    """The node does not say how it is reached."""
+    """The node's status has no usable address."""
 
     code, reason = 500, ""
 
 
 class KubeletError(errors.ApiError):
-    """A refusal of the kubelet's, in its own words."""
+    """An error from the kubelet, with its message."""
 
     def __init__(self, status: Object) -> None:
         super().__init__(str(status.get("message", "")), details=status.get("details"))
-        # What is a property of the class elsewhere is said by the kubelet here.
+        # Other errors have code and reason as class attributes; here the kubelet sets them.
         self.__dict__["code"] = status.get("code") or 500
         self.__dict__["reason"] = str(status.get("reason") or "")
 
 
 def kubelet_address(node: Object) -> tuple[str, int]:
-    """The host and port of a node's kubelet, by the node's status. Raises NoAddress."""
+    """Return the host and port of a node's kubelet from the node's status. Raise NoAddress."""
     status = node.get("status") or {}
     addresses = [(one.get("type", ""), one.get("address", "")) for one in status.get("addresses") or ()]
     port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port") or DEFAULT_PORT
@@ -56,7 +56,7 @@ def kubelet_address(node: Object) -> tuple[str, int]:
 
 
 class Kubelet:
-    """A `NodeConnection` over the network. Every call has a connection of its own."""
+    """A `NodeConnection` over the network. Each call opens a connection of its own."""
 
     def __init__(self, host: str, port: int, tls: Callable[[], ssl.SSLContext]) -> None:
         self.host = host
@@ -84,7 +84,7 @@ class Kubelet:
         except OSError as error:
             raise ConnectionError(f'Get "https://{self._where}{target}": {error}') from None
         if not 200 <= exchange.status <= 206:
-            body = await _refusal(exchange)
+            body = await _read_error(exchange)
             if exchange.status == 500:
                 raise errors.InternalError(body)
             if exchange.status == 404:
@@ -95,15 +95,15 @@ class Kubelet:
 
     async def connect(self, pod: PodAddress, port: int) -> Duplex:
         target = f"/portForward/{_path(pod.namespace, pod.name)}"
-        session = await self._upgraded(target, "portforward.k8s.io")
+        session = await self._upgrade(target, "portforward.k8s.io")
         try:
             common = {"port": str(port), "requestID": "0"}
             error = await session.open({"streamType": "error", **common})
             error.write_eof()
             try:
                 data = await session.open({"streamType": "data", **common})
-            except ConnectionError as refused:  # Why, is said on the other stream.
-                raise ConnectionError((await _all(error)).decode("utf-8", "replace") or str(refused)) from None
+            except ConnectionError as refused:  # The error stream has the reason.
+                raise ConnectionError((await _read_all(error)).decode("utf-8", "replace") or str(refused)) from None
         except BaseException:
             session.close()
             raise
@@ -126,25 +126,25 @@ class Kubelet:
         ]
         query = [*((name, "1") for name, _, stream in wanted if stream is not None), *query]
         target = f"/{kind}/{_path(pod.namespace, pod.name, container)}?{urlencode(query)}"
-        session = await self._upgraded(target, "v4.channel.k8s.io")
+        session = await self._upgrade(target, "v4.channel.k8s.io")
         try:
             error = await session.open({"streamType": "error"})
             opened = {name: await session.open({"streamType": name}) for _, name, one in wanted if one is not None}
-            return await _talk(error, opened, streams)
+            return await _carry_command(error, opened, streams)
         finally:
             session.close()
 
-    async def _upgraded(self, target: str, protocol: str) -> _Session:
+    async def _upgrade(self, target: str, protocol: str) -> _Session:
         exchange = UpstreamExchange(await self._dial())
         try:
             headers = [(b"Host", self._where.encode()), (b"X-Stream-Protocol-Version", protocol.encode())]
             await exchange.ask("POST", target, headers, upgrade=b"SPDY/3.1")
             if exchange.status != 101:
-                raise errors.InternalError(f"unable to upgrade connection: {await _refusal(exchange)}")
+                raise errors.InternalError(f"unable to upgrade connection: {await _read_error(exchange)}")
         except BaseException:
             exchange.close()
             raise
-        return _Session(exchange.upgraded())
+        return _Session(exchange.upgraded_connection())
 
     async def _ask(
         self,
@@ -185,7 +185,7 @@ class _Session:
         self._reading = asyncio.ensure_future(self._read())
 
     async def _read(self) -> None:
-        with suppress(ConnectionError):  # Whoever reads a stream finds it there.
+        with suppress(ConnectionError):  # The reader of each stream gets the error.
             await self._session.run()
 
     async def open(self, headers: dict[str, str]) -> SpdyStream:
@@ -197,7 +197,7 @@ class _Session:
 
 
 class _Forwarded:
-    """A connection to a pod's port. What the kubelet says on the stream for errors is raised where data would end."""
+    """A connection to a pod's port. A message on the error stream is raised at the end of the data."""
 
     def __init__(self, session: _Session, data: SpdyStream, error: SpdyStream) -> None:
         self._session = session
@@ -206,7 +206,7 @@ class _Forwarded:
 
     async def read(self, n: int, /) -> bytes:
         piece = await self._data.read(n)
-        if not piece and (error := await _all(self._error)):
+        if not piece and (error := await _read_all(self._error)):
             raise ConnectionError(error.decode("utf-8", "replace"))
         return piece
 
@@ -224,8 +224,8 @@ class _Forwarded:
         self._session.close()
 
 
-async def _talk(error: SpdyStream, opened: dict[str, SpdyStream], streams: CommandStreams) -> int:
-    """Carry the streams of a command until it ends. The exit code; raises what the kubelet says went wrong."""
+async def _carry_command(error: SpdyStream, opened: dict[str, SpdyStream], streams: CommandStreams) -> int:
+    """Carry the streams of a command until it ends, and return its exit code. Raise the kubelet's error."""
     inputs = []
     if streams.stdin is not None:
         inputs.append(asyncio.ensure_future(_carry(streams.stdin, opened["stdin"])))
@@ -235,8 +235,8 @@ async def _talk(error: SpdyStream, opened: dict[str, SpdyStream], streams: Comma
         async with asyncio.TaskGroup() as outputs:
             for name, writer in (("stdout", streams.stdout), ("stderr", streams.stderr)):
                 if writer is not None:
-                    outputs.create_task(_pour(opened[name], writer))
-            said = outputs.create_task(_all(error))
+                    outputs.create_task(_copy(opened[name], writer))
+            status = outputs.create_task(_read_all(error))
     except ExceptionGroup as failures:  # Not `except*`: Python 3.11.2 would leave what is raised within it in a group.
         lost, others = failures.split(ConnectionError)
         if lost is None or others is not None:
@@ -246,7 +246,7 @@ async def _talk(error: SpdyStream, opened: dict[str, SpdyStream], streams: Comma
         for task in inputs:
             task.cancel()
         await asyncio.gather(*inputs, return_exceptions=True)
-    return _code(said.result())
+    return _exit_code(status.result())
 
 
 async def _resize(streams: CommandStreams, stream: SpdyStream) -> None:
@@ -258,33 +258,33 @@ async def _resize(streams: CommandStreams, stream: SpdyStream) -> None:
 
 async def _carry(reader: ByteReader, stream: SpdyStream) -> None:
     with suppress(OSError):  # The command may end without reading all.
-        await _pour(reader, stream)
+        await _copy(reader, stream)
         stream.write_eof()
 
 
-async def _pour(reader: ByteReader, writer: ByteWriter) -> None:
+async def _copy(reader: ByteReader, writer: ByteWriter) -> None:
     while data := await reader.read(_PIECE):
         writer.write(data)
         await writer.drain()
 
 
-async def _all(stream: SpdyStream) -> bytes:
+async def _read_all(stream: SpdyStream) -> bytes:
     pieces = []
     while piece := await stream.read(_PIECE):
         pieces.append(piece)
     return b"".join(pieces)
 
 
-def _code(said: bytes) -> int:
+def _exit_code(encoded: bytes) -> int:
     try:
-        status: Any = orjson.loads(said) if said else {"status": "Success"}
+        status: Any = orjson.loads(encoded) if encoded else {"status": "Success"}
         if status["status"] == "Success":
             return 0
         if status.get("reason") == "NonZeroExitCode":
             causes = (status.get("details") or {}).get("causes") or ()
             return int(next(one["message"] for one in causes if one.get("reason") == "ExitCode"))
     except (ValueError, TypeError, KeyError, StopIteration):
-        raise errors.InternalError(f"error stream protocol error: {said[:200]!r}") from None
+        raise errors.InternalError(f"error stream protocol error: {encoded[:200]!r}") from None
     raise KubeletError(status)
 
 
@@ -310,16 +310,16 @@ async def _pieces(exchange: UpstreamExchange) -> AsyncIterator[bytes]:
         exchange.close()
 
 
-async def _refusal(exchange: UpstreamExchange) -> str:
+async def _read_error(exchange: UpstreamExchange) -> str:
     body = b""
     try:
         async for piece in exchange.chunks():
             body += piece
-            if len(body) > _LARGEST_REFUSAL:
+            if len(body) > _LARGEST_ERROR:
                 break
     finally:
         exchange.close()
-    return body[:_LARGEST_REFUSAL].decode("utf-8", "replace").strip()
+    return body[:_LARGEST_ERROR].decode("utf-8", "replace").strip()
 
 
 def _path(*names: str) -> str:

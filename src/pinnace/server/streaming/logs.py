@@ -1,4 +1,4 @@
-"""The log subresource: what a container has written, and goes on to write."""
+"""The log subresource: the output of a container, past and following."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from pinnace.server.streaming.websocket import GOING_AWAY, NORMAL, WebSocket
 _BINARY, _BASE64 = "binary.k8s.io", "base64.binary.k8s.io"
 _BUFFERED_AT_MOST = 256 * 1024
 LINGER_SECONDS = 10.0
-"""How long a client may take to leave when all is said."""
+"""How long a client may take to close after the end of the log."""
 
 
 def log_options(call: Call) -> ContainerLogOptions:
-    """What the query asks for. Raises BadRequest for what cannot be read, Invalid for what makes no sense."""
+    """Parse the query. Raise BadRequest for malformed values and Invalid for values out of range."""
     try:
         since = canonical_time(call.text("sinceTime")) if call.text("sinceTime") else ""
     except ValueError as error:
@@ -63,13 +63,13 @@ def log_options(call: Call) -> ContainerLogOptions:
 
 
 def serve_log(request: Request, pieces: AsyncIterator[bytes]) -> Answer:
-    """The answer that carries a log, as it comes."""
+    """Return the answer that streams a log."""
     if is_websocket(request):
         protocol, headers = websocket_upgrade(request, ("", _BINARY, _BASE64))
 
         async def run(transport: asyncio.Transport, leftover: bytes) -> None:
             socket = WebSocket(Duplex(*await reader_and_writer(transport, leftover)))
-            await _over_websocket(socket, pieces, is_base64=protocol == _BASE64)
+            await _send_over_websocket(socket, pieces, is_base64=protocol == _BASE64)
 
         return Takeover(run, headers)
 
@@ -82,15 +82,15 @@ def serve_log(request: Request, pieces: AsyncIterator[bytes]) -> Answer:
                 if stream.closed:
                     return
         finally:
-            await _closed(pieces)
+            await _close(pieces)
 
     return StreamingResponse(200, ((b"Content-Type", b"text/plain"), (b"Cache-Control", b"no-cache, private")), start)
 
 
-async def _over_websocket(socket: WebSocket, pieces: AsyncIterator[bytes], *, is_base64: bool) -> None:
-    """What the client says is not listened to, but for its leaving."""
+async def _send_over_websocket(socket: WebSocket, pieces: AsyncIterator[bytes], *, is_base64: bool) -> None:
+    """Send the log until it ends or the client closes. Messages of the client are ignored."""
     sending = asyncio.ensure_future(_send(socket, pieces, is_base64=is_base64))
-    reading = asyncio.ensure_future(_ignore(socket))
+    reading = asyncio.ensure_future(_read_until_closed(socket))
     try:
         await asyncio.wait((sending, reading), return_when=asyncio.FIRST_COMPLETED)
         socket.close(NORMAL)
@@ -103,7 +103,7 @@ async def _over_websocket(socket: WebSocket, pieces: AsyncIterator[bytes], *, is
         for task in (sending, reading):
             task.cancel()
         await asyncio.gather(sending, reading, return_exceptions=True)
-        await _closed(pieces)
+        await _close(pieces)
 
 
 async def _send(socket: WebSocket, pieces: AsyncIterator[bytes], *, is_base64: bool) -> None:
@@ -112,13 +112,13 @@ async def _send(socket: WebSocket, pieces: AsyncIterator[bytes], *, is_base64: b
         await socket.drain()
 
 
-async def _ignore(socket: WebSocket) -> None:
+async def _read_until_closed(socket: WebSocket) -> None:
     with suppress(OSError):
         while await socket.receive() is not None:
             pass
 
 
-async def _closed(pieces: AsyncIterator[bytes]) -> None:
-    """Let what yields the pieces end, too: it may hold a file or a connection."""
+async def _close(pieces: AsyncIterator[bytes]) -> None:
+    """Close the generator: it may hold a file or a connection."""
     if isinstance(pieces, AsyncGenerator):
         await pieces.aclose()

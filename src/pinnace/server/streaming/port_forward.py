@@ -1,4 +1,4 @@
-"""portforward: connections to a pod's ports over one connection to the client, in every dialect of clients."""
+"""portforward: connections to a pod's ports over one connection to the client, in every protocol version."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ PAIR_SECONDS = 30.0
 PING_SECONDS = 30.0
 
 Connect = Callable[[int], Awaitable[Duplex]]
-"""A connection to a port of the pod. Raises OSError or ApiError."""
+"""Connect to a port of the pod. Raise OSError or ApiError."""
 
 
 def serve_ports(request: Request, pod: PodAddress, ports: Sequence[int], connect: Connect) -> Answer:
-    """The answer that makes the client's connection carry others to the pod.
+    """Return the answer that turns the client's connection into connections to the pod.
 
-    `ports` is for clients that say beforehand which they want; others say it for each connection.
+    `ports` is for clients that name the ports in the query; others name a port for each connection.
     """
     if not is_websocket(request):
         _, headers = spdy_upgrade(request, (_V1,), without=_V1)
@@ -64,7 +64,7 @@ def serve_ports(request: Request, pod: PodAddress, ports: Sequence[int], connect
 
 
 class MessageStream:
-    """A WebSocket whose messages, one after the other, are a stream of bytes. A `ByteReader` and a `ByteWriter`."""
+    """A stream of bytes over the messages of a WebSocket. A `ByteReader` and a `ByteWriter`."""
 
     def __init__(self, socket: WebSocket) -> None:
         self._socket = socket
@@ -97,7 +97,7 @@ class MessageStream:
 
 
 async def forward(port: int, pod: PodAddress, client: Duplex, connect: Connect) -> str:
-    """Pass bytes between a client and a port until the pod has said all; why that did not work, or nothing."""
+    """Pass bytes between a client and a port until the pod closes. Return an error message, or an empty text."""
     try:
         there = await connect(port)
         upwards = asyncio.ensure_future(_carry(client.reader, there.writer))
@@ -113,7 +113,7 @@ async def forward(port: int, pod: PodAddress, client: Duplex, connect: Connect) 
         number = error.errno if isinstance(error, OSError) else None
         why = f"connect: {os.strerror(number).lower()}" if number else str(error)
         if why.startswith("error forwarding port"):
-            return why  # A kubelet has said it already.
+            return why  # The message is the kubelet's.
         return f"error forwarding port {port} to pod {pod.name}, uid {pod.uid}: {why}"
     return ""
 
@@ -127,10 +127,10 @@ async def _carry(reader: ByteReader, writer: ByteWriter) -> None:
 
 
 class _SpdyForwarding:
-    """Each connection is a pair of streams with the same request id: one for its bytes, one for what goes wrong."""
+    """Each connection is a pair of streams with the same request id: one for data, one for errors."""
 
     def __init__(self, duplex: Duplex, pod: PodAddress, connect: Connect) -> None:
-        self._session = SpdySession(duplex, self._arrived)
+        self._session = SpdySession(duplex, self._add_stream)
         self._pod = pod
         self._connect = connect
         self._waiting: dict[str, tuple[SpdyStream, asyncio.Future[SpdyStream]]] = {}
@@ -156,11 +156,11 @@ class _SpdyForwarding:
             self._session.ping()
             await self._session.drain()
 
-    def _arrived(self, stream: SpdyStream) -> None:
+    def _add_stream(self, stream: SpdyStream) -> None:
         kind, port = stream.headers.get("streamtype", ""), stream.headers.get("port", "")
         if kind not in ("data", "error") or not _is_port(port):
-            raise ValueError("a stream for data or for errors, with a port, was expected")
-        # Clients without request ids open the stream for errors first, and the one for data right after it.
+            raise ValueError(f"expected a data or error stream with a port, found {kind!r} with port {port!r}")
+        # Clients without request ids open the error stream first, and the data stream right after it.
         request_id = stream.headers.get("requestid") or str(stream.number - (2 if kind == "data" else 0))
         if request_id not in self._waiting:
             other: asyncio.Future[SpdyStream] = asyncio.get_running_loop().create_future()
@@ -195,7 +195,7 @@ class _SpdyForwarding:
 
 
 class _ChannelForwarding:
-    """One connection to each of the ports that were named beforehand: channel 2n carries it, 2n + 1 what goes wrong."""
+    """One connection to each port of the query: channel 2n carries data, 2n + 1 errors."""
 
     def __init__(
         self, socket: WebSocket, pod: PodAddress, ports: Sequence[int], connect: Connect, *, is_base64: bool

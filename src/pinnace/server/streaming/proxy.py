@@ -1,4 +1,4 @@
-"""The proxy subresources: requests passed on to a pod, to a pod behind a service, or to a node."""
+"""The proxy subresources: forward requests to a pod, to a pod behind a service, or to a node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pinnace.model.objects import Object
 from pinnace.server.http.messages import Answer, Request, Response, StreamingResponse
 from pinnace.server.request.call import Call
 from pinnace.server.streaming.html_links import LARGEST_PAGE, rewrite_links
-from pinnace.server.streaming.relay import OF_THE_CONNECTION, forwarded_for, forwarded_headers, relay
+from pinnace.server.streaming.relay import HOP_BY_HOP, forwarded_for, forwarded_headers, relay
 from pinnace.server.streaming.tunnel import UpstreamExchange
 
 CONNECT_SECONDS = 30.0
@@ -26,14 +26,14 @@ _GATHERED_AT_MOST = 1 << 20
 _WRITTEN_HERE = frozenset((b"content-length", b"date"))
 
 _PLAIN = "/:@!$&'()*+,;=~"
-"""What stays as it is in a path."""
+"""Characters that are not quoted in a path."""
 
 
 Link = Callable[[str], str]
 
 
 class ProxyTarget(NamedTuple):
-    """Whom a proxy's URL means: its name, and what stands around it."""
+    """The target in a proxy URL: scheme, name of the object, and port."""
 
     scheme: str
     name: str
@@ -41,30 +41,30 @@ class ProxyTarget(NamedTuple):
 
 
 def parse_target(call: Call) -> ProxyTarget:
-    """From `name`, `name:port` or `scheme:name:port`. Raises BadRequest."""
+    """Parse `name`, `name:port` or `scheme:name:port`. Raise BadRequest."""
     match call.name.split(":"):
         case [name]:
-            place = ProxyTarget("", name, "")
+            target = ProxyTarget("", name, "")
         case [name, port]:
-            place = ProxyTarget("", name, port)
+            target = ProxyTarget("", name, port)
         case [scheme, name, port]:
-            place = ProxyTarget(scheme, name, port)
+            target = ProxyTarget(scheme, name, port)
         case _:
-            place = ProxyTarget("", "", "")
-    if place.name and place.scheme in ("", "http", "https"):
-        return place
+            target = ProxyTarget("", "", "")
+    if target.name and target.scheme in ("", "http", "https"):
+        return target
     raise errors.BadRequest(f'invalid {call.resource.singular} request "{call.name}"')
 
 
 def path_below_proxy(call: Call) -> str:
-    """What follows /proxy in the URL, as it was written."""
+    """Return the part of the URL after /proxy, still quoted."""
     raw = urlsplit(call.request.target).path if "://" in call.request.target else call.request.target.partition("?")[0]
     before = 7 if call.resource.namespaced else 5  # /api/v1/namespaces/x/pods/y/proxy and /api/v1/nodes/y/proxy
     return "".join(f"/{part}" for part in raw.split("/")[before + 1 :])
 
 
 def redirect_to_slash(call: Call) -> Response | None:
-    """Where the bare /proxy is asked for, the browser is sent to where relative links work."""
+    """Return a redirect from /proxy to /proxy/, where relative links work; None if not needed."""
     if path_below_proxy(call) or call.request.method not in ("GET", "HEAD") or call.request.upgrade:
         return None
     query = f"?{call.request.raw_query}" if call.request.raw_query else ""
@@ -72,16 +72,16 @@ def redirect_to_slash(call: Call) -> Response | None:
 
 
 async def check_reachable(host: str) -> None:
-    """Raises BadRequest for addresses of this very machine and of its link: they lead past the cluster's walls."""
+    """Raise BadRequest for loopback and link-local addresses: they would bypass the cluster's access control."""
     try:
-        addresses = {host} if _is_address(host) else {one[4][0] for one in await _resolved(host)}
+        addresses = {host} if _is_address(host) else {one[4][0] for one in await _resolve(host)}
     except OSError as error:
         raise errors.BadRequest(f"lookup {host}: {error}") from None
     if not addresses or not all(_is_global(str(address)) for address in addresses):
         raise errors.BadRequest("address not allowed")
 
 
-async def _resolved(host: str) -> Sequence[tuple[Any, ...]]:
+async def _resolve(host: str) -> Sequence[tuple[Any, ...]]:
     return await asyncio.get_running_loop().getaddrinfo(host, None) if host else ()
 
 
@@ -102,7 +102,7 @@ def _is_global(address: str) -> bool:
 def choose_endpoint(
     service: str, port_name: str, endpoints: Object, pods: Callable[[str], Object | None]
 ) -> tuple[Object, int]:
-    """A pod that serves, and the port on which it does. Raises Unavailable if there is none."""
+    """Choose a ready pod of a service, and its port. Raise Unavailable if there is none."""
     subsets = list(endpoints.get("subsets") or ())
     if not subsets:
         raise errors.Unavailable(f'no endpoints available for service "{service}"')
@@ -124,56 +124,56 @@ def _addresses(pod: Object) -> list[str]:
     return [one.get("ip", "") for one in status.get("podIPs") or ()] or [status.get("podIP", "")]
 
 
-def port_of(place: ProxyTarget, pod: Object) -> int:
-    """The port that is named, or else the pod's first. Raises BadRequest."""
-    text = place.port
+def port_of(target: ProxyTarget, pod: Object) -> int:
+    """Return the port of the target, or else the pod's first. Raise BadRequest."""
+    text = target.port
     if not text:
         declared = (port for one in pod["spec"].get("containers") or () for port in one.get("ports") or ())
         first = next(declared, None)
-        text = str(first["containerPort"]) if first is not None else "443" if place.scheme == "https" else "80"
+        text = str(first["containerPort"]) if first is not None else "443" if target.scheme == "https" else "80"
     if not (text.isascii() and text.isdigit() and 0 < int(text[:6]) < 1 << 16):
-        raise errors.BadRequest(f"invalid {text!r}: a port is a number from 1 to 65535")
+        raise errors.BadRequest(f"expected a port from 1 to 65535, found {text!r}")
     return int(text)
 
 
 async def dial(host: str, port: int) -> Duplex:
-    """Raises OSError with a sentence."""
-    shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    """Connect to a host. Raise ConnectionError with Go's message."""
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             return Duplex(*await asyncio.open_connection(host, port))
     except TimeoutError:
-        raise ConnectionError(f"dial tcp {shown}: i/o timeout") from None
+        raise ConnectionError(f"dial tcp {address}: i/o timeout") from None
     except OSError as error:
         why = os.strerror(error.errno).lower() if error.errno else str(error)
-        raise ConnectionError(f"dial tcp {shown}: connect: {why}") from None
+        raise ConnectionError(f"dial tcp {address}: connect: {why}") from None
 
 
-async def pass_to_pod(call: Call, place: ProxyTarget, connection: Duplex, host: str) -> Answer:
-    """What the pod answers over the connection. Raises OSError."""
-    if place.scheme == "https":
-        connection = await _secured(connection)
+async def pass_to_pod(call: Call, target: ProxyTarget, connection: Duplex, host: str) -> Answer:
+    """Forward the request over the connection, and return the pod's answer. Raise OSError."""
+    if target.scheme == "https":
+        connection = await _start_tls(connection)
     exchange = UpstreamExchange(connection)
     request = call.request
     query = f"?{request.raw_query}" if request.raw_query else ""
     upgrade = request.headers.get(b"upgrade", b"") if request.upgrade else b""
     try:
-        target = (path_below_proxy(call) or "/") + query
+        path = (path_below_proxy(call) or "/") + query
         headers = headers_for(request, host)
-        await exchange.ask(request.method, target, headers, request.body, upgrade=upgrade)
+        await exchange.ask(request.method, path, headers, request.body, upgrade=upgrade)
     except BaseException:
         exchange.close()
         raise
     prefix = request.path[: len(request.path) - len(path_below_proxy(call))] if path_below_proxy(call) else request.path
     front = request.headers.get(b"host", b"").decode("latin-1")
-    return await pass_back(exchange, request, link=partial(_within, prefix, host, front))
+    return await pass_back(exchange, request, link=partial(_link_through_proxy, prefix, host, front))
 
 
-async def _secured(connection: Duplex) -> Duplex:
+async def _start_tls(connection: Duplex) -> Duplex:
     writer = connection.writer
     if not isinstance(writer, asyncio.StreamWriter):
-        raise ConnectionError("this node's connections cannot be encrypted")
-    # Pods' certificates are in nobody's name: Kubernetes does not look at them either.
+        raise ConnectionError("TLS is not supported over this node's connection; use the scheme http")
+    # Certificates of pods have no verifiable name: Kubernetes does not check them either.
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -182,29 +182,29 @@ async def _secured(connection: Duplex) -> Duplex:
 
 
 def headers_for(request: Request, host: str) -> list[tuple[bytes, bytes]]:
-    """The caller's headers, less what concerns this connection and the caller's identity, and where they came from."""
-    passed = [(name, value) for name, value in forwarded_headers(request) if name != b"content-length"]
+    """Return the client's headers without hop-by-hop headers and credentials, and with X-Forwarded-*."""
+    headers = [(name, value) for name, value in forwarded_headers(request) if name != b"content-length"]
     if b"host" not in request.headers:
-        passed.append((b"host", host.encode()))
+        headers.append((b"host", host.encode()))
     if forwarded := forwarded_for(request):
-        passed.append((b"X-Forwarded-For", forwarded.encode()))
-    passed.append((b"X-Forwarded-Uri", quote(request.path, safe=_PLAIN).encode()))
-    passed.append((b"X-Forwarded-Host", request.headers.get(b"host", b"")))
-    return passed
+        headers.append((b"X-Forwarded-For", forwarded.encode()))
+    headers.append((b"X-Forwarded-Uri", quote(request.path, safe=_PLAIN).encode()))
+    headers.append((b"X-Forwarded-Host", request.headers.get(b"host", b"")))
+    return headers
 
 
 async def pass_back(answer: ProxyResponse, request: Request, *, link: Link | None = None) -> Answer:
-    """The answer of a pod or node as the client gets it: whole if it is short, as it comes otherwise.
+    """Return the answer of a pod or node for the client: whole if it is short, streamed otherwise.
 
-    `link` is what becomes of the addresses in its redirects and pages.
+    `link` rewrites the addresses in its redirects and pages.
     """
     if answer.status == 101 and isinstance(answer, UpstreamExchange):
         return answer.takeover()
-    headers = list(_kept(answer.headers, link))
+    headers = list(_kept_headers(answer.headers, link))
     length = _header(answer, b"content-length")
     is_page = link is not None and _header(answer, b"content-type").lower().startswith(b"text/html")
     if is_page and length.isdigit() and int(length) <= LARGEST_PAGE and not _header(answer, b"content-encoding"):
-        return await _relinked(answer, headers, link or str)
+        return await _rewrite_page(answer, headers, link or str)
     is_short = length.isdigit() and int(length) <= _GATHERED_AT_MOST
     if not is_short and request.method != "HEAD" and answer.status not in (204, 304):
         return StreamingResponse(answer.status, headers, partial(relay, answer))
@@ -214,12 +214,12 @@ async def pass_back(answer: ProxyResponse, request: Request, *, link: Link | Non
         answer.close()
 
 
-async def _relinked(answer: ProxyResponse, headers: list[tuple[bytes, bytes]], link: Link) -> Response:
+async def _rewrite_page(answer: ProxyResponse, headers: list[tuple[bytes, bytes]], link: Link) -> Response:
     try:
         page = b"".join([piece async for piece in answer.chunks()])
     finally:
         answer.close()
-    # Aside: a page may be long, and others are served meanwhile.
+    # In a thread: a page may be long.
     return Response(answer.status, headers, await asyncio.to_thread(rewrite_links, page, link))
 
 
@@ -227,20 +227,20 @@ def _header(answer: ProxyResponse, wanted: bytes) -> bytes:
     return next((value for name, value in answer.headers if name.lower() == wanted), b"")
 
 
-def _kept(headers: Sequence[tuple[bytes, bytes]], link: Link | None) -> Iterable[tuple[bytes, bytes]]:
+def _kept_headers(headers: Sequence[tuple[bytes, bytes]], link: Link | None) -> Iterable[tuple[bytes, bytes]]:
     for name, value in headers:
         lowered = name.lower()
-        if lowered in OF_THE_CONNECTION or lowered in _WRITTEN_HERE:
+        if lowered in HOP_BY_HOP or lowered in _WRITTEN_HERE:
             continue
         if lowered == b"location" and link is not None:
             value = link(value.decode("latin-1")).encode("latin-1", "replace")
         yield name, value
 
 
-def _within(prefix: str, host: str, front: str, location: str) -> str:
-    """A redirect or link of the pod's to itself, as one that leads through the proxy.
+def _link_through_proxy(prefix: str, host: str, front: str, location: str) -> str:
+    """Rewrite a redirect or link of the pod to itself, so that it leads through the proxy.
 
-    The pod may think that it is the `host` we have asked, or the one that the client has asked, which is in `front`.
+    The pod may call itself by the `host` that we connect to, or by the one in the client's request, `front`.
     """
     try:
         parts = urlsplit(location)

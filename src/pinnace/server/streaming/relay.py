@@ -1,4 +1,4 @@
-"""What all share who pass requests on to other servers: which headers go along, and how the answer comes back."""
+"""Forwarding requests to other servers: which headers are sent, and how the body comes back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pinnace.model.byte_streams import ProxyResponse
 from pinnace.server.http.messages import Request, ResponseStream, frame
 from pinnace.server.request.websocket_headers import protocols_of
 
-OF_THE_CONNECTION = frozenset(
+HOP_BY_HOP = frozenset(
     (
         b"connection",
         b"keep-alive",
@@ -21,36 +21,36 @@ OF_THE_CONNECTION = frozenset(
         b"upgrade",
     )
 )
-"""Headers between two neighbours, which say nothing to those behind them."""
+"""Hop-by-hop headers."""
 
-# Who is calling is settled here: what was shown for it, and what claims to be settled already, goes no further.
-_SETTLED = (b"x-remote-", b"impersonate-")
+# This server has authenticated the client: credentials and identity headers are not forwarded.
+_IDENTITY = (b"x-remote-", b"impersonate-")
 _PROTOCOLS = b"sec-websocket-protocol"
-_OF_THE_CALLER = frozenset((b"authorization", b"expect", _PROTOCOLS, b"x-forwarded-for"))
+_NOT_FORWARDED = frozenset((b"authorization", b"expect", _PROTOCOLS, b"x-forwarded-for"))
 _BUFFERED_AT_MOST = 1 << 20
 
 
 def forwarded_headers(request: Request) -> Iterator[tuple[bytes, bytes]]:
-    """The caller's headers, less what concerns this connection and the caller's identity."""
+    """Yield the client's headers without hop-by-hop headers, credentials and identity."""
     named = b",".join(request.header_values(b"connection")).lower().split(b",")
-    dropped = OF_THE_CONNECTION | _OF_THE_CALLER | {name.strip() for name in named}
+    dropped = HOP_BY_HOP | _NOT_FORWARDED | {name.strip() for name in named}
     for name, value in request.head.pairs():
-        if name not in dropped and not name.startswith(_SETTLED):
+        if name not in dropped and not name.startswith(_IDENTITY):
             yield name, value
-    if protocols := protocols_of(request):  # One of them may have been a token.
+    if protocols := protocols_of(request):  # Without a token among them.
         yield _PROTOCOLS, ", ".join(protocols).encode("latin-1")
 
 
 def forwarded_for(request: Request) -> str:
-    """Whom the request came from, one after the other, the caller last; empty if nobody knows."""
+    """Return the value of X-Forwarded-For: earlier hops, then the client; empty if unknown."""
     before = [value.decode("latin-1") for value in request.header_values(b"x-forwarded-for")]
     return ", ".join(filter(None, (*before, request.peer.address)))
 
 
 async def relay(answer: ProxyResponse, stream: ResponseStream) -> None:
-    """Pass the body to the client, no faster than it takes it, until either side leaves; then close the answer.
+    """Send the body to the client, no faster than it reads, until either side leaves; then close the answer.
 
-    Raises OSError if the other server is lost. The client is not told then that this was all.
+    Raise OSError if the other server is lost. The body then has no proper end.
     """
     try:
         async for piece in answer.chunks():

@@ -1,7 +1,7 @@
-"""Many byte streams over one connection, as SPDY/3.1 has them, for either side of it.
+"""SPDY/3.1 sessions: many byte streams over one connection, for either side of it.
 
-Nobody counts windows here: Kubernetes' clients and kubelets neither send nor heed them. A stream whose reader is slow
-holds up the others of its connection, as it does with them.
+There is no flow control by windows: Kubernetes' clients and kubelets neither send nor respect them. As there, a stream
+whose reader is slow blocks the other streams of its connection.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pinnace.server.streaming.spdy_frames import SpdyError
 _PIECE = 64 * 1024
 _MOST_STREAMS = 1000
 OPEN_SECONDS = 30.0
-"""How long the other side may take to answer for a stream that we open."""
+"""How long the peer may take to accept a stream that we open."""
 
 
 class SpdyStream:
@@ -28,7 +28,7 @@ class SpdyStream:
         self.headers = headers
         self.pipe = BytePipe()
         self.replied: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.replied.add_done_callback(_seen)
+        self.replied.add_done_callback(_retrieve_error)
         self._session = session
         self._is_finished = False
 
@@ -50,7 +50,7 @@ class SpdyStream:
             self._session.send_data(self.number, b"", flags=frames.FIN)
 
     def close(self) -> None:
-        """Send no more, and read no more."""
+        """Stop sending and reading."""
         self.write_eof()
         self.pipe.discard()
         self._session.forget(self)
@@ -63,8 +63,8 @@ class SpdyStream:
         self.pipe.discard()
         self._session.forget(self)
 
-    def lost(self, error: ConnectionError | None) -> None:
-        """The other side has ended both directions, or the connection is gone."""
+    def abandon(self, error: ConnectionError | None) -> None:
+        """End both directions: the peer has reset the stream, or the connection is lost."""
         self._is_finished = True
         self.pipe.end(error)
         if not self.replied.done():
@@ -72,17 +72,17 @@ class SpdyStream:
 
 
 class SpdySession:
-    """`run` reads what comes, until the connection ends; `arrived` is told of each stream that the other side opens.
+    """`run` reads frames until the connection ends, and calls `on_stream` for each stream that the peer opens.
 
-    It refuses one by raising ValueError, and writes to none before it has returned: data would be thrown away that
-    comes before the answer to the opening.
+    `on_stream` refuses a stream by raising ValueError. It must not write to the stream before it returns: the peer
+    discards data that arrives before the reply to the opening.
     """
 
     def __init__(
-        self, connection: Duplex, arrived: Callable[[SpdyStream], None] | None = None, *, is_client: bool = False
+        self, connection: Duplex, on_stream: Callable[[SpdyStream], None] | None = None, *, is_client: bool = False
     ) -> None:
         self._reader, self._writer = connection
-        self._arrived = arrived
+        self._on_stream = on_stream
         self._next = 1 if is_client else 2
         self._last = 0
         self._pings = self._next
@@ -93,7 +93,7 @@ class SpdySession:
         self._is_lost = False
 
     async def run(self) -> None:
-        """Returns when the other side closes. Raises ConnectionError if that is sudden or it speaks no SPDY."""
+        """Return when the peer closes. Raise ConnectionError, of which SpdyError is one."""
         error: ConnectionError | None = None
         try:
             await self._read()
@@ -103,12 +103,12 @@ class SpdySession:
         finally:
             self._is_lost = True
             for stream in list(self._streams.values()):
-                stream.lost(error)
+                stream.abandon(error)
                 stream.pipe.end(error)
             self._streams.clear()
 
     async def open(self, headers: Mapping[str, str]) -> SpdyStream:
-        """A new stream, when the other side has agreed to it. Raises ConnectionError."""
+        """Open a stream, and return it when the peer has accepted it. Raise ConnectionError."""
         if self._is_lost:
             raise ConnectionError("the connection was closed")
         stream = SpdyStream(self, self._next, headers)
@@ -127,7 +127,7 @@ class SpdySession:
         self._write(frames.ping(self._pings))
 
     def close(self) -> None:
-        """Say that no more streams are taken, and end."""
+        """Send GOAWAY and close the connection."""
         self._write(frames.goaway(self._last))
         self._writer.close()
 
@@ -148,7 +148,7 @@ class SpdySession:
         if not self._is_lost:
             self._writer.write(frame)
 
-    # What comes.
+    # Reading.
 
     async def _read(self) -> None:
         while head := await self._take(frames.HEAD, may_end=True):
@@ -161,7 +161,7 @@ class SpdySession:
                 await self._data(number, flags, size)
 
     async def _data(self, number: int, flags: int, size: int) -> None:
-        """Handed on as it comes: a frame may be 16 MiB long."""
+        """Feed the data piece by piece: a frame may be 16 MiB long."""
         stream = self._streams.get(number)
         while size:
             piece = await self._some(min(size, _PIECE))
@@ -172,10 +172,10 @@ class SpdySession:
             stream.pipe.end()
 
     async def _control(self, kind: int, flags: int, body: bytes) -> bool:
-        """False if the other side goes away."""
+        """Handle a control frame. Return False for GOAWAY."""
         match kind:
             case frames.SYN_STREAM:
-                self._opened(frames.number_of(body), flags, self._unpacker.unpack(body[10:]))
+                self._accept_stream(frames.number_of(body), flags, self._unpacker.unpack(body[10:]))
                 await self.drain()
             case frames.SYN_REPLY:
                 stream = self._streams.get(frames.number_of(body))
@@ -185,11 +185,11 @@ class SpdySession:
                 if stream is not None and flags & frames.FIN:
                     stream.pipe.end()
             case frames.HEADERS:
-                self._unpacker.unpack(body[4:])  # Nothing is said in them, but the next ones build on them.
+                self._unpacker.unpack(body[4:])  # Unused, but later headers are compressed relative to them.
             case frames.RST_STREAM:
                 stream = self._streams.pop(frames.number_of(body), None)
                 if stream is not None:
-                    stream.lost(None)
+                    stream.abandon(None)
             case frames.PING:
                 if frames.number_of(body) % 2 != self._pings % 2:
                     self._write(frames.ping(frames.number_of(body)))
@@ -199,22 +199,22 @@ class SpdySession:
             case frames.SETTINGS | frames.WINDOW_UPDATE:
                 pass
             case _:
-                raise SpdyError(f"a frame of the unknown kind {kind}")
+                raise SpdyError(f"unknown control frame of type {kind}")
         return True
 
-    def _opened(self, number: int, flags: int, headers: dict[str, str]) -> None:
+    def _accept_stream(self, number: int, flags: int, headers: dict[str, str]) -> None:
         if number <= self._last or number % 2 == self._next % 2:
-            raise SpdyError(f"stream {number} cannot be opened")
+            raise SpdyError(f"expected a new stream number of the peer's parity, found {number}")
         self._last = number
         stream = SpdyStream(self, number, headers)
-        if self._arrived is None or len(self._streams) >= _MOST_STREAMS:
+        if self._on_stream is None or len(self._streams) >= _MOST_STREAMS:
             self.send_reset(number, frames.REFUSED_STREAM)
             return
         if flags & frames.FIN:
             stream.pipe.end()
         self._streams[number] = stream
         try:
-            self._arrived(stream)
+            self._on_stream(stream)
         except ValueError:
             stream.reset()
         else:
@@ -242,7 +242,7 @@ class SpdySession:
         return piece[:most]
 
 
-def _seen(replied: asyncio.Future[None]) -> None:
-    """Nobody waits for the answer to a stream that the other side has opened."""
+def _retrieve_error(replied: asyncio.Future[None]) -> None:
+    """Mark the error as retrieved: no task awaits the reply to a stream that the peer has opened."""
     if not replied.cancelled():
         replied.exception()

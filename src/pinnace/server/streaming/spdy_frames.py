@@ -37,48 +37,48 @@ _TAIL = (
 )
 
 
-def _counted(data: bytes) -> bytes:
+def _with_length(data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + data
 
 
-# What both sides' compression begins with: each word after its length, then fragments of common headers.
-_DICTIONARY = b"".join(_counted(word.replace("_", " ").encode()) for word in _WORDS.split()) + _TAIL
+# The preset dictionary of the header compression: each word after its length, then parts of common headers.
+_DICTIONARY = b"".join(_with_length(word.replace("_", " ").encode()) for word in _WORDS.split()) + _TAIL
 
 
 class SpdyError(ConnectionError):
-    """The other side does not keep to the protocol."""
+    """The peer breaks the protocol."""
 
 
 class HeaderPacker:
-    """Packs the headers of one direction: each block is packed with what those before it had in common with it."""
+    """Compresses the headers of one direction. Each block is compressed relative to the blocks before it."""
 
     def __init__(self) -> None:
         self._packer = zlib.compressobj(zdict=_DICTIONARY)
 
     def pack(self, headers: Mapping[str, str]) -> bytes:
-        pairs = [_counted(name.lower().encode()) + _counted(value.encode()) for name, value in headers.items()]
+        pairs = [_with_length(name.lower().encode()) + _with_length(value.encode()) for name, value in headers.items()]
         block = struct.pack(">I", len(pairs)) + b"".join(pairs)
         return self._packer.compress(block) + self._packer.flush(zlib.Z_SYNC_FLUSH)
 
 
 class HeaderUnpacker:
-    """Unpacks the headers of the other direction."""
+    """Decompresses the headers of the other direction."""
 
     def __init__(self) -> None:
         self._unpacker = zlib.decompressobj(zdict=_DICTIONARY)
 
     def unpack(self, data: bytes) -> dict[str, str]:
-        """Names are in lower case. Raises SpdyError for what is not packed well, or is too much when unpacked."""
+        """Return the headers with lower-case names. Raise SpdyError if they are malformed or too large."""
         try:
             block = self._unpacker.decompress(data, LARGEST_HEADERS)
         except zlib.error as error:
-            raise SpdyError(f"headers that cannot be unpacked: {error}") from None
+            raise SpdyError(f"malformed compressed headers: {error}") from None
         if self._unpacker.unconsumed_tail:
-            raise SpdyError("headers that are too long")
+            raise SpdyError(f"headers larger than {LARGEST_HEADERS} bytes")
         try:
             return _pairs(block)
         except (struct.error, ValueError):
-            raise SpdyError("headers that cannot be read") from None
+            raise SpdyError("malformed headers") from None
 
 
 def _pairs(block: bytes) -> dict[str, str]:
@@ -95,7 +95,7 @@ def _word(block: bytes, at: int) -> tuple[str, int]:
     (size,) = struct.unpack_from(">I", block, at)
     end = at + 4 + size
     if end > len(block):
-        raise ValueError("a word that is longer than its block")
+        raise ValueError("a text is longer than its block")
     return block[at + 4 : end].decode(), end
 
 
@@ -128,22 +128,22 @@ def goaway(last: int) -> bytes:
 
 
 def head_of(head: bytes) -> tuple[int, int, int, int]:
-    """Kind (0 for data), the data's stream, flags, and the length of what follows."""
+    """Return the type (0 for data), the stream of a data frame, the flags, and the length of the payload."""
     first, second = struct.unpack(">II", head)
     flags, size = second >> 24, second & 0xFFFFFF
     if not first & _CONTROL:
         return 0, first, flags, size
     if first >> 16 & 0x7FFF != _VERSION:
-        raise SpdyError(f"version {first >> 16 & 0x7FFF} of SPDY is not spoken here")
+        raise SpdyError(f"expected SPDY version {_VERSION}, found {first >> 16 & 0x7FFF}")
     if size > LARGEST_CONTROL:
-        raise SpdyError("a control frame that is too long")
+        raise SpdyError(f"a control frame larger than {LARGEST_CONTROL} bytes")
     return first & 0xFFFF, 0, flags, size
 
 
 def number_of(body: bytes, at: int = 0) -> int:
-    """A number that a control frame begins with, or has at a place. Raises SpdyError if it is too short for that."""
+    """Return the number at an offset of a control frame. Raise SpdyError if the frame is too short."""
     try:
         (number,) = struct.unpack_from(">I", body, at)
     except struct.error:
-        raise SpdyError("a control frame that is too short") from None
+        raise SpdyError("a control frame is too short") from None
     return int(number) & 0x7FFFFFFF

@@ -1,4 +1,4 @@
-"""Subresources that stream: exec, attach, portforward, log and proxy, passed on to the node that runs the pod."""
+"""The streaming subresources: exec, attach, portforward, log and proxy, forwarded to the pod's node."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _LARGEST_PORT = (1 << 31) - 1
 
 
 class NodeUnreachable(errors.ApiError):
-    """The node does not answer. Kubernetes gives no reason for it but the message."""
+    """The node does not answer. As in Kubernetes, the Status has a message and no reason."""
 
     code, reason = 500, ""
 
 
 class Streaming:
-    """Answers for all of them. What goes over a connection to a pod is admitted first, as an operation CONNECT."""
+    """Answers requests for streaming subresources. Connections to a pod are admitted first, as operation CONNECT."""
 
     def __init__(
         self,
@@ -61,11 +61,11 @@ class Streaming:
         self._admission = admission
         self._authorizer = authorizer
         self._reading_creates = reading_creates
-        """A WebSocket begins with GET: since 1.35 whoever opens one needs the right to create, too."""
+        """A WebSocket begins with GET: since 1.35 opening one also requires the verb create."""
 
     async def answer(self, call: Call) -> Answer:
-        """Raises an ApiError if it cannot be."""
-        call.verb = "connect"  # As it is counted, whichever method it came with.
+        """Answer the call. Raise an ApiError."""
+        call.verb = "connect"  # The metrics count it so, whatever the method.
         match call.resource.plural, call.subresource:
             case "pods", "log":
                 return await self._log(call)
@@ -81,7 +81,7 @@ class Streaming:
                 return await self._node_proxy(call)
         raise errors.NoSuchPath()
 
-    # What is asked of a pod's node.
+    # Requests to the pod's node.
 
     async def _log(self, call: Call) -> Answer:
         options = log_options(call)
@@ -125,8 +125,8 @@ class Streaming:
 
     async def _ports(self, call: Call) -> Answer:
         options: Object = {}
-        if said := call.request.query.get("ports"):
-            options["ports"] = [_number(one) for text in said for one in text.split(",")]
+        if listed := call.request.query.get("ports"):
+            options["ports"] = [_number(one) for text in listed for one in text.split(",")]
         await self._admit(call, options)
         pod = self._pod(call, call.name)
         node = self._node(pod)
@@ -143,33 +143,33 @@ class Streaming:
 
     async def _pod_proxy(self, call: Call) -> Answer:
         await self._admit_proxy(call)
-        place = parse_target(call)
-        pod = self._pod(call, place.name)
-        return await self._through(call, place, pod, port_of(place, pod))
+        target = parse_target(call)
+        pod = self._pod(call, target.name)
+        return await self._proxy_to(call, target, pod, port_of(target, pod))
 
     async def _service_proxy(self, call: Call) -> Answer:
         await self._admit_proxy(call)
-        place = parse_target(call)
-        service = self._find(_SERVICES, call.namespace, place.name)
+        target = parse_target(call)
+        service = self._find(_SERVICES, call.namespace, target.name)
         if service is None:
-            raise errors.NotFound(group="", plural="services", name=place.name)
-        port_name = place.port
+            raise errors.NotFound(group="", plural="services", name=target.name)
+        port_name = target.port
         if port_name.isascii() and port_name.isdigit():
             ports = (service.get("spec") or {}).get("ports") or ()
-            meant = next((one for one in ports if one.get("port") == int(port_name)), None)
-            if meant is None:
-                raise errors.Unavailable(f'no service port {int(port_name)} found for service "{place.name}"')
-            port_name = meant.get("name") or ""
-        endpoints = self._find(_ENDPOINTS, call.namespace, place.name)
+            found = next((one for one in ports if one.get("port") == int(port_name)), None)
+            if found is None:
+                raise errors.Unavailable(f'no service port {int(port_name)} found for service "{target.name}"')
+            port_name = found.get("name") or ""
+        endpoints = self._find(_ENDPOINTS, call.namespace, target.name)
         if endpoints is None:
-            raise errors.NotFound(group="", plural="endpoints", name=place.name)
+            raise errors.NotFound(group="", plural="endpoints", name=target.name)
         pod, port = choose_endpoint(
-            place.name, port_name, endpoints, lambda name: self._find(_PODS, call.namespace, name)
+            target.name, port_name, endpoints, lambda name: self._find(_PODS, call.namespace, name)
         )
-        return await self._through(call, place, pod, port)
+        return await self._proxy_to(call, target, pod, port)
 
-    async def _through(self, call: Call, place: ProxyTarget, pod: Object, port: int) -> Answer:
-        """Over the pod's node if that is a part of this process: only it knows where its pods are."""
+    async def _proxy_to(self, call: Call, target: ProxyTarget, pod: Object, port: int) -> Answer:
+        """Forward to a port of the pod: through its node if that runs in this process, as only it knows its pods."""
         try:
             node = self._nodes.find(str(pod["spec"].get("nodeName") or ""))
         except KeyError:
@@ -185,17 +185,17 @@ class Streaming:
             connection: Duplex = await (
                 node.connect(_address(pod), port) if node is not None and not node.host else dial(ip, port)
             )
-            return await pass_to_pod(call, place, connection, host)
+            return await pass_to_pod(call, target, connection, host)
         except OSError as error:
             raise errors.Unavailable(f"error trying to reach service: {error}") from None
 
     async def _node_proxy(self, call: Call) -> Answer:
         await self._admit_proxy(call)
-        place = parse_target(call)
+        target = parse_target(call)
         try:
-            node = self._nodes.find(place.name)
+            node = self._nodes.find(target.name)
         except KeyError:
-            raise errors.NotFound(group="", plural="nodes", name=place.name) from None
+            raise errors.NotFound(group="", plural="nodes", name=target.name) from None
         if node.host:
             await check_reachable(node.host)
         if (redirect := redirect_to_slash(call)) is not None:
@@ -203,15 +203,15 @@ class Streaming:
         request = call.request
         query = f"?{request.raw_query}" if request.raw_query else ""
         upgrade = request.headers.get(b"upgrade", b"") if request.upgrade else b""
-        headers = headers_for(request, place.name)
+        headers = headers_for(request, target.name)
         try:
-            target = (path_below_proxy(call) or "/") + query
-            answer = await node.ask(request.method, target, headers, request.body, upgrade=upgrade)
+            path = (path_below_proxy(call) or "/") + query
+            answer = await node.ask(request.method, path, headers, request.body, upgrade=upgrade)
             return await pass_back(answer, request)
         except OSError as error:
             raise errors.Unavailable(f"error trying to reach service: {error}") from None
 
-    # Who may, and whether the pod and its node are there.
+    # Admission, authorization, and finding the pod and its node.
 
     async def _admit_proxy(self, call: Call) -> None:
         path = unquote(path_below_proxy(call)) or call.text("path")
@@ -221,15 +221,15 @@ class Streaming:
         if "dryRun" in call.request.query:
             raise errors.BadRequest("dryRun is not supported")
         below = call.resource.subresource(call.subresource)
-        assert below is not None, "only subresources that are served get here"
-        shown: Object = {"kind": below.kind.name, "apiVersion": below.kind.api_version, **options}
+        assert below is not None, "expected a served subresource: the router rejects others"
+        message: Object = {"kind": below.kind.name, "apiVersion": below.kind.api_version, **options}
         review = Review(
             operation="CONNECT",
             resource=call.resource,
             subresource=call.subresource,
             namespace=call.namespace,
             name=call.name,
-            new=shown,
+            new=message,
             old=None,
             user=call.user,
             warnings=call.warnings,
@@ -267,7 +267,7 @@ class Streaming:
         try:
             return self._nodes.find(name)
         except KeyError:
-            # Kubernetes' own words: the node's name, as if it were a pod's.
+            # As Kubernetes does: the node's name, as if it were a pod's.
             raise errors.NotFound(group="", plural="pods", name=name) from None
 
 
@@ -307,18 +307,20 @@ def _address(pod: Object) -> PodAddress:
 
 
 def _container(pod: Object, wanted: str) -> str:
-    """The container that is meant: the one that is named, or the only one."""
+    """Return the named container, or the only one. Raise BadRequest."""
     spec, name = pod["spec"], pod["metadata"]["name"]
     main = [one["name"] for one in spec.get("containers") or ()]
-    everyone = [
+    all_names = [
         one["name"] for kind in ("initContainers", "containers", "ephemeralContainers") for one in spec.get(kind) or ()
     ]
     if wanted:
-        if wanted not in everyone:
+        if wanted not in all_names:
             raise errors.BadRequest(f"container {wanted} is not valid for pod {name}")
         return wanted
     if len(main) == 1:
         return str(main[0])
     if not main:
         raise errors.BadRequest(f"a container name must be specified for pod {name}")
-    raise errors.BadRequest(f"a container name must be specified for pod {name}, choose one of: [{' '.join(everyone)}]")
+    raise errors.BadRequest(
+        f"a container name must be specified for pod {name}, choose one of: [{' '.join(all_names)}]"
+    )

@@ -1,4 +1,4 @@
-"""A request that somebody else answers over a connection of its own, and the bytes of both sides after an upgrade."""
+"""One HTTP request to another server over a connection of its own, and the bytes after an upgrade."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ LARGEST_HEAD = 1 << 20
 
 
 class UpstreamExchange:
-    """One request sent over a connection, and its answer. Whoever has one closes it, or lets the takeover do so.
+    """One request sent over a connection, and its answer. The owner closes it, or the takeover does.
 
-    An `ProxyResponse`, so that its answer can be passed back as any other.
+    It is an `ProxyResponse`, so that it can be passed back as any other.
     """
 
     def __init__(self, connection: Duplex) -> None:
@@ -31,7 +31,7 @@ class UpstreamExchange:
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """As they came, with the names as they were written."""
+        """The headers as received, with the case of their names."""
         return self._answer.headers
 
     async def ask(
@@ -43,9 +43,9 @@ class UpstreamExchange:
         *,
         upgrade: bytes = b"",
     ) -> None:
-        """Send a request and read the head of the answer. `upgrade` names the protocol to go on with.
+        """Send a request and read the head of the answer. `upgrade` names the protocol to change to.
 
-        `headers` has the Host. Raises ConnectionError if the other side ends too early or does not speak HTTP.
+        `headers` includes Host. Raise ConnectionError if the connection ends too early or the answer is not HTTP.
         """
         sent = [*headers]
         if upgrade:
@@ -64,11 +64,12 @@ class UpstreamExchange:
             piece = await reader.read(PIECE)
             read += len(piece)
             if not piece or read > LARGEST_HEAD:
-                raise ConnectionError("the connection was closed before an answer came" if not piece else "no answer")
+                closed = "the connection was closed before an answer came"
+                raise ConnectionError(f"an answer's head larger than {LARGEST_HEAD} bytes" if piece else closed)
             answer.feed(piece)
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it comes. Raises ConnectionError if the connection is lost before its end."""
+        """Yield the body as it arrives. Raise ConnectionError if the connection is lost before its end."""
         answer = self._answer
         while True:
             pieces, answer.body = answer.body, []
@@ -86,22 +87,22 @@ class UpstreamExchange:
     def close(self) -> None:
         self._connection.writer.close()
 
-    def upgraded(self) -> Duplex:
-        """The connection after an answer of 101: what came with the answer is read first."""
+    def upgraded_connection(self) -> Duplex:
+        """Return the connection after an answer of 101; bytes that arrived with the answer are read first."""
         return Duplex(_After(self._answer.leftover, self._connection.reader), self._connection.writer)
 
     def takeover(self) -> Takeover:
-        """The answer to a client whose request was answered with 101: from now on bytes pass both ways."""
+        """Return the answer to the client after an answer of 101: bytes then pass both ways."""
 
         async def run(transport: asyncio.Transport, leftover: bytes) -> None:
-            await join(Duplex(*await reader_and_writer(transport, leftover)), self.upgraded())
+            await join(Duplex(*await reader_and_writer(transport, leftover)), self.upgraded_connection())
 
         kept = [pair for pair in self.headers if pair[0].lower() not in (b"date", b"content-length")]
         return Takeover(run, kept)
 
 
 async def join(one: Duplex, other: Duplex) -> None:
-    """Pass bytes both ways, no faster than they are taken, until either side ends; then both are closed."""
+    """Pass bytes both ways, no faster than they are read, until either side ends; then close both."""
     ways = [
         asyncio.ensure_future(_carry(one.reader, other.writer)),
         asyncio.ensure_future(_carry(other.reader, one.writer)),
@@ -117,14 +118,14 @@ async def join(one: Duplex, other: Duplex) -> None:
 
 
 async def _carry(reader: ByteReader, writer: ByteWriter) -> None:
-    with suppress(OSError):  # Whoever is cut off has gone, which is an end like any other.
+    with suppress(OSError):  # A lost connection is an end like any other.
         while data := await reader.read(PIECE):
             writer.write(data)
             await writer.drain()
 
 
 class _After:
-    """Reads what has come already, and then the rest."""
+    """Reads bytes that have arrived already, then the rest."""
 
     def __init__(self, held: bytes, reader: ByteReader) -> None:
         self._held = held
@@ -138,7 +139,7 @@ class _After:
 
 
 class _AnswerParser:
-    """Collects what llhttp finds in an answer."""
+    """Collects status, headers and body of an answer from llhttp."""
 
     def __init__(self) -> None:
         self.headers: list[tuple[bytes, bytes]] = []
@@ -167,7 +168,7 @@ class _AnswerParser:
             raise ConnectionError(f"malformed HTTP response: {error}") from None
 
     def on_message_begin(self) -> None:
-        self.headers = []  # What came before was 100 Continue or the like.
+        self.headers = []  # Before it was an informational response such as 100.
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.headers.append((name, value))

@@ -1,4 +1,4 @@
-"""WebSocket (RFC 6455) over a connection that was upgraded, for either side of it."""
+"""WebSocket (RFC 6455) over an upgraded connection, for either side of it (docs/decisions/0009-websocket.md)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pinnace.server.http.messages import Request
 from pinnace.server.request.websocket_headers import protocols_of
 
 LARGEST_MESSAGE = 32 << 20
-"""What Kubernetes' own servers take."""
+"""The limit of Kubernetes' servers."""
 
 NORMAL, GOING_AWAY, PROTOCOL_ERROR, TOO_LARGE = 1000, 1001, 1002, 1009
 
@@ -25,7 +25,7 @@ _LARGEST_CONTROL = 125
 
 
 class WebSocketError(ConnectionError):
-    """The other side does not keep to the protocol. `code` tells it so."""
+    """The peer breaks the protocol. `code` is the close code to send."""
 
     def __init__(self, why: str, code: int = PROTOCOL_ERROR) -> None:
         super().__init__(why)
@@ -38,13 +38,13 @@ class _Frame(NamedTuple):
     data: bytes
 
 
-def choose_protocol(request: Request, spoken: Sequence[str]) -> str | None:
-    """The first of the client's that we speak; None if there is none. An empty one is for clients that name none."""
-    return next((one for one in protocols_of(request) or [""] if one in spoken), None)
+def choose_protocol(request: Request, supported: Sequence[str]) -> str | None:
+    """Return the client's first supported protocol, or None. \"\" stands for a client that names none."""
+    return next((one for one in protocols_of(request) or [""] if one in supported), None)
 
 
 def describe_handshake_error(request: Request) -> str:
-    """Why a request cannot become a WebSocket; empty if it can."""
+    """Return why a request cannot become a WebSocket; empty if it can."""
     if request.method != "GET":
         return f"a WebSocket begins with GET, not {request.method}"
     if request.headers.get(b"sec-websocket-version") != b"13":
@@ -57,7 +57,7 @@ def describe_handshake_error(request: Request) -> str:
 
 
 def handshake_headers(request: Request, protocol: str) -> list[tuple[bytes, bytes]]:
-    """The headers of the answer that makes a connection a WebSocket."""
+    """Return the headers of the 101 response."""
     headers = [
         (b"Upgrade", b"websocket"),
         (b"Connection", b"Upgrade"),
@@ -67,12 +67,12 @@ def handshake_headers(request: Request, protocol: str) -> list[tuple[bytes, byte
 
 
 def accept_key(key: bytes) -> bytes:
-    """What a server answers to a client's key."""
+    """Return the server's Sec-WebSocket-Accept for a client's key."""
     return base64.b64encode(hashlib.sha1(key + _MAGIC, usedforsecurity=False).digest())
 
 
 class WebSocket:
-    """Messages both ways. One task receives; any may send."""
+    """Sends and receives messages. One task receives; any task may send."""
 
     def __init__(self, connection: Duplex, *, is_client: bool = False, largest: int = LARGEST_MESSAGE) -> None:
         self._reader, self._writer = connection
@@ -96,7 +96,9 @@ class WebSocket:
             elif frame.opcode != _PONG:
                 if (frame.opcode == _CONTINUATION) is not is_open:
                     raise WebSocketError(
-                        "a message begins within another" if is_open else "a message without a beginning"
+                        "expected a continuation frame, found a new message"
+                        if is_open
+                        else "a continuation without a message"
                     )
                 is_open = True
                 parts.append(frame.data)
@@ -109,14 +111,14 @@ class WebSocket:
         self._send(_TEXT if is_text else _BINARY, data)
 
     def ping(self) -> None:
-        """Have the other side answer: a connection that leads nowhere is noticed by that."""
+        """Send a ping, which detects a dead connection."""
         self._send(_PING, b"")
 
     async def drain(self) -> None:
         await self._writer.drain()
 
     def close(self, code: int = NORMAL) -> None:
-        """Say that nothing more is sent. The connection stays open for what is on its way."""
+        """Send a close frame. The connection stays open for data on its way."""
         if not self._is_closed:
             self._send(_CLOSE, struct.pack(">H", code))
             self._is_closed = True
@@ -133,32 +135,32 @@ class WebSocket:
             head = struct.pack(">BBQ", 0x80 | opcode, mask | 127, size)
         if self._is_client:
             key = os.urandom(4)
-            head, data = head + key, _masked(data, key)
+            head, data = head + key, _mask(data, key)
         self._writer.write(head + data)
 
     async def _frame(self, room: int) -> _Frame | None:
-        """None if the connection ends between two frames."""
+        """Return the next frame; None if the connection ends between two frames."""
         if not await self._has_more():
             return None
         first, second = await self._take(2)
         opcode, is_final, size = first & 0x0F, bool(first & 0x80), second & 0x7F
         if first & 0x70 or opcode not in (_CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG):
-            raise WebSocketError("a frame of an unknown kind")
+            raise WebSocketError("expected a known opcode and no reserved bits")
         if bool(second & 0x80) is self._is_client:
-            raise WebSocketError("frames of servers are not masked" if self._is_client else "a frame without a mask")
+            raise WebSocketError("expected an unmasked frame" if self._is_client else "expected a masked frame")
         if opcode >= _CLOSE:
             if size > _LARGEST_CONTROL or not is_final:
-                raise WebSocketError("a control frame that is too long")
+                raise WebSocketError(f"expected one control frame of at most {_LARGEST_CONTROL} bytes")
         elif size == 126:
             (size,) = struct.unpack(">H", await self._take(2))
         elif size == 127:
             (size,) = struct.unpack(">Q", await self._take(8))
         if size > room and opcode < _CLOSE:
-            raise WebSocketError(f"a message larger than {self._largest} bytes", TOO_LARGE)
+            raise WebSocketError(f"expected a message of at most {self._largest} bytes", TOO_LARGE)
         if self._is_client:
             return _Frame(opcode, is_final, await self._take(size))
         key = await self._take(4)
-        return _Frame(opcode, is_final, _masked(await self._take(size), key))
+        return _Frame(opcode, is_final, _mask(await self._take(size), key))
 
     async def _take(self, size: int) -> bytes:
         end = self._at + size
@@ -181,8 +183,8 @@ class WebSocket:
         return bool(self._buffer)
 
 
-def _masked(data: bytes, key: bytes) -> bytes:
-    """The same function takes a mask off again. As one long number: byte by byte would take a hundred times longer."""
+def _mask(data: bytes, key: bytes) -> bytes:
+    """Mask or unmask `data`. As one long number: byte by byte would take a hundred times longer."""
     size = len(data)
     mask = (key * (size // 4 + 1))[:size]
     return (int.from_bytes(data, "little") ^ int.from_bytes(mask, "little")).to_bytes(size, "little")
