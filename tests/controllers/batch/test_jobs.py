@@ -351,6 +351,27 @@ async def test_a_quota_lets_through_what_it_allows(cluster: Cluster, hand: Hand)
     assert len(await hand.active()) == 5
 
 
+async def test_admission_that_refuses_every_pod_is_told_and_tried_again(cluster: Cluster, hand: Hand) -> None:
+    group = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "no-pods"}}
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "false", "message": "no pods today"}],
+    }
+    await cluster.client.create({**group, "kind": "ValidatingAdmissionPolicy", "spec": spec})
+    binding = {"policyName": "no-pods", "validationActions": ["Deny"]}
+    kind = "ValidatingAdmissionPolicyBinding"
+    await cluster.client.create({**group, "kind": kind, "spec": binding})
+    await cluster.advance(2)
+    await hand.create(job(parallelism=3, completions=3))
+    assert await hand.pods() == []
+    assert "FailedCreate" in await hand.events()
+    assert (await hand.status())["ready"] == 0
+    await cluster.client.delete(f"admissionregistration.k8s.io/v1/{kind}", "no-pods")
+    await cluster.advance(10)
+    assert len(await hand.active()) == 3
+
+
 async def test_a_job_in_a_namespace_that_goes_makes_no_pods(cluster: Cluster, hand: Hand) -> None:
     await cluster.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gone"}})
     made = job(parallelism=2, completions=2)
