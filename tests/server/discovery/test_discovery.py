@@ -49,7 +49,7 @@ def _read(page: ServedDocument | None) -> Any:
 def test_the_roots_list_versions_and_groups(registry: Registry) -> None:
     discovery = DiscoveryPages(registry)
     discovery.page("/api")
-    discovery.tell_address("127.0.0.1:6443")
+    discovery.set_address("127.0.0.1:6443")
     assert _read(discovery.page("/api")) == {
         "kind": "APIVersions",
         "versions": ["v1"],

@@ -39,7 +39,7 @@ class Plane(Protocol):
 
 async def bootstrap(plane: Plane, *, address: str, port: int) -> None:
     """Create the bootstrap objects that this cluster lacks, and publish the address of its API."""
-    plane.discovery.tell_address(f"{address}:{port}")
+    plane.discovery.set_address(f"{address}:{port}")
     local = plane.local()
     for obj in bootstrap_objects(plane.registry, address=address, port=port, now=plane.clock.now()):
         await _ensure(plane, local, obj)

@@ -1,4 +1,4 @@
-"""Writes down what was asked and what was answered, as audit.k8s.io/v1 events, as far as the policy says."""
+"""Writes audit.k8s.io/v1 events of requests and their answers, as the audit policy says."""
 
 from __future__ import annotations
 
@@ -43,40 +43,40 @@ from pinnace.server.request.yaml_body import read_yaml
 
 Answering = Callable[[Request, User], Awaitable[Answer]]
 
-_NOBODY = User("")
+_UNKNOWN = User("")
 _AUDIT_ID = re.compile(rb"(?i)^audit-id: [^\r]*\r\n", re.MULTILINE)
 _GIVEN_ID = re.compile(rb"[\x21-\x7e]{1,64}")
 _MOST_AGENT = 1024
-_TELLS_NOTHING = frozenset((401, 403, 404, 405, 409, 410, 429, 503, 504))
-"""Refusals whose words are about names and users, never about what a body holds."""
+_WITHOUT_CONTENT = frozenset((401, 403, 404, 405, 409, 410, 429, 503, 504))
+"""Errors whose messages contain names and users, never content of a body."""
 
 
 class AuditBackend(Protocol):
     def write(self, line: bytes) -> None:
-        """Keep one line."""
+        """Write one event, a line."""
 
     async def close(self) -> None:
-        """Keep no more."""
+        """Write what is left and end."""
 
 
 class Auditor:
-    """Answers a request through somebody else and writes down both, stage by stage."""
+    """Lets a handler answer a request, and writes an event at each stage."""
 
     def __init__(self, policy: AuditPolicy, backends: Sequence[AuditBackend], clock: Clock) -> None:
-        """Every one of the backends is given every event."""
+        """Every backend gets every event."""
         self._policy = policy
         self._backends = tuple(backends)
         self._clock = clock
         self.written = 0
-        """How many events there have been."""
+        """The number of events."""
 
     async def close(self) -> None:
-        """Write what is left."""
+        """Close all backends."""
         for backend in self._backends:
             await backend.close()
 
     def write(self, line: bytes) -> None:
-        """Have an event written everywhere."""
+        """Write an event to all backends."""
         self.written += 1
         for backend in self._backends:
             backend.write(line)
@@ -84,45 +84,45 @@ class Auditor:
     async def record(self, request: Request, user: User, answering: Answering) -> Answer:
         """Return the answer of `answering`, with the id of its audit event in a header."""
         action = requested_action(request)
-        verdict = self._policy.decide(user, action)
-        record = _Record(self.write, self._clock, verdict, request, user, action)
+        decision = self._policy.decide(user, action)
+        record = _Record(self.write, self._clock, decision, request, user, action)
         record.write(REQUEST_RECEIVED)
         try:
             answer = await answering(request, user)
         except Exception as error:
             record.panic(error)
             raise
-        return record.answered(answer)
+        return record.finish(answer)
 
     def record_unauthenticated(self, request: Request, answer: Response) -> Response:
-        """The refusal of somebody who could not show who he is."""
+        """Return the 401 response of a client that could not be authenticated, and write its event."""
         action = requested_action(request)
-        verdict = self._policy.decide(_NOBODY, action)
-        record = _Record(self.write, self._clock, verdict, request, _NOBODY, action)
-        return record.refused_unknown(answer)
+        decision = self._policy.decide(_UNKNOWN, action)
+        record = _Record(self.write, self._clock, decision, request, _UNKNOWN, action)
+        return record.fail_authentication(answer)
 
 
 class _Record:
-    """The event of one request, growing with its stages."""
+    """The event of one request, completed stage by stage."""
 
     def __init__(
         self,
         keep: Callable[[bytes], None],
         clock: Clock,
-        verdict: AuditDecision,
+        decision: AuditDecision,
         request: Request,
         user: User,
         action: Action,
     ) -> None:
         self._keep = keep
         self._clock = clock
-        self._verdict = verdict
+        self._decision = decision
         self._request = request
         self._action = action
         given = request.headers.get(b"audit-id", b"")
         self._id = given.decode() if _GIVEN_ID.fullmatch(given) else str(uuid4())
         self._event: dict[str, Any] = {}
-        if verdict.level is AuditLevel.Nothing:
+        if decision.level is AuditLevel.Nothing:
             return
         request.notes = AuditNotes()
         received = to_rfc3339_micro(clock.now())
@@ -130,7 +130,7 @@ class _Record:
         self._event = {
             "kind": "Event",
             "apiVersion": "audit.k8s.io/v1",
-            "level": verdict.level.label,
+            "level": decision.level.label,
             "auditID": self._id,
             "stage": "",
             "requestURI": request.target,
@@ -151,16 +151,16 @@ class _Record:
 
     def write(self, stage: str) -> None:
         event = self._event
-        if not event or stage in self._verdict.omitted_stages:
+        if not event or stage in self._decision.omitted_stages:
             return
         event["stage"] = stage
         if stage != REQUEST_RECEIVED:
             event["stageTimestamp"] = to_rfc3339_micro(self._clock.now())
-        shown = {name: value for name, value in event.items() if value is not None}
-        self._keep(orjson.dumps(shown, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS))
+        present = {name: value for name, value in event.items() if value is not None}
+        self._keep(orjson.dumps(present, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS))
 
-    def answered(self, answer: Answer) -> Answer:
-        """The answer as it is to be sent. What goes on is written down when it starts and when it ends."""
+    def finish(self, answer: Answer) -> Answer:
+        """Return the answer to send. A stream or takeover has an event when it starts and one when it ends."""
         headers = _with_id(answer.headers, self._id)
         if self._event:
             self._note_request()
@@ -168,12 +168,12 @@ class _Record:
             if self._event:
                 self._note_response(answer)
                 self.write(RESPONSE_COMPLETE)
-            return Response(answer.status, headers, answer.body)  # Not changed: some answers are shared.
+            return Response(answer.status, headers, answer.body)  # A copy: some responses are shared.
         if not self._event:
             answer.headers = headers
             return answer
         self._event["responseStatus"] = {"metadata": {}, "code": answer.status}
-        self._note_who_decided()
+        self._add_annotations()
         self.write(RESPONSE_STARTED)
         if isinstance(answer, StreamingResponse):
             return StreamingResponse(answer.status, headers, self._until_closed(answer.start))
@@ -182,78 +182,78 @@ class _Record:
     def panic(self, error: Exception) -> None:
         if self._event:
             status = {"metadata": {}, "status": "Failure", "reason": "InternalError", "code": 500}
-            said = type(error).__name__ if self._verdict.is_confidential else f"{type(error).__name__}: {error}"
-            self._event["responseStatus"] = status | {"message": f"the server failed: {said}"}
+            message = type(error).__name__ if self._decision.is_confidential else f"{type(error).__name__}: {error}"
+            self._event["responseStatus"] = status | {"message": f"the server failed: {message}"}
             self.write(PANIC)
 
-    def refused_unknown(self, answer: Response) -> Response:
+    def fail_authentication(self, answer: Response) -> Response:
         if self._event:
             methods = [
                 name
-                for name, is_shown in (
+                for name, is_present in (
                     ("bearer", self._request.head.bearer is not None),
                     ("x509", self._request.peer.certificate is not None),
                 )
-                if is_shown
+                if is_present
             ]
             tried = f"attempted: {', '.join(methods)}" if methods else "no credentials provided"
-            said = f"Authentication failed, {tried}"
-            self._event["responseStatus"] = {"metadata": {}, "message": said, "code": answer.status}
+            message = f"Authentication failed, {tried}"
+            self._event["responseStatus"] = {"metadata": {}, "message": message, "code": answer.status}
             self.write(RESPONSE_STARTED)
         return Response(answer.status, _with_id(answer.headers, self._id), answer.body)
 
     def _until_closed(
         self, start: Callable[[ResponseStream], Awaitable[None] | None]
     ) -> Callable[[ResponseStream], Awaitable[None] | None]:
-        def started(stream: ResponseStream) -> Awaitable[None] | None:
+        def start_audited(stream: ResponseStream) -> Awaitable[None] | None:
             stream.on_close(lambda: self.write(RESPONSE_COMPLETE))
             return start(stream)
 
-        return started
+        return start_audited
 
     def _until_returned(self, run: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-        async def ran(*arguments: Any) -> None:
+        async def run_audited(*arguments: Any) -> None:
             try:
                 await run(*arguments)
             finally:
                 self.write(RESPONSE_COMPLETE)
 
-        return ran
+        return run_audited
 
-    # What the bodies say.
+    # Bodies and annotations.
 
     def _note_request(self) -> None:
         action, request = self._action, self._request
         if not action.resource or not request.body or action.verb not in _WITH_BODY:
             return
         content_type = request.head.content_type
-        said = _parsed(request.body, content_type)
+        body = _parse(request.body, content_type)
         reference = self._event["objectRef"]
-        if action.verb in ("create", "update") and isinstance(said, dict) and isinstance(said.get("metadata"), dict):
-            metadata = said["metadata"]
+        if action.verb in ("create", "update") and isinstance(body, dict) and isinstance(body.get("metadata"), dict):
+            metadata = body["metadata"]
             for name in ("namespace", "name", "uid", "resourceVersion"):
                 if isinstance(metadata.get(name), str) and metadata[name]:
                     reference.setdefault(name, metadata[name])
-        if self._verdict.level >= AuditLevel.Request and said is not None:
-            self._event["requestObject"] = self._without_managers(said)
+        if self._decision.level >= AuditLevel.Request and body is not None:
+            self._event["requestObject"] = self._without_managed_fields(body)
 
     def _note_response(self, answer: Response) -> None:
         status: dict[str, Any] = {"metadata": {}, "code": answer.status}
-        said: Any = None
-        wants_object = self._verdict.level >= AuditLevel.RequestResponse and self._action.resource
+        body: Any = None
+        wants_object = self._decision.level >= AuditLevel.RequestResponse and self._action.resource
         if wants_object or answer.status >= 400:
-            said = _answered_object(answer)
-        if isinstance(said, dict) and said.get("kind") == "Status":
-            quotes_body = self._verdict.is_confidential and answer.status not in _TELLS_NOTHING
-            told = ["status", "reason"] if quotes_body else ["status", "message", "reason", "details"]
-            status |= {name: said[name] for name in told if name in said}
+            body = _parse_response(answer)
+        if isinstance(body, dict) and body.get("kind") == "Status":
+            quotes_body = self._decision.is_confidential and answer.status not in _WITHOUT_CONTENT
+            fields = ["status", "reason"] if quotes_body else ["status", "message", "reason", "details"]
+            status |= {name: body[name] for name in fields if name in body}
         status["code"] = status.pop("code")  # Kubernetes writes it last.
         self._event["responseStatus"] = status
-        if wants_object and said is not None:
-            self._event["responseObject"] = self._without_managers(said)
-        self._note_who_decided()
+        if wants_object and body is not None:
+            self._event["responseObject"] = self._without_managed_fields(body)
+        self._add_annotations()
 
-    def _note_who_decided(self) -> None:
+    def _add_annotations(self) -> None:
         notes = self._request.notes
         if notes is None:
             return
@@ -262,19 +262,19 @@ class _Record:
         if notes.constraint:
             self._event["authenticationMetadata"] = {"impersonationConstraint": notes.constraint}
         annotations = notes.annotations
-        if self._verdict.level < AuditLevel.Request:  # What quotes bodies is for those who want them.
-            annotations = {name: said for name, said in annotations.items() if not name.startswith(PATCH_NOTE)}
+        if self._decision.level < AuditLevel.Request:  # Annotations that quote bodies need the level of bodies.
+            annotations = {name: text for name, text in annotations.items() if not name.startswith(PATCH_NOTE)}
         self._event["annotations"] = annotations or None
 
-    def _without_managers(self, said: Any) -> Any:
-        if not self._verdict.omits_managed_fields or not isinstance(said, dict):
-            return said
-        said = dict(said)
-        if isinstance(said.get("items"), list):
-            said["items"] = [self._without_managers(item) for item in said["items"]]
-        if isinstance(said.get("metadata"), dict):
-            said["metadata"] = {name: value for name, value in said["metadata"].items() if name != "managedFields"}
-        return said
+    def _without_managed_fields(self, value: Any) -> Any:
+        if not self._decision.omits_managed_fields or not isinstance(value, dict):
+            return value
+        value = dict(value)
+        if isinstance(value.get("items"), list):
+            value["items"] = [self._without_managed_fields(item) for item in value["items"]]
+        if isinstance(value.get("metadata"), dict):
+            value["metadata"] = {name: field for name, field in value["metadata"].items() if name != "managedFields"}
+        return value
 
 
 _WITH_BODY = frozenset(("create", "update", "patch", "delete", "deletecollection"))
@@ -296,7 +296,7 @@ def _user_info(user: User) -> dict[str, Any]:
 def _reference(action: Action) -> dict[str, str] | None:
     if not action.resource:
         return None
-    said = {
+    reference = {
         "resource": action.resource,
         "namespace": action.namespace,
         "name": action.name,
@@ -304,11 +304,11 @@ def _reference(action: Action) -> dict[str, str] | None:
         "apiVersion": action.version,
         "subresource": action.subresource,
     }
-    return {name: value for name, value in said.items() if value}
+    return {name: value for name, value in reference.items() if value}
 
 
 def _sources(request: Request) -> list[str]:
-    """Where the request says it has come through, and last where it came from."""
+    """Return the addresses in X-Forwarded-For, then that of the client."""
     forwarded = b",".join(request.header_values(b"x-forwarded-for")).decode("latin-1")
     found = [part.strip() for part in forwarded.split(",") if part.strip()]
     return list(dict.fromkeys([*found, *([request.peer.address] if request.peer.address else [])]))
@@ -319,24 +319,24 @@ def _with_id(headers: Any, audit_id: str) -> bytes:
     return b"Audit-Id: %b\r\n%b" % (audit_id.encode(), _AUDIT_ID.sub(b"", block))
 
 
-def _answered_object(answer: Response) -> Any:
+def _parse_response(answer: Response) -> Any:
     body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
     block = answer.headers if isinstance(answer.headers, bytes) else header_block(answer.headers)
     fields = dict(line.lower().split(b": ", 1) for line in block.split(b"\r\n") if b": " in line)
     if fields.get(b"content-encoding") == b"gzip":
         body = zlib.decompress(body, wbits=31)
-    return _parsed(body, fields.get(b"content-type", b"").decode("latin-1"))
+    return _parse(body, fields.get(b"content-type", b"").decode("latin-1"))
 
 
-def _parsed(body: bytes, content_type: str) -> Any:
-    """The JSON that a body says; None for what is not understood, which is then left out."""
+def _parse(body: bytes, content_type: str) -> Any:
+    """Return the value of a body; None if it cannot be parsed: it is left out of the event."""
     media_type = media_type_of(content_type)
     try:
         if media_type == PROTOBUF:
             envelope = protobuf.read_envelope(body)
             message = field_numbers.message_of(Kind.parse(envelope.api_version, envelope.kind))
-            said = {"kind": envelope.kind, "apiVersion": envelope.api_version}
-            return None if message is None else said | field_numbers.reader().read(message, envelope.raw)
+            head = {"kind": envelope.kind, "apiVersion": envelope.api_version}
+            return None if message is None else head | field_numbers.reader().read(message, envelope.raw)
         if media_type == YAML or media_type.endswith("+yaml"):
             return read_yaml(body).value
         return orjson.loads(body)

@@ -1,4 +1,4 @@
-"""The audit log: one JSON object per line, appended to a file that is put aside when it has become large."""
+"""The audit log: one JSON object per line, appended to a file that is rotated when it is large."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ log = logging.getLogger(__name__)
 STANDARD_OUTPUT = Path("-")
 _TIME = "%Y-%m-%dT%H-%M-%S.%f"
 _DIGITS = 3
-"""Of the fraction of a second in the name of a file that was put aside, as those who read such logs expect it."""
+"""Digits of the fraction of a second in the name of a rotated file, as in Kubernetes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rotation:
-    """When a log is put aside, and for how long it is kept."""
+    """When a log is rotated, and how long rotated files are kept."""
 
     most_bytes: int = 100 * 1024 * 1024
     most_kept: int = 0
-    """How many are kept; 0 for all."""
+    """The number of files to keep; 0 for all."""
     longest: timedelta = timedelta()
-    """How long they are kept; 0 for ever."""
+    """How long to keep files; 0 for ever."""
     compresses: bool = False
 
 
 class AuditLog:
-    """Lines to a file that only its owner can read, or to standard output for `-`. Those of one turn go together."""
+    """Writes lines to a file that only its owner can read, or to standard output for `-`, once per turn of the loop."""
 
     def __init__(self, path: Path, rotation: Rotation | None = None, *, clock: Clock | None = None) -> None:
-        """Raises OSError if the file cannot be written."""
+        """Open the file. Raise OSError if it cannot be written."""
         self._path = path
         self._rotation = rotation or Rotation()
         self._clock = clock or SystemClock()
@@ -48,16 +48,16 @@ class AuditLog:
             self._file, self._size = os.dup(sys.stdout.fileno()), 0
         else:
             self._file, self._size = self._open()
-            self._forget_old()
+            self._delete_old()
 
     def write(self, line: bytes) -> None:
-        """Append a line, which has its line break. Trouble is logged: the request has happened all the same."""
+        """Append a line, which ends with a line break. Errors are logged and do not fail the request."""
         if not self._lines:
             asyncio.get_running_loop().call_soon(self._flush)
         self._lines.append(line)
 
     async def close(self) -> None:
-        """Write what is left. Closing twice is harmless."""
+        """Write what is left. A second call does nothing."""
         if self._file >= 0:
             self._flush()
             os.close(self._file)
@@ -74,12 +74,12 @@ class AuditLog:
             if self._path == STANDARD_OUTPUT or self._size + size <= self._rotation.most_bytes:
                 self._append(b"".join(lines), size)
                 return
-            for line in lines:  # One by one: no file is larger than it may be, unless a single line is.
+            for line in lines:  # One by one: no file exceeds the limit, unless a single line does.
                 if self._size and self._size + len(line) > self._rotation.most_bytes:
-                    self._put_aside()
+                    self._rotate()
                 self._append(line, len(line))
         except OSError as error:
-            log.error("audit events are lost: %s cannot be written (%s)", self._path, error.strerror)
+            log.error("audit events are lost: cannot write %s (%s)", self._path, error.strerror)
 
     def _append(self, data: bytes, size: int) -> None:
         while data:
@@ -90,32 +90,32 @@ class AuditLog:
         file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         return file, os.fstat(file).st_size
 
-    def _put_aside(self) -> None:
-        """Begin a new file. The old one is called by the time, as name-2026-01-02T03-04-05.678.log."""
+    def _rotate(self) -> None:
+        """Begin a new file. The old one is renamed by the time, as name-2026-01-02T03-04-05.678.log."""
         moment = self._clock.now().astimezone(UTC)
         while True:
             stamp = moment.strftime(_TIME)[: _DIGITS - 6]
-            aside = self._path.with_name(f"{self._path.stem}-{stamp}{self._path.suffix}")
-            if not aside.exists() and not aside.with_name(f"{aside.name}.gz").exists():
+            rotated = self._path.with_name(f"{self._path.stem}-{stamp}{self._path.suffix}")
+            if not rotated.exists() and not rotated.with_name(f"{rotated.name}.gz").exists():
                 break
             moment += timedelta(milliseconds=1)
-        os.rename(self._path, aside)
+        os.rename(self._path, rotated)
         os.close(self._file)
         self._file, self._size = self._open()
-        self._forget_old()
+        self._delete_old()
         if self._rotation.compresses:
-            self._pack(aside)
+            self._compress_later(rotated)
 
-    def _forget_old(self) -> None:
-        kept = sorted(self._aside(), reverse=True)
+    def _delete_old(self) -> None:
+        kept = sorted(self._rotated_files(), reverse=True)
         limit, longest = self._rotation.most_kept, self._rotation.longest
         for index, (moment, path) in enumerate(kept):
             is_too_old = longest and self._clock.now() - moment > longest
             if (limit and index >= limit) or is_too_old:
                 path.unlink(missing_ok=True)
 
-    def _aside(self) -> list[tuple[datetime, Path]]:
-        """The files that were put aside, with when that was."""
+    def _rotated_files(self) -> list[tuple[datetime, Path]]:
+        """Return the rotated files with the time of their rotation."""
         name = re.compile(
             re.escape(f"{self._path.stem}-") + r"([0-9T.-]{23})" + re.escape(self._path.suffix) + r"(?:\.gz)?"
         )
@@ -126,23 +126,23 @@ class AuditLog:
                 try:
                     found.append((datetime.strptime(match[1], _TIME).replace(tzinfo=UTC), path))
                 except ValueError:
-                    continue  # Somebody else's.
+                    continue  # Not a rotated file.
         return found
 
-    def _pack(self, path: Path) -> None:
-        """Compression takes long: in a thread, one file after another."""
+    def _compress_later(self, path: Path) -> None:
+        """Compress a file in a thread, after the previous one."""
         before = self._packing
 
-        async def packed() -> None:
+        async def compress() -> None:
             if before is not None:
                 await before
             await asyncio.to_thread(_compress, path)
 
-        self._packing = asyncio.ensure_future(packed())
+        self._packing = asyncio.ensure_future(compress())
 
 
 def _compress(path: Path) -> None:
-    import gzip  # noqa: PLC0415 - few ask for it, and a cluster starts without
+    import gzip  # noqa: PLC0415 - rarely used, and not needed at start
 
     packed = path.with_name(f"{path.name}.gz")
     try:
@@ -151,4 +151,4 @@ def _compress(path: Path) -> None:
             shutil.copyfileobj(source, target)
         path.unlink()
     except OSError as error:
-        log.error("the audit log %s stays as it is: it cannot be compressed (%s)", path, error.strerror)
+        log.error("cannot compress the audit log %s (%s)", path, error.strerror)

@@ -1,4 +1,4 @@
-"""The audit policy: how much is written down of each request, as a pure function of who asks for what."""
+"""The audit policy: the audit level of each request, as a pure function of user and action."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ STAGES = (REQUEST_RECEIVED, RESPONSE_STARTED, RESPONSE_COMPLETE, PANIC)
 
 _VERSIONS = ("audit.k8s.io/v1",)
 _CONFIDENTIAL = frozenset((("", "secrets"), ("", "serviceaccounts/token"), ("authentication.k8s.io", "tokenreviews")))
-"""What carries passwords and tokens: a rule has to name it to have its bodies written down."""
+"""Resources with passwords and tokens: their bodies are audited only if a rule names them."""
 
 
 class AuditLevel(IntEnum):
-    """How much is written down, each level more than the one before."""
+    """How much an event contains: each level more than the one before."""
 
     Nothing = 0
     Metadata = 1
@@ -37,7 +37,7 @@ class AuditLevel(IntEnum):
 
     @property
     def label(self) -> str:
-        """As Kubernetes writes it."""
+        """The name in Kubernetes."""
         return "None" if self is AuditLevel.Nothing else self.name
 
 
@@ -45,12 +45,12 @@ _LEVELS = {level.label: level for level in AuditLevel}
 
 
 class AuditPolicyError(ValueError):
-    """The policy cannot be used. The message says where, what was expected and what was found."""
+    """The policy is invalid. The message says where, what was expected and what was found."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupResources:
-    """Resources of one API group, or of all for *; all of the group's if none is named."""
+    """Resources of one API group, or of all for *; all resources of the group if none is named."""
 
     group: str = ""
     resources: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ class GroupResources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRule:
-    """The level of the requests that it matches. What is left empty matches everything."""
+    """The level of the requests that match the rule. Empty fields match everything."""
 
     level: AuditLevel
     users: frozenset[str] = frozenset()
@@ -99,19 +99,19 @@ class AuditRule:
         return True
 
     def names(self, action: Action) -> bool:
-        """Whether the rule says this very resource, not only something that includes it."""
+        """Whether the rule names this resource itself, not only a wildcard."""
         return any(one.group == action.group and _combined(action) in one.resources for one in self.resources)
 
 
 @dataclass(frozen=True, slots=True)
 class AuditDecision:
-    """What is to be written down of one request."""
+    """How one request is audited."""
 
     level: AuditLevel
     omitted_stages: frozenset[str] = frozenset()
     omits_managed_fields: bool = False
     is_confidential: bool = False
-    """Nothing of the bodies may be told, not even in the words of a refusal."""
+    """The event must not contain anything of the bodies, not even in error messages."""
 
 
 _NOTHING = AuditDecision(AuditLevel.Nothing)
@@ -119,7 +119,7 @@ _NOTHING = AuditDecision(AuditLevel.Nothing)
 
 @dataclass(frozen=True, slots=True)
 class AuditPolicy:
-    """Rules, of which the first that matches counts. What none matches is not written down."""
+    """Rules, of which the first that matches decides. A request without a match is not audited."""
 
     rules: tuple[AuditRule, ...]
 
@@ -133,21 +133,21 @@ class AuditPolicy:
 
 
 def read_policy(path: Path) -> AuditPolicy:
-    """The policy in a file. Raises AuditPolicyError."""
+    """Read a policy file. Raise AuditPolicyError."""
     try:
         manifest = yaml.safe_load(path.read_bytes())
     except OSError as error:
-        raise AuditPolicyError(f"the audit policy {path} cannot be read ({error.strerror})") from None
+        raise AuditPolicyError(f"cannot read the audit policy {path}: {error.strerror}") from None
     except yaml.YAMLError as error:
         raise AuditPolicyError(f"the audit policy {path} is not YAML: {error}") from None
     try:
         return parse_policy(manifest)
     except AuditPolicyError as error:
-        raise AuditPolicyError(f"the audit policy {path} cannot be used: {error}") from None
+        raise AuditPolicyError(f"the audit policy {path} is invalid: {error}") from None
 
 
 def parse_policy(manifest: Any) -> AuditPolicy:
-    """The policy that a manifest of kind Policy says. Raises AuditPolicyError."""
+    """Parse a manifest of kind Policy. Raise AuditPolicyError."""
     if not isinstance(manifest, dict) or manifest.get("kind") != "Policy":
         raise AuditPolicyError("expected an object of kind Policy")
     if manifest.get("apiVersion") not in _VERSIONS:
@@ -176,16 +176,18 @@ _RULE_FIELDS = (
 )
 
 
-def _rule(said: Any, where: str, *, omitted: frozenset[str], omits: bool) -> AuditRule:
-    if not isinstance(said, dict):
+def _rule(manifest: Any, where: str, *, omitted: frozenset[str], omits: bool) -> AuditRule:
+    if not isinstance(manifest, dict):
         raise AuditPolicyError(f"{where}: expected an object")
-    _warn_of_unknown(said, _RULE_FIELDS, where)
-    level = said.get("level", "")
+    _warn_of_unknown(manifest, _RULE_FIELDS, where)
+    level = manifest.get("level", "")
     if level is None or str(level) not in _LEVELS:
         raise AuditPolicyError(f"{where}.level: expected one of {', '.join(_LEVELS)}, found {level!r}")
-    paths = _texts(said, "nonResourceURLs", where)
-    resources = tuple(_resources(one, f"{where}.resources[{i}]") for i, one in enumerate(said.get("resources") or ()))
-    namespaces = frozenset(_texts(said, "namespaces", where))
+    paths = _texts(manifest, "nonResourceURLs", where)
+    resources = tuple(
+        _resources(one, f"{where}.resources[{i}]") for i, one in enumerate(manifest.get("resources") or ())
+    )
+    namespaces = frozenset(_texts(manifest, "namespaces", where))
     if paths and (resources or namespaces):
         message = "rules cannot apply to both regular resources and non-resource URLs"
         raise AuditPolicyError(f"{where}.nonResourceURLs: {message}")
@@ -196,35 +198,35 @@ def _rule(said: Any, where: str, *, omitted: frozenset[str], omits: bool) -> Aud
         if "*" in path[:-1]:
             message = "non-resource URL wildcards '*' must be the final character of the rule"
             raise AuditPolicyError(f"{where}.nonResourceURLs[{index}]: {path!r}: {message}")
-    own = said.get("omitManagedFields")
+    own = manifest.get("omitManagedFields")
     return AuditRule(
         level=_LEVELS[str(level)],
-        users=frozenset(_texts(said, "users", where)),
-        groups=frozenset(_texts(said, "userGroups", where)),
-        verbs=frozenset(_texts(said, "verbs", where)),
+        users=frozenset(_texts(manifest, "users", where)),
+        groups=frozenset(_texts(manifest, "userGroups", where)),
+        verbs=frozenset(_texts(manifest, "verbs", where)),
         resources=resources,
         namespaces=namespaces,
         paths=paths,
-        omitted_stages=omitted | _stages(said, f"{where}."),
+        omitted_stages=omitted | _stages(manifest, f"{where}."),
         omits_managed_fields=omits if own is None else own is True,
     )
 
 
-def _resources(said: Any, where: str) -> GroupResources:
-    if not isinstance(said, dict):
+def _resources(manifest: Any, where: str) -> GroupResources:
+    if not isinstance(manifest, dict):
         raise AuditPolicyError(f"{where}: expected an object")
-    _warn_of_unknown(said, ("group", "resources", "resourceNames"), where)
-    group = said.get("group") or ""
+    _warn_of_unknown(manifest, ("group", "resources", "resourceNames"), where)
+    group = manifest.get("group") or ""
     if not isinstance(group, str) or "/" in group:
         raise AuditPolicyError(f"{where}.group: expected the name of a group without its version, found {group!r}")
-    resources, names = _texts(said, "resources", where), _texts(said, "resourceNames", where)
+    resources, names = _texts(manifest, "resources", where), _texts(manifest, "resourceNames", where)
     if names and not resources:
         raise AuditPolicyError(f"{where}.resourceNames: using resourceNames requires at least one resource")
     return GroupResources(group, resources, names)
 
 
-def _stages(said: dict[str, Any], where: str) -> frozenset[str]:
-    stages = _texts(said, "omitStages", where.removesuffix("."))
+def _stages(manifest: dict[str, Any], where: str) -> frozenset[str]:
+    stages = _texts(manifest, "omitStages", where.removesuffix("."))
     for index, stage in enumerate(stages):
         if stage not in STAGES:
             message = f"{stage!r}: allowed stages are {','.join(STAGES)}"
@@ -232,18 +234,18 @@ def _stages(said: dict[str, Any], where: str) -> frozenset[str]:
     return frozenset(stages)
 
 
-def _texts(said: dict[str, Any], name: str, where: str) -> tuple[str, ...]:
-    found = said.get(name)
+def _texts(manifest: dict[str, Any], name: str, where: str) -> tuple[str, ...]:
+    found = manifest.get(name)
     if found is None:
         return ()
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise AuditPolicyError(f"{where}.{name}: expected a list of texts")
+        raise AuditPolicyError(f"{where}.{name}: expected a list of strings")
     return tuple(found)
 
 
-def _warn_of_unknown(said: dict[str, Any], known: Iterable[str], where: str) -> None:
-    """Kubernetes goes on, too."""
-    for name in sorted(map(str, set(said) - set(known))):
+def _warn_of_unknown(manifest: dict[str, Any], known: Iterable[str], where: str) -> None:
+    """Log unknown fields and continue, as Kubernetes does."""
+    for name in sorted(map(str, set(manifest) - set(known))):
         log.warning("audit policy: unknown field %s", f"{where}.{name}".lstrip("."))
 
 

@@ -1,4 +1,4 @@
-"""Sends audit events to another server, many at a time. A request never waits for it."""
+"""Sends audit events to a webhook in batches. Requests never wait for it."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ _CLOSING_SECONDS = 5.0
 
 
 class DeliveryError(Exception):
-    """The other server did not take what was sent."""
+    """The webhook did not accept the events."""
 
     def __init__(self, why: str, *, is_final: bool = False) -> None:
-        """`is_final`: it would not take it the next time, either."""
+        """`is_final`: another attempt would fail too."""
         super().__init__(why)
         self.is_final = is_final
 
 
 class EventReceiver(Protocol):
     async def send(self, document: bytes) -> None:
-        """Have a document taken. Raises DeliveryError."""
+        """Send a document. Raise DeliveryError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOptions:
-    """How many events go together, and how long they wait for each other. Times are seconds."""
+    """The size of batches and how long events wait for a full one, in seconds."""
 
     most_waiting: int = 10_000
-    """What is more is lost: better events than requests."""
+    """Further events are dropped: requests must not wait."""
     most_together: int = 400
     longest_wait: float = 30.0
     first_pause: float = 10.0
-    """Before a second attempt; each next pause is half as long again."""
+    """Before the second attempt; each further pause is half as long again."""
 
 
 class AuditWebhook:
-    """Gathers lines and sends them. What cannot be sent after several attempts is lost, and that is logged."""
+    """Collects events and sends them. Events that fail several attempts are dropped and logged."""
 
     def __init__(self, receiver: EventReceiver, clock: AlarmClock, batching: BatchOptions | None = None) -> None:
         self._receiver = receiver
@@ -55,11 +55,11 @@ class AuditWebhook:
         self._lines: list[bytes] = []
         self._alarm: Alarm | None = None
         self._is_due = False
-        """What waits has waited long enough."""
+        """The waiting events are sent now, even if they do not fill a batch."""
         self._sending: set[asyncio.Task[None]] = set()
         self._closing = asyncio.Event()
         self.lost = 0
-        """How many events never arrived."""
+        """The number of dropped events."""
 
     def write(self, line: bytes) -> None:
         """Send a line soon."""
@@ -67,7 +67,7 @@ class AuditWebhook:
             self._lose(1, "the server has stopped")
             return
         if len(self._lines) >= self._batching.most_waiting:
-            self._lose(1, "too many are waiting to be sent")
+            self._lose(1, "too many are waiting")
             return
         self._lines.append(line)
         if self._alarm is None and not self._is_due:
@@ -75,7 +75,7 @@ class AuditWebhook:
         self._send()
 
     async def close(self) -> None:
-        """Send what is left, each batch once more, and for no longer than a few seconds."""
+        """Send the remaining events, each batch once, for at most a few seconds."""
         if self._closing.is_set():
             return
         self._closing.set()
@@ -100,7 +100,7 @@ class AuditWebhook:
         self._send()
 
     def _send(self) -> None:
-        """Begin to send what is enough or has waited long enough, unless all hands are full."""
+        """Start sending full or due batches, unless too many are being sent."""
         most = self._batching.most_together
         while self._lines and (self._is_due or len(self._lines) >= most) and len(self._sending) < _AT_ONCE:
             batch = self._lines[:most]
@@ -133,12 +133,12 @@ class AuditWebhook:
                 if error.is_final or is_last:
                     self._lose(len(batch), str(error))
                     return
-                log.warning("audit events will be sent again: %s", error)
+                log.warning("sending audit events failed, trying again: %s", error)
             await self._pause(pause * (1 + _JITTER * random.random()))
             pause *= _FACTOR
 
     async def _pause(self, seconds: float) -> None:
-        """Sleep, but not longer than until the server stops."""
+        """Sleep until the server stops at the latest."""
         sleeping = asyncio.ensure_future(self._clock.sleep(seconds))
         closing = asyncio.ensure_future(self._closing.wait())
         try:

@@ -1,4 +1,4 @@
-"""What discovery and OpenAPI say of groups and versions that other servers answer for."""
+"""Discovery and OpenAPI v3 of the groups and versions that aggregated API servers serve."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from pinnace.server.aggregation import AggregatedBackend, AggregatedBackends
 from pinnace.server.discovery.documents import ServedDocument
 
 Served = list[Resource] | AggregatedBackend
-"""One version of a group: resources of this server, or all that a backend has."""
+"""One version of a group: the resources of this server, or a backend."""
 Rank = tuple[int, int, int, str]
 
-_OF_CUSTOM_KINDS = (1000, 100)
-"""Their group's priority and their version's: they need no APIService here."""
+_CUSTOM_KIND_PRIORITIES = (1000, 100)
+"""The priorities of the group and version of custom kinds, which have no APIService here."""
 _FIRST = frozenset(("", "apiregistration.k8s.io"))
-"""Come first whatever others want: the core, and the group that says who comes first."""
+"""These groups come first, whatever the priorities of others."""
 
 
 def merge_groups(
     local: Mapping[str, Mapping[str, list[Resource]]], aggregated: AggregatedBackends, *, rank: Callable[[str], Rank]
 ) -> dict[str, dict[str, Served]]:
-    """All groups and versions, in the order that clients are to prefer. A version that is both is the backend's.
+    """Return all groups and versions, in the order that clients should prefer. A backend replaces a local version.
 
-    `rank` sorts the versions that have the same priority.
+    `rank` orders versions of the same priority.
     """
     groups: dict[str, dict[str, Served]] = {name: {**versions} for name, versions in local.items()}
     for backend in aggregated.backends():
@@ -49,11 +49,11 @@ def _comes_before(name: str, other: str, highest: Mapping[str, int]) -> bool:
 
 
 def _priorities(aggregated: AggregatedBackends, group: str, version: str) -> tuple[int, int]:
-    return aggregated.priorities(group, version) or _OF_CUSTOM_KINDS
+    return aggregated.priorities(group, version) or _CUSTOM_KIND_PRIORITIES
 
 
 def version_of_backend(backend: AggregatedBackend) -> Object:
-    """A backend's version as the aggregated page has it: what was last seen, stale if it cannot be asked now."""
+    """Return a backend's version for aggregated discovery: as last seen, and stale if it is unavailable now."""
     rows: dict[str, Object] = {}
     for row in backend.resources:
         name, _, below = str(row.get("name") or "").partition("/")
@@ -68,16 +68,16 @@ def version_of_backend(backend: AggregatedBackend) -> Object:
             found = {"subresource": below, "responseKind": kind, "verbs": row.get("verbs") or []}
             parent.setdefault("subresources", []).append(found)
             continue
-        said: Object = {"resource": name, "responseKind": kind, "scope": scope}
-        said |= {"singularResource": row.get("singularName") or "", "verbs": row.get("verbs") or []}
-        said |= {field: row[field] for field in ("shortNames", "categories") if row.get(field)}
-        rows[name] = {**said, **{k: v for k, v in rows.get(name, {}).items() if k == "subresources"}}
+        resource: Object = {"resource": name, "responseKind": kind, "scope": scope}
+        resource |= {"singularResource": row.get("singularName") or "", "verbs": row.get("verbs") or []}
+        resource |= {field: row[field] for field in ("shortNames", "categories") if row.get(field)}
+        rows[name] = {**resource, **{k: v for k, v in rows.get(name, {}).items() if k == "subresources"}}
     freshness = "Stale" if backend.unavailable_reason else "Current"
     return {"version": backend.version, "resources": list(rows.values()), "freshness": freshness}
 
 
 def merge_index(own: ServedDocument, aggregated: AggregatedBackends) -> ServedDocument:
-    """The index of /openapi/v3 with the documents of backends, where those say they are."""
+    """Return the index of /openapi/v3 with the documents of backends."""
     index = orjson.loads(own.body)
     for backend in aggregated.backends():
         index["paths"].pop(_path(backend), None)
@@ -87,13 +87,13 @@ def merge_index(own: ServedDocument, aggregated: AggregatedBackends) -> ServedDo
 
 
 async def fetch_openapi(backend: AggregatedBackend) -> ServedDocument:
-    """The OpenAPI v3 document of a backend. Raises Unavailable if it cannot be had."""
+    """Fetch the OpenAPI v3 document of a backend. Raise Unavailable."""
     try:
-        body, told = await backend.openapi()
+        body, digest = await backend.openapi()
     except (OSError, TimeoutError, ValueError) as error:
         raise errors.Unavailable(f"service unavailable: {error}") from None
     headers = (("Cache-Control", "no-cache, private"), ("Vary", "Accept"))
-    return ServedDocument(body, etag=f'"{told}"' if told else "", headers=headers)
+    return ServedDocument(body, etag=f'"{digest}"' if digest else "", headers=headers)
 
 
 def _path(backend: AggregatedBackend) -> str:

@@ -1,4 +1,4 @@
-"""/openapi/v2 as one document of everything, whoever serves it."""
+"""/openapi/v2 as one document, with the APIs of aggregated servers."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 _REFERENCE = re.compile(rb'"#/(definitions|parameters|responses)/([^"]+)"')
 
-Own = Callable[[str], ServedDocument | None]
-"""The document of this server alone, in a form that this Accept header takes."""
-Place = tuple[str, str]
+OwnDocument = Callable[[str], ServedDocument | None]
+"""Return this server's document in a media type that the Accept header allows, or None."""
+Reference = tuple[str, str]
 """A section that others refer to, and a name in it."""
 
 
 class MergedOpenApi:
-    """This server's document with those of the backends that can be asked; written anew only if one has changed."""
+    """This server's document merged with those of the available backends; rewritten only if one has changed."""
 
-    def __init__(self, own: Own, aggregated: AggregatedBackends) -> None:
+    def __init__(self, own: OwnDocument, aggregated: AggregatedBackends) -> None:
         self._own = own
         self._aggregated = aggregated
         self._written: dict[str, ServedDocument] = {}
 
     async def v2(self, accept: str) -> ServedDocument | None:
-        """None if the client accepts neither JSON nor protobuf. A backend that is gone is left out, or as last seen."""
+        """Return the document without unavailable backends; None if the client accepts neither JSON nor protobuf."""
         found = self._own(accept)
         backends = [backend for backend in self._aggregated.backends() if not backend.unavailable_reason]
         if found is None or not backends:
@@ -43,8 +43,10 @@ class MergedOpenApi:
         theirs = [(backend, *document) for backend, document in zip(backends, documents, strict=True) if document[0]]
         if not theirs:
             return found
-        told = hashlib.sha512(f"{found.etag}{[(each.group, each.version, hash) for each, _, hash in theirs]}".encode())
-        etag = f'"{told.hexdigest().upper()}"'
+        digest = hashlib.sha512(
+            f"{found.etag}{[(each.group, each.version, hash) for each, _, hash in theirs]}".encode()
+        )
+        etag = f'"{digest.hexdigest().upper()}"'
         content_type = PROTOBUF if found.content_type != JSON else JSON
         known = self._written.get(content_type)
         if known is None or known.etag != etag:
@@ -59,41 +61,41 @@ class MergedOpenApi:
 
 
 def merge_backend(document: Object, body: bytes, backend: AggregatedBackend) -> None:
-    """Put what a backend says of its own version into the document. What cannot be understood is left out.
+    """Merge a backend's document of its own version into ours. A malformed document is ignored.
 
-    A definition that has the name of another but says something else gets a number behind its name.
+    A definition that differs from ours of the same name gets a number after its name.
     """
     root = f"/apis/{backend.group}/{backend.version}"
     try:
         theirs = orjson.loads(body)
-        paths = {path: orjson.dumps(said) for path, said in theirs["paths"].items() if _is_below(path, root)}
-        needed = _needed(paths.values(), theirs)
+        paths = {path: orjson.dumps(item) for path, item in theirs["paths"].items() if _is_below(path, root)}
+        needed = _collect_references(paths.values(), theirs)
     except (AttributeError, LookupError, TypeError, ValueError):
         return
     for path in [path for path in document["paths"] if _is_below(path, root)]:
-        del document["paths"][path]  # The APIService says that they are not this server's to answer.
-    renamed = _renamed(document, needed)
-    for (section, name), said in needed.items():
+        del document["paths"][path]  # The APIService hands them to the backend.
+    renamed = _rename_conflicts(document, needed)
+    for (section, name), definition in needed.items():
         taken = document.setdefault(section, {})
-        taken[renamed.get((section, name), name)] = _with_names(said, renamed)
-    document["paths"] |= {path: _with_names(said, renamed) for path, said in paths.items()}
+        taken[renamed.get((section, name), name)] = _replace_names(definition, renamed)
+    document["paths"] |= {path: _replace_names(item, renamed) for path, item in paths.items()}
 
 
-def _renamed(document: Object, needed: dict[Place, bytes]) -> dict[Place, str]:
-    """New names for what would change the meaning of a name in the document."""
-    renamed: dict[Place, str] = {}
+def _rename_conflicts(document: Object, needed: dict[Reference, bytes]) -> dict[Reference, str]:
+    """Return new names for definitions that differ from ours of the same name."""
+    renamed: dict[Reference, str] = {}
     while True:
         before = len(renamed)
-        for (section, name), said in needed.items():
+        for (section, name), definition in needed.items():
             taken = document.get(section) or {}
-            if (section, name) in renamed or _is_free(taken, name, wanted := _with_names(said, renamed)):
+            if (section, name) in renamed or _is_free(taken, name, wanted := _replace_names(definition, renamed)):
                 continue
             number = 2
             while not _is_free(taken, f"{name}_v{number}", wanted):
                 number += 1
             renamed[section, name] = f"{name}_v{number}"
         if len(renamed) == before:
-            return renamed  # Not before: what refers to something renamed says something else, too.
+            return renamed  # Only now: what refers to a renamed definition differs too.
 
 
 def _is_free(taken: Object, name: str, wanted: Object) -> bool:
@@ -104,9 +106,9 @@ def _is_below(path: str, root: str) -> bool:
     return path == root or path.startswith(f"{root}/")
 
 
-def _needed(pieces: Iterable[bytes], document: Object) -> dict[Place, bytes]:
-    """What these pieces refer to, directly or not."""
-    found: dict[Place, bytes] = {}
+def _collect_references(pieces: Iterable[bytes], document: Object) -> dict[Reference, bytes]:
+    """Return the definitions that these pieces refer to, directly or not."""
+    found: dict[Reference, bytes] = {}
     wanted = [place for piece in pieces for place in _references(piece)]
     while wanted:
         section, name = place = wanted.pop()
@@ -116,14 +118,14 @@ def _needed(pieces: Iterable[bytes], document: Object) -> dict[Place, bytes]:
     return found
 
 
-def _references(piece: bytes) -> list[Place]:
+def _references(piece: bytes) -> list[Reference]:
     return [(section.decode(), name.decode()) for section, name in _REFERENCE.findall(piece)]
 
 
-def _with_names(piece: bytes, renamed: dict[Place, str]) -> Object:
-    def named(match: re.Match[bytes]) -> bytes:
+def _replace_names(piece: bytes, renamed: dict[Reference, str]) -> Object:
+    def rename(match: re.Match[bytes]) -> bytes:
         section, name = match[1].decode(), match[2].decode()
         return f'"#/{section}/{renamed.get((section, name), name)}"'.encode()
 
-    said: Object = orjson.loads(_REFERENCE.sub(named, piece) if renamed else piece)
-    return said
+    value: Object = orjson.loads(_REFERENCE.sub(rename, piece) if renamed else piece)
+    return value

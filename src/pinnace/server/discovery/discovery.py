@@ -1,4 +1,4 @@
-"""What is served, for clients that ask: each group's versions and resources, one by one or all at once."""
+"""Discovery: the served groups, versions and resources, one page for each or all in one."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _AGGREGATED_VERSIONS = ("v2", "v2beta1")
 _SHARED = (("Cache-Control", "public"), ("Vary", "Accept"))
 
 Groups = dict[str, dict[str, list[Resource]]]
-"""By group and version, each in the order that clients are to prefer."""
+"""Resources by group and version, in the order that clients should prefer."""
 
 
 class DiscoveryPages:
-    """Writes the discovery pages of a registry and of other servers; each is kept until one of them changes.
+    """The discovery pages of a registry and of aggregated servers, kept until one of them changes.
 
-    The page of a version that another server answers for is that server's to write.
+    An aggregated server writes the page of its own version.
     """
 
     def __init__(self, registry: Registry, *, aggregated: AggregatedBackends | None = None) -> None:
@@ -38,17 +38,17 @@ class DiscoveryPages:
         self._pages: dict[str, ServedDocument] = {}
 
     def page(self, path: str, accept: str = "") -> ServedDocument | None:
-        """The page of /api, /api/<version>, /apis, /apis/<group> or /apis/<group>/<version>; None if there is none."""
+        """Return /api, /api/<version>, /apis, /apis/<group> or /apis/<group>/<version>; None if it does not exist."""
         self._refresh()
         parts = path.strip("/").split("/")
         if len(parts) == 1:
-            version = _wanted_aggregation(accept)
+            version = _preferred_aggregation(accept)
             if version:
-                return self._kept(f"{path} {version}", lambda: self._aggregated(parts[0], version))
-        return self._kept(path, lambda: self._single(parts))
+                return self._cached(f"{path} {version}", lambda: self._aggregated(parts[0], version))
+        return self._cached(path, lambda: self._single(parts))
 
-    def tell_address(self, address: str) -> None:
-        """Say in /api where the server is, which is known once it listens."""
+    def set_address(self, address: str) -> None:
+        """Set the server's address for /api. It is known once the server listens."""
         self._address = address
         self._pages.clear()
 
@@ -59,7 +59,7 @@ class DiscoveryPages:
             self._groups = merge_groups(group_resources(self._registry), self._others, rank=version_rank)
             self._pages.clear()
 
-    def _kept(self, name: str, write: Callable[[], ServedDocument | None]) -> ServedDocument | None:
+    def _cached(self, name: str, write: Callable[[], ServedDocument | None]) -> ServedDocument | None:
         page = self._pages.get(name)
         if page is None:
             page = write()
@@ -70,19 +70,19 @@ class DiscoveryPages:
     def _single(self, parts: list[str]) -> ServedDocument | None:
         match parts:
             case ["api"]:
-                return _written(self._versions_of_the_core())
+                return _document(self._core_versions())
             case ["apis"]:
                 groups = [_group(name, versions) for name, versions in self._groups.items() if name]
-                return _written({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+                return _document({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
             case ["apis", name] if name and name in self._groups:
-                return _written({"kind": "APIGroup", "apiVersion": "v1", **_group(name, self._groups[name])})
+                return _document({"kind": "APIGroup", "apiVersion": "v1", **_group(name, self._groups[name])})
             case ["api", version]:
                 return self._resources("", version)
             case ["apis", name, version] if name:
                 return self._resources(name, version)
         return None
 
-    def _versions_of_the_core(self) -> Object:
+    def _core_versions(self) -> Object:
         return {
             "kind": "APIVersions",
             "versions": list(self._groups.get("", ())),
@@ -98,7 +98,7 @@ class DiscoveryPages:
         page: Object = {"kind": "APIResourceList"}
         if group:
             page["apiVersion"] = "v1"
-        return _written({**page, "groupVersion": group_version, "resources": listed})
+        return _document({**page, "groupVersion": group_version, "resources": listed})
 
     def _aggregated(self, root: str, version: str) -> ServedDocument | None:
         if root not in ("api", "apis"):
@@ -118,7 +118,7 @@ class DiscoveryPages:
 
 
 def group_resources(registry: Registry) -> Groups:
-    """Groups stay in the order in which they joined the registry; versions are ranked, resources sorted by name."""
+    """Group resources by group, in the order of the registry, and version, ranked. Resources are sorted by name."""
     groups: Groups = {}
     for resource in registry:
         groups.setdefault(resource.group, {}).setdefault(resource.version, []).append(resource)
@@ -135,8 +135,8 @@ def storage_version_hash(stored: Kind) -> str:
     return base64.b64encode(digest[:8]).decode()
 
 
-def _wanted_aggregation(accept: str) -> str:
-    """The version of the aggregated page that the client prefers to the plain one; empty if it wants the plain one."""
+def _preferred_aggregation(accept: str) -> str:
+    """Return the version of aggregated discovery that the client prefers; empty if it prefers the plain page."""
     if "apidiscovery" not in accept:
         return ""
     for media_type, parameters in clauses(accept):
@@ -150,7 +150,7 @@ def _wanted_aggregation(accept: str) -> str:
     return ""
 
 
-def _written(page: Object) -> ServedDocument:
+def _document(page: Object) -> ServedDocument:
     return ServedDocument(orjson.dumps(page, option=orjson.OPT_APPEND_NEWLINE))
 
 
@@ -160,7 +160,7 @@ def _group(name: str, versions: dict[str, Served]) -> Object:
 
 
 def _rows(resource: Resource) -> list[Object]:
-    """A resource and its subresources, as APIResourceList has them."""
+    """Return the rows of an APIResourceList for a resource and its subresources."""
     row: Object = {
         "name": resource.plural,
         "singularName": resource.singular,
@@ -216,7 +216,7 @@ def _aggregated_row(resource: Resource) -> Object:
 
 
 def _response_kind(kind: Kind, resource: Resource) -> Object:
-    """Group and version are left empty where they are those of the page."""
+    """Return the kind. Group and version are empty if they are those of the page."""
     if (kind.group, kind.version) == (resource.group, resource.version):
         return {"group": "", "version": "", "kind": kind.name}
     return {"group": kind.group, "version": kind.version, "kind": kind.name}

@@ -1,4 +1,4 @@
-"""A page that the server writes about itself: discovery and OpenAPI."""
+"""A page of discovery or OpenAPI, with its HTTP headers."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pinnace.server.http.compression import compress_whole
 
 @dataclass(frozen=True)
 class ServedDocument:
-    """Bytes with what HTTP must know of them. An `etag` carries its quotes; it is empty where there is none."""
+    """A body with its HTTP headers. `etag` includes its quotes; it is empty if there is none."""
 
     body: bytes
     content_type: str = "application/json"
     etag: str = ""
     headers: tuple[tuple[str, str], ...] = (("Cache-Control", "no-cache, private"),)
     location: str = ""
-    """Where the document is now: answer 301."""
+    """Where the document has moved: answer 301."""
 
     @cached_property
     def gzipped(self) -> bytes:
-        """The body for clients that accept gzip, packed once."""
+        """The body for clients that accept gzip, compressed once."""
         return compress_whole(self.body)
 
     def is_held_by(self, if_none_match: str) -> bool:
-        """True if the client, by its If-None-Match header, has this very document: answer 304."""
+        """Whether the If-None-Match header names this document: answer 304."""
         if not self.etag or not if_none_match:
             return False
         return if_none_match.strip() == "*" or self.etag in (

@@ -1,4 +1,4 @@
-"""The schemas and operations of what is served, for clients that ask: OpenAPI v3 by group version, v2 as a whole."""
+"""OpenAPI documents of the served resources: v3 for each group version, v2 as a whole."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROTOBUF_V2 = (
     "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
 )
 
-_EDITION = b"2"  # To be raised when documents change though what they describe has not: it is part of every hash.
+_EDITION = b"2"  # Part of every hash: raise it when documents change although the resources do not.
 _FRESH = (("Cache-Control", "no-cache, private"), ("Vary", "Accept"))
 _FOREVER = (("Cache-Control", "public, immutable"), ("Vary", "Accept"))
 
@@ -47,9 +47,9 @@ class SchemaDefinitions(Protocol):
 
 
 class OpenApi:
-    """Writes OpenAPI documents, each when it is first asked for, and again only if what it describes changed.
+    """OpenAPI documents, each written at the first request, and again only if its resources change.
 
-    A document's hash is that of what it describes, so that the index can name all hashes without writing a document.
+    A document's hash is that of its resources, so that the index has all hashes without writing a document.
     """
 
     def __init__(self, registry: Registry, definitions: SchemaDefinitions) -> None:
@@ -62,15 +62,15 @@ class OpenApi:
         self._written: dict[str, ServedDocument] = {}
 
     def index(self) -> ServedDocument:
-        """/openapi/v3: where the document of each group and version is."""
+        """Return /openapi/v3: the URL of the document of each group and version."""
         self._refresh()
-        paths = {path: {"serverRelativeURL": _url(path, told)} for path, told in self._hashes.items()}
+        paths = {path: {"serverRelativeURL": _url(path, digest)} for path, digest in self._hashes.items()}
         return ServedDocument(orjson.dumps({"paths": paths}), "text/plain; charset=utf-8")
 
     def v3(self, path: str, *, hash: str = "") -> ServedDocument | None:
-        """/openapi/v3/<path>: the document of `api/v1` or `apis/<group>/<version>`; None if that is not served.
+        """Return /openapi/v3/<path>: the document of `api/v1` or `apis/<group>/<version>`; None if it is not served.
 
-        A document that is asked for by its hash may be kept forever. One whose hash is another has moved: `location`.
+        A document that is requested with its hash may be cached forever. With another hash, `location` is set.
         """
         self._refresh()
         present = self._hashes.get(path)
@@ -79,18 +79,18 @@ class OpenApi:
         if hash and hash != present:
             return ServedDocument(b"", JSON, f'"{present}"', _FRESH, location=_url(path, present))
         if hash:
-            return self._kept(f"{path} forever", present, lambda: self._write_v3(path), headers=_FOREVER)
-        return self._kept(path, present, lambda: self._write_v3(path))
+            return self._cached(f"{path} forever", present, lambda: self._write_v3(path), headers=_FOREVER)
+        return self._cached(path, present, lambda: self._write_v3(path))
 
     def v2(self, accept: str = "") -> ServedDocument | None:
-        """/openapi/v2: everything in one document; None if the client accepts neither JSON nor protobuf: answer 406."""
+        """Return /openapi/v2: all APIs in one document; None if the client accepts neither JSON nor protobuf."""
         self._refresh()
-        told = hashlib.sha512("".join(self._hashes.values()).encode()).hexdigest().upper()
+        digest = hashlib.sha512("".join(self._hashes.values()).encode()).hexdigest().upper()
         for media_type, _ in clauses(accept or JSON):
             if media_type in (JSON, "*/*", "application/*"):
-                return self._kept("v2", told, self._write_v2)
+                return self._cached("v2", digest, self._write_v2)
             if media_type in PROTOBUF_V2:
-                return self._kept("v2 protobuf", told, self._write_v2_protobuf, PROTOBUF_V2[-1])
+                return self._cached("v2 protobuf", digest, self._write_v2_protobuf, PROTOBUF_V2[-1])
         return None
 
     def _refresh(self) -> None:
@@ -111,23 +111,23 @@ class OpenApi:
     def _hash(self, resources: Iterable[Resource]) -> str:
         digest = hashlib.sha512(_EDITION + self._minor.encode())
         for resource in resources:
-            said = (resource.kind, resource.plural, resource.namespaced, resource.verbs, resource.subresources)
-            digest.update(repr(said).encode())
+            described = (resource.kind, resource.plural, resource.namespaced, resource.verbs, resource.subresources)
+            digest.update(repr(described).encode())
             if resource.fingerprint:
                 digest.update(resource.fingerprint.encode())
             elif not self._schemas.is_built_in(resource.kind):
                 digest.update(self._schemas.raw(resource))
         return digest.hexdigest().upper()
 
-    def _kept(
+    def _cached(
         self,
         name: str,
-        told: str,
+        digest: str,
         write: Callable[[], bytes],
         content_type: str = JSON,
         headers: tuple[tuple[str, str], ...] = _FRESH,
     ) -> ServedDocument:
-        etag = f'"{told}"'
+        etag = f'"{digest}"'
         document = self._written.get(name)
         if document is None or document.etag != etag:
             document = self._written[name] = ServedDocument(write(), content_type, etag, headers)
@@ -147,7 +147,7 @@ class OpenApi:
             (
                 orjson.dumps(head)[:-1],
                 b',"components":{"schemas":{',
-                _joined(schemas, _in_v3),
+                _join(schemas, _in_v3),
                 b'},"securitySchemes":',
                 _SECURITY,
                 b"}}",
@@ -167,7 +167,7 @@ class OpenApi:
             (
                 orjson.dumps(head)[:-1],
                 b',"definitions":{',
-                _joined(self._schemas.of(every, is_v2=True), _in_v2),
+                _join(self._schemas.of(every, is_v2=True), _in_v2),
                 b'},"securityDefinitions":',
                 _SECURITY,
                 b',"security":[{"BearerToken":[]}]}',
@@ -191,7 +191,7 @@ _SECURITY = orjson.dumps(
 
 
 class Schemas:
-    """The schemas that resources need, as JSON whose references are `#/$defs/<name>`."""
+    """The schemas of resources, as JSON with references `#/$defs/<name>`."""
 
     def __init__(self, definitions: SchemaDefinitions) -> None:
         self._definitions = definitions
@@ -203,7 +203,7 @@ class Schemas:
         return self._definitions.name_of_kind(kind) or ""
 
     def names(self, resources: Iterable[Resource]) -> Callable[[Kind], str]:
-        """How documents call the kinds of these resources, of their lists and of the built-in kinds."""
+        """Return the names, in documents, of these resources' kinds, of their lists and of the built-in kinds."""
         own = {}
         for resource in resources:
             if not self.is_built_in(resource.kind):
@@ -216,7 +216,7 @@ class Schemas:
         return orjson.dumps(resource.schema.raw, default=dict)
 
     def of(self, resources: Iterable[Resource], *, is_v2: bool = False) -> dict[str, bytes]:
-        """Every schema that these resources refer to, directly or not, by name."""
+        """Return every schema that these resources refer to, directly or not, by name."""
         found: dict[str, bytes] = {}
         wanted = [*IN_EVERY_DOCUMENT]
         for resource in resources:
@@ -242,12 +242,12 @@ class Schemas:
         return Envelope(lambda name: orjson.loads(self._definitions.raw_bytes(name)))
 
 
-def _joined(schemas: dict[str, bytes], form: Callable[[str, bytes], bytes]) -> bytes:
+def _join(schemas: dict[str, bytes], form: Callable[[str, bytes], bytes]) -> bytes:
     return b",".join(b'"' + name.encode() + b'":' + form(name, body) for name, body in schemas.items())
 
 
 def _in_v3(name: str, body: bytes) -> bytes:
-    """In v3 nothing may stand beside a reference: it moves into an allOf."""
+    """Write a schema for v3, where a reference with other keys beside it must be in an allOf."""
     if name == _QUANTITY:
         return body.replace(b'"type":"string","format":"quantity"', b'"oneOf":[{"type":"string"},{"type":"number"}]')
     if name == _INT_OR_STRING:
@@ -274,5 +274,5 @@ def _group_version(path: str) -> tuple[str, str]:
     return (group[0] if group else ""), version
 
 
-def _url(path: str, told: str) -> str:
-    return f"/openapi/v3/{path}?hash={told}"
+def _url(path: str, digest: str) -> str:
+    return f"/openapi/v3/{path}?hash={digest}"

@@ -1,6 +1,6 @@
-"""OpenAPI v2 in the protobuf form that Go clients ask for: the messages of gnostic's OpenAPIv2.proto.
+"""OpenAPI v2 as protobuf, which Go clients ask for: the messages of gnostic's OpenAPIv2.proto.
 
-Only what Kubernetes documents hold is written; what the messages have no place for is left out.
+Only fields of Kubernetes' documents are written; keys without a protobuf field are left out.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _double(number: int, value: Any) -> bytes:
 
 
 def _any(number: int, value: Any) -> bytes:
-    return _chunk(number, _text(2, orjson.dumps(value, default=dict).decode()))  # JSON is YAML, which is wanted.
+    return _chunk(number, _text(2, orjson.dumps(value, default=dict).decode()))  # The field holds YAML; JSON is YAML.
 
 
 def _anys(number: int, values: Any) -> bytes:
@@ -68,7 +68,7 @@ def _anys(number: int, values: Any) -> bytes:
 
 
 def _message(fields: dict[str, tuple[int, Encode]], value: Object) -> bytes:
-    """A message; the field called `x-` takes the extensions."""
+    """Encode a message; the field `x-` takes the extensions."""
     parts = []
     for key, inner in value.items():
         known = fields.get(key)
@@ -85,18 +85,18 @@ def _of(fields: dict[str, tuple[int, Encode]]) -> Encode:
 
 
 def _entries(number: int, values: Object, encode: Encode) -> Iterator[bytes]:
-    """A map is a list of messages with the key as field 1 and the value as field 2."""
+    """Yield the entries of a map: messages with the key as field 1 and the value as field 2."""
     for key, value in values.items():
         yield _chunk(number, _text(1, key) + encode(2, value))
 
 
 def _named(inner_number: int, encode: Encode) -> Encode:
-    """A map that is a message of its own."""
+    """Return the encoder of a map that is a message of its own."""
     return lambda number, values: _chunk(number, b"".join(_entries(inner_number, values, encode)))
 
 
 def _wrapped(*numbers: int, encode: Encode) -> Encode:
-    """A value inside messages that hold nothing else, the innermost last."""
+    """Return the encoder of a value inside messages that hold nothing else, the innermost last."""
 
     def encode_wrapped(number: int, value: Any) -> bytes:
         payload = encode(numbers[-1], value)

@@ -33,27 +33,27 @@ _METRICS = ((b"Content-Type", b"text/plain; version=0.0.4; charset=utf-8"),)
 _NOT_ACCEPTED = ((b"Cache-Control", b"no-cache, private"), (b"Vary", b"Accept"))
 _GZIP_FROM = 1024
 _HEALTH = frozenset(("healthz", "livez", "readyz"))
-_ONLY_READ = frozenset(("/version", "/openid/v1/jwks", "/.well-known/openid-configuration"))
+_READ_ONLY = frozenset(("/version", "/openid/v1/jwks", "/.well-known/openid-configuration"))
 
 Check = Callable[[], str | Awaitable[str]]
 """Returns the reason of a failure; empty if the check passes."""
 
 
-class Health(Protocol):
+class HealthChecks(Protocol):
     """The checks behind /healthz, /livez and /readyz."""
 
     def checks(self, page: str) -> Mapping[str, Check]:
-        """The checks of one of the three pages, by name, in the order in which they are shown."""
+        """Return the checks of one of the three pages, by name, in the order in which they are listed."""
 
 
 class DiscoverySource(Protocol):
-    """Which resources there are."""
+    """The discovery pages."""
 
     def page(self, path: str, accept: str) -> ServedDocument | None: ...
 
 
 class OpenApiSource(Protocol):
-    """What the resources look like."""
+    """The OpenAPI documents."""
 
     def index(self) -> ServedDocument: ...
     def v3(self, path: str, *, hash: str = "") -> ServedDocument | None: ...
@@ -61,7 +61,7 @@ class OpenApiSource(Protocol):
 
 
 class Issuer(Protocol):
-    """Who signs service account tokens, and what others verify them with."""
+    """The issuer of service account tokens, and its public keys."""
 
     @property
     def issuer(self) -> str: ...
@@ -80,7 +80,7 @@ class NonResourcePages:
         openapi: OpenApiSource,
         metrics: Callable[[], str],
         issuer: Issuer,
-        health: Health,
+        health: HealthChecks,
         aggregated: AggregatedBackends | None = None,
     ) -> None:
         self._aggregated = aggregated or NoBackends()
@@ -96,10 +96,10 @@ class NonResourcePages:
         first = segments[0]
         if first in _HEALTH:
             return self._health(request, first, segments[1:])
-        if request.method != "GET" and self._is_only_read(request.path, segments):
+        if request.method != "GET" and self._is_read_only(request.path, segments):
             raise errors.BadMethod()
         if request.path == "/version" or request.path == "/version/":
-            return Response(200, _JSON, _if_accepted(self._version, request.head.accept))
+            return Response(200, _JSON, _require_json(self._version, request.head.accept))
         if request.path == "/metrics":
             return Response(200, _METRICS, self._metrics().encode())
         accept = request.head.accept
@@ -108,42 +108,44 @@ class NonResourcePages:
         if request.path.rstrip("/") == "/openid/v1/jwks":
             return Response(200, _JWKS, orjson.dumps(self._issuer.jwks))
         if first == "openapi":
-            return self._described(request, segments, accept)
+            return self._openapi_page(request, segments, accept)
         if request.path == "/":
             return Response(200, _JSON, self._paths(accept))
         document = self._discovery.page(request.path, accept) if first in ("api", "apis") else None
-        return _shown(request, _in_form(document, request)) if document is not None else None
+        return _respond(request, _negotiate_format(document, request)) if document is not None else None
 
-    def _is_only_read(self, path: str, segments: list[str]) -> bool:
-        """Whether the method matters: Kubernetes shows its other pages, if there are any, whatever it is."""
+    def _is_read_only(self, path: str, segments: list[str]) -> bool:
+        """Whether the page accepts only GET: Kubernetes serves its other pages whatever the method is."""
         if segments[0] == "api" or (segments[0] == "apis" and len(segments) > 2 and segments[2]):
             return self._discovery.page(path, "") is not None
-        return path.rstrip("/") in _ONLY_READ
+        return path.rstrip("/") in _READ_ONLY
 
-    def _described(self, request: Request, segments: list[str], accept: str) -> Response | Awaitable[Response] | None:
+    def _openapi_page(
+        self, request: Request, segments: list[str], accept: str
+    ) -> Response | Awaitable[Response] | None:
         document: ServedDocument | None
         match segments:
             case ["openapi", "v2"]:
                 if self._aggregated.revision:
                     return self._merged_later(request, accept)
-                return _shown_if_accepted(request, self._openapi.v2(accept))
+                return _respond_if_accepted(request, self._openapi.v2(accept))
             case ["openapi", "v3"] | ["openapi", "v3", ""]:
                 document = self._openapi.index()
                 if self._aggregated.revision:
                     document = merge_index(document, self._aggregated)
             case ["openapi", "v3", "apis", group, version] if backend := self._aggregated.find(group, version):
-                return _shown_later(request, backend)
+                return _respond_later(request, backend)
             case ["openapi", "v3", *rest]:
                 document = self._openapi.v3("/".join(rest), hash=request.parameter("hash") or "")
             case _:
                 return None
-        return _shown(request, document) if document is not None else None
+        return _respond(request, document) if document is not None else None
 
     async def _merged_later(self, request: Request, accept: str) -> Response:
-        return _shown_if_accepted(request, await self._merged_openapi.v2(accept))
+        return _respond_if_accepted(request, await self._merged_openapi.v2(accept))
 
     def _openid(self, request: Request) -> bytes:
-        """Where the keys are: at this server, by the name that the client knows it by."""
+        """Return the OpenID configuration: the keys are at this server, under the host of the request."""
         host = request.headers.get(b"host", b"").decode("latin-1")
         at = f"https://{host}" if host else self._issuer.issuer
         return orjson.dumps(
@@ -157,7 +159,7 @@ class NonResourcePages:
         )
 
     def _paths(self, accept: str) -> bytes:
-        """What there is to ask for."""
+        """Return all paths of the server."""
         paths = ["/.well-known/openid-configuration", "/openid/v1/jwks"]
         paths += [
             "/api",
@@ -216,18 +218,18 @@ async def _reason_of(check: Check) -> str:
     return reason if isinstance(reason, str) else await reason
 
 
-async def _shown_later(request: Request, backend: AggregatedBackend) -> Response:
-    return _shown(request, await fetch_openapi(backend))
+async def _respond_later(request: Request, backend: AggregatedBackend) -> Response:
+    return _respond(request, await fetch_openapi(backend))
 
 
-def _if_accepted(body: bytes, accept: str) -> bytes:
+def _require_json(body: bytes, accept: str) -> bytes:
     if not is_named(accept, ONLY_JSON):
         raise errors.NotAcceptable((JSON,))
     return body
 
 
-def _in_form(document: ServedDocument, request: Request) -> ServedDocument:
-    """A page of discovery as the client takes it. Those that were asked for by a form of their own are in it."""
+def _negotiate_format(document: ServedDocument, request: Request) -> ServedDocument:
+    """Return a discovery page in the format that the client accepts. Aggregated discovery is always JSON."""
     accept = request.head.accept
     if document.content_type != JSON:
         is_pretty = wants_pretty(request) or any(parameters.get("pretty") == "1" for _, parameters in clauses(accept))
@@ -245,11 +247,11 @@ def _in_form(document: ServedDocument, request: Request) -> ServedDocument:
     return document
 
 
-def _shown_if_accepted(request: Request, document: ServedDocument | None) -> Response:
-    return _shown(request, document) if document is not None else Response(406, _NOT_ACCEPTED)
+def _respond_if_accepted(request: Request, document: ServedDocument | None) -> Response:
+    return _respond(request, document) if document is not None else Response(406, _NOT_ACCEPTED)
 
 
-def _shown(request: Request, document: ServedDocument) -> Response:
+def _respond(request: Request, document: ServedDocument) -> Response:
     headers = [(b"Content-Type", document.content_type.encode())]
     headers += [(name.encode(), value.encode()) for name, value in document.headers]
     if document.etag:
