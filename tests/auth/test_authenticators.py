@@ -228,7 +228,11 @@ def test_a_proxy_says_who_is_calling(everyone: FirstOf) -> None:
     [
         pytest.param(Shown(remote_headers=SMUGGLED), ANONYMOUS.name, id="without a certificate"),
         pytest.param(Shown(der(CA, "bob"), remote_headers=SMUGGLED), "bob", id="from a user"),
-        pytest.param(Shown(der(CA, "front-proxy-client"), remote_headers=SMUGGLED), "front-proxy-client", id="by name"),
+        pytest.param(
+            Shown(der(CA, "front-proxy-client"), remote_headers=SMUGGLED),
+            "front-proxy-client",
+            id="by name",
+        ),
         pytest.param(Shown(token="t", remote_headers=SMUGGLED), "token-user", id="with a token"),
     ],
 )

@@ -24,7 +24,7 @@ class Objects(Protocol):
 class Permissions(Protocol):
     """Who may do what."""
 
-    def refusal(
+    def forbidden_error(
         self,
         user: Requester,
         verb: str,

@@ -36,7 +36,7 @@ from pinnace.admission.rules import GROUP as ADMISSION
 from pinnace.admission.webhooks.client import WebhookClient
 from pinnace.admission.webhooks.deadlock_warnings import SelfBlockingWebhooks
 from pinnace.admission.webhooks.dispatch import HookTable, MutatingWebhooks, ValidatingWebhooks
-from pinnace.auth.authorization.authorizers import Action, Authorizer, Decision, refusal
+from pinnace.auth.authorization.authorizers import Action, Authorizer, Decision, forbidden_error
 from pinnace.auth.certificates.requests import CertificateRequester
 from pinnace.auth.users import AUTHENTICATED, User, service_account_groups, service_account_name
 from pinnace.cluster.cached_objects import CachedObjects
@@ -65,7 +65,7 @@ class AuthorizerPermissions:
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
 
-    async def refusal(
+    async def forbidden_error(
         self,
         user: Requester,
         verb: str,
@@ -80,7 +80,7 @@ class AuthorizerPermissions:
         asking = _as_user(user)
         found = self._authorizer.decide(asking, action)
         decision = found if isinstance(found, Decision) else await found
-        return "" if decision.is_allowed else str(refusal(asking, action, decision.reason))
+        return "" if decision.is_allowed else str(forbidden_error(asking, action, decision.reason))
 
 
 def _as_user(user: Requester) -> User:

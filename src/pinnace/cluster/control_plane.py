@@ -21,6 +21,7 @@ from pinnace.cluster.version import version_of
 from pinnace.kinds.flowcontrol.resources import GROUP as FLOW_CONTROL
 from pinnace.model.clock import AlarmClock, SystemClock
 from pinnace.model.resources import Registry
+from pinnace.server.access import AccessControl
 from pinnace.server.audit.events import Auditor
 from pinnace.server.cache.fanout import Fanout
 from pinnace.server.discovery.discovery import DiscoveryPages
@@ -28,10 +29,12 @@ from pinnace.server.discovery.openapi import OpenApi
 from pinnace.server.discovery.pages import NonResourcePages
 from pinnace.server.flowcontrol import metrics as flow_metrics
 from pinnace.server.flowcontrol.flow_control import FlowControl
-from pinnace.server.handler import Handler
+from pinnace.server.handler import Handler, RequestLimits
+from pinnace.server.http.deadlines import Deadlines
 from pinnace.server.local import LocalApi
 from pinnace.server.metrics import RequestMetrics
 from pinnace.server.read.reader import ObjectReader
+from pinnace.server.targets import Targets
 from pinnace.server.write.field_ownership import Ownerships
 from pinnace.server.write.pipeline import Pipeline
 from pinnace.server.write.reservations import ServiceReservations
@@ -107,7 +110,7 @@ async def build(
     health = Health(store, fanout, foundation.supervisor)
     discovery = DiscoveryPages(foundation.registry, aggregated=aggregation.api_services)
     api = Handler(
-        registry=foundation.registry,
+        targets=Targets(foundation.registry, aggregation.api_services),
         verbs=build_verbs(
             foundation,
             reader=ObjectReader(fanout, store, watch_seconds=settings.min_request_timeout),
@@ -125,14 +128,14 @@ async def build(
             health=health,
             aggregated=aggregation.api_services,
         ),
-        identify=security.identify,
-        authorizer=security.authorizer,
-        impersonator=Impersonator(security.authorizer, constrained=foundation.is_since(36)),
+        access=AccessControl(
+            identify=security.identify,
+            impersonator=Impersonator(security.authorizer, constrained=foundation.is_since(36)),
+            authorizer=security.authorizer,
+        ),
+        limits=RequestLimits(flow_control=flows, deadlines=Deadlines(settings.request_timeout)),
         metrics=metrics,
-        aggregated=aggregation.api_services,
         audit=audit,
-        flow_control=flows,
-        request_timeout=settings.request_timeout,
     )
     _add_gauges(metrics, foundation, flows, audit)
     aggregation.measured_by(metrics)

@@ -10,10 +10,11 @@ from pinnace.server.outcome import Representations
 from pinnace.server.read.reader import ObjectReader
 from pinnace.server.reviews import Reviews
 from pinnace.server.verbs import Streams, Subresources, Verbs
-from pinnace.server.write.binding import Bindings
-from pinnace.server.write.body_decoder import Intake
+from pinnace.server.write.binding import PodBinder
+from pinnace.server.write.body_decoder import BodyDecoder
 from pinnace.server.write.eviction import Evictions
 from pinnace.server.write.field_ownership import Ownerships
+from pinnace.server.write.patches import Patches
 from pinnace.server.write.pipeline import Pipeline
 from pinnace.server.write.scales import Scales
 
@@ -29,19 +30,16 @@ def build_verbs(
 ) -> Verbs:
     """Build the verbs that every request of an object ends in."""
     registry, clock, schema_of = foundation.registry, foundation.clock, foundation.definitions.of_kind
-    decoder = Intake(registry, schema_of)
+    decoder = BodyDecoder(registry, schema_of)
     representations = Representations(registry, clock)
     return Verbs(
         reader=reader,
         pipeline=pipeline,
         decoder=decoder,
-        ownerships=ownerships,
+        patches=Patches(decoder, ownerships, clock),
         representations=representations,
         reviews=Reviews(
-            authorizer=security.authorizer,
-            rules=security.rules,
-            tokens=security.tokens,
-            issuer=security.issuer,
+            security=security,
             pipeline=pipeline,
             decoder=decoder,
             representations=representations,
@@ -57,9 +55,8 @@ def build_verbs(
                 schema_of=schema_of,
                 clock=clock,
             ),
-            bindings=Bindings(registry, pipeline, clock),
+            binder=PodBinder(registry, pipeline, clock),
             evictions=Evictions(registry, foundation.fanout, pipeline, clock),
             streams=streams,
         ),
-        clock=clock,
     )

@@ -5,24 +5,24 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from typing import Protocol
 
-from pinnace.auth.authentication.authenticators import Credentials
-from pinnace.auth.authentication.impersonation import Impersonator, wanted_user
-from pinnace.auth.authorization.authorizers import Authorizer, Decision, refusal
+from pinnace.auth.authentication.impersonation import wanted_user
+from pinnace.auth.authorization.authorizers import Decision, forbidden_error
 from pinnace.auth.users import User
 from pinnace.model import errors
-from pinnace.model.resources import Registry
-from pinnace.server.aggregation import AggregatedBackends, NoBackends, counted_request, forward
+from pinnace.server.access import AccessControl
+from pinnace.server.aggregation import counted_request, forward
 from pinnace.server.audit.events import Auditor
 from pinnace.server.flowcontrol.flow_control import FlowControl, TurnedAway
-from pinnace.server.http.deadlines import LIMIT_SECONDS, Deadlines, requested_timeout
+from pinnace.server.http.deadlines import Deadlines, requested_timeout
 from pinnace.server.http.messages import Answer, Request, Response, StreamingResponse, Takeover
 from pinnace.server.metrics import TAKEOVER_CODE, CountedRequest, RequestMetrics
 from pinnace.server.outcome import Outcome
 from pinnace.server.read.fast_path import FastReads
 from pinnace.server.request.call import requested_action
-from pinnace.server.request.credentials import Shown, ShownInUpgrade
+from pinnace.server.request.credentials import RequestCredentials, UpgradeCredentials
 from pinnace.server.request.websocket_headers import is_websocket
 from pinnace.server.responses import Responses
 from pinnace.server.targets import Target, Targets, is_object_path
@@ -34,16 +34,19 @@ log = logging.getLogger(__name__)
 _ANSWERS = (Response, StreamingResponse, Takeover)
 
 
-class Identify(Protocol):
-    def authenticate(self, credentials: Credentials) -> User | Awaitable[User]:
-        """Return the user; anonymous without credentials. Raise Unauthorized for a bad credential."""
-
-
-class Pages(Protocol):
+class ServerPages(Protocol):
     """Paths that are not objects: health, version, discovery, OpenAPI, metrics."""
 
     def answer(self, request: Request, segments: list[str], user: User) -> Answer | Awaitable[Answer] | None:
         """Return the answer, or None if this path is not among them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestLimits:
+    """How many requests run at once, and how long each may take."""
+
+    flow_control: FlowControl
+    deadlines: Deadlines
 
 
 class Handler:
@@ -52,36 +55,27 @@ class Handler:
     def __init__(
         self,
         *,
-        registry: Registry,
+        targets: Targets,
         verbs: Verbs,
-        pages: Pages,
-        identify: Identify,
-        authorizer: Authorizer,
-        impersonator: Impersonator,
-        flow_control: FlowControl,
+        pages: ServerPages,
+        access: AccessControl,
+        limits: RequestLimits,
         metrics: RequestMetrics,
-        aggregated: AggregatedBackends | None = None,
         audit: Auditor | None = None,
-        request_timeout: float = LIMIT_SECONDS,
     ) -> None:
-        self._registry = registry
+        self._targets = targets
         self._verbs = verbs
         self._pages = pages
-        self._identify = identify
-        self._authorizer = authorizer
-        self._impersonator = impersonator
-        self._flow_control = flow_control
+        self._access = access
+        self._flow_control = limits.flow_control
+        self._deadlines = limits.deadlines
         self._metrics = metrics
         self._audit = audit
-        self._deadlines = Deadlines(request_timeout)
         self._responses = Responses()
-        self._targets = Targets(registry, aggregated or NoBackends())
         self._fast_reads = FastReads(
-            routes=self._targets.routes,
-            aggregated=aggregated or NoBackends(),
-            identify=identify,
-            authorizer=authorizer,
-            flow_control=flow_control,
+            routes=targets,
+            access=access,
+            flow_control=limits.flow_control,
             verbs=verbs,
             responses=self._responses,
             metrics=metrics,
@@ -138,7 +132,8 @@ class Handler:
     # The stages.
 
     async def _authenticate(self, request: Request) -> User:
-        user = self._identify.authenticate(ShownInUpgrade(request) if request.upgrade else Shown(request))
+        credentials = UpgradeCredentials(request) if request.upgrade else RequestCredentials(request)
+        user = self._access.identify.authenticate(credentials)
         return user if isinstance(user, User) else await user
 
     async def _impersonate(self, target: Target) -> None:
@@ -146,19 +141,19 @@ class Handler:
         wanted = wanted_user(request.head.pairs())
         if wanted is None:
             return
-        way = await self._impersonator.become(target.user, wanted, requested_action(request))
+        way = await self._access.impersonator.become(target.user, wanted, requested_action(request))
         if request.notes is not None:
             request.notes.impersonated, request.notes.constraint = way.user, way.constraint
         target.user = way.user
 
     async def _authorize(self, target: Target) -> None:
-        decision = self._authorizer.decide(target.user, target.action)
+        decision = self._access.authorizer.decide(target.user, target.action)
         if not isinstance(decision, Decision):
             decision = await decision
         if target.request.notes is not None:
             target.request.notes.decision = decision
         if not decision.is_allowed:
-            raise refusal(target.user, target.action, decision.reason)
+            raise forbidden_error(target.user, target.action, decision.reason)
 
     async def _run(self, target: Target) -> Answer:
         """Run a verb on objects, pass the request on to another API server, or answer with a page."""
@@ -202,13 +197,8 @@ class Handler:
 
     def _answer_unknown(self, segments: list[str]) -> Answer:
         """Raise NoSuchPath below a served group; answer with plain text elsewhere."""
-        match segments:
-            case ["api", *_]:
-                raise errors.NoSuchPath()
-            case ["apis", group, version, *_]:
-                registry = self._registry
-                if registry.has_built_in_group(group) or registry.has_group_version(group, version):
-                    raise errors.NoSuchPath()
+        if self._targets.serves_group(segments):
+            raise errors.NoSuchPath()
         return self._responses.not_found_page()
 
     def _count(self, target: Target, answer: Answer) -> None:

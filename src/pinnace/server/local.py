@@ -1,4 +1,4 @@
-"""The same API without a socket: for controllers and tests in this process, with the same bytes as answers."""
+"""The API without a socket, for controllers and tests in this process. The answers are the same bytes."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class Answers(Protocol):
 
 
 def _is_watch(target: str) -> bool:
-    """A watch has no end that could be waited for."""
+    """Whether the target is a watch, which has no end to wait for."""
     path, _, query = target.partition("?")
     return "/watch/" in path or any(one.startswith("watch=") for one in query.split("&"))
 
 
 class NoTransport(asyncio.BaseTransport):
-    """Stands where a connection would: nobody is at the other end but this process."""
+    """Stands in for the connection of a caller in this process."""
 
 
 class LocalApi:
-    """Calls an API as one user, who needs to show nothing: who is in this process is known."""
+    """Calls an API as one user. Callers in this process need no credentials."""
 
     def __init__(self, api: Answers, user: User) -> None:
         self._api = api
@@ -51,7 +51,7 @@ class LocalApi:
     async def request(
         self, method: str, target: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> Response:
-        """One request and its whole answer, a log or what is proxied too. A watch is for `stream`."""
+        """Return the whole answer to a request, also of a log or a proxied request. Use `stream` for a watch."""
         answer = await self._answer(method, target, body, headers)
         if isinstance(answer, StreamingResponse) and not _is_watch(target):
             pieces = [piece async for piece in LocalStream(answer)]
@@ -61,7 +61,7 @@ class LocalApi:
         return answer
 
     async def stream(self, target: str, headers: Mapping[str, str] | None = None) -> LocalStream | Response:
-        """A watch: its chunks as they come, or the answer that refuses it."""
+        """Return the chunks of a watch as they come, or the error response."""
         answer = await self._answer("GET", target, b"", headers)
         if isinstance(answer, Response):
             return answer
@@ -70,7 +70,7 @@ class LocalApi:
         return LocalStream(answer)
 
     async def upgrade(self, target: str, headers: Mapping[str, str]) -> LocalConnection | Response:
-        """A request to go on with another protocol: the connection that does, or the answer that refuses it."""
+        """Return the connection after an upgrade to another protocol, or the error response."""
         answer = await self._answer("GET", target, b"", headers, upgrade=True)
         if isinstance(answer, Response):
             return answer
@@ -97,7 +97,7 @@ def _head(pairs: tuple[tuple[str, str], ...]) -> RequestHead:
 
 
 class LocalConnection:
-    """The other end of a connection that was taken over: a pair of sockets within the process. Close it when done."""
+    """The client's end of a connection that was taken over: a socket pair within the process. Close it when done."""
 
     def __init__(self, takeover: Takeover, duplex: Duplex, task: asyncio.Task[None]) -> None:
         self.headers = takeover.headers
@@ -124,7 +124,7 @@ async def _opened(end: socket.socket) -> tuple[asyncio.StreamReader, asyncio.Str
 
 
 async def _run(takeover: Takeover, writer: asyncio.StreamWriter) -> None:
-    """The writer is held on to: since Python 3.11.5 one that nobody holds closes its transport."""
+    """Run a takeover. Keep a reference to the writer: since Python 3.11.5 a writer without one closes its transport."""
     try:
         await takeover.run(cast(asyncio.Transport, writer.transport), b"")
     finally:
@@ -132,7 +132,7 @@ async def _run(takeover: Takeover, writer: asyncio.StreamWriter) -> None:
 
 
 class LocalStream:
-    """The stream of a response whose reader is in this process. Iterate over it, and close it when done."""
+    """A response stream whose reader is in this process. Iterate over it, and close it when done."""
 
     def __init__(self, stream: StreamingResponse) -> None:
         self.status = stream.status
@@ -148,7 +148,7 @@ class LocalStream:
             self._task = asyncio.ensure_future(self._finished(started))
 
     async def _finished(self, work: Awaitable[None]) -> None:
-        """A stream that is a coroutine ends with it."""
+        """Await the coroutine of a stream, then end the stream."""
         try:
             await work
         except Exception as error:
@@ -165,7 +165,7 @@ class LocalStream:
         if self._error is not None:
             raise ConnectionResetError(f"the stream broke off: {self._error}") from self._error
 
-    # What the stream writes to.
+    # The ResponseStream interface.
 
     @property
     def closed(self) -> bool:

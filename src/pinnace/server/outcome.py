@@ -17,8 +17,15 @@ from pinnace.server.cache.representations import (
 from pinnace.server.cache.watch_cache import CachedObject
 from pinnace.server.http.messages import ResponseStream
 from pinnace.server.request.call import Call
-from pinnace.server.request.negotiation import ALL_OFFERED, METADATA, METADATA_LIST, PLAIN, is_named, negotiate
-from pinnace.server.request.negotiation import Answer as Accepted
+from pinnace.server.request.negotiation import (
+    ALL_OFFERED,
+    METADATA,
+    METADATA_LIST,
+    PLAIN,
+    Accepted,
+    is_named,
+    negotiate,
+)
 
 WATCH_FORMATS = ("application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch")
 """The formats of a watch in a 406 answer. The second is listed because Kubernetes lists it; clients take the first."""

@@ -14,8 +14,7 @@ from pinnace.server.http.messages import Answer, Request, Response, StreamingRes
 from pinnace.server.outcome import Outcome
 from pinnace.server.read.watch_sockets import watch_over_websocket
 from pinnace.server.request.call import Call
-from pinnace.server.request.negotiation import PLAIN, negotiate
-from pinnace.server.request.negotiation import Answer as Accepted
+from pinnace.server.request.negotiation import PLAIN, Accepted, negotiate
 from pinnace.server.request.pretty import indented, wants_pretty
 from pinnace.server.request.websocket_headers import is_websocket
 from pinnace.server.request.yaml_output import as_yaml

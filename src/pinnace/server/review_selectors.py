@@ -1,4 +1,4 @@
-"""The selectors that a question about access may name: what is wrong with them, and what is understood of them."""
+"""Selectors in access reviews: their validation, and the parts that authorizers understand."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pinnace.model.selectors import label_selector as parsed_labels
 _PATH = "spec.resourceAttributes"
 
 
-class Understood(NamedTuple):
-    """A field selector in the words of a query, and what had to be ignored of either."""
+class UsableSelectors(NamedTuple):
+    """A field selector as a query string, and messages about ignored selectors."""
 
     fields: str
     ignored: tuple[str, ...]
 
 
 def validate_selector(about: Object) -> Iterator[FieldError]:
-    """What is wrong with the selectors of `resourceAttributes`.
+    """Validate the selectors of `resourceAttributes`.
 
-    An operator that nobody knows is not: clients may be newer than we are, and what is ignored only asks for more.
+    An unknown operator is no error: the client may be newer, and ignoring it only widens the question.
     """
     for name in ("fieldSelector", "labelSelector"):
         selector, path = about.get(name), f"{_PATH}.{name}"
@@ -41,13 +41,13 @@ def validate_selector(about: Object) -> Iterator[FieldError]:
             yield from of_one(requirement, f"{path}.requirements[{index}]")
 
 
-def understood(about: Object) -> Understood:
-    """What authorizers are told, and what they are not: who asks is told that."""
+def usable_selectors(about: Object) -> UsableSelectors:
+    """Return the part of the selectors that authorizers use, with messages about the rest."""
     fields, field_problem = _fields(about.get("fieldSelector") or {})
     label_problem = _label_problem(about.get("labelSelector") or {})
     failures = (("fieldSelector", field_problem), ("labelSelector", label_problem))
     ignored = tuple(f"{_PATH}.{name} {error} due to parse error" for name, error in failures if error)
-    return Understood(fields, ignored)
+    return UsableSelectors(fields, ignored)
 
 
 def _validate_field(requirement: Object, path: str) -> Iterator[FieldError]:
@@ -61,7 +61,7 @@ def _validate_label(requirement: Object, path: str) -> Iterator[FieldError]:
 
 
 def _fields(selector: Object) -> tuple[str, str]:
-    """The selector, and whether some or all of it is ignored."""
+    """Return the selector, and whether some or all of it is ignored."""
     if raw := selector.get("rawSelector"):
         try:
             return str(field_selector(raw)), ""
@@ -77,7 +77,7 @@ def _fields(selector: Object) -> tuple[str, str]:
 
 
 def _label_problem(selector: Object) -> str:
-    """As above: nobody here decides by labels, but who asks is told what could not be understood."""
+    """Return whether some or all of a label selector is ignored. No authorizer uses it; the answer mentions it."""
     if raw := selector.get("rawSelector"):
         try:
             parsed_labels(raw)

@@ -1,4 +1,4 @@
-"""Questions that are asked by creating an object and answered in its status: who am I, may I, is this token good."""
+"""Reviews: objects that are created to ask a question and answered in their status, never stored."""
 
 from __future__ import annotations
 
@@ -25,45 +25,55 @@ from pinnace.server.cache.representations import partial_metadata
 from pinnace.server.outcome import Outcome, Representations, check_view
 from pinnace.server.request.call import Call
 from pinnace.server.request.negotiation import WITHOUT_ROWS, negotiate
-from pinnace.server.review_selectors import Understood, understood, validate_selector
-from pinnace.server.write.body_decoder import Intake, check_manager, kind_of, match_namespace, metadata_of
+from pinnace.server.review_selectors import UsableSelectors, usable_selectors, validate_selector
+from pinnace.server.write.body_decoder import BodyDecoder, check_manager, kind_of, match_namespace, metadata_of
 from pinnace.server.write.names import manager_of
 from pinnace.server.write.pipeline import Pipeline
 
 _WITHOUT_METADATA = frozenset(("SelfSubjectReview", "SelfSubjectRulesReview"))
-"""What these are asked with is not said back."""
+"""Reviews whose metadata is left out of the answer."""
 
 Review = Callable[[Call, Object], Awaitable[Object]]
 
 
 class RuleSource(Protocol):
-    """What a user may do in a namespace, as rules."""
+    """The rules that grant a user access in a namespace."""
 
     def rules_for(self, user: User, namespace: str) -> list[Rule]: ...
     def unknown_for(self, user: User) -> str:
-        """Why these may not be all; empty if they are."""
+        """Return why the rules may be incomplete; empty if they are complete."""
+
+
+class ReviewSecurity(Protocol):
+    """The parts of the cluster's security that reviews ask."""
+
+    @property
+    def authorizer(self) -> Authorizer: ...
+    @property
+    def rules(self) -> RuleSource: ...
+    @property
+    def tokens(self) -> Tokens: ...
+    @property
+    def issuer(self) -> TokenIssuer: ...
 
 
 class Reviews:
-    """Answers the kinds that are never stored."""
+    """Answers reviews."""
 
     def __init__(
         self,
         *,
-        authorizer: Authorizer,
-        rules: RuleSource,
-        tokens: Tokens,
-        issuer: TokenIssuer,
+        security: ReviewSecurity,
         pipeline: Pipeline,
-        decoder: Intake,
+        decoder: BodyDecoder,
         representations: Representations,
         schema_of: Callable[[Kind], Schema | None],
         clock: Clock,
     ) -> None:
-        self._authorizer = authorizer
-        self._rules = rules
-        self._tokens = tokens
-        self._issuer = issuer
+        self._authorizer = security.authorizer
+        self._rules = security.rules
+        self._tokens = security.tokens
+        self._issuer = security.issuer
         self._pipeline = pipeline
         self._decoder = decoder
         self._representations = representations
@@ -180,7 +190,7 @@ class Reviews:
 
     async def _decision(self, user: User, spec: Object) -> Object:
         about, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-        selected = understood(about) if about is not None else Understood("", ())
+        selected = usable_selectors(about) if about is not None else UsableSelectors("", ())
         found = self._authorizer.decide(user, _action(about, path, selected.fields))
         decision = found if isinstance(found, Decision) else await found
         status: Object = {"allowed": decision.is_allowed}
@@ -252,7 +262,7 @@ _CHECKS: dict[str, Callable[[Call, Object], None]] = {
 
 
 def _refuse(errs: list[FieldError]) -> None:
-    """Kubernetes leaves the kind out when it refuses a question."""
+    """Raise Invalid without a kind, as Kubernetes does for reviews."""
     if errs:
         raise errors.Invalid(errs, group="authorization.k8s.io", kind="", name="")
 
@@ -269,7 +279,7 @@ def _validate_attribute(spec: Object) -> list[FieldError]:
 
 
 def _validate_locality(spec: Object, namespace: str) -> list[FieldError]:
-    """What a question about one namespace cannot ask."""
+    """Validate the attributes of a review about one namespace."""
     about, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if path is not None:
         why = "disallowed on this kind of request"
@@ -306,7 +316,7 @@ def _action(about: Object | None, path: Object | None, fields: str) -> Action:
     return Action(
         about.get("verb", ""),
         group=about.get("group", ""),
-        # A question about no resource is not one about a path.
+        # A review without a resource is not about a path.
         resource=about.get("resource", "") or "-",
         subresource=about.get("subresource", ""),
         namespace=about.get("namespace", ""),

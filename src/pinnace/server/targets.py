@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
 
 from pinnace.auth.authorization.authorizers import Action
 from pinnace.auth.users import ANONYMOUS, User
 from pinnace.model import errors
 from pinnace.model.resources import Registry
 from pinnace.server.aggregation import AggregatedBackend, AggregatedBackends
+from pinnace.server.flowcontrol.flow_control import Turn
 from pinnace.server.http.deadlines import LONG_RUNNING
-from pinnace.server.http.messages import Answer, Request
-from pinnace.server.request.call import Call, action_of, understand
-from pinnace.server.request.routes import Routes
+from pinnace.server.http.messages import Request
+from pinnace.server.request.call import Call, action_of, parse_call
+from pinnace.server.request.routes import Route, Routes
 
-
-class Turn(Protocol):
-    """The place in flow control that a request has until it is answered."""
-
-    def end(self) -> None: ...
-
-    def mark(self, answer: Answer) -> Answer:
-        """Add the headers that name the flow schema and the priority level."""
+_READS = frozenset(("get", "list"))
 
 
 class Target:
@@ -58,10 +51,31 @@ class Targets:
     def __init__(self, registry: Registry, aggregated: AggregatedBackends) -> None:
         self._registry = registry
         self._aggregated = aggregated
-        self.routes = Routes(registry)
+        self._routes = Routes(registry)
+
+    def find_read(self, request: Request) -> Route | None:
+        """Return the known route of a get or list that this server answers itself."""
+        route = self._routes.find(request)
+        if route is None:
+            return None
+        action = route[1]
+        if action.verb not in _READS or action.subresource:
+            return None
+        if action.group and self._aggregated.find(action.group, action.version) is not None:
+            return None
+        return route
+
+    def serves_group(self, segments: list[str]) -> bool:
+        """Whether a path is below an API group that this server serves."""
+        match segments:
+            case ["api", *_]:
+                return True
+            case ["apis", group, version, *_]:
+                return self._registry.has_built_in_group(group) or self._registry.has_group_version(group, version)
+        return False
 
     def parse(self, request: Request) -> Target:
-        route = self.routes.find(request)
+        route = self._routes.find(request)
         if route is not None:
             parts, action = route
             if not action.group or self._aggregated.find(action.group, action.version) is None:
@@ -83,14 +97,14 @@ class Targets:
 
     def _parse_object(self, request: Request, segments: list[str]) -> Target:
         try:
-            call = understand(request, segments, self._registry, ANONYMOUS)
+            call = parse_call(request, segments, self._registry, ANONYMOUS)
         except errors.ApiError as error:
             target = Target(request, action_of(request, segments))
             target.error = error.with_traceback(None)  # The traceback would keep this frame, which keeps the error.
             return target
         if call is None:
             return Target(request, action_of(request, segments))
-        return Target(request, self.routes.learn(call)[1], call=call)
+        return Target(request, self._routes.learn(call)[1], call=call)
 
 
 def is_object_path(segments: list[str]) -> bool:

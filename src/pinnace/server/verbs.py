@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pinnace.model import errors
-from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Object, new_uid
 from pinnace.server.cache.representations import Representation
 from pinnace.server.http.messages import Answer
@@ -18,24 +17,19 @@ from pinnace.server.read.reader import Body, ObjectReader
 from pinnace.server.request.call import Call
 from pinnace.server.reviews import Reviews
 from pinnace.server.write import edits
-from pinnace.server.write.binding import Bindings
+from pinnace.server.write.binding import PodBinder
 from pinnace.server.write.body_decoder import (
-    Intake,
-    check_applied,
+    BodyDecoder,
     check_manager,
     match_name,
     match_namespace,
     metadata_of,
-    patch_type_of,
     read_existing_patch,
-    refuse_force,
-    tell_of_keys,
 )
 from pinnace.server.write.delete_options import read_delete_options
 from pinnace.server.write.eviction import Evictions
-from pinnace.server.write.field_ownership import Ownerships
-from pinnace.server.write.names import generate_name, manager_of
-from pinnace.server.write.patch_body import read_patch
+from pinnace.server.write.names import generate_name
+from pinnace.server.write.patches import Patches
 from pinnace.server.write.pipeline import Pipeline
 from pinnace.server.write.scales import Scales
 from pinnace.server.write.status_answers import created_status, deleted_status
@@ -57,7 +51,7 @@ class Subresources:
     """The subresources that are not the object itself."""
 
     scales: Scales
-    bindings: Bindings
+    binder: PodBinder
     evictions: Evictions
     streams: Callable[[], Streams]
 
@@ -70,21 +64,19 @@ class Verbs:
         *,
         reader: ObjectReader,
         pipeline: Pipeline,
-        decoder: Intake,
-        ownerships: Ownerships,
+        decoder: BodyDecoder,
+        patches: Patches,
         representations: Representations,
         reviews: Reviews,
         subresources: Subresources,
-        clock: Clock,
     ) -> None:
         self._reader = reader
         self._pipeline = pipeline
         self._decoder = decoder
-        self._ownerships = ownerships
+        self._patches = patches
         self._representations = representations
         self._reviews = reviews
         self._subresources = subresources
-        self._clock = clock
         self._verbs: dict[str, Callable[[Call], Awaitable[Outcome]]] = {
             "get": self._read,
             "list": self._read,
@@ -141,7 +133,7 @@ class Verbs:
         check_manager(call, "CreateOptions")
         obj = self._decoder.object(call)
         if call.resource.plural == "bindings" and not call.resource.group:
-            return await self._bind(self._subresources.bindings.on_pod(call, obj), obj)
+            return await self._bind(self._subresources.binder.on_pod(call, obj), obj)
         metadata = metadata_of(obj)
         match_namespace(call, metadata)
         if metadata.get("name"):
@@ -186,53 +178,9 @@ class Verbs:
 
     async def _patch(self, call: Call) -> Outcome:
         self._representations.accepted(call)
-        edit = read_existing_patch(call, self._read_patch, self._reader.cached_object)
+        edit = read_existing_patch(call, self._patches.read, self._reader.cached_object)
         written = await self._pipeline.write(call, edit)
         return await self._representations.show(call, written.entry, 201 if written.is_created else 200)
-
-    def _read_patch(self, call: Call) -> edits.Edit:
-        content_type = patch_type_of(call)
-        check_manager(call, "PatchOptions", is_apply=content_type in edits.APPLY_PATCHES)
-        if content_type in edits.APPLY_PATCHES:
-            patch = read_patch(call.request.body, content_type)
-            applied = patch.document or {}
-            check_applied(call, applied, call.resource.kind)
-            self._decoder.modernize(call, applied)
-            return self._application(call, applied, patch.oddities)
-        refuse_force(call)
-        document, oddities = read_patch(call.request.body, content_type)
-
-        def decode(wanted: Object) -> Object:
-            quoted = document if content_type == edits.STRATEGIC_PATCH else None
-            decoded = self._decoder.patched(call, wanted, quoted, oddities=oddities)
-            metadata = metadata_of(decoded)
-            match_name(call, metadata)
-            match_namespace(call, metadata)
-            return decoded
-
-        return edits.patch(call, content_type, document, decode)
-
-    def _application(self, call: Call, applied: Object, oddities: tuple[str, ...] = ()) -> edits.Application:
-        def decode(merged: Object) -> Object:
-            if oddities:
-                tell_of_keys(call, oddities)
-            entries = merged["metadata"].pop("managedFields", None)  # Made by the server: nothing to decode there.
-            decoded = self._decoder.patched(call, merged, None, call.resource.kind)
-            metadata = metadata_of(decoded)
-            match_name(call, metadata)  # An existing object has a name; a new one must bring it.
-            if entries is not None:
-                metadata["managedFields"] = entries
-            return decoded
-
-        return edits.Application(
-            call=call,
-            applied=applied,
-            manager=manager_of(call),
-            force=call.flag("force"),
-            now=to_rfc3339(self._clock.now()),
-            ownership=self._ownerships.of(call),
-            decode=decode,
-        )
 
     async def _delete(self, call: Call) -> Outcome:
         self._representations.accepted(call)
@@ -290,5 +238,5 @@ class Verbs:
                 return await self._subresources.streams().answer(call)
 
     async def _bind(self, call: Call, binding: Object) -> Outcome:
-        await self._subresources.bindings.bind(call, binding)
+        await self._subresources.binder.bind(call, binding)
         return Outcome(201, created_status(), self._representations.accepted(call))

@@ -98,7 +98,11 @@ async def test_what_is_doubtful_is_refused_and_nothing_after_it_is_interpreted(s
         refusal = await client.reply()
         code, reason = (405, "MethodNotAllowed") if sent in NO_METHOD else (400, "BadRequest")
         assert (refusal.status, refusal.headers[b"connection"]) == (code, b"close")
-        assert (refusal.json["kind"], refusal.json["reason"], refusal.json["code"]) == ("Status", reason, code)
+        assert (refusal.json["kind"], refusal.json["reason"], refusal.json["code"]) == (
+            "Status",
+            reason,
+            code,
+        )
         client.writer.write_eof()
         assert await client.rest() == b""
     assert seen == ["/before"]

@@ -165,7 +165,7 @@ def test_other_formats_are_refused(content_type: str) -> None:
     ],
 )
 def test_a_byte_that_is_no_text_is_told_by_its_number(body: bytes, err: str) -> None:
-    with pytest.raises(bodies.Malformed) as refused:
+    with pytest.raises(bodies.MalformedBody) as refused:
         bodies.parse_json(body)
     assert str(refused.value) == err
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pinnace.model import errors
-from pinnace.server.request.negotiation import Answer, negotiate
+from pinnace.server.request.negotiation import Accepted, negotiate
 
 JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
 
@@ -13,32 +13,32 @@ JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.
 @pytest.mark.parametrize(
     ("accept", "answer"),
     [
-        ("", Answer()),
-        ("*/*", Answer()),
-        (YAML, Answer(is_yaml=True)),
-        ("text/html, */*;q=0.1", Answer()),
-        (f"{PROTOBUF},{JSON}", Answer()),
-        ("application/json;q=0.1,application/yaml;q=0.9", Answer(is_yaml=True)),
+        ("", Accepted()),
+        ("*/*", Accepted()),
+        (YAML, Accepted(is_yaml=True)),
+        ("text/html, */*;q=0.1", Accepted()),
+        (f"{PROTOBUF},{JSON}", Accepted()),
+        ("application/json;q=0.1,application/yaml;q=0.9", Accepted(is_yaml=True)),
         (
             f"{JSON};as=Table;g=meta.k8s.io;v=v1,{JSON};as=Table;v=v1beta1;g=meta.k8s.io,{JSON}",
-            Answer("Table", "v1"),
+            Accepted("Table", "v1"),
         ),
-        (f"{JSON};as=Table;v=v1beta1;g=meta.k8s.io", Answer("Table", "v1beta1")),
-        (f"{JSON} ; as=Table ; g=meta.k8s.io ; v=v1", Answer("Table", "v1")),
-        ("*/*;as=Table;g=meta.k8s.io;v=v1", Answer("Table", "v1")),
-        (f"{YAML};as=Table;g=meta.k8s.io;v=v1", Answer("Table", "v1", is_yaml=True)),
-        (f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1", Answer("PartialObjectMetadata", "v1")),
+        (f"{JSON};as=Table;v=v1beta1;g=meta.k8s.io", Accepted("Table", "v1beta1")),
+        (f"{JSON} ; as=Table ; g=meta.k8s.io ; v=v1", Accepted("Table", "v1")),
+        ("*/*;as=Table;g=meta.k8s.io;v=v1", Accepted("Table", "v1")),
+        (f"{YAML};as=Table;g=meta.k8s.io;v=v1", Accepted("Table", "v1", is_yaml=True)),
+        (f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1", Accepted("PartialObjectMetadata", "v1")),
         (
             f"{PROTOBUF};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}",
-            Answer("PartialObjectMetadataList", "v1"),
+            Accepted("PartialObjectMetadataList", "v1"),
         ),
-        (f"{JSON};as=Foo;g=meta.k8s.io;v=v1,{JSON}", Answer()),
-        (f"{JSON};pretty=1", Answer(is_pretty=True)),
-        (f"{JSON};stream=watch", Answer()),
-        (f"{JSON};q=abc", Answer()),
+        (f"{JSON};as=Foo;g=meta.k8s.io;v=v1,{JSON}", Accepted()),
+        (f"{JSON};pretty=1", Accepted(is_pretty=True)),
+        (f"{JSON};stream=watch", Accepted()),
+        (f"{JSON};q=abc", Accepted()),
     ],
 )
-def test_the_best_answer_we_have_is_chosen(accept: str, answer: Answer) -> None:
+def test_the_best_answer_we_have_is_chosen(accept: str, answer: Accepted) -> None:
     assert negotiate(accept) == answer
 
 

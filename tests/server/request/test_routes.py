@@ -12,7 +12,7 @@ from pinnace.model.resources import Registry
 from pinnace.server.http.header_cache import RequestHead
 from pinnace.server.http.messages import Peer, Request
 from pinnace.server.local import NoTransport
-from pinnace.server.request.call import Call, understand
+from pinnace.server.request.call import Call, parse_call
 from pinnace.server.request.routes import Routes
 
 BOB = User("bob")
@@ -23,8 +23,8 @@ def request(target: str, method: str = "GET") -> Request:
     return Request(method, target, path, query, RequestHead({}), b"", Peer(NoTransport()))
 
 
-def understood(asked: Request, registry: Registry) -> Call:
-    call = understand(asked, asked.path.split("/")[1:], registry, BOB)
+def usable_selectors(asked: Request, registry: Registry) -> Call:
+    call = parse_call(asked, asked.path.split("/")[1:], registry, BOB)
     assert call is not None
     return call
 
@@ -54,7 +54,7 @@ def test_a_call_that_is_remembered_is_the_same_as_the_one_that_was_understood(
     routes = Routes(registry)
     first = request(target, method)
     assert routes.find(first) is None
-    call = understood(first, registry)
+    call = usable_selectors(first, registry)
     learnt = routes.learn(call)
     again = request(target, method)
     route = routes.find(again)
@@ -68,25 +68,25 @@ def test_a_call_that_is_remembered_is_the_same_as_the_one_that_was_understood(
 
 def test_nothing_is_remembered_of_what_was_served_before(registry: Registry) -> None:
     routes, asked = Routes(registry), request(CONFIG_MAPS)
-    call = understood(asked, registry)
+    call = usable_selectors(asked, registry)
     routes.learn(call)
     other = replace(call.resource, singular="other")
     registry.add(other)
     assert routes.find(asked) is None
-    assert routes.learn(understood(asked, registry))[0][1] is other
+    assert routes.learn(usable_selectors(asked, registry))[0][1] is other
     registry.remove(other)
     assert routes.find(asked) is None
 
 
 def test_another_method_or_query_is_another_target(registry: Registry) -> None:
     routes = Routes(registry)
-    routes.learn(understood(request(CONFIG_MAPS), registry))
+    routes.learn(usable_selectors(request(CONFIG_MAPS), registry))
     assert routes.find(request(CONFIG_MAPS, "DELETE")) is None
     assert routes.find(request(f"{CONFIG_MAPS}?watch=1")) is None
 
 
 def test_neither_many_targets_nor_long_ones_take_memory_without_end(registry: Registry) -> None:
-    routes, base = Routes(registry), understood(request(CONFIG_MAPS), registry)
+    routes, base = Routes(registry), usable_selectors(request(CONFIG_MAPS), registry)
     targets = [f"{CONFIG_MAPS}/{number}" for number in range(5000)]
     for target in [*targets, f"{CONFIG_MAPS}?labelSelector={'x' * 5000}"]:
         base.request = request(target)

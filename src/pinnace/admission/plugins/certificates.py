@@ -88,6 +88,6 @@ def _signer_of(obj: Object) -> str:
 async def _may(permissions: Permissions, user: Requester, verb: str, signer: str) -> bool:
     domain = f"{signer.partition('/')[0]}/*"
     for name in (signer, domain):
-        if not await permissions.refusal(user, verb, group=GROUP, resource="signers", name=name):
+        if not await permissions.forbidden_error(user, verb, group=GROUP, resource="signers", name=name):
             return True
     return False

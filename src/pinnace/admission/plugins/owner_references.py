@@ -33,7 +33,7 @@ class OwnerReferencesPermissionEnforcement:
 
     async def _check(self, review: Review, owners: list[Object], before: list[Object]) -> None:
         resource, user = review.resource, review.user
-        if review.old is not None and await self._permissions.refusal(
+        if review.old is not None and await self._permissions.forbidden_error(
             user,
             "delete",
             group=resource.group,
@@ -44,7 +44,7 @@ class OwnerReferencesPermissionEnforcement:
         ):
             raise review.forbidden("cannot set an ownerRef on a resource you can't delete: , <nil>")
         blocking = _newly_blocking(owners, before)
-        if not blocking or not await self._permissions.refusal(
+        if not blocking or not await self._permissions.forbidden_error(
             user, "update", group="*", resource="*", subresource="finalizers", name="*"
         ):
             return
@@ -60,7 +60,7 @@ class OwnerReferencesPermissionEnforcement:
                 f"{kind.api_version} Kind {kind.name}: "
                 f'no matches for kind "{kind.name}" in version "{kind.api_version}"'
             )
-        if await self._permissions.refusal(
+        if await self._permissions.forbidden_error(
             review.user,
             "update",
             group=found.group,

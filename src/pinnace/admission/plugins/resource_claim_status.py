@@ -47,7 +47,7 @@ async def status_refusals(review: Review, permissions: Permissions) -> list[Fiel
 async def _refusal(
     review: Review, permissions: Permissions, verb: str, subresource: str, namespace: str = "", name: str = ""
 ) -> str:
-    return await permissions.refusal(
+    return await permissions.forbidden_error(
         review.user,
         verb,
         group=review.resource.group,

@@ -43,7 +43,7 @@ class TokenAudiences:
                 return
         except _Missing as err:
             raise review.forbidden(f'error validating audience "{audience}": {err}') from None
-        refusal = await self._permissions.refusal(
+        refusal = await self._permissions.forbidden_error(
             review.user,
             VERB,
             group="",

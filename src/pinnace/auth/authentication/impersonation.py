@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from pinnace.auth.authorization.authorizers import Action, Authorizer, Decision, refusal
+from pinnace.auth.authorization.authorizers import Action, Authorizer, Decision, forbidden_error
 from pinnace.auth.authorization.nodes import GROUP as NODES
 from pinnace.auth.users import (
     ANONYMOUS,
@@ -90,12 +90,12 @@ class Impersonator:
     async def _refusal(self, way: Way) -> errors.Forbidden | None:
         for step in way.steps:
             if step.err:
-                return refusal(way.asker, step.action, step.err)
+                return forbidden_error(way.asker, step.action, step.err)
             decision = self._authorizer.decide(way.asker, step.action)
             if not isinstance(decision, Decision):
                 decision = await decision
             if not decision.is_allowed:
-                return refusal(way.asker, step.action, decision.reason)
+                return forbidden_error(way.asker, step.action, decision.reason)
         return None
 
 

@@ -90,7 +90,7 @@ class InOrder:
         return _refused([*reasons, decision.reason] if decision.reason else reasons)
 
 
-def refusal(user: User, action: Action, reason: str = "") -> errors.Forbidden:
+def forbidden_error(user: User, action: Action, reason: str = "") -> errors.Forbidden:
     """Names user, verb and resource, as clients expect it."""
     because = f": {reason}" if reason else ""
     if not action.resource:

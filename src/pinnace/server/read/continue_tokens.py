@@ -11,7 +11,7 @@ import orjson
 
 from pinnace.model import errors
 from pinnace.model.objects import Object
-from pinnace.server.request.body import Malformed, parse_json
+from pinnace.server.request.body import MalformedBody, parse_json
 
 LATEST = -1
 """The revision in a token that continues with the newest objects, which may be inconsistent with earlier pages."""
@@ -51,7 +51,7 @@ class Continuation:
     def decode(cls, token: str) -> Continuation:
         try:
             found = parse_json(_unpack(token))
-        except Malformed as error:
+        except MalformedBody as error:
             raise _invalid(str(error)) from None
         if found is None:
             found = {}

@@ -7,37 +7,30 @@ which starts it from the beginning.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable
 from typing import Protocol
 
-from pinnace.auth.authentication.authenticators import Credentials
-from pinnace.auth.authorization.authorizers import Action, Authorizer, Decision
+from pinnace.auth.authorization.authorizers import Action, Decision
 from pinnace.auth.users import User
 from pinnace.model import errors
+from pinnace.server.access import AccessControl
 from pinnace.server.flowcontrol.flow_control import FlowControl
 from pinnace.server.http.messages import Answer, Request, Response
 from pinnace.server.metrics import RequestMetrics
 from pinnace.server.outcome import Outcome
 from pinnace.server.request.call import Call
-from pinnace.server.request.credentials import Shown
-from pinnace.server.request.routes import Routes
-
-_READS = frozenset(("get", "list"))
+from pinnace.server.request.credentials import RequestCredentials
+from pinnace.server.request.routes import Route
 
 
-class Identify(Protocol):
-    def authenticate(self, credentials: Credentials) -> User | Awaitable[User]: ...
+class ReadRoutes(Protocol):
+    def find_read(self, request: Request) -> Route | None: ...
 
 
-class Aggregated(Protocol):
-    def find(self, group: str, version: str) -> object | None: ...
-
-
-class Reads(Protocol):
+class ReadVerbs(Protocol):
     def read_at_once(self, call: Call) -> Outcome | None: ...
 
 
-class Rendering(Protocol):
+class ReadResponses(Protocol):
     def render_at_once(self, call: Call, outcome: Outcome) -> Response | None: ...
 
     def render_error(self, request: Request, error: errors.ApiError, warnings: list[str] | None) -> Response: ...
@@ -49,19 +42,16 @@ class FastReads:
     def __init__(
         self,
         *,
-        routes: Routes,
-        aggregated: Aggregated,
-        identify: Identify,
-        authorizer: Authorizer,
+        routes: ReadRoutes,
+        access: AccessControl,
         flow_control: FlowControl,
-        verbs: Reads,
-        responses: Rendering,
+        verbs: ReadVerbs,
+        responses: ReadResponses,
         metrics: RequestMetrics,
     ) -> None:
         self._routes = routes
-        self._aggregated = aggregated
-        self._identify = identify
-        self._authorizer = authorizer
+        self._identify = access.identify
+        self._authorizer = access.authorizer
         self._flow_control = flow_control
         self._verbs = verbs
         self._responses = responses
@@ -71,14 +61,10 @@ class FastReads:
         """Return the answer, or None if the handler has to run the stages one by one."""
         if request.method != "GET" or request.upgrade or request.head.impersonates or "timeout=" in request.raw_query:
             return None
-        route = self._routes.find(request)
+        route = self._routes.find_read(request)
         if route is None:
             return None
         parts, action = route
-        if action.verb not in _READS or action.subresource:
-            return None
-        if action.group and self._aggregated.find(action.group, action.version) is not None:
-            return None
         user = user or self._authenticate(request)
         if user is None or not self._is_allowed(user, action):
             return None
@@ -102,7 +88,7 @@ class FastReads:
 
     def _authenticate(self, request: Request) -> User | None:
         try:
-            user = self._identify.authenticate(Shown(request))
+            user = self._identify.authenticate(RequestCredentials(request))
         except errors.ApiError:
             return None
         if isinstance(user, User):

@@ -1,4 +1,4 @@
-"""Turns the bytes of a request into an object, and refuses what is none in the words of a Kubernetes server."""
+"""Decodes the bytes of a request into an object, with a Kubernetes server's error messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ACCEPTED_OF_CUSTOM_KINDS = (JSON, YAML)
 FieldValidation = Literal["Strict", "Warn", "Ignore"]
 
 MAX_TOLD = 100
-"""How many unknown or repeated fields are told of one body."""
+"""The most unknown or repeated fields that are reported for one body."""
 
 _GO_FORMS = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
 _ENVELOPE = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
@@ -37,22 +37,22 @@ _ENVELOPE = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind 
 _HALF = re.compile("[\ud800-\udfff]")
 
 
-class Malformed(ValueError):
-    """The bytes are not JSON, or not YAML. The message is the real server's."""
+class MalformedBody(ValueError):
+    """The bytes are not JSON, or not YAML. The message is Kubernetes'."""
 
 
 class Body(NamedTuple):
-    """An object as the client wrote it, and what it wrote twice."""
+    """An object as the client wrote it, and the fields that it repeats."""
 
     obj: Object
     repeated_fields: tuple[str, ...] = ()
-    """JSON: the paths of fields that were given more than once; the last one won."""
+    """The paths of fields that a JSON body gives more than once; the last one wins."""
     repeated_keys: tuple[str, ...] = ()
-    """YAML: the same, as sentences with their line."""
+    """The same for a YAML body, as messages with line numbers."""
     is_protobuf: bool = False
-    """Then nothing is told of fields that this server does not know: they have no names there."""
+    """Unknown fields are not reported: protobuf has no field names."""
     text: bytes = b""
-    """The JSON as it came, where fields are repeated: errors are told in its order."""
+    """The JSON text, kept where fields are repeated: errors are listed in its order."""
 
 
 def read(
@@ -64,9 +64,9 @@ def read(
     is_custom: bool = False,
     look_for_repeats: bool = False,
 ) -> Body:
-    """The object in a request's body, of the `kind` that the URL serves; apiVersion and kind are filled in.
+    """Return the object in a request's body, of the `kind` that the URL serves; set apiVersion and kind.
 
-    A built-in kind may leave them out; a custom one may not. `is_known` says which kinds there are besides.
+    A built-in kind may leave them out; a custom one may not. `is_known` says which other kinds exist.
     Raises BadRequest and UnsupportedMediaType.
     """
     media_type = _readable_type(body, content_type)
@@ -81,7 +81,7 @@ def read(
             value, keys = read_yaml(body)
             read_body = Body(value, repeated_keys=keys if look_for_repeats else ())
         _check_envelope(value)
-    except Malformed as err:
+    except MalformedBody as err:
         raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {err}", body) from None
     except YamlError as err:
         raise _unrecognized(kind, str(err), body) from None
@@ -101,13 +101,13 @@ def _read_protobuf(body: bytes, kind: Kind, *, is_known: Callable[[Kind], bool])
     try:
         obj = named | field_numbers.reader().read(message, envelope.raw)
         _check_raw_depth(obj, body)
-    except (protobuf.Malformed, Malformed) as err:
+    except (protobuf.Malformed, MalformedBody) as err:
         raise cannot_be_handled(kind, str(err)) from None
     return Body(obj, is_protobuf=True)
 
 
 def _check_raw_depth(obj: Object, body: bytes) -> None:
-    """Messages nest within bounds; the JSON that some of them carry may nest deeper."""
+    """Check the depth of JSON inside protobuf; the nesting of protobuf messages is bounded by their types."""
     if body.count(b"{") + body.count(b"[") > MAX_DEPTH - 2 * protobuf.MAX_DEPTH:
         _check_depth(obj)
 
@@ -120,13 +120,13 @@ def decode(body: Body, decoder: Decoder, *, kind: Kind, validation: FieldValidat
         raise cannot_be_handled(kind, str(err)) from None
     if body.is_protobuf or (not unknown and not body.repeated_fields and not body.repeated_keys):
         return []
-    # What is below an unknown field is not looked at, hence not found repeated.
+    # Fields below an unknown field are not examined, so their repetitions are not reported.
     seen = tuple(path for path in body.repeated_fields if not _is_within(path, unknown))
-    return told(body._replace(repeated_fields=seen), unknown, kind=kind, validation=validation)
+    return report_fields(body._replace(repeated_fields=seen), unknown, kind=kind, validation=validation)
 
 
-def told(body: Body, unknown: list[str], *, kind: Kind, validation: FieldValidation) -> list[str]:
-    """What to say of repeated and unknown fields: refuse if Strict, return warnings if Warn, nothing if Ignore."""
+def report_fields(body: Body, unknown: list[str], *, kind: Kind, validation: FieldValidation) -> list[str]:
+    """Report repeated and unknown fields: raise if Strict, return warnings if Warn, nothing if Ignore."""
     if validation == "Ignore":
         return []
     if body.repeated_fields and unknown:
@@ -150,7 +150,7 @@ def cannot_be_handled(kind: Kind, why: str, *, found: Kind | None = None) -> err
 
 
 def _readable_type(body: bytes, content_type: str) -> str:
-    """The media type of a body that can be read. What says protobuf and is not Kubernetes' protobuf cannot."""
+    """Return the media type of a readable body. Raise for protobuf that is not in Kubernetes' envelope."""
     media_type = media_type_of(content_type)
     if media_type not in ACCEPTED or (media_type == PROTOBUF and not body.startswith(protobuf.PREFIX)):
         raise errors.UnsupportedMediaType(ACCEPTED)
@@ -159,12 +159,12 @@ def _readable_type(body: bytes, content_type: str) -> str:
 
 @lru_cache(maxsize=128)
 def media_type_of(content_type: str) -> str:
-    """The media type without its parameters; JSON where nothing is said."""
+    """Return the media type without its parameters; JSON if there is none."""
     return content_type.partition(";")[0].strip().lower() or JSON
 
 
 def parse_json(body: bytes) -> Any:
-    """The JSON value in the body. Raises Malformed, also for what nests too deep; never anything else."""
+    """Return the JSON value in the body. Raise MalformedBody, also for a body that nests too deep."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -175,10 +175,10 @@ def parse_json(body: bytes) -> Any:
 
 
 def repeated_fields(body: bytes, value: Any) -> tuple[str, ...]:
-    """The paths of fields that stand more than once in an object of the JSON text `body`, which means `value`."""
+    """Return the paths of fields that occur more than once in the JSON text `body`, which decodes to `value`."""
     text = orjson.dumps(value)
     if text == body or text == body.rstrip():
-        return ()  # Most programs write it as we do.
+        return ()  # Most clients write JSON as orjson does.
     # A key that was overwritten took its colon with it, and colons inside strings stand in both texts: if as many are
     # left as there were, nothing was repeated. Only a colon that is written as an escape would not be counted.
     if body.count(b":") == text.count(b":") and (b"\\" not in body or b"\\u003" not in body):
@@ -213,7 +213,7 @@ def _repeated(path: str, value: Any) -> Iterator[str]:
 
 
 def _in_order(text: bytes, repeated: set[str], unknown: set[str]) -> list[str]:
-    """The errors in the order in which a reader of the text meets them."""
+    """Return the errors in the order of the text."""
     found: list[str] = []
     _meet("", json.loads(text.decode("utf-8", "replace"), object_pairs_hook=_Pairs), repeated, unknown, found)
     return list(dict.fromkeys(found))
@@ -237,10 +237,10 @@ def _meet(path: str, value: Any, repeated: set[str], unknown: set[str], found: l
 
 
 def _parse_leniently(body: bytes) -> Any:
-    """What Go reads and our fast parser refuses: bytes that are not UTF-8 and halves of surrogate pairs."""
+    """Parse what Go accepts and orjson refuses: bytes that are not UTF-8 and halves of surrogate pairs."""
     err = error_for(body.decode("utf-8", "surrogateescape"))
     if err:
-        raise Malformed(err)
+        raise MalformedBody(err)
     return _without_halves(json.loads(body.decode("utf-8", "replace")))
 
 
@@ -253,7 +253,7 @@ def _without_halves(value: Any) -> Any:
         case list():
             return [_without_halves(inner) for inner in value]
         case float() if math.isinf(value):
-            raise Malformed("json: cannot unmarshal number into Go value of type float64")
+            raise MalformedBody("json: cannot unmarshal number into Go value of type float64")
         case int() if value.bit_length() > 64:
             return _without_halves(float(value) if value.bit_length() < 1024 else math.inf)
     return value
@@ -263,19 +263,19 @@ def _check_depth(value: Any) -> None:
     try:
         orjson.dumps(value)
     except orjson.JSONEncodeError:
-        raise Malformed("exceeded max depth") from None
+        raise MalformedBody("exceeded max depth") from None
 
 
 def _check_envelope(value: Any) -> None:
     if value is None:
         return
     if not isinstance(value, dict):
-        raise Malformed(f"json: cannot unmarshal {_GO_FORMS[type(value)]} into Go value of type {_ENVELOPE}")
+        raise MalformedBody(f"json: cannot unmarshal {_GO_FORMS[type(value)]} into Go value of type {_ENVELOPE}")
     for field in ("apiVersion", "kind"):
         said = value.get(field)
         if said is not None and not isinstance(said, str):
             form = _GO_FORMS[type(said)]
-            raise Malformed(f"json: cannot unmarshal {form} into Go struct field .{field} of type string")
+            raise MalformedBody(f"json: cannot unmarshal {form} into Go struct field .{field} of type string")
 
 
 def _identified(body: Body, text: bytes, kind: Kind, *, is_known: Callable[[Kind], bool], is_custom: bool) -> Body:
@@ -301,7 +301,7 @@ def _identified(body: Body, text: bytes, kind: Kind, *, is_known: Callable[[Kind
 
 
 _STILL_READ = frozenset((Kind("policy", "v1beta1", "Eviction"),))
-"""What old clients still send, and Kubernetes still reads, though it serves the version no more."""
+"""Versions that old clients still send and Kubernetes still reads, though it no longer serves them."""
 
 
 def _refuse_other(found: Kind, kind: Kind, *, is_known: Callable[[Kind], bool], is_custom: bool) -> None:
@@ -309,7 +309,7 @@ def _refuse_other(found: Kind, kind: Kind, *, is_known: Callable[[Kind], bool], 
         return
     same_version = found.group == kind.group and found.version == kind.version
     if is_custom and same_version:
-        return  # Validation says that the kind must be another.
+        return  # Validation reports the wrong kind.
     if not is_custom and not is_known(found):
         why = f'no kind "{found.name}" is registered for version "{found.api_version}"'
         raise cannot_be_handled(kind, f'{why} in scheme "pkg/api/legacyscheme/scheme.go:30"', found=found)
@@ -330,7 +330,7 @@ def _unrecognized(kind: Kind, why: str, body: bytes) -> errors.BadRequest:
 
 
 def _start(body: bytes) -> str:
-    """The beginning of a body for a message: as it is if it looks like JSON, else in hexadecimal."""
+    """Return the beginning of a body for a message: as text if it looks like JSON, else in hexadecimal."""
     if not body:
         return "<empty>"
     shown = body[:30].decode("utf-8", "replace") if body[:1] == b"{" else body[:30].hex()
@@ -342,14 +342,14 @@ def _is_within(path: str, unknown: list[str]) -> bool:
 
 
 def read_untyped(body: bytes, content_type: str) -> Object:
-    """An object of which nothing is asked but that it is one."""
+    """Read an object of any kind."""
     media_type = _readable_type(body, content_type)
     if media_type == PROTOBUF:
         return _read_delete_options(body)
     try:
         value = parse_json(body) if media_type == JSON else read_yaml(body).value
         _check_envelope(value)
-    except Malformed as err:
+    except MalformedBody as err:
         raise errors.BadRequest(f"couldn't get version/kind; json parse error: {err}") from None
     except YamlError as err:
         raise errors.BadRequest(str(err)) from None
@@ -357,7 +357,7 @@ def read_untyped(body: bytes, content_type: str) -> Object:
 
 
 def _read_delete_options(body: bytes) -> Object:
-    """The one message that travels without its kind being asked for."""
+    """Read DeleteOptions, which may come without a kind."""
     try:
         envelope = protobuf.read_envelope(body)
         said = {"kind": envelope.kind, "apiVersion": envelope.api_version}

@@ -1,9 +1,10 @@
-"""A request for objects, understood: which verb on which resource, and the options it came with."""
+"""A parsed request for objects: the verb, the resource, the name and the options."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import orjson
 
@@ -32,23 +33,23 @@ class Call:
     name: str
     subresource: str
     tail: str
-    """What follows the subresource in the path, for those that proxy."""
+    """The rest of the path after the subresource, for the proxy."""
     request: Request
     user: User
     warnings: list[str] = field(default_factory=list)
     seen_in: dict[tuple[str, bytes], Object | None] | None = None
-    """What webhooks said of objects in other versions of their kind, to tell whose fields change (see ownership)."""
+    """Objects that webhooks converted to other versions, to find the managers of changed fields."""
 
     @property
     def key(self) -> str:
-        """Where the object lies in its shelf."""
+        """The key of the object in its watch cache."""
         return f"{self.namespace}/{self.name}" if self.resource.namespaced else self.name
 
     def text(self, name: str) -> str:
         return self.request.parameter(name) or ""
 
     def flag(self, name: str) -> bool:
-        """A boolean option as Kubernetes reads it: whatever is said means true, unless it is "0" or "false"."""
+        """Return a boolean option as Kubernetes parses it: every value but "0" and "false" is true."""
         given = self.request.parameter(name)
         return given is not None and _is_true(given)
 
@@ -77,7 +78,7 @@ class Call:
                 )
         return True
 
-    # The errors that name what was asked for.
+    # Errors that name the requested object.
 
     def not_found(self) -> errors.NotFound:
         return errors.NotFound(group=self.resource.group, plural=self.resource.plural, name=self.name)
@@ -93,64 +94,86 @@ class Call:
         return errors.Forbidden(why, group=self.resource.group, plural=self.resource.plural, name=self.name)
 
 
-def understand(request: Request, segments: list[str], registry: Registry, user: User) -> Call | None:
-    """The call behind /api/v1/... or /apis/group/version/...; None if the path names no object or collection.
+def parse_call(request: Request, segments: list[str], registry: Registry, user: User) -> Call | None:
+    """Parse the call of /api/v1/... or /apis/group/version/...; return None if the path names no object or collection.
 
     `segments` is the path split at slashes, without the leading empty one.
     """
-    if segments[0] == "api":
-        group, version, rest = "", segments[1], segments[2:]
-    else:
-        group, version, rest = segments[1], segments[2], segments[3:]
-    watching = False
-    if rest and rest[0] == "watch":
-        watching, rest = True, rest[1:]
-    if rest and rest[-1] == "":
-        rest = rest[:-1]
-    if not rest:
+    path = _split(segments)
+    resource = registry.find(path.group, path.version, path.plural)
+    if resource is None or (path.namespace and not resource.namespaced):
         return None
-    namespace = ""
-    if rest[0] == "namespaces" and len(rest) >= 3 and not (group == "" and rest[2] in _NAMESPACE_SUBRESOURCES):
-        namespace, rest = rest[1], rest[2:]
-    resource = registry.find(group, version, rest[0])
-    if resource is None:
+    if "%" in path.name or path.name in _NO_NAMES:
+        why = ";".join(path_segment(path.name))
+        raise errors.BadRequest(f"Name parameter invalid: {orjson.dumps(path.name).decode()}: {why}")
+    call = Call("", resource, path.namespace, path.name, path.subresource, path.tail, request, user)
+    call.verb = _verb(call, path.is_watch)
+    if not (_serves_subresource(call) if call.subresource else _serves_verb(call)):
         return None
-    if bool(namespace) and not resource.namespaced:
-        return None
-    name = rest[1] if len(rest) > 1 else ""
-    if "%" in name or name in _NO_NAMES:
-        raise errors.BadRequest(
-            f"Name parameter invalid: {orjson.dumps(name).decode()}: {';'.join(path_segment(name))}"
-        )
-    subresource = rest[2] if len(rest) > 2 else ""
-    tail = "/".join(rest[3:]) if len(rest) > 3 else ""
-    call = Call("", resource, namespace, name, subresource, tail, request, user)
-    call.verb = _verb(call, watching)
-    if subresource:
-        known = resource.subresource(subresource)
-        if resource.custom is not None:
-            if known is None:
-                raise call.not_found()
-            if call.verb not in known.verbs:
-                raise errors.MethodNotAllowed(call.verb, group=resource.group, plural=resource.plural)
-        if known is None or (call.tail and subresource != "proxy"):
-            return None
-        if call.verb and call.verb not in known.verbs:
-            raise errors.BadMethod()
-    elif call.verb not in resource.verbs:
-        if name and _OF_ONE.isdisjoint(resource.verbs):
-            return None  # What can only be asked has no objects, and so no paths to them.
-        raise errors.BadMethod()
-    if resource.namespaced and not namespace:
-        if name:
+    if resource.namespaced and not call.namespace:
+        if call.name:
             return None
         if call.verb not in ("list", "watch"):
             raise errors.BadMethod()
     return call
 
 
+class _Path(NamedTuple):
+    """The parts of a path below a version of an API group; empty where the path has none."""
+
+    group: str
+    version: str
+    is_watch: bool
+    namespace: str
+    plural: str
+    name: str
+    subresource: str
+    tail: str
+
+
+def _split(segments: list[str]) -> _Path:
+    if segments[0] == "api":
+        group, version, rest = "", segments[1], segments[2:]
+    else:
+        group, version, rest = segments[1], segments[2], segments[3:]
+    is_watch = bool(rest) and rest[0] == "watch"
+    if is_watch:
+        rest = rest[1:]
+    if rest and rest[-1] == "":
+        rest = rest[:-1]
+    namespace = ""
+    if len(rest) >= 3 and rest[0] == "namespaces" and not (group == "" and rest[2] in _NAMESPACE_SUBRESOURCES):
+        namespace, rest = rest[1], rest[2:]
+    plural, name, subresource = (*rest, "", "", "")[:3]
+    return _Path(group, version, is_watch, namespace, plural, name, subresource, "/".join(rest[3:]))
+
+
+def _serves_subresource(call: Call) -> bool:
+    """Whether the path exists. Raise if it does and does not take the verb."""
+    resource, known = call.resource, call.resource.subresource(call.subresource)
+    if resource.custom is not None:
+        if known is None:
+            raise call.not_found()
+        if call.verb not in known.verbs:
+            raise errors.MethodNotAllowed(call.verb, group=resource.group, plural=resource.plural)
+    if known is None or (call.tail and call.subresource != "proxy"):
+        return False
+    if call.verb and call.verb not in known.verbs:
+        raise errors.BadMethod()
+    return True
+
+
+def _serves_verb(call: Call) -> bool:
+    """Whether the path exists. Raise if it does and does not take the verb."""
+    if call.verb in call.resource.verbs:
+        return True
+    if call.name and _OF_ONE.isdisjoint(call.resource.verbs):
+        return False  # Reviews have no objects, and so no paths to them.
+    raise errors.BadMethod()
+
+
 def action_of(request: Request, segments: list[str]) -> Action:
-    """What a path below /api/v1 or /apis/group/version asks for, whether or not that is served."""
+    """Return the action of a path below /api/v1 or /apis/group/version, whether or not it is served."""
     group, rest = ("", segments[2:]) if segments[0] == "api" else (segments[1], segments[3:])
     version = segments[1] if segments[0] == "api" else segments[2]
     verb = _VERB_OF_METHOD.get(request.method, "")
@@ -175,28 +198,28 @@ def action_of(request: Request, segments: list[str]) -> Action:
 
 
 def requested_action(request: Request) -> Action:
-    """What any request asks for, be it for objects or not, and be it served or not."""
+    """Return the action of any request, for objects or not, served or not."""
     segments = request.path.split("/")[1:]
     if (segments[0] == "api" and len(segments) > 2) or (segments[0] == "apis" and len(segments) > 3):
         return action_of(request, segments)
     return Action(request.method.lower(), path=request.path)
 
 
-def _verb(call: Call, watching: bool) -> str:
+def _verb(call: Call, is_watch: bool) -> str:
     method = call.request.method
     if method == "HEAD" and call.subresource != "proxy":
         raise errors.BadMethod()
     if method in ("GET", "HEAD"):
         if call.subresource:
             return "get"
-        if watching or (call.request.raw_query and not call.name and call.flag("watch")):
+        if is_watch or (call.request.raw_query and not call.name and call.flag("watch")):
             return "watch"
         return "get" if call.name else "list"
     if method == "DELETE":
         return "delete" if call.name else "deletecollection"
     verb = _VERB_OF_METHOD.get(method)
     if method == "OPTIONS" and call.subresource == "proxy":
-        return ""  # Asked of whom it is passed on to; no verb of ours means it.
+        return ""  # Passed on to the proxied server; no verb of the API stands for it.
     if (
         verb is None
         or (verb == "create" and call.name and not call.subresource)

@@ -1,4 +1,4 @@
-"""What a request shows of its sender: a certificate, a token, the word of a proxy."""
+"""The credentials of a request: a certificate, a token, or a proxy's headers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pinnace.server.http.messages import Request
 from pinnace.server.request.websocket_headers import is_websocket, token_of_protocols
 
 
-class Shown:
-    """By a usual request: its token is in its headers."""
+class RequestCredentials:
+    """The credentials of an ordinary request, with the token in a header."""
 
     __slots__ = ("_head", "certificate", "chain", "token")
 
@@ -27,8 +27,8 @@ class Shown:
         return _remote_headers(self._head)
 
 
-class ShownInUpgrade:
-    """By one that asks for another protocol: browsers, which cannot send headers, say their token in its name."""
+class UpgradeCredentials:
+    """The credentials of an upgrade request. Browsers cannot set headers there and send the token as a subprotocol."""
 
     def __init__(self, request: Request) -> None:
         self._request = request

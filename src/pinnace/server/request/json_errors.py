@@ -1,11 +1,11 @@
-"""Says what is wrong with a text that is not JSON, in the words of a Kubernetes server."""
+"""Finds the first error in a text that is not JSON, with the message of a Kubernetes server."""
 
 from __future__ import annotations
 
 import re
 
 MAX_DEPTH = 254
-"""How deep a body may nest: what our JSON writer can write again. Kubernetes' own limit is 10,000."""
+"""The deepest nesting that orjson can encode again. Kubernetes' own limit is 10,000."""
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -20,7 +20,7 @@ class _Error(Exception):
 
 
 def error_for(text: str) -> str:
-    """The first error of the text; empty if it is JSON after all. Bytes that are no text stand in it as surrogates."""
+    """Return the first error of the text; empty if it is JSON. Invalid UTF-8 is represented by surrogates."""
     try:
         _Scanner(text).scan()
     except _Error as err:
@@ -40,7 +40,7 @@ class _Scanner:
                 self._key()
 
     def _value(self, open_brackets: list[str]) -> bool:
-        """Read a scalar, or step into an object or array. True: it holds something, which comes next."""
+        """Read a scalar, or enter an object or array. Return whether a value inside it comes next."""
         letter = self._next()
         if letter not in ("{", "["):
             self._scalar(letter)
@@ -52,7 +52,7 @@ class _Scanner:
         return self._next() != _closing(letter)
 
     def _close(self, open_brackets: list[str]) -> bool:
-        """After a value: leave the brackets that end here. False at the end of the text."""
+        """After a value, leave the brackets that end here. Return False at the end of the text."""
         while True:
             letter = self._next(end_is_fine=not open_brackets)
             if not open_brackets:
@@ -136,7 +136,7 @@ class _Scanner:
             raise _Error(f"invalid escape sequence `\\{letter}` in string")
 
     def _next(self, *, end_is_fine: bool = False) -> str:
-        """The next letter that is no space, without reading it."""
+        """Return the next character that is not a space, without consuming it."""
         space = _SPACE.match(self._text, self._at)
         assert space is not None
         self._at = space.end()

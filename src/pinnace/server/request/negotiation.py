@@ -1,4 +1,4 @@
-"""Chooses how to answer by what the client accepts: the format, and the object itself or a view of it."""
+"""Content negotiation: the format of an answer, and whether it is the object, its metadata or a table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ JSON = "application/json"
 YAML = "application/yaml"
 OFFERED = (JSON, YAML)
 PROTOBUF = "application/vnd.kubernetes.protobuf"
-"""Named, as Kubernetes names it, among what is offered of built-in kinds; who accepts it accepts JSON, too."""
+"""Listed among the formats of built-in kinds, as Kubernetes lists it; clients that accept it accept JSON too."""
 
 ALL_OFFERED = (*OFFERED, PROTOBUF)
 _NAMES = frozenset(("", "*/*", *ALL_OFFERED))
@@ -25,31 +25,31 @@ VIEWS = frozenset({TABLE, METADATA, METADATA_LIST})
 WITHOUT_ROWS = VIEWS - {TABLE}
 
 
-class Answer(NamedTuple):
+class Accepted(NamedTuple):
     """`view` is empty for the object itself, else Table, PartialObjectMetadata or PartialObjectMetadataList."""
 
     view: str = ""
     version: str = ""
     """The version of the view in meta.k8s.io: v1 or v1beta1."""
     is_yaml: bool = False
-    """Else it is JSON."""
+    """False for JSON."""
     is_pretty: bool = False
-    """With line breaks, for people."""
+    """Indented, for people."""
     is_named: bool = True
-    """Whether the client named a format, or took any: the routes of built-in kinds know no other wildcard."""
+    """Whether the client named a format or accepts all: built-in kinds match no other wildcard."""
 
 
-PLAIN = Answer()
+PLAIN = Accepted()
 
 
-def negotiate(accept: str, *, views: frozenset[str] = VIEWS) -> Answer:
-    """The best answer that we have for an Accept header. Raises NotShownSo."""
+def negotiate(accept: str, *, views: frozenset[str] = VIEWS) -> Accepted:
+    """Return the best match for an Accept header. Raise NotShownSo if there is none."""
     if not accept or accept in (JSON, "*/*"):
         return PLAIN
     return _negotiated(accept, views) if len(accept) <= LONGEST else _best(accept, views)
 
 
-def _best(accept: str, views: frozenset[str]) -> Answer:
+def _best(accept: str, views: frozenset[str]) -> Accepted:
     for media_type, parameters in _by_preference(accept):
         if media_type in ("*/*", "application/*"):
             media_type = JSON
@@ -65,24 +65,24 @@ _negotiated = lru_cache(maxsize=512)(_best)
 
 
 def is_named(accept: str, names: frozenset[str] = _NAMES) -> bool:
-    """Whether one of the formats is accepted by its very name, or all are."""
+    """Whether an Accept header names one of the formats, or accepts all."""
     return any(clause.partition(";")[0].strip() in names for clause in accept.split(","))
 
 
 def clauses(accept: str) -> list[tuple[str, dict[str, str]]]:
-    """The alternatives of an Accept header, in the client's order of preference, each with its parameters."""
+    """Return the alternatives of an Accept header by preference, each with its parameters."""
     return _by_preference(accept)
 
 
-def _answer(media_type: str, parameters: dict[str, str]) -> Answer | None:
+def _answer(media_type: str, parameters: dict[str, str]) -> Accepted | None:
     view = parameters.get("as", "")
     is_yaml, is_pretty = media_type == YAML, parameters.get("pretty") == "1"
     if not view:
-        return Answer(is_yaml=is_yaml, is_pretty=is_pretty)
+        return Accepted(is_yaml=is_yaml, is_pretty=is_pretty)
     version = parameters.get("v", "")
     if view not in VIEWS or parameters.get("g") != "meta.k8s.io" or version not in ("v1", "v1beta1"):
         return None
-    return Answer(view, version, is_yaml, is_pretty)
+    return Accepted(view, version, is_yaml, is_pretty)
 
 
 def _by_preference(accept: str) -> list[tuple[str, dict[str, str]]]:

@@ -1,4 +1,4 @@
-"""JSON for people: with line breaks, if they say so, or look at it with a program that shows it to them."""
+"""Indented JSON, for people: on request, or for browsers and curl."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
 
 
 def wants_pretty(request: Request) -> bool:
-    """By the query, or else by the client's name. Who says so by the Accept header is known by `negotiate`."""
+    """Whether the query or the User-Agent asks for indented JSON. `negotiate` handles the Accept header."""
     if not request.raw_query or "pretty" not in request.raw_query:
         return request.head.is_browser
     return request.parameter("pretty") in _TRUE

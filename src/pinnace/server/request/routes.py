@@ -1,4 +1,4 @@
-"""What targets mean, worked out once: clients come back to the same ones."""
+"""A cache of parsed targets: clients request the same ones again and again."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _LONGEST = 512
 
 
 Route: TypeAlias = tuple[tuple[str, Resource, str, str, str, str], Action]
-"""What the method and the target of a request decide of its call, which begins with it; and what is asked for."""
+"""The first fields of a call, which follow from the method and target alone, and its action."""
 
 
 class Routes:
-    """Those that were found last. All are forgotten when other resources are served."""
+    """The last parsed targets. All are forgotten when the served resources change."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -32,7 +32,7 @@ class Routes:
         return self._known.get((request.method, request.target))
 
     def learn(self, call: Call) -> Route:
-        """To be told of each call that was not found, as it was understood."""
+        """Called for each request whose target is unknown, with the parsed call."""
         route = (call.verb, call.resource, call.namespace, call.name, call.subresource, call.tail), _action_of(call)
         request = call.request
         if len(request.target) <= _LONGEST:
@@ -44,7 +44,7 @@ class Routes:
 
 def _action_of(call: Call) -> Action:
     resource, group, plural, name = call.resource, call.resource.group, call.resource.plural, call.name
-    # A namespace is in itself, so that roles bound there can be about it.
+    # A namespace counts as inside itself, so that a role in it can grant access to it.
     namespace = name if plural == "namespaces" and not group else call.namespace
     fields = ""
     if call.request.raw_query:
@@ -54,7 +54,7 @@ def _action_of(call: Call) -> Action:
 
 
 def _selected_name(fields: str) -> str:
-    """The one object that a list or watch is about, if its field selector says so: roles can be about names."""
+    """Return the name that a field selector fixes: a role may grant access by name."""
     for part in fields.split(","):
         field, equals, name = part.partition("=")
         if equals and field == "metadata.name":

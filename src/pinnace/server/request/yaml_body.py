@@ -1,4 +1,4 @@
-"""Reads a YAML body as a Kubernetes server does: the first document, by the rules of YAML 1.1, as plain JSON values."""
+"""Parses a YAML body as a Kubernetes server does: the first document, by the rules of YAML 1.1, as JSON values."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _TAG = "tag:yaml.org,2002:"
 
 
 class YamlError(ValueError):
-    """The body cannot be read. The message is the real server's."""
+    """The body cannot be parsed. The message is Kubernetes'."""
 
 
 class YamlBody(NamedTuple):
     value: Any
     repeated: tuple[str, ...]
-    """One sentence for each key that stands twice in its map, the later of which won."""
+    """One message for each repeated key of a map; the last one wins."""
 
 
 @dataclass(slots=True)
 class _Open:
-    """A map or a list that is being read."""
+    """A map or a list that is being parsed."""
 
     value: Any
     anchor: str | None
@@ -57,7 +57,7 @@ def read_yaml(body: bytes) -> YamlBody:
     try:
         return _Reader(loader).read()
     except yaml.MarkedYAMLError as err:
-        raise YamlError(_told(err)) from None
+        raise YamlError(_describe(err)) from None
     except yaml.YAMLError:
         raise YamlError("yaml: control characters are not allowed") from None
     finally:
@@ -65,7 +65,7 @@ def read_yaml(body: bytes) -> YamlBody:
 
 
 class _Reader:
-    """Builds values from the parser's events, without recursion: no body is deep enough to break it."""
+    """Builds values from the parser's events without recursion, so that no depth can overflow the stack."""
 
     def __init__(self, loader: Any) -> None:
         self._events = loader
@@ -113,7 +113,7 @@ class _Reader:
         for merged in done.merged:
             for key, value in merged.items():
                 done.value.setdefault(key, value)
-        if isinstance(done.value, dict):  # Kubernetes makes JSON of it, in order, before it looks for what is wrong.
+        if isinstance(done.value, dict):  # Kubernetes converts it to JSON, in order, before it looks for errors.
             done.value = dict(sorted(done.value.items()))
         if done.anchor is not None:
             self._anchors[done.anchor] = done.value
@@ -129,7 +129,7 @@ class _Reader:
         elif not parent.has_key:
             parent.key, parent.has_key, parent.line = value, True, event.start_mark.line
             if isinstance(value, dict | list):
-                raise YamlError(f"yaml: invalid map key: {_go_shown(value)}")
+                raise YamlError(f"yaml: invalid map key: {_format_go(value)}")
             if isinstance(event, yaml.ScalarEvent) and event.value == "<<" and event.implicit[0]:
                 parent.key = _MERGE
         else:
@@ -156,7 +156,7 @@ class _Reader:
         return self._copy(self._anchors[anchor], len(self._open))
 
     def _copy(self, value: Any, depth: int) -> Any:
-        """Each use of an anchor is a value of its own, since what reads it may change it."""
+        """Return a copy for each use of an anchor, because decoding changes values in place."""
         self._aliased += 1
         if self._aliased > MAX_ALIASED:
             raise YamlError("yaml: document contains excessive aliasing")
@@ -171,7 +171,7 @@ _MERGE = object()
 
 
 def _resolved(event: Any) -> Any:
-    """What a scalar means: by its tag if it has one, by its looks if it is plain."""
+    """Return the value of a scalar: by its tag if it has one, by its form if it is plain."""
     tag, text = event.tag or "", event.value
     if tag == f"{_TAG}binary":
         try:
@@ -184,7 +184,7 @@ def _resolved(event: Any) -> Any:
 
 
 def by_looks(text: str) -> Any:
-    """What a plain scalar means. Raises YamlError for a number that JSON does not have."""
+    """Return the value of a plain scalar. Raise YamlError for a number that JSON does not have."""
     if text in _NULL:
         return None
     if text in _TRUE or text in _FALSE:
@@ -203,7 +203,7 @@ def by_looks(text: str) -> Any:
 
 
 def _as_json(number: float) -> int | float:
-    """Go writes a float that is whole without a fraction, so that it reads as an integer again."""
+    """Return a whole float as an integer, because Go writes it without a fraction."""
     if math.isinf(number):
         raise YamlError("json: unsupported value: +Inf" if number > 0 else "json: unsupported value: -Inf")
     return int(number) if number.is_integer() and abs(number) < 1e21 else number
@@ -217,20 +217,20 @@ def _key(key: Any, value: Any) -> str:
             return "true" if key else "false"
         case int() | float():
             return str(key)
-    raise YamlError(f"unsupported map key of type: %!s(<nil>), key: <nil>, value: {_go_shown(value)}")
+    raise YamlError(f"unsupported map key of type: %!s(<nil>), key: <nil>, value: {_format_go(value)}")
 
 
-def _go_shown(value: Any) -> str:
+def _format_go(value: Any) -> str:
     if isinstance(value, list):
-        return "[]interface {}{" + ", ".join(_go_shown(item) for item in value) + "}"
+        return "[]interface {}{" + ", ".join(_format_go(item) for item in value) + "}"
     if isinstance(value, dict):
-        inner = ", ".join(f"{_go_shown(key)}:{_go_shown(item)}" for key, item in value.items())
+        inner = ", ".join(f"{_format_go(key)}:{_format_go(item)}" for key, item in value.items())
         return "map[interface {}]interface {}{" + inner + "}"
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
-def _told(err: yaml.MarkedYAMLError) -> str:
-    """A error of the parser with its line, counted as Go's port of the same parser counts."""
+def _describe(err: yaml.MarkedYAMLError) -> str:
+    """Return the parser's message with the line number that Go's port of the parser gives."""
     scanned = 1 if isinstance(err, yaml.scanner.ScannerError) else 0
     for mark in (err.context_mark, err.problem_mark):
         if mark is not None and mark.line:

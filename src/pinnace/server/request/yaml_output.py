@@ -1,4 +1,4 @@
-"""Writes answers as YAML in the style of a Kubernetes server: what is text but does not look it stands in quotes."""
+"""Writes answers as YAML in the style of a Kubernetes server: strings that look like other values are quoted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def as_yaml(value: Any) -> bytes:
 
 
 class _Answers(_Dumper):  # type: ignore[misc]
-    """Of a type of its own, since representers belong to a class."""
+    """A dumper class of its own, because PyYAML registers representers per class."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -12,7 +12,7 @@ from pinnace.server.write.edits import Edit
 from pinnace.server.write.pipeline import Pipeline
 
 
-class Bindings:
+class PodBinder:
     """Binds pods to nodes."""
 
     def __init__(self, registry: Registry, pipeline: Pipeline, clock: Clock) -> None:
@@ -48,24 +48,12 @@ def bind_edit(call: Call, binding: Object, now: str) -> Edit:
     if errs:
         raise errors.Invalid(errs, group="", kind="Binding", name=call.name)
 
-    def conflict(why: str) -> errors.Conflict:
-        return errors.Conflict(why, group="", plural="pods/binding", name=call.name)
-
     def edit(live: Object | None) -> Object:
         if live is None:
             raise call.not_found()
-        uid = (binding.get("metadata") or {}).get("uid")
-        if uid and uid != live["metadata"]["uid"]:
-            raise conflict(
-                f"Precondition failed: UID in precondition: {uid}, UID in object meta: {live['metadata']['uid']}"
-            )
-        if "deletionTimestamp" in live["metadata"]:
-            raise conflict(f"pod {call.name} is being deleted, cannot be assigned to a host")
+        if why := _conflict(call.name, live, (binding.get("metadata") or {}).get("uid")):
+            raise errors.Conflict(why, group="", plural="pods/binding", name=call.name)
         spec = live["spec"]
-        if spec.get("nodeName"):
-            raise conflict(f'pod {call.name} is already assigned to node "{spec["nodeName"]}"')
-        if spec.get("schedulingGates"):
-            raise conflict(f"pod {call.name} has non-empty .spec.schedulingGates")
         metadata = dict(live["metadata"])
         for kind in ("annotations", "labels"):
             more = (binding.get("metadata") or {}).get(kind)
@@ -78,3 +66,17 @@ def bind_edit(call: Call, binding: Object, now: str) -> Edit:
         return {**live, "metadata": metadata, "spec": {**spec, "nodeName": target["name"]}, "status": status}
 
     return edit
+
+
+def _conflict(name: str, pod: Object, uid: str | None) -> str:
+    """Return why a pod cannot be bound; empty if it can."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    if uid and uid != metadata["uid"]:
+        return f"Precondition failed: UID in precondition: {uid}, UID in object meta: {metadata['uid']}"
+    if "deletionTimestamp" in metadata:
+        return f"pod {name} is being deleted, cannot be assigned to a host"
+    if spec.get("nodeName"):
+        return f'pod {name} is already assigned to node "{spec["nodeName"]}"'
+    if spec.get("schedulingGates"):
+        return f"pod {name} has non-empty .spec.schedulingGates"
+    return ""

@@ -1,4 +1,4 @@
-"""What a call brings: the object in its body, read as the kind that it should be, and the options that say how."""
+"""Decodes the body of a call as the kind that its URL serves, and checks the options of writes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _Read = TypeVar("_Read")
 _SCHEME = "pkg/api/legacyscheme/scheme.go:30"
 
 
-class Intake:
-    """Reads bodies by their schemas. What is refused is refused in the words of a Kubernetes server."""
+class BodyDecoder:
+    """Decodes bodies by their schemas, with a Kubernetes server's error messages."""
 
     def __init__(self, registry: Registry, schema_of: Callable[[Kind], Schema | None]) -> None:
         self._registry = registry
@@ -50,7 +50,7 @@ class Intake:
         )
 
     def object(self, call: Call) -> Object:
-        """The object that a create or update brings: wrong types are refused, unknown fields told of and dropped."""
+        """Return the object of a create or update. Raise for wrong types; drop unknown fields and warn about them."""
         validation = strictness(call)
         body = self._read(call, validation)
         self.modernize(call, body.obj)
@@ -59,12 +59,12 @@ class Intake:
         return body.obj
 
     def modernize(self, call: Call, obj: Object) -> None:
-        """Read an old form of the object's version as what it means, and say so."""
+        """Rewrite a deprecated form of the object, and warn about it."""
         if call.resource.modernize is not None and not call.subresource:
             call.warnings.extend(call.resource.modernize(obj))
 
     def message(self, call: Call) -> Object:
-        """What travels through a subresource of its own kind, or is asked and answered without being stored."""
+        """Return a body that is not stored: a Scale, a Binding, a review."""
         validation = strictness(call)
         body = self._read(call, validation)
         kind = kind_of(call)
@@ -74,11 +74,11 @@ class Intake:
     def patched(
         self, call: Call, wanted: Object, shown: Any, kind: Kind | None = None, oddities: tuple[str, ...] = ()
     ) -> Object:
-        """What a patch leaves, read as its kind; `shown` is what an error quotes, if not the same."""
+        """Decode the result of a patch as its kind. `shown` is quoted in errors instead of the result."""
         kind = kind or kind_of(call)
         is_custom = call.resource.custom is not None and kind == call.resource.kind
         validation = strictness(call)
-        # Reading it drops what the error is about.
+        # Decoding drops the fields that the error is about.
         whole = orjson.dumps(wanted, option=orjson.OPT_SORT_KEYS) if is_custom and validation == "Strict" else b""
         try:
             if shown is None and not is_custom:
@@ -104,12 +104,12 @@ class Intake:
                 text = REDACTED
             err = field_errors.invalid("patch", text, str(error) if shown is None else error.conversion)
             raise errors.Invalid([err], group="", kind="", name="") from None
-        if not is_custom:  # Those are told that they may not be another kind when they are validated.
+        if not is_custom:  # Validation reports a changed kind of custom objects.
             wanted["kind"], wanted["apiVersion"] = kind.name, kind.api_version
         return wanted
 
     def _check_still(self, kind: Kind, wanted: Object) -> None:
-        """A patch may not make another kind of an object, though another version of its own is read as this one."""
+        """Raise if a patch changed the kind. Another version of the same kind is accepted."""
         name, api_version = wanted.get("kind"), wanted.get("apiVersion")
         if name == kind.name and api_version == kind.api_version:
             return
@@ -121,7 +121,7 @@ class Intake:
             raise DecodeError(f"converting ({found.version}.{name}) to ({package}.{kind.name}): unknown conversion")
 
     def decoder_of(self, kind: Kind) -> Decoder:
-        """For a kind that is served as a resource, or that only travels."""
+        """Return the decoder of a kind, served as a resource or only used in bodies."""
         resource = self._registry.of_kind(kind)
         if resource is not None:
             return self._decoder(resource)
@@ -218,7 +218,7 @@ def strictness(call: Call) -> FieldValidation:
     return "Warn"
 
 
-def tell_of_keys(call: Call, repeated: tuple[str, ...]) -> None:
+def report_repeated_keys(call: Call, repeated: tuple[str, ...]) -> None:
     validation = strictness(call)
     if validation == "Strict":
         errs = "\n  ".join(("yaml: unmarshal errors:", *repeated))
@@ -241,6 +241,6 @@ def check_manager(call: Call, options: str, *, is_apply: bool = False) -> None:
 
 
 def kind_of(call: Call) -> Kind:
-    """The kind that travels through a call's URL."""
+    """Return the kind of the body of a call."""
     sub = call.resource.subresource(call.subresource) if call.subresource else None
     return sub.kind if sub is not None else call.resource.kind

@@ -1,4 +1,4 @@
-"""The scale of a custom kind, which says itself where it keeps its replicas and their selector."""
+"""The scale of a custom kind, whose definition names the paths of replicas and selector."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _OF_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestam
 
 
 def scale_of(obj: Object, paths: ScalePaths) -> Object:
-    """The Scale that stands for a custom object. What it does not say is not shown, or zero."""
+    """Return the Scale of a custom object. Missing values are left out, or zero."""
     metadata = obj["metadata"]
     try:
         wanted, present = integer_at(obj, paths.spec), integer_at(obj, paths.status)
@@ -31,13 +31,13 @@ def scale_of(obj: Object, paths: ScalePaths) -> Object:
 
 
 def check_says_replicas(obj: Object, paths: ScalePaths) -> None:
-    """An object that does not say how many there should be has no scale to be read."""
+    """Raise if an object has no replicas field: it has no scale to read."""
     if integer_at(obj, paths.spec) is None:
         raise errors.InternalError(f'the spec replicas field "{shown_path(paths.spec)}" does not exist')
 
 
 def check_said_replicas(live: Object, paths: ScalePaths) -> None:
-    """None may be wanted, but not where nothing was said before: it may have been forgotten."""
+    """Raise if replicas are set to zero and were never set: the client may have left them out by mistake."""
     if integer_at(live, paths.spec) is None:
         raise errors.BadRequest(f'the spec replicas field "{shown_path(paths.spec)}" cannot be empty')
 
@@ -47,7 +47,7 @@ def shown_path(path: tuple[str, ...]) -> str:
 
 
 def with_replicas(obj: Object, path: tuple[str, ...], replicas: int) -> Object:
-    """The object with another number of replicas. Shares nothing that it changes with the one given."""
+    """Return a copy of the object with another number of replicas."""
     new: Object = {**obj, "metadata": dict(obj["metadata"])}
     new["metadata"].pop("managedFields", None)
     place = new

@@ -7,14 +7,14 @@ from pinnace.model.objects import Kind, Object
 from pinnace.schema.golang.decode import DecodeError
 from pinnace.server.request.body import read_untyped
 from pinnace.server.request.call import Call
-from pinnace.server.write.body_decoder import Intake
+from pinnace.server.write.body_decoder import BodyDecoder
 from pinnace.server.write.deletion import DeleteOptions
 
 _DELETE_OPTIONS = Kind("", "v1", "DeleteOptions")
 _META_SCHEME = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"
 
 
-def read_delete_options(call: Call, decoder: Intake) -> tuple[Object, DeleteOptions]:
+def read_delete_options(call: Call, decoder: BodyDecoder) -> tuple[Object, DeleteOptions]:
     """Return the options as the client sent them, and parsed."""
     raw = _read_body(call, decoder) if call.request.body else _read_query(call)
     return raw, parse_delete_options(call, raw)
@@ -28,7 +28,7 @@ def parse_delete_options(call: Call, raw: Object) -> DeleteOptions:
     return options
 
 
-def _read_body(call: Call, decoder: Intake) -> Object:
+def _read_body(call: Call, decoder: BodyDecoder) -> Object:
     """Read DeleteOptions of any version, or without a kind."""
     options = read_untyped(call.request.body, call.request.head.content_type)
     kind = options.get("kind") or _DELETE_OPTIONS.name

@@ -1,4 +1,4 @@
-"""What deleting an object does to it: gone at once, marked and waiting, or left as it was. Decisions only."""
+"""Decides the effect of a delete request: remove the object, mark it, or leave it. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
 
 _CHECKED_AS_STORED = ("namespaces", "customresourcedefinitions")
-"""Kubernetes first writes into these that they are to go, and so refuses in the words of a write."""
+"""Kinds that Kubernetes marks by a write first, and so refuses with the message of a write."""
 
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
@@ -38,7 +38,7 @@ class DeleteOptions:
 
     @classmethod
     def of(cls, options: Object) -> DeleteOptions:
-        """From a DeleteOptions object. Raises Invalid with every error."""
+        """Parse a DeleteOptions object. Raise Invalid with every error."""
         if not options:
             return _WITHOUT
         errs = []
@@ -71,7 +71,7 @@ class DeleteOptions:
 
 
 _WITHOUT = DeleteOptions()
-"""Those of most deletions."""
+"""The options of most deletions."""
 
 
 def check_preconditions(resource: Resource, obj: Object, options: DeleteOptions) -> None:
@@ -104,14 +104,14 @@ def _check_as_stored(resource: Resource, metadata: Object, options: DeleteOption
 
 
 def marked_for_deletion(resource: Resource, obj: Object, options: DeleteOptions, now: datetime) -> bool:
-    """Change `obj` and its metadata, but nothing below, as a request to delete it does. Answers whether it is gone."""
+    """Mark `obj` for deletion: change its top level and its metadata. Return whether it can be removed now."""
     metadata = obj["metadata"]
     is_pending = "deletionTimestamp" in metadata
     if not is_pending:
         resource.strategy.mark(obj, now)
     is_graceful = _begin_grace(resource, obj, options, now)
     if is_graceful is None:
-        return False  # Already on its way, and nothing shortens that.
+        return False  # Already marked, and this request does not shorten its grace period.
     finalizers = _finalizers(resource, metadata.get("finalizers") or [], options)
     if finalizers != metadata.get("finalizers", []):
         metadata["finalizers"] = finalizers
@@ -128,7 +128,7 @@ def marked_for_deletion(resource: Resource, obj: Object, options: DeleteOptions,
 
 
 def is_finished(resource: Resource, obj: Object) -> bool:
-    """Whether an update let go of the last thing that held a deleted object back."""
+    """Whether an update removed the last finalizer of a deleted object."""
     metadata = obj["metadata"]
     if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
         return False
@@ -172,7 +172,7 @@ def _mark(obj: Object, now: datetime) -> None:
 
 
 def _finalizers(resource: Resource, present: list[str], options: DeleteOptions) -> list[str]:
-    """The collector's own finalizers say what is to become of the dependents."""
+    """Return the finalizers with the one that tells the garbage collector what to do with the dependents."""
     default = resource.strategy.dependents
     if default == "none":
         return present
@@ -189,7 +189,7 @@ def _finalizers(resource: Resource, present: list[str], options: DeleteOptions) 
 
 
 def _is_held_by_spec(resource: Resource, obj: Object) -> bool:
-    """A namespace is held by its spec's finalizers, until its contents are gone."""
+    """Whether a namespace still has finalizers in its spec; set its phase to Terminating if so."""
     if resource.plural != "namespaces" or resource.group:
         return False
     if (obj.get("spec") or {}).get("finalizers"):

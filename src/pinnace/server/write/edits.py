@@ -1,7 +1,7 @@
-"""The pure part of each verb: from the object as it is to the object as the client wants it.
+"""The pure part of each verb: from the current object to the object that the client wants.
 
-Create, replace, patch and apply differ only here. Objects are in the version of the request, `live` is fresh for the
-edit to use, and what is returned belongs to the write.
+Create, replace, patch and apply differ only here. Objects are in the version of the request. The edit may change
+`live`; the write may change the result.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pinnace.model.patches.strategic import strategic_merge_patch
 from pinnace.server.request.call import Call
 
 Edit = Callable[[Object | None], Object]
-"""Given what is there (None: nothing), what is wanted. Raises an ApiError to refuse."""
+"""From the current object (None if there is none) to the wanted one. Raises an ApiError to refuse."""
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -27,11 +27,11 @@ APPLY_YAML = "application/apply-patch+yaml"
 APPLY_PATCHES = frozenset((APPLY_YAML, "application/apply-patch+cbor"))
 
 Decode = Callable[[Object], Object]
-"""Read what a patch leaves as an object of its kind."""
+"""Decode the result of a patch as an object of its kind."""
 
 
 def creation(obj: Object) -> Edit:
-    """What is there already is not looked at: the pipeline asks last, since an object with errors is told those."""
+    """Return the edit of a create. The pipeline checks last whether the name is taken: other errors come first."""
 
     def edit(live: Object | None) -> Object:
         if obj["metadata"].get("resourceVersion"):
@@ -42,7 +42,7 @@ def creation(obj: Object) -> Edit:
 
 
 def replacement(call: Call, read: Callable[[], Object]) -> Edit:
-    """`read` gives the client's object afresh for each attempt, since a write changes what it is given."""
+    """Return the edit of an update. `read` decodes the body again for each attempt, as a write changes the object."""
     strategy = call.resource.strategy
 
     def edit(live: Object | None) -> Object:
@@ -63,7 +63,7 @@ def replacement(call: Call, read: Callable[[], Object]) -> Edit:
 
 
 def _check_revision(call: Call, metadata: Object, live: Object) -> None:
-    """Who says what he has seen is held to it; who does not takes what is there, where his kind may."""
+    """Raise Conflict if the client read another revision. Without a revision the kind decides whether to overwrite."""
     seen, current = metadata.get("resourceVersion", ""), live["metadata"]["resourceVersion"]
     if seen == current:
         return
@@ -76,7 +76,7 @@ def _check_revision(call: Call, metadata: Object, live: Object) -> None:
 
 
 def patch(call: Call, content_type: str, document: Any, decode: Decode) -> Edit:
-    """A JSON patch, merge patch or strategic merge patch."""
+    """Return the edit of a JSON patch, merge patch or strategic merge patch."""
 
     def edit(live: Object | None) -> Object:
         if live is None:
@@ -93,7 +93,7 @@ def patch(call: Call, content_type: str, document: Any, decode: Decode) -> Edit:
 
 
 def patched(obj: Object, content_type: str, document: Any) -> Object:
-    """The object after a JSON patch or, for all other forms, a merge patch."""
+    """Return the object after a JSON patch or, for every other content type, a merge patch."""
     wanted = (
         json_and_merge.json_patch(obj, document)
         if content_type == JSON_PATCH
@@ -105,14 +105,14 @@ def patched(obj: Object, content_type: str, document: Any) -> Object:
 
 
 class Owning:
-    """An edit that says itself who owns what of its result. Of what all others write, the pipeline says so."""
+    """An edit that sets managedFields itself. For all others the pipeline sets them."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Application(Owning):
-    """A server-side apply: `applied` is the client's whole opinion, and `manager` is held to it."""
+    """A server-side apply: `applied` is the full configuration of `manager`."""
 
     call: Call
     applied: Object

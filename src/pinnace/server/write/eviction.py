@@ -117,7 +117,7 @@ def _refuse_broken(name: str, status: Object) -> None:
 
 
 def _reason_of(name: str, status: Object) -> str:
-    """Why a budget allows no disruption. The counts mean nothing while it cannot be computed."""
+    """Return why a budget allows no disruption. The counts mean nothing while it cannot be computed."""
     conditions = status.get("conditions") or ()
     allowed: Object = next((one for one in conditions if one.get("type") == "DisruptionAllowed"), {})
     told = allowed.get("message", "") if allowed.get("status") == "False" else ""

@@ -1,4 +1,4 @@
-"""Which rules of field ownership hold at which URL."""
+"""The rules of field ownership for each resource and subresource."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from pinnace.server.write.subresources import LEFT_OF_SIGNING_REQUESTS, SIGNING_
 
 
 class Ownerships:
-    """The rules for each resource and subresource, made when first needed."""
+    """The rules for each resource and subresource, built when first needed."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._known: dict[tuple[int, str], tuple[Resource, Ownership]] = {}
 
     def of(self, call: Call) -> Ownership:
-        """The rules for a call. Its resource may need a webhook to tell what fields are called in other versions: then
-        what follows from the rules can raise ToConvert."""
+        """Return the rules for a call. If a webhook converts the resource between versions, using the rules may raise
+        ToConvert."""
         place = (id(call.resource), call.subresource)
         known = self._known.get(place)
         if known is None or known[0] is not call.resource:
@@ -35,7 +35,7 @@ class Ownerships:
             known = self._known[place] = (call.resource, self._make(call.resource, call.subresource))
         resource, found = known
         if resource.custom is not None and resource.custom.is_converted_elsewhere:
-            return replace(found, convert=partial(_as_told, call))
+            return replace(found, convert=partial(_find_converted, call))
         return found
 
     def _make(self, resource: Resource, subresource: str) -> Ownership:
@@ -64,14 +64,14 @@ class Ownerships:
 
 
 class ToConvert(Exception):
-    """Who owns what cannot be told before a webhook has converted an object: `convert` it, and ask again."""
+    """Field managers cannot be computed before a webhook has converted an object: call `convert`, then try again."""
 
     def __init__(self, call: Call, place: tuple[str, bytes]) -> None:
         super().__init__(f"{call.resource.kind.name} is not converted to {place[0]} yet")
         self._call, self._place = call, place
 
     async def convert(self, *, is_needed: bool) -> None:
-        """Raises ApiError if the webhook fails, and is needed. Otherwise nobody will be said to own anything."""
+        """Raise ApiError if the webhook fails and is needed. If it is not, the managers of that version are dropped."""
         custom = self._call.resource.custom
         assert custom is not None, "only custom kinds are converted elsewhere"
         seen = self._call.seen_in = self._call.seen_in or {}
@@ -85,10 +85,10 @@ class ToConvert(Exception):
             seen[self._place] = None
 
 
-def _as_told(call: Call, obj: Object, api_version: str) -> Object:
-    """What a webhook has said. Raises ToConvert if it was not asked yet, ValueError if it failed."""
+def _find_converted(call: Call, obj: Object, api_version: str) -> Object:
+    """Return the result of a webhook. Raise ToConvert if it was not called yet, ValueError if it failed."""
     if "kind" not in obj or "metadata" not in obj:
-        return obj  # What is there before an object is created.
+        return obj  # The empty object before a create.
     place = (api_version, orjson.dumps(obj, option=orjson.OPT_SORT_KEYS))
     seen = call.seen_in or {}
     if place not in seen:
@@ -110,7 +110,7 @@ def _tracked(resource: Resource, subresource: str) -> Tracked:
 
 
 def _copy(value: Object) -> Object:
-    """Deep enough for a conversion to change."""
+    """Return a copy that a conversion may change."""
 
     def copied(inner: object) -> object:
         if isinstance(inner, dict):

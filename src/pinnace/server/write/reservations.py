@@ -1,4 +1,4 @@
-"""Addresses and ports of services: each exists once, so they are given out under the eyes of one allocator."""
+"""Allocates the cluster IPs and node ports of services; each exists once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NODE_PORTS = range(30000, 32768)
 
 
 class Reservation:
-    """What one write has taken, and what it will have freed when it is through."""
+    """The addresses that one write has taken, and those that it frees when it is stored."""
 
     def __init__(self, addresses: set[str], ports: set[int]) -> None:
         self._addresses, self._ports = addresses, ports
@@ -33,7 +33,7 @@ class Reservation:
 
 
 class ServiceReservations:
-    """Gives services their cluster IPs and node ports. Knows what is taken; told of what is stored at start-up."""
+    """Gives services their cluster IPs and node ports. `adopt` registers the stored services at start-up."""
 
     def __init__(self, network: str = "10.96.0.0/16") -> None:
         self._network = ipaddress.ip_network(network)
@@ -42,7 +42,7 @@ class ServiceReservations:
         self._nothing = Reservation(self._addresses, self._ports)
 
     def adopt(self, service: Object) -> None:
-        """A service that was there before this process."""
+        """Register a service that was stored before this process started."""
         self._addresses.update(_addresses_of(service))
         self._ports.update(_ports_of(service))
 
@@ -76,7 +76,7 @@ class ServiceReservations:
         if wanted != "None":
             if not wanted:
                 if spec.get("clusterIPs"):
-                    return  # Validation says that one goes with the other.
+                    return  # Validation reports the mismatch.
                 wanted = self._free_address()
             elif wanted not in held:
                 self._refuse_unusable(service, wanted)
@@ -105,7 +105,7 @@ class ServiceReservations:
         try:
             address = ipaddress.ip_address(wanted)
         except ValueError:
-            return  # Validation says so.
+            return  # Validation reports it.
         if address not in self._network:
             why = f"failed to allocate IP {wanted}: the provided network does not match the current range"
         elif wanted in self._addresses:
@@ -134,7 +134,7 @@ class ServiceReservations:
                 taken.append(wanted)
 
     def _take_health_check_port(self, spec: Object, held: set[int], taken: list[int]) -> None:
-        """A balancer that keeps to nodes with endpoints asks every node whether it has some."""
+        """Whether a service needs a health-check node port: its load balancer probes nodes for local endpoints."""
         if spec.get("type") != "LoadBalancer" or spec.get("externalTrafficPolicy") != "Local":
             return
         wanted = spec.get("healthCheckNodePort") or self._free_port()

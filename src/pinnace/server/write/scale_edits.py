@@ -1,4 +1,4 @@
-"""The scale of a workload: how many are wanted, how many there are, which pods they are; and a workload rescaled."""
+"""The Scale of a workload, and the edit of a workload through its Scale."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pinnace.server.write.scale_owners import SCALE_VERSION, ReplicasIn, own_rep
 
 
 def scale_of(obj: Object, resource: Resource) -> Object:
-    """The Scale that stands for a workload."""
+    """Return the Scale of a workload."""
     if resource.custom is not None and resource.custom.scale is not None:
         custom_scales.check_says_replicas(obj, resource.custom.scale)
         return custom_scales.scale_of(obj, resource.custom.scale)
@@ -49,7 +49,7 @@ def _selector_text(selector: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rescaling(Owning):
-    """The workload after an edit of its scale, which is given and gives back its managedFields too."""
+    """The edit of a workload through its Scale, managedFields included."""
 
     call: Call
     edit_scale: Callable[[Object], Object]

@@ -1,4 +1,4 @@
-"""Who owns the number of replicas: the owners of a workload's fields, seen as owners of its scale, and back."""
+"""Field managers of the replicas: from the managedFields of a workload to those of its Scale, and back."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ SCALE_VERSION = "autoscaling/v1"
 _IN_SCALE = field_sets.of_paths(("f:spec", "f:replicas"))
 
 ReplicasIn = Callable[[str], tuple[str, ...] | None]
-"""Where a workload keeps its replicas in one of its versions: () for nowhere, None for a version that is unknown."""
+"""The path of the replicas in one version of a workload: () if it has none, None if the version is unknown."""
 
 
 def owners_of_scale(entries: Any, replicas_in: ReplicasIn) -> list[Object]:
-    """The entries that own the replicas, as entries of a Scale. Raises ValueError where one is none."""
+    """Return the entries that own the replicas, as entries of a Scale. Raise ValueError for a malformed entry."""
     found = {}
     for manager, entry in decode(entries).items():
         path = replicas_in(entry.api_version)
@@ -30,10 +30,10 @@ def owners_of_scale(entries: Any, replicas_in: ReplicasIn) -> list[Object]:
 
 
 def own_replicas(workload: Object, entries: Any, of_scale: Any, replicas_in: ReplicasIn, api_version: str) -> None:
-    """Write into a workload, whose entries these were, who owns it now that `of_scale` own its scale.
+    """Set the managedFields of a workload from the entries `of_scale` of its Scale.
 
-    An owner by update is known by his version, and so not known again: his replicas become an entry of their own.
-    That is how Kubernetes has it, and so is that who is new here has no time.
+    As in Kubernetes, an Update entry is identified by its version, so that the replicas of an existing manager become
+    a new entry, and a new entry has no time.
     """
     before, scalers = decode(entries), decode(of_scale)
     found: dict[Manager, OwnedFields] = {}

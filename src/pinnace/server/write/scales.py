@@ -21,7 +21,7 @@ from pinnace.server.outcome import Outcome, Representations
 from pinnace.server.request.call import Call
 from pinnace.server.write import edits
 from pinnace.server.write.body_decoder import (
-    Intake,
+    BodyDecoder,
     check_applied,
     check_manager,
     match_name,
@@ -47,7 +47,7 @@ class Scales:
         *,
         registry: Registry,
         pipeline: Pipeline,
-        decoder: Intake,
+        decoder: BodyDecoder,
         representations: Representations,
         schema_of: Callable[[Kind], Schema | None],
         clock: Clock,
@@ -88,7 +88,7 @@ class Scales:
         return known
 
     def replaced(self, call: Call) -> Rescaling:
-        """The edit of a PUT."""
+        """Return the edit of an update."""
         check_manager(call, "UpdateOptions")
         wanted = self._decoder.message(call)
         match_name(call, metadata_of(wanted))
@@ -96,7 +96,7 @@ class Scales:
         return self._rescaling(call, lambda scale: self._owned(call, scale, wanted))
 
     def patched(self, call: Call) -> Rescaling:
-        """The edit of a patch or an apply."""
+        """Return the edit of a patch or an apply."""
         content_type = patch_type_of(call)
         check_manager(call, "PatchOptions", is_apply=content_type in edits.APPLY_PATCHES)
         document, _ = read_patch(call.request.body, content_type)

@@ -1,4 +1,4 @@
-"""URLs below an object that show the whole of it but let only a part be changed: /status, /finalize and the like."""
+"""Subresources that show the whole object and change a part of it: /status, /finalize and the like."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ LEFT_BY_STATUS: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {
     ("storage.k8s.io", "volumeattachments"): _ALL_METADATA,
     ("storagemigration.k8s.io", "storageversionmigrations"): _ALL_METADATA,
 }
-"""What a write to /status leaves as it is beside the spec, for the kinds that are strict about it."""
+"""Fields beside the spec that a write to /status does not change, for kinds that are strict about it."""
 SIGNING_REQUESTS = ("certificates.k8s.io", "certificatesigningrequests")
 LEFT_OF_SIGNING_REQUESTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "": (("spec",), ("status",)),
     "status": (("spec",), ("status", "conditions")),
     "approval": (("spec",), ("status", "certificate")),
 }
-"""What each URL of a request for a certificate leaves as it is. Its spec nobody can change, so nobody owns it."""
+"""Fields that each URL of a CertificateSigningRequest does not change. The spec is immutable, so it has no manager."""
 
 
 def left_by_status(resource: Resource) -> tuple[tuple[str, ...], ...]:
@@ -46,7 +46,7 @@ def left_by_status(resource: Resource) -> tuple[tuple[str, ...], ...]:
 
 
 def keep_from(old: Object, new: Object, resource: Resource, *, subresource: str) -> None:
-    """Put back into `new` all that an update through this URL cannot change. Parts of `old` are shared."""
+    """Restore the fields of `new` that an update through this URL cannot change. Parts of `old` are shared."""
     metadata, before = new["metadata"], old["metadata"]
     for name in ("creationTimestamp", "generation"):
         if name in before:
@@ -82,7 +82,7 @@ def _take(new: Object, old: Object, name: str) -> None:
 
 
 def _only(new: Object, old: Object, changed: str) -> None:
-    """All top-level fields but `changed` and the metadata are as before."""
+    """Restore every top-level field but `changed` and the metadata."""
     for name in [*new, *old]:
         if name not in _LEFT_ALONE and name != changed:
             _take(new, old, name)
