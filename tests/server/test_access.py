@@ -498,3 +498,51 @@ async def test_pods_and_maps_need_no_more_than_a_role(api: InProcess, bob: InPro
     await bob.made(CONFIG_MAPS, config_map())
     await bob.made("/api/v1/namespaces/default/pods", pod())
     assert (await bob.post(ROLES, role("r", rule("get", "pods")))).status == 403
+
+
+# Writes that create need `create`.
+
+
+@pytest.mark.parametrize(
+    ("method", "resource", "target", "body", "content_type"),
+    [
+        pytest.param(
+            "PATCH",
+            "configmaps",
+            f"{CONFIG_MAPS}/new?fieldManager=bob",
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}},
+            "application/apply-patch+yaml",
+            id="apply",
+        ),
+        pytest.param(
+            "PUT",
+            "leases",
+            "/apis/coordination.k8s.io/v1/namespaces/default/leases/new",
+            {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "new"}},
+            "application/json",
+            id="update of a lease",
+        ),
+        pytest.param(
+            "PUT",
+            "endpoints",
+            "/api/v1/namespaces/default/endpoints/new",
+            {"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "new"}},
+            "application/json",
+            id="update of endpoints",
+        ),
+    ],
+)
+async def test_a_write_that_would_create_needs_the_verb_create(
+    api: InProcess, method: str, resource: str, target: str, body: Object, content_type: str
+) -> None:
+    group = "coordination.k8s.io" if resource == "leases" else "core"
+    await api.post(ROLES, role("editor", rule("get patch update", resource, groups=group)))
+    await api.post(BINDINGS, binding("editors", "editor", kind="Role"))
+    bob = as_user(api, BOB)
+    refused = await bob.call(method, target, body, content_type)
+    assert refused.status == 403
+    assert f'User "bob" cannot create resource "{resource}"' in refused.json["message"]
+    assert (await api.get(target.partition("?")[0])).status == 404
+    await api.post(ROLES, role("creator", rule("create", resource, groups=group)))
+    await api.post(BINDINGS, binding("creators", "creator", kind="Role"))
+    assert (await bob.call(method, target, body, content_type)).status == 201

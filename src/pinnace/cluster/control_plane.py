@@ -13,7 +13,7 @@ from pinnace.cluster.custom_resources import CustomResources
 from pinnace.cluster.foundation import Foundation, lay_foundation
 from pinnace.cluster.health import Health
 from pinnace.cluster.nodes import LateStreams, Nodes
-from pinnace.cluster.security import build_security
+from pinnace.cluster.security import Security, build_security
 from pinnace.cluster.settings import Settings
 from pinnace.cluster.supervisor import Supervisor
 from pinnace.cluster.verbs import build_verbs
@@ -114,7 +114,7 @@ async def build(
         verbs=build_verbs(
             foundation,
             reader=ObjectReader(fanout, store, watch_seconds=settings.min_request_timeout),
-            pipeline=_build_pipeline(foundation, admission, ownerships),
+            pipeline=_build_pipeline(foundation, admission, security, ownerships),
             ownerships=ownerships,
             security=security,
             streams=streams,
@@ -157,7 +157,9 @@ async def build(
     )
 
 
-def _build_pipeline(foundation: Foundation, admission: Admission, ownerships: Ownerships) -> Pipeline:
+def _build_pipeline(
+    foundation: Foundation, admission: Admission, security: Security, ownerships: Ownerships
+) -> Pipeline:
     reservations = ServiceReservations()
     for _, service in foundation.objects("", "services").items():
         reservations.adopt(service)
@@ -166,6 +168,7 @@ def _build_pipeline(foundation: Foundation, admission: Admission, ownerships: Ow
         store=foundation.store,
         clock=foundation.clock,
         admission=admission.chain,
+        authorizer=security.authorizer,
         reservations=reservations,
         ownerships=ownerships,
     )

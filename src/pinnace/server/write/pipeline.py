@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import NamedTuple, Protocol
 
 from pinnace.admission.chain import AdmissionChain, Review
+from pinnace.auth.authorization.authorizers import Action, Authorizer, Decision, forbidden_error
 from pinnace.model import errors
 from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Object
@@ -109,6 +110,7 @@ class Pipeline:
         store: stores.Store,
         clock: Clock,
         admission: AdmissionChain,
+        authorizer: Authorizer,
         reservations: Reservations,
         ownerships: Ownerships,
     ) -> None:
@@ -116,6 +118,7 @@ class Pipeline:
         self._store = store
         self._clock = clock
         self._admission = admission
+        self._authorizer = authorizer
         self._reservations = reservations
         self._versions = Versions(ownerships)
         self._turns = WriteTurns()
@@ -225,6 +228,8 @@ class Pipeline:
             raise
 
     async def _admit(self, write: Write) -> None:
+        if write.entry is None and not write.is_creation:
+            await self._authorize_create(write.call)
         if (waiting := self._admission.validate(write.review)) is not None:
             await waiting
         if write.is_creation and (there := self._find(write.call)) is not None:
@@ -239,6 +244,24 @@ class Pipeline:
             if deletion.is_finished(call.resource, new):
                 return await self._remove(call, write.key, entry, entry.decode(), shown=new)
         return await self._put(call, write.key, entry, new)
+
+    async def _authorize_create(self, call: Call) -> None:
+        """Raise Forbidden if an update or an apply would create an object that the user may not create."""
+        resource = call.resource
+        action = Action(
+            "create",
+            group=resource.group,
+            resource=resource.plural,
+            subresource=call.subresource,
+            namespace=call.namespace,
+            name=call.name,
+            version=resource.version,
+        )
+        decision = self._authorizer.decide(call.user, action)
+        if not isinstance(decision, Decision):
+            decision = await decision
+        if not decision.is_allowed:
+            raise forbidden_error(call.user, action, decision.reason)
 
     # Reads and writes of the store.
 
