@@ -11,7 +11,7 @@ import pytest
 from tests.server.in_process import config_map, control_plane
 
 from pinnace.client.client import Client
-from pinnace.client.following import Event, Followed, Progress, Restarted, Synced, Trouble
+from pinnace.client.following import Event, Followed, FollowError, Progress, Restarted, Synced
 from pinnace.client.retries import Backoff, Retries
 from pinnace.client.transport import Answer, ConnectionLost, Stream, Transport
 from pinnace.cluster.in_process import InProcessTransport
@@ -151,7 +151,7 @@ async def test_a_lost_connection_goes_on_where_it_was(scene: Scene) -> None:
         await scene.transport.open[-1].cut()
         await scene.quiet.create(config_map("a"))
         await scene.quiet.delete("v1/ConfigMap", "a")
-        assert isinstance(await anext(events), Trouble)
+        assert isinstance(await anext(events), FollowError)
         assert [named(await anext(events)), named(await anext(events))] == ["ADDED a", "DELETED a"]
 
 
@@ -178,7 +178,7 @@ async def test_an_unreachable_server_is_tried_more_and_more_rarely(scene: Scene)
     async with aclosing(scene.client.follow("v1/ConfigMap", namespace="default")) as events:
         for _ in range(12):
             assert isinstance(await anext(events), Restarted)
-            assert isinstance(await anext(events), Trouble)
+            assert isinstance(await anext(events), FollowError)
         assert await take_until_synced(events) == []
     assert len(scene.clock.slept) == 12
     assert scene.clock.slept[0] <= 0.2
@@ -219,7 +219,7 @@ async def test_a_kind_that_is_not_served_has_no_objects_until_it_is(scene: Scene
     async with aclosing(scene.client.follow("example.com/v1/Website")) as events:
         assert isinstance(await anext(events), Restarted)
         assert await take_until_synced(events) == []
-        assert isinstance(await anext(events), Trouble)
+        assert isinstance(await anext(events), FollowError)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ async def test_nonsense_is_no_reason_to_stop_following(scene: Scene, line: bytes
         scene.transport.open[-1].tail = line
         await scene.transport.open[-1].inner.close()
         trouble = await anext(events)
-        assert isinstance(trouble, Trouble)
+        assert isinstance(trouble, FollowError)
         assert "did not answer with an object" in str(trouble.error)
         await scene.quiet.create(config_map("a"))
         assert named(await anext(events)) == "ADDED a"
@@ -277,7 +277,7 @@ async def test_a_kind_that_cannot_be_watched_is_listed_and_left_alone(scene: Sce
     async with aclosing(scene.client.follow("v1/ComponentStatus", nudge=nudge)) as events:
         assert isinstance(await anext(events), Restarted)
         assert await take_until_synced(events) == []
-        assert isinstance(trouble := await anext(events), Trouble)
+        assert isinstance(trouble := await anext(events), FollowError)
         assert 'watch is not supported on resources of kind "componentstatuses"' in str(trouble.error)
         more = asyncio.ensure_future(anext(events))
         await scene.clock.advance(3600)
@@ -291,4 +291,4 @@ async def test_a_kind_that_cannot_be_watched_is_listed_and_left_alone(scene: Sce
 async def test_a_kind_that_cannot_even_be_listed_has_no_objects(scene: Scene) -> None:
     async with aclosing(scene.client.follow("authorization.k8s.io/v1/SubjectAccessReview")) as events:
         seen = [await anext(events) for _ in range(4)]
-    assert [type(event) for event in seen] == [Restarted, Restarted, Synced, Trouble]
+    assert [type(event) for event in seen] == [Restarted, Restarted, Synced, FollowError]

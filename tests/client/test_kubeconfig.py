@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pinnace.client.credentials import FromPlugin, Identity, NoCredentials, Plugin, TokenFile
+from pinnace.client.credentials import ExecPlugin, FromExecPlugin, Identity, NoCredentials, TokenFile
 from pinnace.client.kubeconfig import Access, KubeconfigError, access_of, find_access, in_cluster, load
 from pinnace.model.clock import to_rfc3339
 from pinnace.testing.clock import ManualClock
@@ -132,12 +132,14 @@ async def test_a_token_file_is_read_again_when_it_may_have_changed(tmp_path: Pat
     assert (await credentials.identity(afresh=True)).authorization == "Bearer two"
 
 
-def plugin(directory: Path, status: dict[str, Any], *, code: int = 0) -> Plugin:
+def plugin(directory: Path, status: dict[str, Any], *, code: int = 0) -> ExecPlugin:
     """A plug-in that counts its runs and keeps what it was told."""
     answer = {"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "status": status}
     (directory / "answer").write_text(json.dumps(answer))
     script = f'echo run >> {directory}/runs; echo "$KUBERNETES_EXEC_INFO" > {directory}/told; cat {directory}/answer'
-    return Plugin(command="/bin/sh", args=("-c", f"{script}; echo sorry >&2; exit {code}"), cluster={"server": "here"})
+    return ExecPlugin(
+        command="/bin/sh", args=("-c", f"{script}; echo sorry >&2; exit {code}"), cluster={"server": "here"}
+    )
 
 
 def runs(directory: Path) -> int:
@@ -147,7 +149,7 @@ def runs(directory: Path) -> int:
 async def test_a_plug_in_runs_again_only_when_what_it_gave_expires_or_is_refused(tmp_path: Path) -> None:
     clock = ManualClock()
     status = {"token": "t", "expirationTimestamp": to_rfc3339(clock.now() + timedelta(minutes=10))}
-    credentials = FromPlugin(plugin(tmp_path, status), clock=clock)
+    credentials = FromExecPlugin(plugin(tmp_path, status), clock=clock)
     assert (await credentials.identity()).authorization == "Bearer t"
     await credentials.identity()
     assert runs(tmp_path) == 1
@@ -161,17 +163,17 @@ async def test_a_plug_in_runs_again_only_when_what_it_gave_expires_or_is_refused
 
 
 async def test_a_plug_in_may_give_a_certificate(tmp_path: Path) -> None:
-    credentials = FromPlugin(plugin(tmp_path, {"clientCertificateData": "cert", "clientKeyData": "key"}))
+    credentials = FromExecPlugin(plugin(tmp_path, {"clientCertificateData": "cert", "clientKeyData": "key"}))
     assert await credentials.identity() == Identity(certificate=b"cert", key=b"key")
 
 
 async def test_a_plug_in_that_fails_is_quoted(tmp_path: Path) -> None:
     with pytest.raises(NoCredentials, match="failed with 3: sorry"):
-        await FromPlugin(plugin(tmp_path, {}, code=3)).identity()
+        await FromExecPlugin(plugin(tmp_path, {}, code=3)).identity()
     with pytest.raises(NoCredentials, match="neither a token nor a certificate"):
-        await FromPlugin(plugin(tmp_path, {})).identity()
+        await FromExecPlugin(plugin(tmp_path, {})).identity()
     with pytest.raises(NoCredentials, match=r"cannot be run: No such file or directory\nbrew install it"):
-        await FromPlugin(Plugin(command="/no/such/plug-in", install_hint="brew install it")).identity()
+        await FromExecPlugin(ExecPlugin(command="/no/such/plug-in", install_hint="brew install it")).identity()
 
 
 async def test_a_plug_in_beside_a_kubeconfig_is_found_from_within_its_directory(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pinnace.client.credentials import Fixed, FromPlugin
+from pinnace.client.credentials import Fixed, FromExecPlugin
 from pinnace.client.kubeconfig import Access, KubeconfigError
 from pinnace.client.overrides import Overrides, find_access_with
 
@@ -50,7 +50,7 @@ def test_without_flags_it_is_the_current_context(kubeconfig: Path) -> None:
 
 def test_each_part_of_a_context_can_be_another(kubeconfig: Path) -> None:
     assert access(kubeconfig, context="work").server == "https://work:6443"
-    assert isinstance(access(kubeconfig, user="robot").credentials, FromPlugin)
+    assert isinstance(access(kubeconfig, user="robot").credentials, FromExecPlugin)
     found = access(kubeconfig, cluster="work", namespace="shop")
     assert (found.server, found.namespace, found.ca) == ("https://work:6443", "shop", b"A")
     assert authorization(found) == "Bearer of ann"

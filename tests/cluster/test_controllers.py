@@ -19,7 +19,7 @@ async def test_an_informer_that_fails_is_restarted_and_the_other_controllers_go_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock, is_odd = ManualClock(), True
-    hear = Informer._hear
+    hear = Informer._receive
 
     async def hear_oddly(self: Informer, event: Followed) -> None:
         if is_odd and self.scope.kind.name == "ServiceAccount":
@@ -30,7 +30,7 @@ async def test_an_informer_that_fails_is_restarted_and_the_other_controllers_go_
         manager = controllers_of(api.plane, None, clock=clock, only=("serviceaccount-controller",))
         async with manager.running():
             await manager.settle()
-            monkeypatch.setattr(Informer, "_hear", hear_oddly)
+            monkeypatch.setattr(Informer, "_receive", hear_oddly)
             await api.made(NAMESPACES, {"metadata": {"name": "one"}})
             await clock.advance(0)
             assert api.plane.supervisor.failures[INFORMER] == 1

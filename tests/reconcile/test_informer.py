@@ -12,7 +12,7 @@ from tests.client.connecting import WAYS, connected
 from tests.server.in_process import config_map, pod
 
 from pinnace.client.client import Client
-from pinnace.client.following import Event, Followed, Restarted, Synced, Trouble
+from pinnace.client.following import Event, Followed, FollowError, Restarted, Synced
 from pinnace.client.snapshots import Snapshot, snapshot_of
 from pinnace.model import errors
 from pinnace.model.objects import Key, Object
@@ -42,9 +42,9 @@ class Told:
 
     def __init__(self, informer: Informer) -> None:
         self.changes: list[str] = []
-        self.leave = informer.on_change(self._hear)
+        self.leave = informer.on_change(self._receive)
 
-    def _hear(self, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _receive(self, old: Snapshot | None, new: Snapshot | None) -> None:
         what = "-" if new is None else "+" if old is None else "~"
         key = (new or old).key  # type: ignore[union-attr]
         self.changes.append(f"{what}{key.name}")
@@ -169,9 +169,9 @@ class Held(Informer):
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def _hear(self, event: object) -> None:
+    async def _receive(self, event: object) -> None:
         await self.gate.wait()
-        await super()._hear(event)  # type: ignore[arg-type]
+        await super()._receive(event)  # type: ignore[arg-type]
 
 
 @asynccontextmanager
@@ -276,7 +276,7 @@ async def test_what_has_gone_while_nobody_watched_is_told(client: Client) -> Non
     events = [Event("ADDED", snapshot_of(await client.create(config_map(name)))) for name in ("one", "two")]
     heard: list[Followed] = [Restarted(), *events, Synced("100"), Restarted(), events[0], Synced("200")]
     for event in heard:
-        await informer._hear(event)
+        await informer._receive(event)
     assert told.changes == ["+one", "+two", "-two"]
     assert [key.name for key in informer.cache] == ["one"]
     assert informer.version == "200"
@@ -293,7 +293,7 @@ async def test_a_missing_permission_says_which_rule_to_add(client: Client, caplo
     informer = Informers(client).get("apps/v1/Deployment")
     refusal = errors.Forbidden("no", group="apps", plural="deployments")
     for _ in range(2):
-        await informer._hear(Trouble(refusal))
+        await informer._receive(FollowError(refusal))
     (complaint,) = [record.message for record in caplog.records]
     assert '{apiGroups: ["apps"], resources: ["deployments"], verbs: ["list", "watch"]}' in complaint
 

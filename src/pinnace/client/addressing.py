@@ -1,4 +1,4 @@
-"""Where a client's requests go: the path of a kind, of one object, or of what is below it."""
+"""The paths of a client's requests: of a kind, of one object, or of a subresource."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pinnace.model import errors
 
 
 class Addressing:
-    """What the verbs of a `Client` share."""
+    """The state that the verbs of a `Client` share."""
 
     namespace: str
-    """Where namespaced objects are looked for that do not say where they are."""
+    """The namespace of namespaced objects that do not name one."""
     kinds: KindMapping
     _exchange: Exchange
 
@@ -22,8 +22,8 @@ class Addressing:
         return served.path(namespace=namespace or self.namespace, name=name, subresource=subresource)
 
     @contextmanager
-    def _served_there(self, served: ServedKind) -> Iterator[None]:
-        """A URL that serves nothing any more is forgotten: its definition may come back under another."""
+    def _forgetting_if_missing(self, served: ServedKind) -> Iterator[None]:
+        """Forget the URL of a kind that is no longer served: its definition may come back under another."""
         try:
             yield
         except errors.NoSuchPath:

@@ -9,7 +9,7 @@
         await client.create(Deployment(...))                         # one of lightkube.resources
 
 A kind is named as "apps/v1/Deployment", as a `Kind`, or by its three parts, and its objects are plain dicts; or it is a
-class, and they are its instances. Which URL serves it is learnt from the server. What the server refuses is raised as
+class, and they are its instances. Discovery gives the URL of each kind. An error that the server answers is raised as
 one of `pinnace.model.errors`.
 """
 
@@ -67,16 +67,16 @@ class Client(Reading, Writing, PodStreams):
 
     @property
     def host(self) -> str:
-        """Where the server is; empty in the same process."""
+        """The host and port of the server; empty in the same process."""
         return getattr(self._exchange.transport, "host", "")
 
     @property
     def answers(self) -> Mapping[tuple[str, str], int]:
-        """How many requests were sent, by method and status; "<error>" where there was no answer."""
+        """The number of requests by method and status; "<error>" if there was no answer."""
         return self._exchange.answers
 
     def telling(self, listener: WriteListener) -> Self:
-        """The same client, which tells somebody of each write that worked."""
+        """Return a copy of this client that calls `listener` after each successful write."""
         twin = copy(self)
         twin._listeners = (*self._listeners, listener)
         return twin

@@ -1,4 +1,4 @@
-"""A command in a container, as its caller sees it: what it reads and writes, and how it ends."""
+"""A command in a container: its input, its output and its exit code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
 _V5 = "v5.channel.k8s.io"
 _PIECE = 32 * 1024
 _ROOM = 1 << 20
-"""So much of what a command writes may lie unread before it is made to wait."""
+"""Bytes of unread output after which the command must wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Completed:
 
 
 class Output:
-    """What a command writes, in pieces as they come. Iterate over it, or `read` it to the end."""
+    """The output of a command, in pieces as they arrive. Iterate over it, or `read` it to the end."""
 
     def __init__(self) -> None:
         self._pieces: deque[bytes] = deque()
@@ -74,20 +74,20 @@ class Output:
         self._changed.set()
 
     def discard(self) -> None:
-        """Nobody reads on: the command must not wait for it."""
+        """Drop all further output, so that the command does not wait for a reader."""
         self._is_discarded = True
         self._room.set()
 
 
 class CommandSession:
-    """A command that runs. Read both outputs, or only one and then `wait`: an output that nobody reads holds it up."""
+    """A running command. Read both outputs, or one and then `wait`: an output without a reader blocks the command."""
 
     def __init__(self, socket: Socket) -> None:
         self.stdout = Output()
         self.stderr = Output()
         self._socket = socket
         self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._ended.add_done_callback(_seen)
+        self._ended.add_done_callback(_retrieve_exception)
         self._reading = asyncio.ensure_future(self._read())
 
     async def write(self, data: bytes) -> None:
@@ -96,26 +96,26 @@ class CommandSession:
             await self._socket.send(bytes((_STDIN,)) + data[start : start + _PIECE])
 
     async def close_stdin(self) -> None:
-        """Tell the command that its input has ended."""
+        """Close the command's input."""
         if self._socket.protocol != _V5:
-            raise ValueError("this server cannot be told that the input has ended: Kubernetes can from 1.30 on")
+            raise ValueError("this server cannot close the input of a command: use Kubernetes 1.30 or newer")
         await self._socket.send(bytes((_CLOSE, _STDIN)))
 
     async def resize(self, width: int, height: int) -> None:
-        """Tell a command that has a terminal how large that is."""
+        """Set the size of the command's terminal."""
         await self._socket.send(bytes((_RESIZE,)) + orjson.dumps({"Width": width, "Height": height}))
 
     async def wait(self) -> int:
-        """The exit code. What it has written and nobody has read is thrown away.
+        """Return the exit code, and drop all unread output.
 
-        Raises the server's refusal if it could not be run, and ConnectionLost if nobody knows how it ended.
+        Raise the server's error if the command could not run, and ConnectionLost if its end is not known.
         """
         self.stdout.discard()
         self.stderr.discard()
         return await asyncio.shield(self._ended)
 
     async def close(self) -> None:
-        """Leave: a command that still runs is ended."""
+        """Close the connection, which ends a command that still runs."""
         self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)
         await self._socket.close()
@@ -141,11 +141,11 @@ class CommandSession:
             pass
         return message
 
-    def _end(self, said: bytes) -> None:
-        if self._ended.done() or not said:
+    def _end(self, status: bytes) -> None:
+        if self._ended.done() or not status:
             return
         try:
-            code = _code(orjson.loads(said))
+            code = _code(orjson.loads(status))
         except Exception as error:
             self._fail(error)
         else:
@@ -157,7 +157,7 @@ class CommandSession:
 
 
 class Execution:
-    """A command to be run: once, by whichever of the two ways."""
+    """A command to run once: `await` it, or enter it with `async with`."""
 
     def __init__(self, open_socket: Callable[[], Awaitable[Socket]]) -> None:
         self._open_socket = open_socket
@@ -191,7 +191,7 @@ def _code(status: Any) -> int:
     raise error_of_status(status)
 
 
-def _seen(ended: asyncio.Future[int]) -> None:
-    """Whoever leaves before the end does not ask how it was."""
+def _retrieve_exception(ended: asyncio.Future[int]) -> None:
+    """Prevent asyncio's warning if the caller leaves before the end."""
     if not ended.cancelled():
         ended.exception()

@@ -1,4 +1,4 @@
-"""The way to a client for those who are not in the server's process."""
+"""Connect to a server over HTTP."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def connect(
     field_manager: str = "pinnace",
     clock: AlarmClock | None = None,
 ) -> Client:
-    """A client of the cluster that kubectl would use, or of the one that `access` describes.
+    """Return a client of the cluster that kubectl would use, or of the one that `access` describes.
 
-    Nothing is sent yet; close the client when done (`async with`). Raises KubeconfigError.
+    Nothing is sent yet; close the client when done (`async with`). Raise KubeconfigError.
     """
     access = access or find_access(path=kubeconfig, context=context)
     return Client(

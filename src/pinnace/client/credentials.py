@@ -1,4 +1,4 @@
-"""Who the client says it is: fixed, read from a file that others renew, or asked of a plug-in until it expires."""
+"""The client's credentials: fixed, read from a file that is renewed, or provided by a plug-in until they expire."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from pinnace.model.objects import Object
 _EXEC_GROUP = "client.authentication.k8s.io"
 _FILE_SECONDS = 60.0
 _EARLY = timedelta(seconds=10)
-"""What expires so soon is not worth using."""
+"""Credentials that expire within this time are renewed."""
 
 
 class NoCredentials(Exception):
-    """A plug-in or a file did not give what it is there for. The message says which, and what it said."""
+    """A plug-in or a file did not provide credentials. The message names it and gives its error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What proves who is calling: a header, a certificate, or neither. All PEM."""
+    """The proof of the caller's identity: a header, a certificate with its key as PEM, or neither."""
 
     authorization: str = ""
     """The whole value of the header."""
@@ -36,14 +36,14 @@ class Identity:
     key: bytes = b""
 
 
-class Credentials(Protocol):
+class CredentialSource(Protocol):
     async def identity(self, *, afresh: bool = False) -> Identity:
-        """Who to be for the next request; `afresh` after the server has refused the last one."""
+        """Return the identity for the next request; `afresh` after the server has rejected the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """The same for ever."""
+    """Credentials that never change."""
 
     known: Identity = Identity()
 
@@ -52,7 +52,7 @@ class Fixed:
 
 
 class TokenFile:
-    """A token that somebody else renews, such as a pod's own."""
+    """A token in a file that another process renews, such as a pod's own."""
 
     def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
         self._path = path
@@ -74,8 +74,8 @@ class TokenFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plugin:
-    """How a kubeconfig says to run an exec plug-in."""
+class ExecPlugin:
+    """The exec plug-in of a kubeconfig."""
 
     command: str
     args: tuple[str, ...] = ()
@@ -84,13 +84,13 @@ class Plugin:
     install_hint: str = ""
     interactive: str = "IfAvailable"
     cluster: Object | None = None
-    """What it is told of the cluster, where the kubeconfig says that it is to be told."""
+    """The description of the cluster for the plug-in, if the kubeconfig requests it (provideClusterInfo)."""
 
 
-class FromPlugin:
-    """Runs the plug-in once, and again when what it gave has expired or was refused. Callers wait together."""
+class FromExecPlugin:
+    """Runs the plug-in once, and again when its credentials have expired or were rejected. Callers share one run."""
 
-    def __init__(self, plugin: Plugin, *, clock: Clock | None = None) -> None:
+    def __init__(self, plugin: ExecPlugin, *, clock: Clock | None = None) -> None:
         self._plugin = plugin
         self._clock = clock or SystemClock()
         self._known: Identity | None = None
@@ -98,9 +98,9 @@ class FromPlugin:
         self._running = asyncio.Lock()
 
     async def identity(self, *, afresh: bool = False) -> Identity:
-        refused = self._known if afresh else None
+        rejected = self._known if afresh else None
         async with self._running:
-            if self._known is None or self._known is refused or self._has_expired():
+            if self._known is None or self._known is rejected or self._has_expired():
                 status = await self._run()
                 self._known, self._expires = _identity_of(status), _expiry_of(status)
             return self._known
@@ -116,8 +116,8 @@ class FromPlugin:
         spec: Object = {"interactive": can_ask}
         if plugin.cluster is not None:
             spec["cluster"] = plugin.cluster
-        told = {"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": spec}
-        environment = {**os.environ, **plugin.env, "KUBERNETES_EXEC_INFO": orjson.dumps(told).decode()}
+        info = {"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": spec}
+        environment = {**os.environ, **plugin.env, "KUBERNETES_EXEC_INFO": orjson.dumps(info).decode()}
         try:
             process = await asyncio.create_subprocess_exec(
                 plugin.command,
@@ -138,12 +138,12 @@ class FromPlugin:
             process.kill()
             raise
         if process.returncode:
-            said = err.decode("utf-8", "replace").strip()
-            raise NoCredentials(f"the credential plug-in {plugin.command} failed with {process.returncode}: {said}")
+            message = err.decode("utf-8", "replace").strip()
+            raise NoCredentials(f"the credential plug-in {plugin.command} failed with {process.returncode}: {message}")
         return _status_in(out, plugin)
 
 
-def _status_in(out: bytes, plugin: Plugin) -> Object:
+def _status_in(out: bytes, plugin: ExecPlugin) -> Object:
     try:
         answer = orjson.loads(out)
     except orjson.JSONDecodeError as error:

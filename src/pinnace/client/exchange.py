@@ -1,4 +1,4 @@
-"""One request and what it means: sent again where that helps, decoded, and its refusal raised as the error it is."""
+"""Send one request: retry it where that helps, decode the answer, and raise the error that it stands for."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ Parameters = Mapping[str, str | int | bool | None]
 
 
 def target_of(path: str, parameters: Parameters) -> str:
-    """The path with the parameters that say something. 0 says something; '' and False do not."""
-    told = {
+    """Return the path with its query. Parameters that are None, '' or False are left out; 0 is not."""
+    sent = {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in parameters.items()
         if value is not None and value != "" and value is not False
     }
-    return f"{path}?{urlencode(told, quote_via=quote)}" if told else path
+    return f"{path}?{urlencode(sent, quote_via=quote)}" if sent else path
 
 
 class Exchange:
-    """Requests over one transport. The methods raise ApiError for what the server refuses, else ConnectionLost."""
+    """Requests over one transport. The methods raise ApiError for an error of the server, and ConnectionLost."""
 
     def __init__(self, transport: Transport, *, clock: AlarmClock, retries: Retries, user_agent: str) -> None:
         self.transport = transport
@@ -49,7 +49,7 @@ class Exchange:
         self._retries = retries
         self.headers = {"accept": JSON, "user-agent": user_agent}
         self.answers: Counter[tuple[str, str]] = Counter()
-        """How many requests there were, by method and status; "<error>" where there was no answer."""
+        """The number of requests by method and status; "<error>" if there was no answer."""
         self._warned: set[str] = set()
 
     async def read(self, target: str, *, accept: str = JSON) -> bytes:
@@ -59,14 +59,14 @@ class Exchange:
         return decode_object(await self.read(target))
 
     async def write(self, method: str, target: str, body: object = None, *, content_type: str = JSON) -> Object:
-        """Send what changes something; the answer is the object as it is now, or a Status."""
+        """Send a write, and return the object in its new state, or a Status."""
         sent = b"" if body is None else orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS)
         answer = await self._send(method, target, sent, {"content-type": content_type} if sent else {})
         return decode_object(answer.body)
 
     @asynccontextmanager
     async def stream(self, target: str, *, accept: str = JSON, silence: float) -> AsyncIterator[Stream]:
-        """One connection, opened once and closed at the end. Nothing is sent again: the caller knows where to go on."""
+        """Open one connection within a block. It is not retried: the caller knows where to resume."""
         try:
             stream = await self.transport.stream(target, {**self.headers, "accept": accept}, silence=silence)
         except ConnectionLost:
@@ -83,7 +83,7 @@ class Exchange:
     async def _send(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         sent = {**self.headers, **headers}
         is_read = method == "GET"
-        # To apply, replace or delete twice is to do it once; a second POST or JSON patch would do more.
+        # Apply, replace and delete may be repeated without harm; a POST or a JSON patch may not.
         is_repeatable = method != "POST" and headers.get("content-type") != JSON_PATCH
         attempt = 0
         while True:
@@ -107,7 +107,7 @@ class Exchange:
             await self._clock.sleep(delay)
 
     def _warn(self, header: str) -> None:
-        """Pass on what the server warns of (a deprecated version, a field that is ignored), each sentence once."""
+        """Log the server's warnings (a deprecated version, an ignored field), each once."""
         for text in _WARNING.findall(header):
             if text not in self._warned and len(self._warned) < _WARNINGS:
                 self._warned.add(text)
@@ -126,13 +126,13 @@ def decode_object(body: bytes) -> Object:
 
 
 def no_object(body: bytes, error: Exception) -> errors.Unavailable:
-    """What answered is no API server, or not a well one: a proxy's page of thanks, a line cut in two."""
-    said = body[:200].decode("utf-8", "replace")
-    return errors.Unavailable(f"the server did not answer with an object: {error}: {said}")
+    """Return the error for an answer that is not JSON, such as a proxy's error page or a truncated line."""
+    text = body[:200].decode("utf-8", "replace")
+    return errors.Unavailable(f"the server did not answer with an object: {error}: {text}")
 
 
 async def lines_of(stream: Stream) -> AsyncGenerator[bytes, None]:
-    """The lines of a stream, whole, however it was cut. A last one without its end is not given: it was cut short."""
+    """Yield the complete lines of a stream, whatever its chunks. A last line without its end was truncated: skip it."""
     begun: list[bytes] = []
     async for chunk in stream:
         *whole, rest = chunk.split(b"\n")
@@ -144,6 +144,6 @@ async def lines_of(stream: Stream) -> AsyncGenerator[bytes, None]:
                 if line:
                     yield line
                 if number % 256 == 0:
-                    await asyncio.sleep(0)  # In process a long list is one chunk: others get their turn, too.
+                    await asyncio.sleep(0)  # In process a long list is one chunk: let other tasks run.
         if rest:
             begun.append(rest)

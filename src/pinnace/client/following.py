@@ -1,11 +1,11 @@
-"""A watch that never ends: lists once, then goes on through lost connections, restarts and forgotten history."""
+"""A watch that never ends: it lists once, then resumes after lost connections, restarts and expired versions."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,62 +17,62 @@ from pinnace.model import errors
 from pinnace.model.clock import AlarmClock
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
-MISSING = 2.0
-"""Kinds that are missing are looked for more often than servers: somebody is about to define them."""
+MISSING_SECONDS = 2.0
+"""The longest delay before a kind that is not served is looked for again: its definition may be about to appear."""
+SHORT_SECONDS = 1.0
+"""A connection that ends within this time without an event counts as a failure."""
 _UNSUPPORTED = (errors.MethodNotAllowed, errors.BadMethod)
-SHORT = 1.0
-"""A connection that ends within so many seconds, having brought nothing, is a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One object as it is now; a DELETED one as it was last, at the version of its deletion."""
+    """One object in its current state; for DELETED its last state, at the version of its deletion."""
 
     type: str
-    """ADDED, MODIFIED, DELETED or BOOKMARK, whose object has nothing but a version."""
+    """ADDED, MODIFIED, DELETED or BOOKMARK, whose object has only a version."""
     snapshot: Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """From here to the next `Synced` every object that exists comes once. What does not come is gone."""
+    """A new list begins: every existing object follows once before the next `Synced`. Objects that do not are gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """Everything up to this version has come."""
+    """Everything up to this version has been sent."""
 
     version: str
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Nothing has happened up to this version beyond what has come."""
+    """There were no further changes up to this version."""
 
     version: str
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """The server cannot be followed now; it is tried again. What was known may grow old meanwhile."""
+class FollowError:
+    """The server cannot be followed now; it is tried again. Known objects may be out of date until then."""
 
     error: Exception
 
 
-Followed = Event | Restarted | Synced | Progress | Trouble
+Followed = Event | Restarted | Synced | Progress | FollowError
 
 
 class Source(Protocol):
     """The two reads that following needs."""
 
     def watch(self, *, version: str, initial: bool, seconds: int) -> AsyncGenerator[Event, None]:
-        """One connection. With `initial`, what exists comes first, and a bookmark says where that ends."""
+        """Watch over one connection. With `initial`, existing objects come first, and a bookmark ends them."""
 
     def everything(self) -> AsyncIterator[tuple[list[Snapshot], str]]:
-        """A whole list, by pages, each with the version of the list."""
+        """Yield a whole list, by pages, each with the version of the list."""
 
     def forget(self) -> None:
-        """The URL serves nothing: look for another the next time."""
+        """Look up the URL again next time: it serves nothing."""
 
 
 async def follow(
@@ -83,91 +83,135 @@ async def follow(
     seconds: Callable[[], int] = lambda: random.randint(300, 600),
     nudge: asyncio.Event | None = None,
 ) -> AsyncGenerator[Followed, None]:
-    """Everything that exists, then everything that happens, for ever.
+    """Yield everything that exists, then every change, until closed.
 
-    A kind that is not served, or no longer, has no objects: that is told once, and it is tried again. Setting `nudge`
-    makes the next try come at once. One that cannot be watched is listed, then, and whenever there is a nudge: nobody
-    tells of its changes. Ends only when it is closed.
+    A kind that is not served has no objects: that is reported once, and the kind is looked for again. Setting `nudge`
+    ends the delay before the next attempt. A kind that cannot be watched is listed once, and again after each nudge.
     """
     nudge = nudge or asyncio.Event()
     backoff = backoff or Backoff(first=0.2, longest=30.0)
-    can_stream_lists = True
-    version = ""
-    failures = 0
-    is_known_missing = False
+    attempts = _Attempts(source, seconds)
     while True:
         began = clock.monotonic()
-        heard = is_listed = False
+        error: Exception | None = None
         try:
-            async with AsyncExitStack() as opened:
-                listing = not version
-                if listing:
-                    yield Restarted()
-                    if not can_stream_lists:
-                        async for snapshots, listed in source.everything():
-                            for snapshot in snapshots:
-                                yield Event("ADDED", snapshot)
-                            version = listed
-                        listing, is_listed = False, True
-                        heard, is_known_missing = True, False
-                        yield Synced(version)
-                watch = source.watch(version=version, initial=listing, seconds=seconds())
-                events = await opened.enter_async_context(aclosing(watch))
+            async with aclosing(attempts.list_and_watch()) as events:
                 async for event in events:
-                    heard, is_known_missing = True, False
-                    if event.type != "BOOKMARK":
-                        if not listing:
-                            version = event.snapshot.version
-                        yield event
-                    elif not listing:
-                        version = event.snapshot.version
-                        yield Progress(version)
-                    elif event.snapshot.annotations.get(INITIAL_EVENTS_END) == "true":
-                        listing = False
-                        version = event.snapshot.version
-                        yield Synced(version)
-                    failures = 0
-            trouble: Exception | None = None
-        except (errors.Expired, errors.Gone):
-            version, trouble = "", None
-        except errors.NoSuchPath as error:
-            source.forget()
-            version, trouble = "", error
-            if not is_known_missing:
-                is_known_missing = True
-                yield Restarted()
-                yield Synced("")
-        except _UNSUPPORTED as error:
-            trouble = error
-            version = ""  # What has been listed will be again when somebody asks.
-            if can_stream_lists:
-                can_stream_lists, heard, trouble = False, True, None
-            elif not is_listed:
-                yield Synced("")  # Nor can it be listed.
-        except (errors.Invalid, errors.BadRequest, errors.InternalError) as error:
-            if can_stream_lists and not version:
-                # Servers before 1.27, those told not to, and those on an old etcd do not begin a watch with a list.
-                can_stream_lists, heard, trouble = False, True, None
-            else:
-                trouble = error
-        except (errors.ApiError, ConnectionLost, NoCredentials) as error:
-            trouble = error
-        if trouble is None and (heard or clock.monotonic() - began >= SHORT):
-            failures = 0
+                    yield event
+        except (errors.ApiError, ConnectionLost, NoCredentials) as failure:
+            error = attempts.handle(failure)
+            for event in attempts.take_events():
+                yield event
+        if error is None and (attempts.was_useful or clock.monotonic() - began >= SHORT_SECONDS):
+            attempts.failures = 0
             continue
-        failures += 1
-        if trouble is not None:
-            yield Trouble(trouble)
-        delay = backoff.delay(failures)
-        if isinstance(trouble, errors.NoSuchPath):
-            delay = min(delay, MISSING)
-        elif isinstance(trouble, errors.ApiError):
-            delay = max(delay, trouble.retry_after)
-        # What a server does not offer it will not offer in a minute.
-        alarm = None if isinstance(trouble, _UNSUPPORTED) else clock.call_later(delay, nudge.set)
-        try:
-            await nudge.wait()
-        finally:
-            if alarm is not None:
-                alarm.cancel()
-            nudge.clear()
+        attempts.failures += 1
+        if error is not None:
+            yield FollowError(error)
+        await _wait(nudge, clock, _delay_after(error, backoff.delay(attempts.failures)))
+
+
+class _Attempts:
+    """The state between attempts to follow: where to resume, and what the server supports."""
+
+    def __init__(self, source: Source, seconds: Callable[[], int]) -> None:
+        self._source = source
+        self._seconds = seconds
+        self._version = ""  # Resume after this version; empty to list first.
+        self._can_stream_lists = True
+        self._is_known_missing = False
+        self._is_listed = False
+        self._events: list[Followed] = []
+        self.was_useful = False
+        """Whether the last attempt received something, or learnt what the server does not support."""
+        self.failures = 0
+
+    async def list_and_watch(self) -> AsyncGenerator[Followed, None]:
+        """Make one attempt: list if there is no version to resume after, then watch until the connection ends."""
+        self.was_useful = self._is_listed = False
+        is_listing = not self._version
+        if is_listing:
+            yield Restarted()
+        if is_listing and not self._can_stream_lists:
+            version = ""
+            async for snapshots, page_version in self._source.everything():
+                version = page_version
+                for snapshot in snapshots:
+                    yield Event("ADDED", snapshot)
+            is_listing, self._is_listed = False, True
+            self._version = version
+            self._receive()
+            yield Synced(version)
+        watch = self._source.watch(version=self._version, initial=is_listing, seconds=self._seconds())
+        async with aclosing(watch) as events:
+            async for event in events:
+                self._receive()
+                if event.type != "BOOKMARK":
+                    if not is_listing:
+                        self._version = event.snapshot.version
+                    yield event
+                elif not is_listing:
+                    self._version = event.snapshot.version
+                    yield Progress(self._version)
+                elif event.snapshot.annotations.get(INITIAL_EVENTS_END) == "true":
+                    is_listing = False
+                    self._version = event.snapshot.version
+                    yield Synced(self._version)
+                self.failures = 0
+
+    def _receive(self) -> None:
+        self.was_useful, self._is_known_missing = True, False
+
+    def handle(self, error: Exception) -> Exception | None:
+        """Prepare the next attempt. Return the error to report; None if there is nothing wrong."""
+        if isinstance(error, errors.Expired | errors.Gone):
+            self._version = ""
+            return None
+        if isinstance(error, errors.NoSuchPath):
+            self._source.forget()
+            self._version = ""
+            if not self._is_known_missing:
+                self._is_known_missing = True
+                self._events = [Restarted(), Synced("")]
+            return error
+        if isinstance(error, _UNSUPPORTED):
+            self._version = ""  # A listed kind is listed again after the next nudge.
+            if self._can_stream_lists:
+                self._stop_streaming_lists()
+                return None
+            if not self._is_listed:
+                self._events = [Synced("")]  # It cannot be listed either.
+            return error
+        is_rejected = isinstance(error, errors.Invalid | errors.BadRequest | errors.InternalError)
+        if is_rejected and self._can_stream_lists and not self._version:
+            # Servers before 1.27, those with the feature off and those on an old etcd do not stream lists.
+            self._stop_streaming_lists()
+            return None
+        return error
+
+    def _stop_streaming_lists(self) -> None:
+        self._can_stream_lists, self.was_useful = False, True
+
+    def take_events(self) -> Iterable[Followed]:
+        """Return the events that follow from the last error."""
+        events, self._events = self._events, []
+        return events
+
+
+def _delay_after(error: Exception | None, delay: float) -> float | None:
+    """Return the seconds until the next attempt; None to wait for a nudge."""
+    if isinstance(error, _UNSUPPORTED):
+        return None  # The server will not support it in a minute either.
+    if isinstance(error, errors.NoSuchPath):
+        return min(delay, MISSING_SECONDS)
+    return max(delay, error.retry_after) if isinstance(error, errors.ApiError) else delay
+
+
+async def _wait(nudge: asyncio.Event, clock: AlarmClock, delay: float | None) -> None:
+    alarm = None if delay is None else clock.call_later(delay, nudge.set)
+    try:
+        await nudge.wait()
+    finally:
+        if alarm is not None:
+            alarm.cancel()
+        nudge.clear()

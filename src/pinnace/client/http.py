@@ -1,4 +1,4 @@
-"""Carries requests over HTTP. The only place that knows aiohttp, which is imported with the first request."""
+"""Send requests over HTTP with aiohttp, which is imported with the first request."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 15.0
 ANSWER_SECONDS = 75.0
-"""A server gives up after a minute: a request that takes longer hangs on a dead connection."""
+"""A server gives up after a minute: a request that takes longer waits on a dead connection."""
 _CONNECTIONS = 256
 
 
 class HttpTransport:
-    """Connections to one server, kept and used again. Certificates that the credentials renew are taken up."""
+    """Connections to one server, which are reused. Renewed certificates are used for new connections."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -66,48 +66,48 @@ class HttpTransport:
     async def _request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         http, session = await self._opened()
         timeout = http.ClientTimeout(total=ANSWER_SECONDS, sock_connect=CONNECT_SECONDS)
-        with losses(http):
+        with translate_errors(http):
             async with session.request(
-                method, self._url(target), data=body or None, headers=self._headers(headers), **self._how(timeout)
+                method, self._url(target), data=body or None, headers=self._headers(headers), **self._options(timeout)
             ) as response:
-                return Answer(response.status, lowered(response.headers), await response.read())
+                return Answer(response.status, lower_names(response.headers), await response.read())
 
     async def _stream(self, target: str, headers: Mapping[str, str], silence: float) -> Stream | Answer:
         http, session = await self._opened()
         timeout = http.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=silence)
-        with losses(http):
-            response = await session.get(self._url(target), headers=self._headers(headers), **self._how(timeout))
+        with translate_errors(http):
+            response = await session.get(self._url(target), headers=self._headers(headers), **self._options(timeout))
             if response.status < 400:
                 return _HttpStream(response, http)
             async with response:
-                return Answer(response.status, lowered(response.headers), await response.read())
+                return Answer(response.status, lower_names(response.headers), await response.read())
 
     async def _socket(self, target: str, headers: Mapping[str, str], protocols: Sequence[str]) -> Socket | Answer:
         from pinnace.client.http_sockets import open_socket  # noqa: PLC0415 - needed by few, and imports aiohttp.
 
         http, session = await self._opened()
-        how = self._how(http.ClientTimeout(sock_connect=CONNECT_SECONDS))
-        with losses(http):
-            return await open_socket(session, self._url(target), self._headers(headers), protocols, how)
+        options = self._options(http.ClientTimeout(sock_connect=CONNECT_SECONDS))
+        with translate_errors(http):
+            return await open_socket(session, self._url(target), self._headers(headers), protocols, options)
 
     async def _is_renewed(self, used: Identity | None) -> bool:
-        """Ask the credentials again: what proved who we are may have expired early.
+        """Renew the credentials, which may have expired early; return whether they have changed.
 
-        Of many requests that were refused together only the first asks; the others go on with what it got.
+        Of many requests that were rejected together only the first renews them; the others use its result.
         """
         if used is None or self._identity == used:
             await self._opened(afresh=True)
         return self._identity != used
 
     async def _opened(self, *, afresh: bool = False) -> tuple[ModuleType, aiohttp.ClientSession]:
-        """The session for who we are now: another certificate needs other connections."""
-        import aiohttp  # noqa: PLC0415 - slow to import, and of no use to those who stay in process.
+        """Return the session for the current identity: another certificate needs other connections."""
+        import aiohttp  # noqa: PLC0415 - slow to import, and not needed in process.
 
         identity = await self._access.credentials.identity(afresh=afresh)
         known, self._identity = self._identity, identity
         is_same = known is not None and (known.certificate, known.key) == (identity.certificate, identity.key)
         if not self._sessions or not is_same:
-            # The last one is left to those who still use it; its idle connections close by themselves.
+            # Requests that still use the last session keep it; its idle connections close by themselves.
             self._sessions.append(
                 aiohttp.ClientSession(
                     connector=aiohttp.TCPConnector(ssl=_tls(self._access, identity), limit=_CONNECTIONS),
@@ -119,23 +119,23 @@ class HttpTransport:
         return aiohttp, self._sessions[-1]
 
     def _url(self, target: str) -> Any:
-        from yarl import URL  # noqa: PLC0415 - comes with aiohttp.
+        from yarl import URL  # noqa: PLC0415 - as aiohttp, which needs it.
 
         return URL(self._access.server + target, encoded=True)
 
     def _headers(self, headers: Mapping[str, str]) -> list[tuple[str, str]]:
-        told = [*headers.items(), *self._access.headers]
+        sent = [*headers.items(), *self._access.headers]
         if self._identity is not None and self._identity.authorization:
-            told.append(("Authorization", self._identity.authorization))
-        return told
+            sent.append(("Authorization", self._identity.authorization))
+        return sent
 
-    def _how(self, timeout: Any) -> dict[str, Any]:
-        how: dict[str, Any] = {"timeout": timeout, "allow_redirects": False}
+    def _options(self, timeout: Any) -> dict[str, Any]:
+        options: dict[str, Any] = {"timeout": timeout, "allow_redirects": False}
         if self._access.proxy:
-            how["proxy"] = self._access.proxy
+            options["proxy"] = self._access.proxy
         if self._access.server_name:
-            how["server_hostname"] = self._access.server_name
-        return how
+            options["server_hostname"] = self._access.server_name
+        return options
 
 
 class _HttpStream:
@@ -144,7 +144,7 @@ class _HttpStream:
         self._http = http
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        with losses(self._http):
+        with translate_errors(self._http):
             async for chunk in self._response.content.iter_any():
                 yield chunk
 
@@ -153,8 +153,8 @@ class _HttpStream:
 
 
 @contextlib.contextmanager
-def losses(http: ModuleType) -> Iterator[None]:
-    """aiohttp's errors, translated at this border."""
+def translate_errors(http: ModuleType) -> Iterator[None]:
+    """Raise aiohttp's errors as ConnectionLost."""
     try:
         yield
     except http.ClientConnectorCertificateError as error:
@@ -165,9 +165,10 @@ def losses(http: ModuleType) -> Iterator[None]:
         raise ConnectionLost(f"the connection was lost: {error or type(error).__name__}", was_sent=True) from error
 
 
-def lowered(headers: Mapping[str, str]) -> dict[str, str]:
+def lower_names(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers with lower-case names; the values of a repeated header are joined."""
     lowered: dict[str, str] = {}
-    for name, value in headers.items():  # A header may come more than once.
+    for name, value in headers.items():
         name = name.lower()
         lowered[name] = f"{lowered[name]}, {value}" if name in lowered else value
     return lowered
@@ -181,7 +182,7 @@ def _tls(access: Access, identity: Identity) -> ssl.SSLContext | bool:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if identity.certificate:
-        # OpenSSL reads a key from a file alone: one that only we can read, for as long as that takes.
+        # OpenSSL reads keys only from files. Only this user can read the directory, which is removed at once.
         with tempfile.TemporaryDirectory(prefix="pinnace-") as directory:
             pair = Path(directory) / "pair.pem"
             pair.touch(mode=0o600)

@@ -10,7 +10,7 @@ import aiohttp
 from pinnace.client.transport import Answer, ConnectionLost, Socket
 
 HEARTBEAT = 30.0
-"""How often the server is asked whether it is still there: a command may be silent for hours."""
+"""Seconds between pings: a command may be silent for hours."""
 _LARGEST_MESSAGE = 64 << 20
 _CLOSED = (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED)
 
@@ -20,19 +20,19 @@ async def open_socket(
     url: Any,
     headers: Sequence[tuple[str, str]],
     protocols: Sequence[str],
-    how: Mapping[str, Any],
+    options: Mapping[str, Any],
 ) -> Socket | Answer:
-    """`how` are aiohttp's own options. Raises its errors."""
-    options = {name: value for name, value in how.items() if name in ("proxy", "server_hostname")}
+    """Open a WebSocket with aiohttp's options. Return the server's answer if it rejects the upgrade."""
+    for_upgrade = {name: value for name, value in options.items() if name in ("proxy", "server_hostname")}
     try:
         socket = await session.ws_connect(
-            url, headers=headers, protocols=protocols, heartbeat=HEARTBEAT, max_msg_size=_LARGEST_MESSAGE, **options
+            url, headers=headers, protocols=protocols, heartbeat=HEARTBEAT, max_msg_size=_LARGEST_MESSAGE, **for_upgrade
         )
-    except aiohttp.WSServerHandshakeError as refused:
-        # The words of the refusal are lost with it: asked without the upgrade, the server says them again.
-        async with session.get(url, headers=headers, **how) as response:
-            body = await response.read() if response.status == refused.status else b""
-        return Answer(refused.status, {}, body)
+    except aiohttp.WSServerHandshakeError as rejected:
+        # aiohttp drops the body of the answer: the same request without the upgrade gets it again.
+        async with session.get(url, headers=headers, **options) as response:
+            body = await response.read() if response.status == rejected.status else b""
+        return Answer(rejected.status, {}, body)
     return _HttpSocket(socket)
 
 

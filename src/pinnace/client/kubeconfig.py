@@ -1,4 +1,4 @@
-"""Reads how to reach a cluster, and as whom: from kubeconfig files, in every form they have, or from within a pod."""
+"""Find the address and credentials of a cluster: in kubeconfig files, or in a pod's service account."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import yaml
 
-from pinnace.client.credentials import Credentials, Fixed, FromPlugin, Identity, Plugin, TokenFile
+from pinnace.client.credentials import CredentialSource, ExecPlugin, Fixed, FromExecPlugin, Identity, TokenFile
 from pinnace.model.objects import Object
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -21,29 +21,29 @@ _EXEC_CLUSTER = "client.authentication.k8s.io/exec"
 
 
 class KubeconfigError(Exception):
-    """No way to a cluster was found. The message says what was looked for, and where."""
+    """No cluster was found. The message names what was missing, and where it was looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How to reach one cluster as one user."""
+    """The address of one cluster and the credentials of one user."""
 
     server: str
     ca: bytes = b""
-    """PEM; without it the system's authorities are trusted."""
+    """PEM; without it the system's CAs are trusted."""
     insecure: bool = False
-    """The server's certificate is not looked at."""
+    """Do not verify the server's certificate."""
     server_name: str = ""
-    """The name that its certificate must be for, where that is not the one in the URL."""
+    """The name that its certificate must have, if that is not the one in the URL."""
     proxy: str = ""
-    credentials: Credentials = field(default_factory=Fixed)
+    credentials: CredentialSource = field(default_factory=Fixed)
     headers: tuple[tuple[str, str], ...] = ()
-    """Sent with every request, in this order: whom to act as."""
+    """Sent with every request, in this order: the impersonated user."""
     namespace: str = "default"
 
 
 def find_access(*, path: Path | None = None, context: str = "", environment: Mapping[str, str] | None = None) -> Access:
-    """What kubectl would use; within a pod that has no kubeconfig, the pod's own service account."""
+    """Return the access that kubectl would use; in a pod without a kubeconfig, the pod's service account."""
     environment = os.environ if environment is None else environment
     config = load(files_of(environment, path), must_exist=path is not None)
     if config.get("contexts") or config.get("current-context") or context:
@@ -58,7 +58,7 @@ def find_access(*, path: Path | None = None, context: str = "", environment: Map
 
 
 def in_cluster(environment: Mapping[str, str] | None = None, directory: Path = _SERVICE_ACCOUNT) -> Access:
-    """The server of the cluster that this pod runs in, as the pod's service account."""
+    """Return the access of the cluster that this pod runs in, with the pod's service account."""
     environment = os.environ if environment is None else environment
     host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT", "443")
     if not host or not (directory / "token").exists():
@@ -73,7 +73,7 @@ def in_cluster(environment: Mapping[str, str] | None = None, directory: Path = _
 
 
 def files_of(environment: Mapping[str, str], path: Path | None = None) -> list[Path]:
-    """The files to read, first to last: the one that was named, those of KUBECONFIG, or ~/.kube/config."""
+    """Return the files to read, in order: `path`, those of KUBECONFIG, or ~/.kube/config."""
     if path is not None:
         return [path]
     named = [Path(part) for part in environment.get("KUBECONFIG", "").split(os.pathsep) if part]
@@ -81,9 +81,9 @@ def files_of(environment: Mapping[str, str], path: Path | None = None) -> list[P
 
 
 def load(files: list[Path], *, must_exist: bool = False) -> Object:
-    """One kubeconfig of several: of entries with the same name the first counts. Paths in it are made whole.
+    """Merge several kubeconfigs: of entries with the same name the first wins. Paths become absolute.
 
-    Files that are missing are passed over, unless the one file must exist.
+    Missing files are skipped, unless the file must exist.
     """
     merged: Object = {}
     for file in files:
@@ -98,19 +98,19 @@ def load(files: list[Path], *, must_exist: bool = False) -> Object:
             known = {entry["name"] for entry in merged.setdefault(section, [])}
             for entry in config.get(section) or ():
                 if entry.get("name") not in known:
-                    content = _with_whole_paths(entry.get(inner) or {}, file.absolute().parent)
+                    content = _with_absolute_paths(entry.get(inner) or {}, file.absolute().parent)
                     merged[section].append({"name": entry.get("name"), inner: content})
     return merged
 
 
 def access_of(config: Object, context: str = "") -> Access:
-    """How to reach the cluster of a context, the current one if none is named."""
+    """Return the access of a context; of the current one if none is named."""
     name = context or config.get("current-context") or ""
     chosen = _entry(config, "contexts", "context", name)
     cluster = _entry(config, "clusters", "cluster", chosen.get("cluster") or "")
     user = _entry(config, "users", "user", chosen["user"]) if chosen.get("user") else {}
     if not cluster.get("server"):
-        raise KubeconfigError(f"the cluster {chosen.get('cluster')!r} of the kubeconfig does not say its server")
+        raise KubeconfigError(f"the cluster {chosen.get('cluster')!r} of the kubeconfig has no server")
     return Access(
         server=str(cluster["server"]).rstrip("/"),
         ca=_data(cluster, "certificate-authority"),
@@ -135,15 +135,15 @@ def _read(file: Path) -> Object:
     return config
 
 
-def _with_whole_paths(content: Object, directory: Path) -> Object:
-    whole = dict(content)
+def _with_absolute_paths(content: Object, directory: Path) -> Object:
+    absolute = dict(content)
     for name in ("certificate-authority", "client-certificate", "client-key", "tokenFile"):
         if content.get(name):
-            whole[name] = str(directory / content[name])
+            absolute[name] = str(directory / content[name])
     plugin = content.get("exec")
     if isinstance(plugin, dict) and "/" in str(plugin.get("command")):  # A bare name is looked for on the PATH.
-        whole["exec"] = {**plugin, "command": str(directory / plugin["command"])}
-    return whole
+        absolute["exec"] = {**plugin, "command": str(directory / plugin["command"])}
+    return absolute
 
 
 def _entry(config: Object, section: str, inner: str, name: str) -> Object:
@@ -156,7 +156,7 @@ def _entry(config: Object, section: str, inner: str, name: str) -> Object:
 
 
 def _data(content: Object, name: str) -> bytes:
-    """What stands in the kubeconfig itself, or in the file that it names. Data wins, as with kubectl."""
+    """Return the data in the kubeconfig, or the content of the file that it names. Data wins, as in kubectl."""
     if content.get(f"{name}-data"):
         try:
             return base64.b64decode(content[f"{name}-data"])
@@ -170,10 +170,10 @@ def _data(content: Object, name: str) -> bytes:
         raise KubeconfigError(f"{name} of the kubeconfig cannot be read: {error}") from error
 
 
-def _credentials(user: Object, cluster: Object) -> Credentials:
+def _credentials(user: Object, cluster: Object) -> CredentialSource:
     certificate, key = _data(user, "client-certificate"), _data(user, "client-key")
     if user.get("exec"):
-        return FromPlugin(_plugin(user["exec"], cluster))
+        return FromExecPlugin(_plugin(user["exec"], cluster))
     if user.get("tokenFile") and not certificate:
         return TokenFile(Path(user["tokenFile"]))
     provider = (user.get("auth-provider") or {}).get("config") or {}
@@ -190,29 +190,29 @@ def _credentials(user: Object, cluster: Object) -> Credentials:
     return Fixed(Identity(authorization=authorization, certificate=certificate, key=key))
 
 
-def _plugin(content: Mapping[str, Any], cluster: Object) -> Plugin:
+def _plugin(content: Mapping[str, Any], cluster: Object) -> ExecPlugin:
     if not content.get("command") or not content.get("apiVersion"):
         raise KubeconfigError("exec in the kubeconfig needs a command and an apiVersion")
-    told: Object | None = None
+    info: Object | None = None
     if content.get("provideClusterInfo"):
-        told = {"server": cluster["server"]}
+        info = {"server": cluster["server"]}
         ca = _data(cluster, "certificate-authority")
         if ca:
-            told["certificate-authority-data"] = base64.b64encode(ca).decode()
+            info["certificate-authority-data"] = base64.b64encode(ca).decode()
         for name in ("insecure-skip-tls-verify", "tls-server-name", "proxy-url"):
             if cluster.get(name):
-                told[name] = cluster[name]
+                info[name] = cluster[name]
         for extension in cluster.get("extensions") or ():
             if extension.get("name") == _EXEC_CLUSTER:
-                told["config"] = extension.get("extension")
-    return Plugin(
+                info["config"] = extension.get("extension")
+    return ExecPlugin(
         command=content["command"],
         args=tuple(str(arg) for arg in content.get("args") or ()),
         env={pair["name"]: str(pair["value"]) for pair in content.get("env") or ()},
         api_version=content["apiVersion"],
         install_hint=content.get("installHint") or "",
         interactive=content.get("interactiveMode") or "IfAvailable",
-        cluster=told,
+        cluster=info,
     )
 
 

@@ -1,4 +1,4 @@
-"""Which URL serves a kind: learnt from the server's discovery pages, and learnt again when a kind is missing."""
+"""Map kinds to URLs by the server's discovery pages, which are read again when a kind is missing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pinnace.model import errors
 from pinnace.model.objects import Kind, Object
 
 KindName = Kind | str | tuple[str, str, str]
-"""A Kind, its parts in order, or the way people write it: "apps/v1/Deployment", "v1/Pod"."""
+"""A Kind, its parts in order, or its usual spelling: "apps/v1/Deployment", "v1/Pod"."""
 
 KindLike = KindName | type[Any]
 """A name, or a class: one of the SDK's custom resources, or one of lightkube.resources."""
@@ -32,7 +32,7 @@ class NoSuchKind(errors.NoSuchPath):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedKind:
-    """What discovery says of one kind."""
+    """The discovery entry of one kind."""
 
     kind: Kind
     plural: str
@@ -44,7 +44,7 @@ class ServedKind:
     subresources: tuple[str, ...] = ()
 
     def path(self, *, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The path of its collection, of those in one namespace, or of one object."""
+        """Return the path of its collection, of the part in one namespace, or of one object."""
         group = f"/apis/{self.kind.group}" if self.kind.group else "/api"
         where = f"/namespaces/{quote(namespace, safe='')}" if namespace and self.namespaced else ""
         which = f"/{quote(name, safe='')}" if name else ""
@@ -53,7 +53,7 @@ class ServedKind:
 
 
 def kind_from(name: KindLike) -> Kind:
-    """The kind that a name or a class stands for. Raises TypeError and ValueError for what stands for none."""
+    """Return the kind that a name or a class stands for. Raise TypeError or ValueError if there is none."""
     if isinstance(name, Kind):
         return name
     if isinstance(name, tuple):
@@ -69,7 +69,7 @@ def kind_from(name: KindLike) -> Kind:
 
 
 def _kind_of_class(kind: type[Any]) -> Kind:
-    declared = getattr(kind, "declared", None)  # As the SDK says it; the next is how lightkube does.
+    declared = getattr(kind, "declared", None)  # A class of the SDK; those of lightkube have _api_info.
     if declared is not None:
         return Kind(*declared.kind)
     info = getattr(kind, "_api_info", None)
@@ -80,36 +80,36 @@ def _kind_of_class(kind: type[Any]) -> Kind:
         )
     if info.action:
         raise TypeError(
-            f"{kind.__name__} is what is below a {info.parent.kind}: name that, and subresource={info.action!r}"
+            f"{kind.__name__} is a subresource of {info.parent.kind}: name that, and subresource={info.action!r}"
         )
     return Kind(*info.resource)
 
 
 class KindMapping:
-    """What the server serves, one group version at a time, as far as somebody has asked."""
+    """The kinds that the server serves, loaded one group version at a time when they are needed."""
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
         self._known: dict[Kind, ServedKind] = {}
 
     async def find(self, name: KindLike) -> ServedKind:
-        """Where a kind is served. Raises NoSuchKind; a kind that was missing is looked for again each time."""
+        """Return the entry of a kind. Raise NoSuchKind; a missing kind is looked up again each time."""
         kind = kind_from(name)
         found = self._known.get(kind)
         if found is None:
-            found = (await self._learn(kind.group, kind.version)).get(kind)
+            found = (await self._load(kind.group, kind.version)).get(kind)
         if found is None:
             raise NoSuchKind(kind)
         return found
 
     def forget(self, kind: Kind) -> None:
-        """Look again the next time: the server has said that the URL serves nothing."""
+        """Look the kind up again next time: its URL serves nothing."""
         self._known.pop(kind, None)
 
     async def all(self) -> list[ServedKind]:
-        """Every kind in every version, the preferred version of each group first.
+        """Return every kind in every version, the preferred version of each group first.
 
-        A group whose server cannot be reached is left out.
+        Groups whose server cannot be reached are left out.
         """
         versions = [("", version) for version in (await self._fetch("/api")).get("versions") or ()]
         for group in (await self._fetch("/apis")).get("groups") or ():
@@ -120,20 +120,20 @@ class KindMapping:
         found: list[ServedKind] = []
         for group_name, version in versions:
             try:
-                found += (await self._learn(group_name, version)).values()
+                found += (await self._load(group_name, version)).values()
             except errors.ApiError:
                 continue
         return found
 
-    async def _learn(self, group: str, version: str) -> dict[Kind, ServedKind]:
+    async def _load(self, group: str, version: str) -> dict[Kind, ServedKind]:
         page = f"/apis/{group}/{version}" if group else f"/api/{version}"
         try:
             answer = await self._fetch(page)
         except errors.NoSuchPath:
             return {}
-        learnt = {served.kind: served for served in _served(group, version, resource_rows(answer))}
-        self._known.update(learnt)
-        return learnt
+        loaded = {served.kind: served for served in _served_kinds(group, version, resource_rows(answer))}
+        self._known.update(loaded)
+        return loaded
 
 
 def resource_rows(answer: Any) -> list[Object]:
@@ -154,7 +154,7 @@ def _is_texts(value: Any) -> bool:
     return value is None or (isinstance(value, list) and all(isinstance(one, str) for one in value))
 
 
-def _served(group: str, version: str, rows: Iterable[Object]) -> Iterable[ServedKind]:
+def _served_kinds(group: str, version: str, rows: Iterable[Object]) -> Iterable[ServedKind]:
     below: dict[str, list[str]] = {}
     for row in rows:
         plural, slash, subresource = row["name"].partition("/")

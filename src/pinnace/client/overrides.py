@@ -1,4 +1,4 @@
-"""What kubectl's flags say over what stands in a kubeconfig: another context, another server, another user."""
+"""kubectl's flags that override a kubeconfig: another context, another server, another user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAME = "asked for"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
-    """Each as kubectl's flag of that name; what is empty was not said."""
+    """The values of kubectl's flags of these names; empty if not given."""
 
     kubeconfig: Path | None = None
     context: str = ""
@@ -34,32 +34,33 @@ class Overrides:
     as_uid: str = ""
 
 
-def find_access_with(said: Overrides, *, environment: Mapping[str, str] | None = None) -> Access:
-    """The access that kubectl would have with these flags. Raises KubeconfigError."""
+def find_access_with(flags: Overrides, *, environment: Mapping[str, str] | None = None) -> Access:
+    """Return the access that kubectl would have with these flags. Raise KubeconfigError."""
     environment = os.environ if environment is None else environment
-    config = load(files_of(environment, said.kubeconfig), must_exist=said.kubeconfig is not None)
-    if not config.get("contexts") and not said.server:
-        found = find_access(path=said.kubeconfig, context=said.context, environment=environment)
-        return replace(found, namespace=said.namespace or found.namespace)
-    context = _context(config, said)
-    cluster = _named(config, "clusters", "cluster", said.cluster or context.get("cluster") or "", said.server)
-    user = _named(config, "users", "user", said.user or context.get("user") or "", "any")
+    config = load(files_of(environment, flags.kubeconfig), must_exist=flags.kubeconfig is not None)
+    if not config.get("contexts") and not flags.server:
+        found = find_access(path=flags.kubeconfig, context=flags.context, environment=environment)
+        return replace(found, namespace=flags.namespace or found.namespace)
+    context = _context(config, flags)
+    cluster = _named(config, "clusters", "cluster", flags.cluster or context.get("cluster") or "", flags.server)
+    user = _named(config, "users", "user", flags.user or context.get("user") or "", "any")
+    namespace = str(flags.namespace or context.get("namespace") or "default")
     whole: Object = {
         "current-context": _NAME,
-        "contexts": [{"name": _NAME, "context": {"cluster": _NAME, "user": _NAME, "namespace": _place(context, said)}}],
-        "clusters": [{"name": _NAME, "cluster": _cluster(cluster, said)}],
-        "users": [{"name": _NAME, "user": _user(user, said)}],
+        "contexts": [{"name": _NAME, "context": {"cluster": _NAME, "user": _NAME, "namespace": namespace}}],
+        "clusters": [{"name": _NAME, "cluster": _cluster(cluster, flags)}],
+        "users": [{"name": _NAME, "user": _user(user, flags)}],
     }
     return access_of(whole)
 
 
-def _context(config: Object, said: Overrides) -> Object:
-    name = said.context or config.get("current-context") or ""
-    return _named(config, "contexts", "context", name, "" if said.context else said.server or said.cluster)
+def _context(config: Object, flags: Overrides) -> Object:
+    name = flags.context or config.get("current-context") or ""
+    return _named(config, "contexts", "context", name, "" if flags.context else flags.server or flags.cluster)
 
 
 def _named(config: Object, section: str, inner: str, name: str, instead: str) -> Object:
-    """The entry of a name. One that nobody has named may be missing, where something was said `instead`."""
+    """Return the entry of a name. Without a name it may be missing if a flag gives its content `instead`."""
     known = {str(entry["name"]): entry[inner] for entry in config.get(section) or ()}
     if name in known:
         found: Object = known[name]
@@ -69,33 +70,29 @@ def _named(config: Object, section: str, inner: str, name: str, instead: str) ->
     raise KubeconfigError(f"the kubeconfig has no {inner} {name!r}; it has: {', '.join(known) or 'none'}")
 
 
-def _place(context: Object, said: Overrides) -> str:
-    return str(said.namespace or context.get("namespace") or "default")
-
-
-def _cluster(cluster: Object, said: Overrides) -> Object:
+def _cluster(cluster: Object, flags: Overrides) -> Object:
     changed = dict(cluster)
-    if said.server:
-        changed["server"] = said.server
-    if said.tls_server_name:
-        changed["tls-server-name"] = said.tls_server_name
-    if said.certificate_authority is not None:
+    if flags.server:
+        changed["server"] = flags.server
+    if flags.tls_server_name:
+        changed["tls-server-name"] = flags.tls_server_name
+    if flags.certificate_authority is not None:
         changed.pop("certificate-authority-data", None)
-        changed["certificate-authority"] = str(said.certificate_authority.absolute())
-    if said.insecure_skip_tls_verify:
+        changed["certificate-authority"] = str(flags.certificate_authority.absolute())
+    if flags.insecure_skip_tls_verify:
         changed["insecure-skip-tls-verify"] = True
     return changed
 
 
-def _user(user: Object, said: Overrides) -> Object:
+def _user(user: Object, flags: Overrides) -> Object:
     changed = dict(user)
-    if said.token:
-        # Who shows a token means to be its user: no plug-in and no file may say otherwise.
+    if flags.token:
+        # A token names its user: no plug-in and no file may override it.
         changed = {name: value for name, value in changed.items() if name not in ("exec", "tokenFile", "auth-provider")}
-        changed["token"] = said.token
-    for name, file in (("client-certificate", said.client_certificate), ("client-key", said.client_key)):
+        changed["token"] = flags.token
+    for name, file in (("client-certificate", flags.client_certificate), ("client-key", flags.client_key)):
         if file is not None:
             changed.pop(f"{name}-data", None)
             changed[name] = str(file.absolute())
-    asked = {"as": said.as_, "as-groups": list(said.as_group), "as-uid": said.as_uid}
-    return changed | {name: value for name, value in asked.items() if value}
+    impersonated = {"as": flags.as_, "as-groups": list(flags.as_group), "as-uid": flags.as_uid}
+    return changed | {name: value for name, value in impersonated.items() if value}

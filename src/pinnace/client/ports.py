@@ -1,4 +1,4 @@
-"""Connections to a port of a pod, opened by hand or by whoever connects to a port of this machine."""
+"""Connections to a port of a pod, opened directly or through a port of this machine."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class PortConnection:
         await self.close()
 
     async def read(self) -> bytes:
-        """What comes next; empty at the end. Raises ConnectionLost with the pod's words if it is refused or breaks."""
+        """Return the next data; empty at the end. Raise ConnectionLost with the pod's message if it fails."""
         while message := await self._next():
             channel, data = message[0], message[1:]
             if not self._greeted.get(channel, True):
-                self._greeted[channel] = True  # The first message of each says which port it is about.
+                self._greeted[channel] = True  # The first message of each channel is the port number.
                 data = data[_PORT_SIZE:]
             if data and channel == _ERROR:
                 raise ConnectionLost(data.decode("utf-8", "replace"), was_sent=True)
@@ -44,7 +44,7 @@ class PortConnection:
         return b""
 
     async def write(self, data: bytes) -> None:
-        """Returns when more may be written."""
+        """Write to the port; return when more may be written."""
         for start in range(0, len(data), _PIECE):
             await self._socket.send(bytes((_DATA,)) + data[start : start + _PIECE])
 
@@ -58,7 +58,7 @@ class PortConnection:
 
 
 class PortForward:
-    """While you are in its `with`, connections to `port` of this machine lead to the pod."""
+    """Within `async with`, connections to `port` of this machine are forwarded to the pod."""
 
     def __init__(self, open_socket: Callable[[], Awaitable[Socket]], *, local_port: int) -> None:
         self._open_socket = open_socket
@@ -66,10 +66,10 @@ class PortForward:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.last_error: Exception | None = None
-        """Why a connection failed most recently: who had made it was only cut off."""
+        """The error of the connection that failed last, which its client saw only as a closed connection."""
 
     async def open(self) -> PortConnection:
-        """A connection to the pod's port without a port of this machine."""
+        """Open a connection to the pod's port without a port of this machine."""
         return PortConnection(await self._open_socket())
 
     @property
@@ -103,7 +103,7 @@ class PortForward:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with await self.open() as connection:
-                upwards = asyncio.ensure_future(_carry(reader, connection))
+                upwards = asyncio.ensure_future(_forward(reader, connection))
                 try:
                     while data := await connection.read():
                         writer.write(data)
@@ -111,13 +111,13 @@ class PortForward:
                 finally:
                     upwards.cancel()
                     await asyncio.gather(upwards, return_exceptions=True)
-        except Exception as error:  # Of one connection: the others and the next ones do not suffer from it.
+        except Exception as error:  # Only this connection fails; others go on.
             self.last_error = error
         finally:
             writer.close()
 
 
-async def _carry(reader: asyncio.StreamReader, connection: PortConnection) -> None:
+async def _forward(reader: asyncio.StreamReader, connection: PortConnection) -> None:
     with suppress(OSError, ConnectionLost):
         while data := await reader.read(_PIECE):
             await connection.write(data)

@@ -7,7 +7,7 @@ import builtins
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 from pinnace.client.addressing import Addressing
 from pinnace.client.exchange import JSON, Parameters, decode_object, lines_of, no_object, target_of
@@ -21,7 +21,7 @@ from pinnace.model.clock import AlarmClock
 from pinnace.model.objects import Kind, Object
 
 SILENCE = 90.0
-"""Servers send a bookmark every minute: a watch that is silent for longer hangs on a dead connection."""
+"""Servers send a bookmark every minute: a watch that is silent for longer has lost its connection."""
 PAGE = 500
 
 _METADATA_ONLY = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
@@ -32,18 +32,27 @@ Snapshots = list[Snapshot]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a list, as the whole list was at `version`."""
+    """A part of a list, which is consistent at `version`."""
 
     items: Objects
     version: str
     token: str = ""
-    """Asks for the next page; empty on the last one."""
+    """The continue token of the next page; empty on the last one."""
     remaining: int = 0
-    """How many objects are on the pages that follow, where the server knows."""
+    """The number of objects on the following pages, if the server knows it."""
+
+
+class Selection(TypedDict, total=False):
+    """The objects of a kind to read: all of them by default."""
+
+    namespace: str
+    labels: str
+    fields: str
+    metadata_only: bool
 
 
 class Reading(Addressing):
-    """The part of a `Client` that changes nothing. A kind may be a class: its instances come, instead of dicts."""
+    """The reading part of a `Client`. A kind may be a class: then objects are its instances instead of dicts."""
 
     clock: AlarmClock
 
@@ -52,10 +61,10 @@ class Reading(Addressing):
     @overload
     async def get(self, kind: KindName, name: str, *, namespace: str = "", subresource: str = "") -> Object: ...
     async def get(self, kind: Any, name: str, *, namespace: str = "", subresource: str = "") -> Any:
-        """One object. Raises NotFound. What is below it comes as a dict."""
+        """Return one object, or a subresource as a dict. Raise NotFound."""
         served = await self.kinds.find(kind)
         path = self._path(served, name, namespace, subresource)
-        with self._served_there(served):
+        with self._forgetting_if_missing(served):
             found = await self._exchange.fetch(path)
         return typed(kind, found) if found.get("kind") == served.kind.name else found
 
@@ -64,7 +73,7 @@ class Reading(Addressing):
     @overload
     async def get_or_none(self, kind: KindName, name: str, *, namespace: str = "") -> Object | None: ...
     async def get_or_none(self, kind: Any, name: str, *, namespace: str = "") -> Any:
-        """One object, or None if there is none of that name."""
+        """Return one object, or None if there is none of that name."""
         try:
             return await self.get(kind, name, namespace=namespace)
         except errors.NotFound:
@@ -95,7 +104,7 @@ class Reading(Addressing):
         limit: int = 0,
         metadata_only: bool = False,
     ) -> builtins.list[Any]:
-        """The objects of a kind, of all namespaces unless one is given; no more than `limit` if that is given."""
+        """Return the objects of a kind, of all namespaces unless one is given; at most `limit` if that is given."""
         page = await self.page(
             kind, namespace=namespace, labels=labels, fields=fields, limit=limit, metadata_only=metadata_only
         )
@@ -112,7 +121,7 @@ class Reading(Addressing):
     async def each(
         self, kind: Any, *, namespace: str = "", labels: str = "", fields: str = "", limit: int = PAGE
     ) -> AsyncGenerator[Any, None]:
-        """The same one by one, read `limit` at a time: for more than should be in memory at once."""
+        """Yield the objects of a kind, read `limit` at a time: for lists that are too large for memory."""
         pages = self.pages(kind, namespace=namespace, labels=labels, fields=fields, limit=limit)
         async with aclosing(pages):
             async for page in pages:
@@ -130,7 +139,7 @@ class Reading(Addressing):
         token: str = "",
         metadata_only: bool = False,
     ) -> Page:
-        """A list with its version, or the part of it that `token` asks for."""
+        """Return a list with its version, or the page that `token` names."""
         parameters = {"labelSelector": labels, "fieldSelector": fields, "limit": limit or None, "continue": token}
         served = await self.kinds.find(kind)
         snapshots, metadata = await self._list(served, namespace, parameters, metadata_only=metadata_only)
@@ -147,7 +156,7 @@ class Reading(Addressing):
         limit: int = PAGE,
         metadata_only: bool = False,
     ) -> AsyncGenerator[Page, None]:
-        """A list, page by page, all of one version. Raises Expired if reading took longer than the server remembers."""
+        """Yield a list, page by page, all of one version. Raise Expired if the server has compacted that version."""
         token = ""
         while True:
             page = await self.page(
@@ -165,24 +174,20 @@ class Reading(Addressing):
                 return
 
     async def snapshots(
-        self,
-        kind: KindName,
-        *,
-        namespace: str = "",
-        labels: str = "",
-        fields: str = "",
-        metadata_only: bool = False,
+        self, kind: KindName, **selection: Unpack[Selection]
     ) -> AsyncGenerator[tuple[Snapshots, str], None]:
-        """A list as `pages` gives it, its objects left encoded; with each page the version of the list."""
+        """Yield the pages of a list, with objects left encoded, and the version of the list."""
         served = await self.kinds.find(kind)
+        metadata_only = selection.get("metadata_only", False)
         token = ""
         while True:
             parameters: Parameters = {
-                "labelSelector": labels,
-                "fieldSelector": fields,
+                "labelSelector": selection.get("labels"),
+                "fieldSelector": selection.get("fields"),
                 "limit": PAGE,
                 "continue": token,
             }
+            namespace = selection.get("namespace", "")
             snapshots, metadata = await self._list(served, namespace, parameters, metadata_only=metadata_only)
             yield snapshots, metadata.resourceVersion
             token = metadata.token
@@ -190,11 +195,11 @@ class Reading(Addressing):
                 return
 
     async def read(self, target: str, *, accept: str = "*/*") -> bytes:
-        """Any page that is no object: /version, /openapi/v3, a Table. `target` is the path with its query."""
+        """Return the body of any page: /version, /openapi/v3, a Table. `target` is the path with its query."""
         return await self._exchange.read(target, accept=accept)
 
     async def lines(self, target: str, *, accept: str = "*/*", silence: float = SILENCE) -> AsyncGenerator[bytes, None]:
-        """The lines of a page that goes on, as they come: a watch whose objects are Tables. Close it when done."""
+        """Yield the lines of a stream as they arrive, such as a watch whose objects are Tables. Close it when done."""
         async with (
             self._exchange.stream(target, accept=accept, silence=silence) as stream,
             aclosing(lines_of(stream)) as lines,
@@ -206,18 +211,15 @@ class Reading(Addressing):
         self,
         kind: KindName,
         *,
-        namespace: str = "",
-        labels: str = "",
-        fields: str = "",
         version: str = "",
         initial: bool = False,
         seconds: int | None = None,
-        metadata_only: bool = False,
+        **selection: Unpack[Selection],
     ) -> AsyncGenerator[Event, None]:
-        """What happens after `version`, over one connection, until the server ends it. For one that goes on, `follow`.
+        """Yield the changes after `version`, over one connection, until the server ends it. `follow` resumes instead.
 
-        With `initial` all that exists comes first, then a bookmark. Raises Expired if the server has forgotten what
-        happened since, MethodNotAllowed where the kind cannot be watched, and ConnectionLost.
+        With `initial` existing objects come first, then a bookmark. Raise Expired if the server no longer has the
+        changes since `version`, MethodNotAllowed if the kind cannot be watched, and ConnectionLost.
         """
         served = await self.kinds.find(kind)
         if served.verbs and "watch" not in served.verbs:
@@ -225,15 +227,15 @@ class Reading(Addressing):
         parameters: Parameters = {
             "watch": True,
             "allowWatchBookmarks": True,
-            "labelSelector": labels,
-            "fieldSelector": fields,
+            "labelSelector": selection.get("labels"),
+            "fieldSelector": selection.get("fields"),
             "resourceVersion": version,
             "sendInitialEvents": initial,
             "resourceVersionMatch": "NotOlderThan" if initial else "",
             "timeoutSeconds": seconds,
         }
-        target = target_of(served.path(namespace=namespace), parameters)
-        accept = _METADATA_ONLY if metadata_only else JSON
+        target = target_of(served.path(namespace=selection.get("namespace", "")), parameters)
+        accept = _METADATA_ONLY if selection.get("metadata_only") else JSON
         namespaces: dict[str, str] = {}
         async with (
             self._exchange.stream(target, accept=accept, silence=SILENCE) as stream,
@@ -250,22 +252,14 @@ class Reading(Addressing):
                 yield Event(event.type, snapshot)
 
     def follow(
-        self,
-        kind: KindName,
-        *,
-        namespace: str = "",
-        labels: str = "",
-        fields: str = "",
-        metadata_only: bool = False,
-        nudge: asyncio.Event | None = None,
+        self, kind: KindName, *, nudge: asyncio.Event | None = None, **selection: Unpack[Selection]
     ) -> AsyncGenerator[Followed, None]:
-        """All that exists, then all that happens, for ever: through lost connections, restarts and expired versions.
+        """Yield everything that exists, then every change, through lost connections, restarts and expired versions.
 
-        It is a generator: close it (`contextlib.aclosing`) when done. `following.Followed` says what comes. Where it
-        waits before it tries again, `nudge` makes it try at once.
+        Close the generator (`contextlib.aclosing`) when done. `following.Followed` lists the events. Setting `nudge`
+        ends a delay before the next attempt.
         """
-        source = _Following(self, kind_from(kind), namespace, labels, fields, metadata_only=metadata_only)
-        return follow(source, clock=self.clock, nudge=nudge)
+        return follow(_Following(self, kind_from(kind), selection), clock=self.clock, nudge=nudge)
 
     @overload
     def changes(
@@ -278,22 +272,22 @@ class Reading(Addressing):
     async def changes(
         self, kind: Any, *, namespace: str = "", labels: str = "", fields: str = ""
     ) -> AsyncGenerator[tuple[str, Any], None]:
-        """All that exist as ADDED, then what happens, for ever: ADDED, MODIFIED or DELETED, with the object.
+        """Yield every existing object as ADDED, then every change as ADDED, MODIFIED or DELETED, until closed.
 
-        `follow` without what only caches need. After a watch was lost those that exist may come again, and what went
-        meanwhile is not told: a reconciler, which looks at how things are, minds neither. Close it when done.
+        It is `follow` without the events that only caches need. After a lost watch existing objects may come again,
+        and deletions during the gap are not reported: reconcilers, which read the current state, need neither.
         """
         followed = self.follow(kind, namespace=namespace, labels=labels, fields=fields)
         async with aclosing(followed):
-            async for told in followed:
-                if isinstance(told, Event) and told.type != "BOOKMARK":
-                    yield told.type, typed(kind, told.snapshot.object)
+            async for event in followed:
+                if isinstance(event, Event) and event.type != "BOOKMARK":
+                    yield event.type, typed(kind, event.snapshot.object)
 
     async def _list(
         self, served: ServedKind, namespace: str, parameters: Parameters, *, metadata_only: bool
     ) -> tuple[Snapshots, ListMetadata]:
         accept = _METADATA_ONLY_LIST if metadata_only else JSON
-        with self._served_there(served):
+        with self._forgetting_if_missing(served):
             body = await self._exchange.read(target_of(served.path(namespace=namespace), parameters), accept=accept)
         namespaces: dict[str, str] = {}
         try:
@@ -306,36 +300,16 @@ class Reading(Addressing):
 class _Following:
     """The reads of one kind and selection, as `follow` needs them."""
 
-    def __init__(
-        self, client: Reading, kind: Kind, namespace: str, labels: str, fields: str, *, metadata_only: bool
-    ) -> None:
+    def __init__(self, client: Reading, kind: Kind, selection: Selection) -> None:
         self._client = client
         self._kind = kind
-        self._namespace = namespace
-        self._labels = labels
-        self._fields = fields
-        self._metadata_only = metadata_only
+        self._selection = selection
 
     def watch(self, *, version: str, initial: bool, seconds: int) -> AsyncGenerator[Event, None]:
-        return self._client.watch(
-            self._kind,
-            namespace=self._namespace,
-            labels=self._labels,
-            fields=self._fields,
-            version=version,
-            initial=initial,
-            seconds=seconds,
-            metadata_only=self._metadata_only,
-        )
+        return self._client.watch(self._kind, version=version, initial=initial, seconds=seconds, **self._selection)
 
     def everything(self) -> AsyncIterator[tuple[list[Snapshot], str]]:
-        return self._client.snapshots(
-            self._kind,
-            namespace=self._namespace,
-            labels=self._labels,
-            fields=self._fields,
-            metadata_only=self._metadata_only,
-        )
+        return self._client.snapshots(self._kind, **self._selection)
 
     def forget(self) -> None:
         self._client.kinds.forget(self._kind)

@@ -1,4 +1,4 @@
-"""Objects as they came: encoded, with only what tells them apart read. What is never looked at is never decoded."""
+"""Encoded objects of which only the identity is read; the rest is decoded when it is used."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ListMetadata(msgspec.Struct, gc=False, rename={"token": "continue"}):
 
 
 class EncodedList(msgspec.Struct, gc=False):
-    """A list whose items are left as they are."""
+    """A list whose items stay encoded."""
 
     metadata: ListMetadata
     items: list[msgspec.Raw] | None = None
@@ -57,7 +57,7 @@ decode_event = msgspec.json.Decoder(EncodedEvent).decode
 
 
 class Snapshot:
-    """One object at one version, as its server sent it. `object` is decoded anew for each who asks, so it is theirs."""
+    """One object at one version, as the server sent it. Each use of `object` decodes a new copy."""
 
     __slots__ = ("_derived", "body", "key", "version")
 
@@ -74,7 +74,7 @@ class Snapshot:
 
     @property
     def metadata(self) -> Object:
-        """The metadata alone, which is cheaper than the whole."""
+        """The metadata alone, which is cheaper to decode than the whole."""
         return _metadata_decoder.decode(self.body).metadata
 
     @property
@@ -106,9 +106,9 @@ def snapshot_of(obj: Object) -> Snapshot:
 
 
 def read_snapshot(raw: msgspec.Raw, kind: Kind, namespaces: dict[str, str]) -> Snapshot:
-    """What came as one item of a list or in one event. Items of lists do not say their kind: it is written in.
+    """Return the snapshot of a list item or a watch event. Items of lists have no kind: it is added.
 
-    `namespaces` keeps one text per namespace, however many objects are in it.
+    `namespaces` keeps one string per namespace, however many objects are in it.
     """
     head = _head_decoder.decode(raw)
     body = bytes(raw)  # A copy: a Raw would keep the whole answer alive.

@@ -1,4 +1,4 @@
-"""What goes on between a client and a pod: its logs, commands in its containers, and connections to its ports.
+"""The streams between a client and a pod: logs, commands in containers, and connections to ports.
 
 async for line in client.logs("web", follow=True): ...           # `log_bytes` for what is no text
 
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from pinnace.client.ports import PortForward
 
 NEVER = 10 * 365 * 86_400.0
-"""A log may be silent for as long as its container is."""
+"""The longest silence of a log: a container may write nothing for years."""
 
 
 class LogOptions(TypedDict, total=False):
-    """Which part of a log."""
+    """The part of a log to read."""
 
     container: str
-    """Which one of several; without it the pod's only one."""
+    """The container; may be left out if the pod has one."""
     follow: bool
-    """Go on with what is written from now on."""
+    """Continue with new lines."""
     previous: bool
-    """Of the container before its last start."""
+    """Read the log of the container before its last start."""
     timestamps: bool
-    """Each line begins with when it was written."""
+    """Begin each line with its time."""
     tail_lines: int | None
     """Only the last lines."""
     since_seconds: int | None
@@ -53,17 +53,17 @@ class LogOptions(TypedDict, total=False):
 
 
 class PodStreams:
-    """The part of a `Client` that streams. The names of pods are looked for in the client's namespace unless one is
-    given; what the server refuses is raised as one of `pinnace.model.errors`."""
+    """The part of a `Client` that streams. Pods are in the client's namespace unless one is given; an error of the
+    server is raised as one of `pinnace.model.errors`."""
 
     namespace: str
     _exchange: Exchange
 
     async def logs(self, pod: str, *, namespace: str = "", **options: Unpack[LogOptions]) -> AsyncGenerator[str, None]:
-        """The lines that a container has written, without their ends; if you `follow`, those that it goes on to write.
+        """Yield the lines of a container's log, without line ends; with `follow` also those written later.
 
-        What is no UTF-8 comes as U+FFFD; `log_bytes` gives it as it is. Raises ConnectionLost if the connection
-        breaks: what came before is good, and `since_time` goes on from there.
+        Bytes that are not UTF-8 become U+FFFD; `log_bytes` gives the original. Raise ConnectionLost if the connection
+        breaks: the lines before are complete, and `since_time` resumes from there.
         """
         async with (
             aclosing(self.log_bytes(pod, namespace=namespace, **options)) as written,
@@ -75,7 +75,7 @@ class PodStreams:
     async def log_bytes(
         self, pod: str, *, namespace: str = "", **options: Unpack[LogOptions]
     ) -> AsyncGenerator[bytes, None]:
-        """As `logs`, byte for byte what the container has written, cut anywhere: for what is no text, or no lines."""
+        """Like `logs`, but yield the bytes of the log in arbitrary chunks: for output that is not lines of text."""
         parameters: Parameters = {
             "container": options.get("container"),
             "follow": options.get("follow"),
@@ -101,20 +101,22 @@ class PodStreams:
         stdin: bool = False,
         tty: bool = False,
     ) -> Execution:
-        """Run a command in a container: `await` it for all it wrote and its exit code, or talk to it in a `with`."""
+        """Run a command in a container: `await` it for its output and exit code, or use it in `async with`."""
         query = [("command", word) for word in command]
         return self._execution("exec", pod, query, namespace=namespace, container=container, stdin=stdin, tty=tty)
 
     def attach(
         self, pod: str, *, namespace: str = "", container: str = "", stdin: bool = False, tty: bool = False
     ) -> Execution:
-        """As `exec`, with the process that the container runs already."""
+        """Like `exec`, with the process that the container already runs."""
         return self._execution("attach", pod, [], namespace=namespace, container=container, stdin=stdin, tty=tty)
 
     def port_forward(self, pod: str, port: int, *, namespace: str = "", local_port: int = 0) -> PortForward:
-        """Connections to a port of a pod: those that are made to a port of this machine while you are in its `with`,
-        and those that you `open` yourself. Without `local_port` the system chooses one."""
-        from pinnace.client.ports import PortForward  # noqa: PLC0415 - needed by few of those who have a client.
+        """Forward a port of this machine to a port of a pod within `async with`, or `open` connections directly.
+
+        Without `local_port` the system chooses a free port.
+        """
+        from pinnace.client.ports import PortForward  # noqa: PLC0415 - few clients need it.
 
         target = f"{self._pod_path(pod, namespace, 'portforward')}?{urlencode({'ports': port})}"
         return PortForward(lambda: self._socket(target, ["v4.channel.k8s.io"]), local_port=local_port)
@@ -130,7 +132,7 @@ class PodStreams:
         stdin: bool,
         tty: bool,
     ) -> Execution:
-        from pinnace.client.commands import Execution  # noqa: PLC0415 - needed by few of those who have a client.
+        from pinnace.client.commands import Execution  # noqa: PLC0415 - few clients need it.
 
         wanted = {"stdin": stdin, "stdout": True, "stderr": not tty, "tty": tty}
         query = [*query, *((name, "true") for name, is_wanted in wanted.items() if is_wanted)]
@@ -154,7 +156,7 @@ class PodStreams:
 
 
 async def _text_lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
-    """Empty ones too, and the last one even if it has no end: a log is not always made of lines."""
+    """Yield all lines, also empty ones and a last one without an end: a log need not consist of lines."""
     begun: list[bytes] = []
     async for chunk in chunks:
         *whole, rest = chunk.split(b"\n")

@@ -1,4 +1,4 @@
-"""What carries a request to a server and its answer back: HTTP, or a call within the process."""
+"""The Protocol that sends a request and returns its answer: over HTTP, or by a call within the process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One whole answer. Header names are lower-case."""
+    """One complete answer. Header names are lower-case."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -17,9 +17,9 @@ class Answer:
 
 
 class ConnectionLost(Exception):
-    """The server could not be reached, or went away before it had answered.
+    """The server could not be reached, or the connection ended before the answer.
 
-    `was_sent` is false where the server cannot have seen the request: it is then safe to send it again.
+    `was_sent` is false if the server cannot have received the request: it is then safe to send it again.
     """
 
     def __init__(self, message: str, *, was_sent: bool) -> None:
@@ -28,7 +28,7 @@ class ConnectionLost(Exception):
 
 
 class Untrusted(ConnectionLost):
-    """Somebody answered who cannot prove to be the server. To try again soon would not help."""
+    """The server's certificate is not trusted. A retry would not help."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, was_sent=False)
@@ -38,7 +38,7 @@ class Stream(Protocol):
     """An answer that goes on. Iterate over it, and close it when done; closing twice is harmless."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        """Its bytes as they come, cut anywhere. Ends with the answer; raises ConnectionLost if that was cut short."""
+        """Yield its bytes in arbitrary chunks until the answer ends. Raise ConnectionLost if it is truncated."""
 
     async def close(self) -> None: ...
 
@@ -48,27 +48,27 @@ class Socket(Protocol):
 
     @property
     def protocol(self) -> str:
-        """The one that the server has chosen of those it was offered."""
+        """The subprotocol that the server has chosen."""
 
     async def receive(self) -> bytes | None:
-        """The next message; None when the server has closed. Raises ConnectionLost."""
+        """Return the next message; None when the server has closed. Raise ConnectionLost."""
 
     async def send(self, data: bytes) -> None:
-        """Returns when more may be sent. Raises ConnectionLost."""
+        """Send a message; return when more may be sent. Raise ConnectionLost."""
 
     async def close(self) -> None: ...
 
 
 class Transport(Protocol):
-    """Both requests raise ConnectionLost, and `credentials.NoCredentials` where it cannot be said who is calling."""
+    """Both requests raise ConnectionLost, and `credentials.NoCredentials` if there are no credentials."""
 
     async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """One request and its whole answer. `target` is the path with its query, encoded."""
+        """Send one request and return its answer. `target` is the encoded path with its query."""
 
     async def stream(self, target: str, headers: Mapping[str, str], *, silence: float) -> Stream | Answer:
-        """GET an answer that goes on, or the answer that refuses it.
+        """GET a stream; return an answer instead if the server rejects the request.
 
-        A connection on which nothing comes for `silence` seconds is taken for lost: nobody else would tell.
+        A connection that is silent for `silence` seconds counts as lost: TCP alone would not notice.
         """
 
     async def close(self) -> None: ...
@@ -76,7 +76,7 @@ class Transport(Protocol):
 
 @runtime_checkable
 class SocketTransport(Protocol):
-    """A transport that can also go on as a WebSocket."""
+    """A transport that can also open WebSockets."""
 
     async def open_socket(self, target: str, headers: Mapping[str, str], protocols: Sequence[str]) -> Socket | Answer:
-        """One that speaks one of the protocols, or the answer that refuses it. Raises as a request does."""
+        """Open a WebSocket with one of the subprotocols, or return the answer that rejects it."""

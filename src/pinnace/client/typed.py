@@ -1,5 +1,4 @@
-"""Kinds that are classes: those of the SDK, and those that lightkube has for the built-in kinds. Elsewhere objects are
-plain dicts."""
+"""Convert between plain objects and instances of classes: the SDK's, and lightkube's for built-in kinds."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from pinnace.client.mapping import kind_from
 from pinnace.model.objects import Object
 
 SERVERS_OWN = ("managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink")
-"""What of the metadata is the server's to write: nobody applies it."""
+"""The metadata fields that only the server writes, and that are never applied."""
 
 
 class SdkObject(Protocol):
@@ -34,7 +33,7 @@ Resource = TypeVar("Resource", bound=SdkObject | LightkubeObject)
 
 
 def wire_of(obj: Any) -> Object:
-    """An object as the server takes it."""
+    """Return an object in its wire form."""
     if isinstance(obj, dict):
         return obj
     if hasattr(obj, "to_wire"):
@@ -47,7 +46,7 @@ def wire_of(obj: Any) -> Object:
 
 
 def applied_of(obj: Any) -> Object:
-    """An object as it is applied: of an instance, which may have been read before, all that is its author's to say."""
+    """Return an object for apply: of an instance, which may have been read before, without status and server fields."""
     wire = wire_of(obj)
     if isinstance(obj, dict):
         return wire
@@ -56,7 +55,7 @@ def applied_of(obj: Any) -> Object:
 
 
 def typed(like: Any, obj: Object) -> Any:
-    """What the server has answered, in the form of what was asked with: a class, an instance, or a name for dicts."""
+    """Return an object of the server as an instance of the class of `like`, or as a dict if `like` is a name."""
     form: Any = like if isinstance(like, type) else type(like)
     if hasattr(form, "to_wire"):
         return form.of(obj)

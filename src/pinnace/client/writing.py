@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 from pinnace.client.addressing import Addressing
 from pinnace.client.exchange import JSON, JSON_PATCH, Parameters, target_of
@@ -21,17 +21,31 @@ _APPLY = "application/apply-patch+yaml"
 PatchForm = Literal["merge", "json", "strategic"]
 Propagation = Literal["Background", "Foreground", "Orphan"]
 WriteListener = Callable[[ServedKind, Key, Object], None]
-"""Told of each write that worked: the object as it is now, or the Status that says that it is gone."""
+"""Called after each successful write, with the new state of the object, or the Status of its deletion."""
+
+
+class WriteParameters(TypedDict, total=False):
+    """The parameters that most writes have."""
+
+    field_manager: str
+    dry_run: bool
+
+
+class Preconditions(TypedDict, total=False):
+    """The object that a delete expects; any if empty."""
+
+    uid: str
+    version: str
 
 
 class Writing(Addressing):
-    """The part of a `Client` that changes something. Who gives an instance of a class gets one, and else a dict."""
+    """The writing part of a `Client`. It returns an instance of a class if it was given one, and else a dict."""
 
     field_manager: str
     _listeners: tuple[WriteListener, ...]
 
     async def send(self, method: str, target: str, body: object = None, *, content_type: str = JSON) -> Object:
-        """Any request that changes something, with parameters that the verbs below have no name for."""
+        """Send any write, with parameters that the verbs below do not have."""
         return await self._exchange.write(method, target, body, content_type=content_type)
 
     @overload
@@ -43,7 +57,7 @@ class Writing(Addressing):
         self, obj: Object, *, namespace: str = "", field_manager: str = "", dry_run: bool = False
     ) -> Object: ...
     async def create(self, obj: Any, *, namespace: str = "", field_manager: str = "", dry_run: bool = False) -> Any:
-        """Make an object; it comes back as it was stored. Raises AlreadyExists and Invalid."""
+        """Create an object, and return it as it was stored. Raise AlreadyExists or Invalid."""
         wire = wire_of(obj)
         served = await self.kinds.find(kind_of(wire))
         path = self._path(served, "", namespace or (wire.get("metadata") or {}).get("namespace", ""), "")
@@ -67,7 +81,7 @@ class Writing(Addressing):
         self, obj: Object, *, subresource: str = "", field_manager: str = "", dry_run: bool = False
     ) -> Object: ...
     async def update(self, obj: Any, *, subresource: str = "", field_manager: str = "", dry_run: bool = False) -> Any:
-        """Replace an object. Raises Conflict if it has changed since it was read: read it again and redo the edit."""
+        """Replace an object. Raise Conflict if it has changed since it was read: read it again and redo the edit."""
         wire = wire_of(obj)
         served = await self.kinds.find(kind_of(wire))
         metadata = wire["metadata"]
@@ -80,7 +94,7 @@ class Writing(Addressing):
     @overload
     async def update_status(self, obj: Object, *, field_manager: str = "") -> Object: ...
     async def update_status(self, obj: Any, *, field_manager: str = "") -> Any:
-        """Replace an object's status; what else differs is ignored."""
+        """Replace an object's status; other differences are ignored."""
         return await self.update(obj, subresource="status", field_manager=field_manager)
 
     @overload
@@ -93,8 +107,7 @@ class Writing(Addressing):
         namespace: str = "",
         form: PatchForm = "merge",
         subresource: str = "",
-        field_manager: str = "",
-        dry_run: bool = False,
+        **parameters: Unpack[WriteParameters],
     ) -> Resource: ...
     @overload
     async def patch(
@@ -106,8 +119,7 @@ class Writing(Addressing):
         namespace: str = "",
         form: PatchForm = "merge",
         subresource: str = "",
-        field_manager: str = "",
-        dry_run: bool = False,
+        **parameters: Unpack[WriteParameters],
     ) -> Object: ...
     async def patch(
         self,
@@ -118,13 +130,12 @@ class Writing(Addressing):
         namespace: str = "",
         form: PatchForm = "merge",
         subresource: str = "",
-        field_manager: str = "",
-        dry_run: bool = False,
+        **parameters: Unpack[WriteParameters],
     ) -> Any:
-        """Change a part of an object: with a merge patch, with the operations of a JSON patch, or strategically."""
+        """Change a part of an object with a merge patch, a JSON patch or a strategic merge patch."""
         served = await self.kinds.find(kind)
         path = self._path(served, name, namespace, subresource)
-        options = self._options(field_manager, dry_run=dry_run)
+        options = self._options(parameters.get("field_manager", ""), dry_run=parameters.get("dry_run", False))
         answer = await self._write("PATCH", served, path, patch, options=options, content_type=_PATCHES[form])
         return typed(kind, answer) if answer.get("kind") == served.kind.name else answer
 
@@ -160,10 +171,10 @@ class Writing(Addressing):
         namespace: str = "",
         dry_run: bool = False,
     ) -> Any:
-        """Server-side apply: say what fields are to be, and own them; made if it is not there.
+        """Apply an object server-side: set its fields and own them. The object is created if it does not exist.
 
-        Raises ApplyConflict if another manager owns one of them with another value; `force` takes them over. Of an
-        instance of a class all is applied but its status.
+        Raise ApplyConflict if another manager owns a field with another value; `force` takes it over. Of an instance
+        of a class everything but its status is applied.
         """
         wire = applied_of(obj)
         served = await self.kinds.find(kind_of(wire))
@@ -180,22 +191,21 @@ class Writing(Addressing):
         namespace: str = "",
         propagation: Propagation | None = None,
         grace_seconds: int | None = None,
-        uid: str = "",
-        version: str = "",
         dry_run: bool = False,
+        **preconditions: Unpack[Preconditions],
     ) -> Object:
-        """Delete an object. Raises NotFound, and Conflict if it has not this `uid` or `version`.
+        """Delete an object. Raise NotFound, and Conflict if it does not have this `uid` or `version`.
 
-        The answer is a Status, or the object if it stays for now: for its finalizers, or to stop gracefully.
+        Return a Status, or the object if it stays for now: for its finalizers, or to stop gracefully.
         """
         served = await self.kinds.find(kind)
         path = self._path(served, name, namespace, "")
-        body = _delete_options(propagation, grace_seconds, uid, version)
+        body = _delete_options(propagation, grace_seconds, preconditions)
         options = {"dryRun": _dry(dry_run)}
         answer = await self._write("DELETE", served, path, body, options=options)
         if answer.get("kind") == "Status" and not dry_run:
             where = namespace or self.namespace if served.namespaced else ""
-            self._tell(served, Key(where, name), answer)
+            self._notify(served, Key(where, name), answer)
         return answer
 
     async def delete_collection(
@@ -208,16 +218,16 @@ class Writing(Addressing):
         propagation: Propagation | None = None,
         grace_seconds: int | None = None,
     ) -> None:
-        """Delete every object of a kind, or those of one namespace, that the selectors choose."""
+        """Delete every object of a kind, or of one namespace, that the selectors match."""
         served = await self.kinds.find(kind)
         parameters = {"labelSelector": labels, "fieldSelector": fields}
-        body = _delete_options(propagation, grace_seconds, "", "")
+        body = _delete_options(propagation, grace_seconds, {})
         target = target_of(served.path(namespace=namespace), parameters)
-        with self._served_there(served):
+        with self._forgetting_if_missing(served):
             await self._exchange.write("DELETE", target, body)
 
     async def scale(self, kind: KindLike, name: str, replicas: int, *, namespace: str = "") -> Object:
-        """Set how many replicas are wanted, through /scale."""
+        """Set the desired number of replicas, through /scale."""
         patch = {"spec": {"replicas": replicas}}
         return await self.patch(kind_from(kind), name, patch, namespace=namespace, subresource="scale")
 
@@ -234,18 +244,18 @@ class Writing(Addressing):
         options: Parameters,
         content_type: str = JSON,
     ) -> Object:
-        with self._served_there(served):
+        with self._forgetting_if_missing(served):
             answer = await self._exchange.write(method, target_of(path, options), body, content_type=content_type)
-        # A Scale or a token comes back from a subresource, and a review has no name: nothing that a listener knows.
+        # Subresources return a Scale or a token, and a review has no name: listeners get only objects of the kind.
         if (
             answer.get("kind") == served.kind.name
             and (answer.get("metadata") or {}).get("name")
             and not options.get("dryRun")
         ):
-            self._tell(served, key_of(answer), answer)
+            self._notify(served, key_of(answer), answer)
         return answer
 
-    def _tell(self, served: ServedKind, key: Key, answer: Object) -> None:
+    def _notify(self, served: ServedKind, key: Key, answer: Object) -> None:
         for listener in self._listeners:
             listener(served, key, answer)
 
@@ -255,14 +265,14 @@ def _dry(dry_run: bool) -> str:
 
 
 def _delete_options(
-    propagation: Propagation | None, grace_seconds: int | None, uid: str, version: str
+    propagation: Propagation | None, grace_seconds: int | None, expected: Preconditions
 ) -> Object | None:
     body: Object = {}
     if propagation is not None:
         body["propagationPolicy"] = propagation
     if grace_seconds is not None:
         body["gracePeriodSeconds"] = grace_seconds
-    preconditions = {name: value for name, value in (("uid", uid), ("resourceVersion", version)) if value}
-    if preconditions:
-        body["preconditions"] = preconditions
+    preconditions = {"uid": expected.get("uid"), "resourceVersion": expected.get("version")}
+    if any(preconditions.values()):
+        body["preconditions"] = {name: value for name, value in preconditions.items() if value}
     return {"kind": "DeleteOptions", "apiVersion": "v1", **body} if body else None

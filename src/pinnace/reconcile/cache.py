@@ -1,4 +1,4 @@
-"""What is known of one kind, kept encoded: memory close to wire size, and nobody shares what they read."""
+"""The objects of one kind, kept encoded: memory close to wire size, and every reader gets its own copy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pinnace.model.objects import Key, Object
 from pinnace.model.selectors import LabelSelector
 
 IndexFunction = Callable[[Object], Iterable[str]]
-"""The values under which an object is to be found. Asked again for the old object when it changes: a pure function."""
+"""Returns the values by which an object is found. It must be pure: after a change it is called for the old object."""
 
 EncodedIndexFunction = Callable[[Snapshot], Iterable[str]]
 """The same, read from the encoded object: with `Snapshot.derive` at best."""
@@ -42,9 +42,9 @@ class _Version:
 
 
 class Cache:
-    """The objects of one kind by key and by index. Every object that is read is decoded anew: change it as you like.
+    """The objects of one kind by key and by index. Every read decodes a new copy, which the caller may change.
 
-    Only the informer that fills it writes to it.
+    Only its informer writes to it.
     """
 
     def __init__(self) -> None:
@@ -56,11 +56,11 @@ class Cache:
         return found.object if found is not None else None
 
     def snapshot(self, key: Key) -> Snapshot | None:
-        """The object as it came, not decoded."""
+        """Return the encoded object."""
         return self._by_namespace.get(key.namespace, {}).get(key.name)
 
     def list(self, *, namespace: str = "", labels: LabelSelector | None = None) -> _Objects:
-        """All objects, or those in one namespace, or those that a selector chooses."""
+        """Return all objects, those in one namespace, or those that a selector matches."""
         found = self.snapshots(namespace=namespace)
         if labels is None or labels.matches_everything:
             return [snapshot.object for snapshot in found]
@@ -75,7 +75,7 @@ class Cache:
         return (snapshot.key for snapshot in self.snapshots())
 
     def add_index(self, name: str, function: IndexFunction) -> None:
-        """Keep the objects findable by what `function` says of them. Asking twice for the same index is harmless."""
+        """Index the objects by the values of `function`. Adding the same index twice is harmless."""
         self._add_index(name, _Index(function, None, {}))
 
     def add_encoded_index(self, name: str, function: EncodedIndexFunction) -> None:
@@ -93,14 +93,14 @@ class Cache:
             self._enter(name, snapshot.key, self._values(name, _Version(snapshot)))
 
     def by_index(self, name: str, value: str) -> _Objects:
-        """The objects for which the index's function gave this value."""
+        """Return the objects for which the index's function gave this value."""
         return [found.object for key in self.keys_by_index(name, value) if (found := self.snapshot(key)) is not None]
 
     def keys_by_index(self, name: str, value: str) -> set[Key]:
         return set(self._indexes[name].entries.get(value, ()))
 
     def keys_by_all(self, name: str, values: Iterable[str]) -> set[Key]:
-        """The keys for which the index's function gave every one of these values; none for no values."""
+        """Return the keys for which the index's function gave every one of these values; none for no values."""
         entries = self._indexes[name].entries
         found = sorted((entries.get(value, _NO_KEYS) for value in values), key=len)
         return set(found[0].intersection(*found[1:])) if found else set()
@@ -162,6 +162,6 @@ class Cache:
             assert index.function is not None
             return frozenset(index.function(version.object))
         except Exception:
-            # One odd object must not keep the others from being known.
+            # One object that the function cannot handle must not stop the others.
             _log.exception("the index %s could not be computed for %s", name, version.snapshot.key)
             return _NO_VALUES

@@ -1,4 +1,4 @@
-"""The conditions in a status: what holds of an object, since when, and as of which generation."""
+"""The conditions in a status: type, status, transition time and observed generation."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def set_condition(
     message: str = "",
     clock: Clock,
 ) -> bool:
-    """Say of `obj` that a condition holds or not; true if that is news.
+    """Set a condition of `obj`; return whether it has changed.
 
-    lastTransitionTime moves only when the status of the condition does. observedGeneration is the object's own.
+    lastTransitionTime changes only with the status of the condition. observedGeneration is the object's generation.
     """
-    said = {True: "True", False: "False"}[status] if isinstance(status, bool) else status
+    value = {True: "True", False: "False"}[status] if isinstance(status, bool) else status
     conditions = obj.setdefault("status", {}).setdefault("conditions", [])
-    wanted: Object = {"type": type, "status": said, "reason": reason, "message": message}
+    wanted: Object = {"type": type, "status": value, "reason": reason, "message": message}
     generation = obj["metadata"].get("generation")
     if generation is not None:
         wanted["observedGeneration"] = generation
@@ -35,14 +35,14 @@ def set_condition(
         return True
     if all(known.get(name) == value for name, value in wanted.items()):
         return False
-    if known.get("status") != said:
+    if known.get("status") != value:
         known["lastTransitionTime"] = to_rfc3339(clock.now())
     known.update(wanted)
     return True
 
 
 def condition(obj: Object, type: str) -> Object | None:
-    """The condition of a type, or None if nothing is said of it."""
+    """Return the condition of a type, or None if it is not set."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return next((known for known in conditions if known.get("type") == type), None)
 

@@ -1,4 +1,4 @@
-"""Tells users what happened to an object, as Events: repeated ones are counted, floods are held back."""
+"""Record what happened to objects as Events: repeated ones are counted, floods are limited."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _PER_SECOND = 1 / 300
 _WAITING = 1000
 
 
-class _Saying(NamedTuple):
-    """What makes two events the same."""
+class _EventKey(NamedTuple):
+    """The identity of an event: events with the same key are counted."""
 
     uid: str
     type: str
@@ -39,7 +39,7 @@ class _Saying(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Said:
+class _Written:
     name: str
     namespace: str
     count: int
@@ -59,23 +59,23 @@ class EventRecorder:
         self._client = client
         self._component = component
         self._instance = f"{component}-{socket.gethostname()}-{os.getpid()}"
-        self._waiting: asyncio.Queue[tuple[_Saying, Object]] = asyncio.Queue(_WAITING)
-        self._said: OrderedDict[_Saying, _Said] = OrderedDict()
+        self._waiting: asyncio.Queue[tuple[_EventKey, Object]] = asyncio.Queue(_WAITING)
+        self._written: OrderedDict[_EventKey, _Written] = OrderedDict()
         self._allowances: OrderedDict[str, _Allowance] = OrderedDict()
         self._lost = 0
 
     def record(self, obj: Object, type: EventType, reason: str, message: str, *, component: str = "") -> None:
-        """Say that something happened to an object. `reason` is one word for machines, in CamelCase.
+        """Record an event of an object. `reason` is one word for machines, in CamelCase.
 
-        `component` names the source where it is not the recorder's own. A repeated event is counted on the first one;
+        `component` names the source if it is not the recorder's own. A repeated event is counted on the first one;
         of one object 25 are written at once, then one every five minutes.
         """
         metadata = obj["metadata"]
-        saying = _Saying(metadata.get("uid", ""), type, reason, message[:1024], component or self._component)
-        if not self._is_allowed(saying.uid or f"{metadata.get('namespace')}/{metadata['name']}"):
+        event_key = _EventKey(metadata.get("uid", ""), type, reason, message[:1024], component or self._component)
+        if not self._is_allowed(event_key.uid or f"{metadata.get('namespace')}/{metadata['name']}"):
             return
         try:
-            self._waiting.put_nowait((saying, _reference(obj)))
+            self._waiting.put_nowait((event_key, _reference(obj)))
         except asyncio.QueueFull:
             # One line per burst: a line per event would be a second flood.
             if not self._lost:
@@ -83,13 +83,13 @@ class EventRecorder:
             self._lost += 1
 
     async def run(self) -> None:
-        """Write what is recorded, until cancelled."""
+        """Write the recorded events, until cancelled."""
         while True:
-            saying, about = await self._waiting.get()
+            event_key, about = await self._waiting.get()
             try:
-                await self._write(saying, about)
+                await self._write(event_key, about)
             except (errors.ApiError, ConnectionLost, NoCredentials) as error:
-                _log.warning("an event was lost: %s %s: %s", saying.reason, saying.message, error)
+                _log.warning("an event was lost: %s %s: %s", event_key.reason, event_key.message, error)
             finally:
                 self._waiting.task_done()
             if self._lost and self._waiting.empty():
@@ -97,7 +97,7 @@ class EventRecorder:
                 self._lost = 0
 
     async def idle(self) -> None:
-        """Return when everything that was recorded is written."""
+        """Return when all recorded events are written."""
         await self._waiting.join()
 
     def _is_allowed(self, about: str) -> bool:
@@ -113,45 +113,45 @@ class EventRecorder:
         allowance.left -= 1
         return True
 
-    async def _write(self, saying: _Saying, about: Object) -> None:
+    async def _write(self, event_key: _EventKey, about: Object) -> None:
         clock = self._client.clock
-        said = self._said.get(saying)
-        if said is not None and clock.monotonic() - said.last < _MEMORY_SECONDS:
-            said.count += 1
-            said.last = clock.monotonic()
-            patch = {"count": said.count, "lastTimestamp": to_rfc3339(clock.now())}
+        written = self._written.get(event_key)
+        if written is not None and clock.monotonic() - written.last < _MEMORY_SECONDS:
+            written.count += 1
+            written.last = clock.monotonic()
+            patch = {"count": written.count, "lastTimestamp": to_rfc3339(clock.now())}
             try:
-                await self._client.patch("v1/Event", said.name, patch, namespace=said.namespace)
+                await self._client.patch("v1/Event", written.name, patch, namespace=written.namespace)
                 return
             except errors.NotFound:
-                pass  # It has expired on the server: say it anew.
-        await self._say(saying, about)
+                pass  # It has expired on the server: write a new one.
+        await self._create(event_key, about)
 
-    async def _say(self, saying: _Saying, about: Object) -> None:
+    async def _create(self, event_key: _EventKey, about: Object) -> None:
         clock = self._client.clock
         now = to_rfc3339(clock.now())
         namespace = about.get("namespace") or "default"
-        unique = hashlib.sha256(f"{self._instance}{clock.now().isoformat()}{saying}".encode()).hexdigest()[:16]
+        unique = hashlib.sha256(f"{self._instance}{clock.now().isoformat()}{event_key}".encode()).hexdigest()[:16]
         event: Object = {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": f"{about['name'][:230]}.{unique}", "namespace": namespace},
             "involvedObject": about,
-            "type": saying.type,
-            "reason": saying.reason,
-            "message": saying.message,
+            "type": event_key.type,
+            "reason": event_key.reason,
+            "message": event_key.message,
             "firstTimestamp": now,
             "lastTimestamp": now,
             "count": 1,
-            "source": {"component": saying.component},
-            "reportingComponent": saying.component,
+            "source": {"component": event_key.component},
+            "reportingComponent": event_key.component,
             "reportingInstance": self._instance[:128],
         }
         made = await self._client.create(event)
-        self._said[saying] = _Said(made["metadata"]["name"], namespace, 1, clock.monotonic())
-        self._said.move_to_end(saying)
-        if len(self._said) > _REMEMBERED:
-            self._said.popitem(last=False)
+        self._written[event_key] = _Written(made["metadata"]["name"], namespace, 1, clock.monotonic())
+        self._written.move_to_end(event_key)
+        if len(self._written) > _REMEMBERED:
+            self._written.popitem(last=False)
 
 
 def _reference(obj: Object) -> Object:

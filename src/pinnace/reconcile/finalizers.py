@@ -1,4 +1,4 @@
-"""Finalizers: what must be cleaned up elsewhere before an object may go."""
+"""Finalizers, which hold an object until its effects elsewhere are cleaned up."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def has_finalizer(obj: Object, finalizer: str) -> bool:
 
 
 async def ensure_finalizer(client: Client, obj: Object, finalizer: str) -> Object:
-    """The object with the finalizer on it. Raises Conflict if it has changed: the next reconcile sees it as it is."""
+    """Add a finalizer and return the object. Raise Conflict if it has changed: the next reconcile reads it again."""
     if has_finalizer(obj, finalizer):
         return obj
     return await _write(client, obj, [*(obj["metadata"].get("finalizers") or ()), finalizer])
 
 
 async def remove_finalizer(client: Client, obj: Object, finalizer: str) -> None:
-    """Let the object go, as far as this finalizer holds it. One that is gone already is no error.
+    """Remove a finalizer. An object that no longer exists is no error.
 
-    Where somebody else has written meanwhile, it is taken off what is there now: that is no reason to clean up again.
-    Raises Conflict if they do not stop.
+    After a conflict it is removed from the newer object, since the clean-up is done. Raise Conflict after five
+    conflicts in a row.
     """
     latest: Object | None = obj
     metadata = obj["metadata"]
@@ -49,6 +49,6 @@ async def remove_finalizer(client: Client, obj: Object, finalizer: str) -> None:
 
 async def _write(client: Client, obj: Object, finalizers: list[str]) -> Object:
     metadata = obj["metadata"]
-    # With the version: a list is replaced whole, and another's finalizer must not be lost.
+    # With the version: a merge patch replaces the whole list, and another manager's finalizer must not be lost.
     patch = {"metadata": {"finalizers": finalizers, "resourceVersion": metadata["resourceVersion"]}}
     return await client.patch(kind_of(obj), metadata["name"], patch, namespace=metadata.get("namespace", ""))

@@ -1,4 +1,4 @@
-"""Keeps a cache of one kind like the server's own state, and tells of every change: one watch, however many users."""
+"""Keep a cache of one kind equal to the server's state, and report every change: one watch for all users."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import NamedTuple, TypedDict, Unpack, assert_never
+from typing import NamedTuple, Unpack, assert_never
 
 from pinnace.client.client import Client
 from pinnace.client.credentials import NoCredentials
-from pinnace.client.following import Event, Followed, Progress, Restarted, Synced, Trouble
+from pinnace.client.following import Event, Followed, FollowError, Progress, Restarted, Synced
 from pinnace.client.mapping import KindName, ServedKind, kind_from
+from pinnace.client.reading import Selection
 from pinnace.client.snapshots import Snapshot, snapshot_of
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors, selectors
@@ -22,23 +23,14 @@ from pinnace.reconcile.cache import Cache
 from pinnace.reconcile.supervision import Supervise, run_unsupervised
 
 Handler = Callable[[Snapshot | None, Snapshot | None], None]
-"""Told of each change: old and new. Old is None for what is new; new is None for what is gone. Must not wait."""
+"""Called with the old and the new state: old is None for a new object, new for a deleted one. It must not wait."""
 
 _log = logging.getLogger(__name__)
-_PATIENCE = 0.05
+_POLL_SECONDS = 0.05
 
 
-class Selection(TypedDict, total=False):
-    """Which objects of a kind are meant: all of them, where nothing is said."""
-
-    namespace: str
-    labels: str
-    fields: str
-    metadata_only: bool
-
-
-class Scope(NamedTuple):
-    """Which objects: informers of equal scope are one."""
+class InformerScope(NamedTuple):
+    """The objects that an informer follows. Users of the same scope share one informer."""
 
     kind: Kind
     namespace: str = ""
@@ -49,28 +41,28 @@ class Scope(NamedTuple):
 
 @dataclass(slots=True)
 class _OwnWrite:
-    """An object that this process has written, of which the watch has not told yet."""
+    """An object that this process has written and the watch has not reported yet."""
 
-    told: Snapshot | None
-    """What the watch has told last."""
+    reported: Snapshot | None
+    """The last state that the watch has reported."""
     version: str
     """The version that was written; empty if it was deleted."""
 
 
 class Informer:
-    """A cache that follows one scope. It never shows an object older than this process' own last write of it."""
+    """A cache that follows one scope. It never returns an object older than this process' own last write of it."""
 
-    def __init__(self, client: Client, scope: Scope) -> None:
+    def __init__(self, client: Client, scope: InformerScope) -> None:
         self.scope = scope
         self.cache = Cache()
         self.version = ""
         """Everything up to this version is in the cache."""
         self.namespaced: bool | None = None
-        """Whether the kind lives in namespaces; None as long as the server has not said."""
-        self.trouble: Exception | None = None
-        """Why the server cannot be followed at this moment."""
-        self.heard = 0
-        """Grows with everything that comes."""
+        """Whether the kind is namespaced; None until discovery has answered."""
+        self.error: Exception | None = None
+        """The reason that the server cannot be followed now."""
+        self.received = 0
+        """The number of events so far."""
         self._client = client
         self._handlers: list[Handler] = []
         self._synced = asyncio.Event()
@@ -85,14 +77,14 @@ class Informer:
         return self._synced.is_set()
 
     async def synced(self) -> None:
-        """Return when the cache has all that exists."""
+        """Return when the cache has all existing objects."""
         await self._synced.wait()
 
     def on_change(self, handler: Handler) -> Callable[[], None]:
-        """Tell `handler` of all that is known, then of every change; returns what ends that."""
+        """Call `handler` for all known objects, then for every change; return a function that ends that."""
         self._handlers.append(handler)
         for snapshot in self.cache.snapshots():
-            self._tell_one(handler, None, snapshot)
+            self._notify_one(handler, None, snapshot)
 
         def leave() -> None:
             with contextlib.suppress(ValueError):
@@ -113,116 +105,117 @@ class Informer:
         )
         async with aclosing(events):
             async for event in events:
-                await self._hear(event)
+                await self._receive(event)
 
     async def catch_up(self) -> None:
         """Return when the cache has everything that the server had when this was called. For tests: it lists."""
         while True:
-            heard = self.heard
-            if self.is_synced and await self._is_level():
+            received = self.received
+            if self.is_synced and await self._has_caught_up():
                 return
-            if self.heard == heard:
-                if self.trouble is not None:
+            if self.received == received:
+                if self.error is not None:
                     self._nudge.set()
                 self._news.clear()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._news.wait(), _PATIENCE)
+                    await asyncio.wait_for(self._news.wait(), _POLL_SECONDS)
 
-    # What the watch tells
+    # Events of the watch
 
-    async def _hear(self, event: Followed) -> None:
+    async def _receive(self, event: Followed) -> None:
         match event:
             case Event(type, snapshot):
                 if self._unseen is not None:
                     self._unseen.discard(snapshot.key)
                 if type == "DELETED":
-                    self._is_gone(snapshot)
+                    self._remove(snapshot)
                 else:
-                    self._is_there(snapshot)
+                    self._put(snapshot)
                 if self._unseen is None:
                     self.version = snapshot.version
-                self.trouble = None
+                self.error = None
             case Restarted():
-                self._unseen = {key for key, _ in self._told()}
+                self._unseen = {key for key, _ in self._reported()}
             case Synced(version):
                 with contextlib.suppress(errors.ApiError, ConnectionLost, NoCredentials):
                     self.namespaced = (await self._client.kinds.find(self.scope.kind)).namespaced
                 self._finish_list(version)
                 self._synced.set()
                 if version:  # Without one the kind is not served.
-                    self.trouble = None
+                    self.error = None
             case Progress(version):
                 self.version = version
-                self.trouble = None
-            case Trouble(error):
-                self._complain(error)
+                self.error = None
+            case FollowError(error):
+                self._log_error(error)
             case _:
                 assert_never(event)
-        self.heard += 1
+        self.received += 1
         self._news.set()
 
-    def _is_there(self, new: Snapshot) -> None:
+    def _put(self, new: Snapshot) -> None:
         own = self._own.get(new.key)
         if own is None:
             old = self.cache.snapshot(new.key)
             self.cache.put(new)
         else:
-            old = own.told
+            old = own.reported
             if own.version and not is_older(new.version, own.version):
                 del self._own[new.key]
                 self.cache.put(new)
             else:
-                own.told = new
+                own.reported = new
         if old is None or old.version != new.version or not new.version:
-            self._tell(old, new)
+            self._notify(old, new)
 
-    def _is_gone(self, last: Snapshot) -> None:
+    def _remove(self, last: Snapshot) -> None:
         own = self._own.get(last.key)
         if own is None:
             was_there = last.key in self.cache
             self.cache.remove(last.key)
         else:
-            was_there = own.told is not None
+            was_there = own.reported is not None
             if own.version and is_older(last.version, own.version):
-                own.told = None  # We have made it anew since.
+                own.reported = None  # This process has created it again since.
             else:
                 del self._own[last.key]
                 self.cache.remove(last.key)
         if was_there:
-            self._tell(last, None)
+            self._notify(last, None)
 
     def _finish_list(self, version: str) -> None:
         unseen, self._unseen = self._unseen or set(), None
-        told = dict(self._told())
+        reported = dict(self._reported())
         for key in unseen:
-            last = told[key]
-            self._is_gone(Snapshot(last.body, key, version))
+            last = reported[key]
+            self._remove(Snapshot(last.body, key, version))
         for key, own in list(self._own.items()):
             if own.version and is_older(version, own.version):
-                continue  # Written after the list was made: the watch will tell.
+                continue  # Written after the list: the watch will report it.
             del self._own[key]
-            if own.told is None:
+            if own.reported is None:
                 self.cache.remove(key)
             else:
-                self.cache.put(own.told)
+                self.cache.put(own.reported)
         self.version = version
 
-    def _told(self) -> Iterator[tuple[Key, Snapshot]]:
-        """What the watch has told, without our own writes that are ahead of it."""
+    def _reported(self) -> Iterator[tuple[Key, Snapshot]]:
+        """Yield the objects as the watch has reported them, without own writes that are ahead of it."""
         for snapshot in self.cache.snapshots():
             if snapshot.key not in self._own:
                 yield snapshot.key, snapshot
         for key, own in self._own.items():
-            if own.told is not None:
-                yield key, own.told
+            if own.reported is not None:
+                yield key, own.reported
 
-    def _complain(self, error: Exception) -> None:
+    def _log_error(self, error: Exception) -> None:
+        """Log an error with its remedy; a repeated one only at level debug."""
         scope = self.scope
-        is_new = str(error) != str(self.trouble)
-        self.trouble = error
+        is_new = str(error) != str(self.error)
+        self.error = error
         hint = ""
         if isinstance(error, errors.MethodNotAllowed | errors.BadMethod):
-            hint = "; nobody tells when it changes: read it through the client, in a timer for instance"
+            hint = "; the kind cannot be watched: read it through the client, for example in a timer"
         elif isinstance(error, errors.Forbidden):
             plural = error.details.get("kind") or scope.kind.name.lower() + "s"
             hint = (
@@ -231,35 +224,35 @@ class Informer:
             )
         _log.log(
             logging.WARNING if is_new else logging.DEBUG,
-            "%s of %s cannot be followed at this moment: %s%s",
+            "cannot watch %s of %s now: %s%s",
             scope.kind.name,
             scope.kind.api_version,
             error,
             hint,
         )
 
-    # Our own writes
+    # Own writes
 
     def note_write(self, key: Key, answer: Object) -> None:
-        """Show what this process has just written, although the watch has not told of it yet."""
+        """Put an object that this process has just written into the cache before the watch reports it."""
         if not self.is_synced or (self.scope.namespace and key.namespace != self.scope.namespace):
             return
         if answer.get("kind") == "Status":
             self._note_deletion(key, (answer.get("details") or {}).get("uid"))
             return
         metadata = answer["metadata"]
-        if _is_let_go(metadata):
-            # The write that takes off the last finalizer is answered with the version from before: it is never stored.
+        if _is_finalized(metadata):
+            # The write that removes the last finalizer returns the former version: the object is never stored again.
             self._note_deletion(key, metadata.get("uid"))
             return
         version = metadata.get("resourceVersion", "")
         if not version.isdigit() or not is_older(self.version, version):
-            return  # The watch has told of it already, and maybe of its end.
+            return  # The watch has reported it already, and maybe its deletion.
         cached = self.cache.snapshot(key)
         if not self._is_selected(metadata, cached) or (cached is not None and not is_older(cached.version, version)):
             return
         own = self._own.get(key)
-        self._own[key] = _OwnWrite(own.told if own is not None else cached, version)
+        self._own[key] = _OwnWrite(own.reported if own is not None else cached, version)
         if self.scope.metadata_only:
             answer = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}
         self.cache.put(snapshot_of(answer))
@@ -269,28 +262,28 @@ class Informer:
         if cached is None or (uid and cached.metadata.get("uid") != uid):
             return
         own = self._own.get(key)
-        self._own[key] = _OwnWrite(own.told if own is not None else cached, "")
+        self._own[key] = _OwnWrite(own.reported if own is not None else cached, "")
         self.cache.remove(key)
 
     def _is_selected(self, metadata: Object, cached: Snapshot | None) -> bool:
         if self._selects is not None and not self._selects.matches(metadata.get("labels") or {}):
             return False
-        return not self.scope.fields or cached is not None  # Fields only the server can judge.
+        return not self.scope.fields or cached is not None  # Only the server can evaluate field selectors.
 
-    # Telling
+    # Handlers
 
-    def _tell(self, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _notify(self, old: Snapshot | None, new: Snapshot | None) -> None:
         for handler in list(self._handlers):
-            self._tell_one(handler, old, new)
+            self._notify_one(handler, old, new)
 
-    def _tell_one(self, handler: Handler, old: Snapshot | None, new: Snapshot | None) -> None:
+    def _notify_one(self, handler: Handler, old: Snapshot | None, new: Snapshot | None) -> None:
         try:
             handler(old, new)
         except Exception:
-            # One bad handler must not stop the others, nor the watch.
+            # One failing handler must not stop the others, nor the watch.
             _log.exception("a handler of %s failed", self.scope.kind.name)
 
-    async def _is_level(self) -> bool:
+    async def _has_caught_up(self) -> bool:
         scope = self.scope
         listed: dict[Key, str] = {}
         version = ""
@@ -305,28 +298,28 @@ class Informer:
             return not len(self.cache)
         finally:
             await pages.aclose()
-        told = {key: snapshot.version for key, snapshot in self._told()}
-        return all(key in told and not is_older(told[key], listed[key]) for key in listed) and all(
-            key in listed or is_older(version, told[key]) for key in told
+        reported = {key: snapshot.version for key, snapshot in self._reported()}
+        return all(key in reported and not is_older(reported[key], listed[key]) for key in listed) and all(
+            key in listed or is_older(version, reported[key]) for key in reported
         )
 
 
 class Informers:
-    """The informers of one process, each shared by all who ask for its scope."""
+    """The informers of one process, one for each scope."""
 
     def __init__(self, client: Client, *, supervise: Supervise = run_unsupervised) -> None:
         self._client = client
         self._supervise = supervise
-        self._informers: dict[Scope, Informer] = {}
-        self._tasks: dict[Scope, asyncio.Task[None]] = {}
+        self._informers: dict[InformerScope, Informer] = {}
+        self._tasks: dict[InformerScope, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
 
     def get(self, kind: KindName, **selection: Unpack[Selection]) -> Informer:
-        """The informer of a kind, or of some of its objects."""
-        return self.of(Scope(kind_from(kind), **selection))
+        """Return the informer of a kind, or of some of its objects."""
+        return self.of(InformerScope(kind_from(kind), **selection))
 
-    def of(self, scope: Scope) -> Informer:
-        """The informer of a scope, made and started where it is not there yet."""
+    def of(self, scope: InformerScope) -> Informer:
+        """Return the informer of a scope; create and start it if there is none yet."""
         found = self._informers.get(scope)
         if found is None:
             found = self._informers[scope] = Informer(self._client, scope)
@@ -335,7 +328,7 @@ class Informers:
         return found
 
     def drop(self, informer: Informer) -> None:
-        """Stop following a scope that nobody needs any more."""
+        """Stop following a scope that is no longer needed."""
         self._informers.pop(informer.scope, None)
         task = self._tasks.pop(informer.scope, None)
         if task is not None:
@@ -351,7 +344,7 @@ class Informers:
             await informer.synced()
 
     async def run(self) -> None:
-        """Follow every scope, those that are asked for later too, until cancelled."""
+        """Follow every scope, also those that are added later, until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -370,8 +363,8 @@ class Informers:
         return iter(list(self._informers.values()))
 
 
-def _is_let_go(metadata: Object) -> bool:
-    """Whether an object is being deleted and nothing holds it any more: no finalizer, and no time to end gracefully."""
+def _is_finalized(metadata: Object) -> bool:
+    """Return whether nothing holds an object that is being deleted: no finalizer and no grace period."""
     return bool(
         metadata.get("deletionTimestamp")
         and not metadata.get("finalizers")
@@ -380,5 +373,5 @@ def _is_let_go(metadata: Object) -> bool:
 
 
 def is_older(version: str, other: str) -> bool:
-    """Whether a resource version comes before another. They are numbers that grow: 9 comes before 10."""
+    """Return whether a resource version comes before another. They are growing numbers: 9 comes before 10."""
     return (len(version), version) < (len(other), other)

@@ -1,4 +1,4 @@
-"""One of several equal processes works, the others stand by: elected on a Lease, which is given back at the end."""
+"""Leader election on a Lease: one of several equal processes works, and releases the Lease at the end."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _LEASE = "coordination.k8s.io/v1/Lease"
 
 
 class LeaseLost(Exception):
-    """Another may be leading now."""
+    """The lease could not be renewed; another process may lead now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """How long a lease lasts, how long its holder tries to renew it before it gives up, and how often."""
+    """The duration of a lease, how long its holder tries to renew it, and the delay between tries."""
 
     lease_seconds: float = 15.0
     renew_seconds: float = 10.0
@@ -35,7 +35,7 @@ class Terms:
 
     def __post_init__(self) -> None:
         if not self.lease_seconds > self.renew_seconds > self.retry_seconds > 0:
-            raise ValueError("a lease must last longer than one tries to renew it, and that longer than one try")
+            raise ValueError("lease_seconds must be greater than renew_seconds, and that greater than retry_seconds")
 
 
 class LeaderElection:
@@ -61,10 +61,10 @@ class LeaderElection:
         self.is_leader = False
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do `work` whenever this one leads, until it is done or this is cancelled.
+        """Run `work` whenever this process leads, until it is done or this is cancelled.
 
-        When the lease cannot be renewed, the work is cancelled before another can lead, and begun anew when this one
-        leads again. At the end the lease is given back, so that another need not wait for it to run out.
+        If the lease cannot be renewed, the work is cancelled before another process can lead, and started again when
+        this one leads again. At the end the lease is released, so that others need not wait until it expires.
         """
         while True:
             await self._acquire()
@@ -105,29 +105,29 @@ class LeaderElection:
                 raise LeaseLost
 
     async def _try_once(self) -> bool:
-        """Take the lease or renew it; false if another holds it, or nobody could be asked."""
+        """Acquire or renew the lease; return False if another process holds it or the server cannot be reached."""
         try:
             async with asyncio.timeout(self._terms.renew_seconds):
                 lease = await self._client.get_or_none(_LEASE, self._name, namespace=self._namespace)
                 self._observe(lease)
                 if lease is not None and not self._is_free(lease):
                     return False
-                written = self._taken(lease)
+                written = self._acquired(lease)
                 if lease is None:
                     lease = await self._client.create(written)
                 else:
                     lease = await self._client.update(written)
         except (errors.Conflict, errors.AlreadyExists):
-            return False  # Another was faster.
+            return False  # Another process was faster.
         except (errors.ApiError, ConnectionLost, NoCredentials, TimeoutError) as error:
-            _log.warning("the lease %s/%s cannot be renewed: %s", self._namespace, self._name, error)
+            _log.warning("cannot renew the lease %s/%s: %s", self._namespace, self._name, error)
             return False
         self._observe(lease)
         self.is_leader = True
         return True
 
     def _observe(self, lease: Object | None) -> None:
-        # The age of a lease is measured from when it was seen to change: the clocks of others may be wrong.
+        # The age of a lease is measured from its last observed change: the clocks of other machines may be wrong.
         spec = (lease or {}).get("spec") or {}
         if spec != self._seen:
             self._seen, self._seen_at = spec, self._clock.monotonic()
@@ -143,7 +143,7 @@ class LeaderElection:
         lasts = float(spec.get("leaseDurationSeconds") or 0)
         return self._clock.monotonic() - self._seen_at >= lasts
 
-    def _taken(self, lease: Object | None) -> Object:
+    def _acquired(self, lease: Object | None) -> Object:
         now = to_rfc3339_micro(self._clock.now())
         spec = dict((lease or {}).get("spec") or {})
         if spec.get("holderIdentity") != self.identity:
@@ -168,4 +168,4 @@ class LeaderElection:
             lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
             await self._client.update(lease)
         except (errors.ApiError, ConnectionLost, NoCredentials) as error:
-            _log.warning("the lease %s/%s was not given back: %s", self._namespace, self._name, error)
+            _log.warning("the lease %s/%s was not released: %s", self._namespace, self._name, error)

@@ -1,10 +1,10 @@
-"""Runs controllers over shared informers: one process, one set of watches, one leader if it is asked for.
+"""Run controllers over shared informers: one process, one set of watches, optional leader election.
 
     manager = Manager(client, name="website")
     manager.add(Controller("website", reconcile).for_("example.com/v1/Website"))
     await manager.run()                      # until cancelled
 
-Write through `manager.client`: then no cache of the manager ever shows an object older than what was written.
+Write through `manager.client`: then the manager's caches never return an object older than the last write.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from typing import Unpack
 
 from pinnace.client.client import Client
 from pinnace.client.mapping import KindName
+from pinnace.client.reading import Selection
 from pinnace.reconcile.cache import Cache
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.events import EventRecorder
-from pinnace.reconcile.informer import Informer, Informers, Selection
+from pinnace.reconcile.informer import Informer, Informers
 from pinnace.reconcile.leader import LeaderElection
 from pinnace.reconcile.metrics import Metrics
 from pinnace.reconcile.supervision import Supervise, run_unsupervised
 
 
 class Manager:
-    """Controllers, and what they share."""
+    """Controllers and the client, informers, metrics and events that they share."""
 
     def __init__(
         self,
@@ -36,7 +37,7 @@ class Manager:
         leader: LeaderElection | None = None,
         supervise: Supervise = run_unsupervised,
     ) -> None:
-        """With a `leader` the controllers work only while it leads; the caches are kept warm meanwhile.
+        """With a `leader` the controllers work only while it leads; the caches are always kept up to date.
 
         `supervise` runs each controller and each informer; by default a failure of one ends all.
         """
@@ -65,11 +66,11 @@ class Manager:
         return controller
 
     def informer(self, kind: KindName, **selection: Unpack[Selection]) -> Informer:
-        """The informer of a kind, or of some of its objects, shared with all who ask for the same."""
+        """Return the shared informer of a kind, or of some of its objects."""
         return self.informers.get(kind, **selection)
 
     def cache(self, kind: KindName, **selection: Unpack[Selection]) -> Cache:
-        """What is known of a kind, without asking the server. Ask for it before `run`, or it is empty at first."""
+        """Return the cache of a kind. Call it before `run`; a cache that is added later is empty at first."""
         return self.informer(kind, **selection).cache
 
     @property
@@ -77,7 +78,7 @@ class Manager:
         return list(self._controllers)
 
     async def run(self) -> None:
-        """Work until cancelled. Then what has been begun is finished, the lease given back, and the watches closed."""
+        """Run until cancelled; then finish the calls that have begun, release the lease and close the watches."""
         async with asyncio.TaskGroup() as group:
             background = [
                 group.create_task(self.informers.run()),
@@ -94,7 +95,7 @@ class Manager:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Manager]:
-        """Run within a block, from when the caches are full to a clean stop."""
+        """Run within a block, which begins when the caches are full and ends with a clean stop."""
         async with asyncio.TaskGroup() as group:
             task = group.create_task(self.run())
             try:
@@ -105,13 +106,13 @@ class Manager:
 
     @property
     def is_idle(self) -> bool:
-        """Nobody works, and nothing is to be done now. More may be on its way: `settle` waits for that, too."""
+        """Whether no reconcile runs or is due. Changes may be on their way: `settle` waits for those too."""
         return all(controller.queue.is_idle for controller in self._controllers)
 
     async def settle(self) -> None:
-        """Return when there is nothing left to do: every cache has what the server has, and every queue is empty.
+        """Return when there is nothing left to do: every cache equals the server's state, and every queue is empty.
 
-        What is for later (a requeue, a retry) is not waited for. Meant for tests, whose writes it takes into account.
+        Delayed work (a requeue, a retry) does not count. For tests: it waits for the effects of their writes too.
         """
         while True:
             for controller in self._controllers:
@@ -121,14 +122,14 @@ class Manager:
             for informer in self.informers:
                 await informer.catch_up()
                 if not self.is_idle:
-                    break  # All will be asked again when that is done.
+                    break  # All are checked again after the reconcile.
             if self.activity == before and self.is_idle:
                 return
 
     @property
     def activity(self) -> int:
-        """Grows with all that is heard and all that is to be done."""
-        return sum(informer.heard for informer in self.informers) + sum(
+        """A number that grows with every received event and every queued key."""
+        return sum(informer.received for informer in self.informers) + sum(
             controller.queue.added for controller in self._controllers
         )
 
@@ -143,5 +144,5 @@ class Manager:
             self._working = None
 
     async def _run_one(self, controller: Controller) -> None:
-        await self.informers.synced()  # A reconcile that saw half of a cache would undo what it does not see.
+        await self.informers.synced()  # A reconcile with a partial cache would undo what it does not see.
         await self._supervise(f"controller/{controller.name}", controller.run)

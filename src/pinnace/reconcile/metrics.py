@@ -1,4 +1,4 @@
-"""What the loops count, under the names that dashboards for controller-runtime already know."""
+"""The metrics of controllers, under the names that dashboards for controller-runtime use."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _HELP = {
 
 
 class Metrics:
-    """Counters, histograms and gauges of one process; `text` is what Prometheus reads."""
+    """Counters, histograms and gauges of one process; `text` renders them for Prometheus."""
 
     def __init__(self) -> None:
         self._counters: dict[str, dict[Labels, float]] = {}
@@ -53,7 +53,7 @@ class Metrics:
         self._counted: dict[str, Gauge] = {}
 
     def count(self, name: str, labels: Labels, *, by: float = 1.0) -> None:
-        """Count something; `by=0` shows a counter before anything has happened, so that its first rise is seen."""
+        """Increase a counter; `by=0` creates it at zero, so that its first increase is visible."""
         counter = self._counters.setdefault(name, {})
         counter[labels] = counter.get(labels, 0.0) + by
 
@@ -65,15 +65,15 @@ class Metrics:
         histogram.observe(value)
 
     def gauge(self, name: str, help: str, read: Gauge) -> None:
-        """Ask `read` whenever the metrics are read; several may share a name."""
+        """Call `read` whenever the metrics are rendered; several gauges may share a name."""
         self._gauges.setdefault(name, (help, []))[1].append(read)
 
     def counted(self, name: str, read: Gauge) -> None:
-        """Ask `read` for a counter that somebody else keeps."""
+        """Call `read` for the values of a counter that is kept elsewhere."""
         self._counted[name] = read
 
     def value(self, name: str, **labels: str) -> float:
-        """One counter or gauge, for tests and for those who look inside."""
+        """Return one counter or gauge, for tests."""
         wanted = tuple(labels.items())
         if name in self._counters:
             return self._counters[name].get(wanted, 0.0)
@@ -81,7 +81,7 @@ class Metrics:
         return next((value for read in reads for found, value in read() if found == wanted), 0.0)
 
     def text(self) -> str:
-        """Everything in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return "\n".join(self._lines()) + "\n"
 
     def _lines(self) -> Iterator[str]:
@@ -96,7 +96,7 @@ class Metrics:
 
 
 class QueueMetrics:
-    """What goes through one controller's queue."""
+    """The metrics of one controller's queue."""
 
     def __init__(self, metrics: Metrics, controller: str) -> None:
         self._metrics = metrics

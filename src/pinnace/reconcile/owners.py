@@ -1,4 +1,4 @@
-"""Owner references: whose an object is, so that it goes when its owner goes."""
+"""Owner references, by which an object is deleted with its owner."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pinnace.model.objects import Kind, Object, kind_of
 
 
 def owner_reference(owner: Object, *, controller: bool = True, block_deletion: bool = True) -> Object:
-    """What an object that belongs to `owner` says of it."""
+    """Return an owner reference to `owner`."""
     metadata = owner["metadata"]
     kind = kind_of(owner)
     reference: Object = {"apiVersion": kind.api_version, "kind": kind.name, "name": metadata["name"]}
@@ -19,7 +19,7 @@ def owner_reference(owner: Object, *, controller: bool = True, block_deletion: b
 
 
 def set_owner(obj: Object, owner: Object) -> None:
-    """Make `obj` belong to `owner`, which controls it. Raises ValueError if another does, or if it could not work."""
+    """Make `owner` the controller of `obj`. Raise ValueError if it has another or their namespaces differ."""
     owner_namespace = owner["metadata"].get("namespace", "")
     if owner_namespace and obj["metadata"].get("namespace", "") != owner_namespace:
         raise ValueError(
@@ -37,12 +37,12 @@ def set_owner(obj: Object, owner: Object) -> None:
 
 
 def controller_of(obj: Object) -> Object | None:
-    """The owner reference of the one that controls an object, or None."""
+    """Return the owner reference of an object's controller, or None."""
     references = obj["metadata"].get("ownerReferences") or ()
     return next((known for known in references if known.get("controller")), None)
 
 
 def is_of_kind(reference: Object, kind: Kind) -> bool:
-    """Whether a reference is to this kind, in whatever version."""
+    """Return whether a reference is to this kind, in any version."""
     named = Kind.parse(reference.get("apiVersion", ""), reference.get("kind", ""))
     return (named.group, named.name) == (kind.group, kind.name)

@@ -1,4 +1,4 @@
-"""Which changes are worth a reconcile: functions of the old object and the new, for `for_`, `owns` and `watches`."""
+"""Predicates that select the changes that need a reconcile, for `for_`, `owns` and `watches`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Callable
 from pinnace.model.objects import Object
 
 Predicate = Callable[[Object | None, Object | None], bool]
-"""Old is None for what is new, new is None for what is gone."""
+"""Called with the old and the new object: old is None for a new one, new for a deleted one."""
 
 
 def generation_changed(old: Object | None, new: Object | None) -> bool:
-    """What is wanted has changed: anything but metadata and status. What comes and goes counts, too, and a deletion
-    that has begun, which is a new generation."""
+    """Return whether the generation has changed: anything but metadata and status, or the start of a deletion.
+
+    New and deleted objects count as changed.
+    """
     if old is None or new is None:
         return True
     return bool(old["metadata"].get("generation") != new["metadata"].get("generation"))

@@ -1,4 +1,4 @@
-"""What is to be done: each item once, never by two at the same time, now or later, the urgent first."""
+"""A work queue: each item once, never with two workers at a time, now or later, by priority."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ RETRIES = Backoff(first=0.005, longest=1000.0)
 
 
 class Closed(Exception):
-    """Nothing more is given out."""
+    """The queue is closed."""
 
 
 class QueueObserver(Protocol):
-    """Told what goes through a queue, for metrics."""
+    """Called for each event of a queue, for metrics."""
 
     def added(self) -> None: ...
 
@@ -32,7 +32,7 @@ class QueueObserver(Protocol):
     def finished(self, worked: float) -> None: ...
 
 
-class _Nobody:
+class _NoObserver:
     def added(self) -> None: ...
 
     def retried(self) -> None: ...
@@ -43,15 +43,15 @@ class _Nobody:
 
 
 class Queue(Generic[Item]):
-    """Level-triggered: it holds what is to be looked at, not what has happened.
+    """Level-triggered: it holds the items to process, not the events that caused them.
 
-    An item that is added while somebody works on it is given out again when that is done. All in one event loop.
+    An item that is added while a worker has it is given out again when that worker is done. For one event loop.
     """
 
     def __init__(self, *, clock: AlarmClock, backoff: Backoff = RETRIES, observer: QueueObserver | None = None) -> None:
         self._clock = clock
         self._backoff = backoff
-        self._observer = observer or _Nobody()
+        self._observer = observer or _NoObserver()
         self._numbers = itertools.count()
         self._ready: list[tuple[int, int, Item]] = []
         self._waiting: dict[Item, tuple[int, float]] = {}  # Priority, and since when.
@@ -67,12 +67,12 @@ class Queue(Generic[Item]):
         self._on_idle: list[asyncio.Future[None]] = []
         self._is_closed = False
         self.added = 0
-        """Grows with each item that is to be given out."""
+        """The number of items that have become due so far."""
 
     # Adding
 
     def add(self, item: Item, *, priority: int = 0) -> None:
-        """To be done now. Of two priorities the higher counts."""
+        """Add an item that is due now. Of two priorities the higher wins."""
         if item in self._working:
             self._again[item] = max(priority, self._again.get(item, priority))
             return
@@ -87,7 +87,7 @@ class Queue(Generic[Item]):
             self._wake_one()
 
     def add_after(self, item: Item, seconds: float, *, priority: int = 0) -> None:
-        """To be done after so many seconds. Of two such wishes the earlier counts."""
+        """Add an item that is due after so many seconds. Of two times the earlier wins."""
         if seconds <= 0:
             self.add(item, priority=priority)
             return
@@ -100,7 +100,7 @@ class Queue(Generic[Item]):
         self._set_alarm()
 
     def retry(self, item: Item, *, priority: int = 0) -> float:
-        """To be done again after a failure: the more in a row, the later. Returns the seconds until then."""
+        """Add an item again after a failure, and return the delay, which grows with the failures in a row."""
         failures = self._failures[item] = self._failures.get(item, 0) + 1
         seconds = self._backoff.delay(failures)
         self._observer.retried()
@@ -108,7 +108,7 @@ class Queue(Generic[Item]):
         return seconds
 
     def forget(self, item: Item) -> None:
-        """It went well: the next failure is the first."""
+        """Reset the failures of an item after a success."""
         self._failures.pop(item, None)
 
     def failures(self, item: Item) -> int:
@@ -117,7 +117,7 @@ class Queue(Generic[Item]):
     # Taking
 
     async def take(self) -> Item:
-        """The most urgent item, the oldest of these. Say `done` when it is. Raises Closed."""
+        """Take the item with the highest priority, the oldest of these. Call `done` afterwards. Raise Closed."""
         while not self._is_closed:
             item = self._pop()
             if item is not None:
@@ -130,7 +130,7 @@ class Queue(Generic[Item]):
                 if waiter in self._takers:
                     self._takers.remove(waiter)
                 elif self._waiting:
-                    self._wake_one()  # It was woken for nothing: another may take the item.
+                    self._wake_one()  # This taker was woken and cancelled: another must take the item.
                 raise
         raise Closed
 
@@ -140,10 +140,10 @@ class Queue(Generic[Item]):
         priority = self._again.pop(item, None)
         if priority is not None:
             self.add(item, priority=priority)
-        self._tell_if_idle()
+        self._notify_if_idle()
 
     def close(self) -> None:
-        """Give out nothing more: takers leave. What is being worked on may be finished."""
+        """Give out no more items: `take` raises Closed. Items that workers have may be finished."""
         self._is_closed = True
         if self._alarm is not None:
             self._alarm.cancel()
@@ -152,15 +152,15 @@ class Queue(Generic[Item]):
             self._wake_one()
 
     def open(self) -> None:
-        """Give out again what has gathered meanwhile."""
+        """Give out items again, also those that were added while it was closed."""
         self._is_closed = False
         self._set_alarm()
 
-    # Looking
+    # State
 
     @property
     def depth(self) -> int:
-        """How many items wait to be given out."""
+        """The number of items that are due."""
         return len(self._waiting)
 
     @property
@@ -169,30 +169,30 @@ class Queue(Generic[Item]):
 
     @property
     def delayed(self) -> int:
-        """How many items are for later."""
+        """The number of delayed items."""
         return len(self._due)
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is to be done now, and nobody works. Something may be for later."""
+        """Whether no item is due and no worker has one. There may be delayed items."""
         return not (self._waiting or self._working)
 
     def waited(self, item: Item) -> float:
-        """How many seconds an item that is being worked on had waited to be given out."""
+        """Return the seconds that an item of a worker has waited after it was due."""
         return self._waited.get(item, 0.0)
 
     def due_in(self, item: Item) -> float:
-        """The seconds until an item that is for later is given out; 0 if it is not for later."""
+        """Return the seconds until a delayed item is due; 0 if it is not delayed."""
         known = self._due.get(item)
         return max(0.0, known[0] - self._clock.monotonic()) if known is not None else 0.0
 
     def unfinished_seconds(self) -> list[float]:
-        """How long each item has been worked on."""
+        """Return how long each worker has had its item."""
         now = self._clock.monotonic()
         return [now - began for began in self._working.values()]
 
     async def idle(self) -> None:
-        """Return when it is idle."""
+        """Return when the queue is idle."""
         while not self.is_idle:
             waiter = asyncio.get_running_loop().create_future()
             self._on_idle.append(waiter)
@@ -203,7 +203,7 @@ class Queue(Generic[Item]):
             negative, _, item = heapq.heappop(self._ready)
             waiting = self._waiting.get(item)
             if waiting is None or waiting[0] != -negative:
-                continue  # Given out already, or made more urgent since.
+                continue  # Given out already, or added again with a higher priority.
             del self._waiting[item]
             now = self._clock.monotonic()
             self._working[item] = now
@@ -219,7 +219,7 @@ class Queue(Generic[Item]):
                 waiter.set_result(None)
                 return
 
-    def _tell_if_idle(self) -> None:
+    def _notify_if_idle(self) -> None:
         if self.is_idle and self._on_idle:
             waiters, self._on_idle = self._on_idle, []
             for waiter in waiters:
@@ -228,7 +228,7 @@ class Queue(Generic[Item]):
 
     def _set_alarm(self) -> None:
         while self._later and self._due.get(self._later[0][2], (None,))[0] != self._later[0][0]:
-            heapq.heappop(self._later)  # An earlier wish has taken its place.
+            heapq.heappop(self._later)  # Replaced by an earlier time.
         if not self._later or self._is_closed:
             return
         due = self._later[0][0]

@@ -1,4 +1,4 @@
-"""One OpenTelemetry span per reconcile where somebody has set that up; nothing where nobody has."""
+"""One OpenTelemetry span per reconcile, if the process has loaded OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _tracers: list[Any] = []
 
 
 def _tracer() -> Any:
-    """A tracer, once the process has loaded OpenTelemetry: spans that nobody has asked for go nowhere anyway."""
+    """Return a tracer once the process has loaded OpenTelemetry; without an exporter spans would go nowhere."""
     if not _tracers:
         trace = sys.modules.get("opentelemetry.trace")
         if trace is None:
@@ -22,7 +22,7 @@ def _tracer() -> Any:
 
 @contextmanager
 def span(name: str, **attributes: str | int) -> Iterator[None]:
-    """A span around what is done within; an exception is recorded on it."""
+    """Open a span around a block; an exception is recorded on it."""
     tracer = _tracer()
     if tracer is None:
         yield

@@ -160,6 +160,6 @@ class Context:
     def _informer(self, kind: Kind) -> Informer | None:
         """Return the informer that holds every object of a kind, if there is one and it is up to date."""
         for informer in self._manager.informers:
-            if informer.scope == (kind, "", "", "", False) and informer.is_synced and informer.trouble is None:
+            if informer.scope == (kind, "", "", "", False) and informer.is_synced and informer.error is None:
                 return informer
         return None

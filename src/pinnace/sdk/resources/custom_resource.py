@@ -48,7 +48,7 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declaration:
+class ResourceDeclaration:
     """The options of a class, with their defaults filled in."""
 
     kind: Kind
@@ -73,7 +73,7 @@ class Declaration:
         return f"{self.plural}.{self.kind.group}"
 
 
-class OwnerReference(Model):
+class ResourceOwner(Model):
     """The owner of an object."""
 
     model_config = ConfigDict(extra="allow", use_attribute_docstrings=False)
@@ -102,7 +102,7 @@ class Metadata(Model):
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
     finalizers: list[str] = Field(default_factory=list)
-    owner_references: list[OwnerReference] = Field(default_factory=list)
+    owner_references: list[ResourceOwner] = Field(default_factory=list)
 
 
 class CustomResource(Model, Generic[Spec, Status]):
@@ -121,7 +121,7 @@ class CustomResource(Model, Generic[Spec, Status]):
     spec: Spec
     status: Status = cast(Any, None)  # The constructor replaces None by an empty status.
 
-    declared: ClassVar[Declaration]
+    declared: ClassVar[ResourceDeclaration]
 
     def __init__(self, **data: Any) -> None:
         for part in ("spec", "status"):
@@ -168,7 +168,7 @@ class CustomResource(Model, Generic[Spec, Status]):
         _check_identity(name, group, version, scope)
         _check_lists(name, short_names=short_names, categories=categories, columns=columns, selectable=selectable)
         singular = singular or name.lower()
-        cls.declared = Declaration(
+        cls.declared = ResourceDeclaration(
             kind=Kind(group, version, name),
             plural=plural or plural_of(singular),
             singular=singular,
@@ -283,7 +283,7 @@ def external_definition_of(*versions: type[AnyResource]) -> Object:
     return definition
 
 
-def _definition(declared: Declaration, versions: list[Object], conversion: Object | None) -> Object:
+def _definition(declared: ResourceDeclaration, versions: list[Object], conversion: Object | None) -> Object:
     name = declared.kind.name
     names: Object = {"kind": name, "listKind": f"{name}List", "plural": declared.plural, "singular": declared.singular}
     if declared.short_names:
@@ -413,7 +413,7 @@ def _fields_beside(resource: type[AnyResource]) -> type[Model] | None:
     return create_model(resource.__name__, __base__=Model, **wanted) if wanted else None
 
 
-def _identity(declared: Declaration) -> tuple[str, str, str, str, bool]:
+def _identity(declared: ResourceDeclaration) -> tuple[str, str, str, str, bool]:
     return (declared.kind.group, declared.kind.name, declared.plural, declared.singular, declared.namespaced)
 
 
@@ -424,7 +424,7 @@ def _column(column: Column | str) -> Column:
     return Column(name=words[:1].upper() + words[1:], path=column)
 
 
-def _columns(declared: Declaration, schema: Schema) -> list[Object]:
+def _columns(declared: ResourceDeclaration, schema: Schema) -> list[Object]:
     rows: list[Object] = []
     for column in declared.columns:
         row: Object = {"name": column.name, "type": column.type or _type_at(schema, column), "jsonPath": column.path}
