@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pinnace.client.mapping import resource_rows
-from pinnace.client.refusals import error_of, error_of_status
+from pinnace.client.status_errors import error_of, error_of_status
 from pinnace.client.transport import Answer
 from pinnace.model import errors
 

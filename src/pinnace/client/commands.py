@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from pinnace.client.refusals import error_of_status
+from pinnace.client.status_errors import error_of_status
 from pinnace.client.transport import ConnectionLost, Socket
 
 _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255

@@ -13,8 +13,8 @@ from urllib.parse import quote, urlencode
 
 import orjson
 
-from pinnace.client.refusals import error_of
 from pinnace.client.retries import Retries
+from pinnace.client.status_errors import error_of
 from pinnace.client.transport import Answer, ConnectionLost, Stream, Transport
 from pinnace.model import errors
 from pinnace.model.clock import AlarmClock

@@ -13,8 +13,8 @@ from pinnace.client.addressing import Addressing
 from pinnace.client.exchange import JSON, Parameters, decode_object, lines_of, no_object, target_of
 from pinnace.client.following import Event, Followed, follow
 from pinnace.client.mapping import KindName, ServedKind, kind_from
-from pinnace.client.refusals import error_of_status
 from pinnace.client.snapshots import DecodeError, ListMetadata, Snapshot, decode_event, decode_list, read_snapshot
+from pinnace.client.status_errors import error_of_status
 from pinnace.client.typed import Resource, typed
 from pinnace.model import errors
 from pinnace.model.clock import AlarmClock

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pinnace.client.refusals import retry_after_of
+from pinnace.client.status_errors import retry_after_of
 from pinnace.client.transport import Answer, ConnectionLost, Untrusted
 
 _BUSY = (502, 503, 504)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 from urllib.parse import quote, urlencode
 
 from pinnace.client.exchange import Exchange, Parameters, target_of
-from pinnace.client.refusals import error_of
+from pinnace.client.status_errors import error_of
 from pinnace.client.transport import Answer, Socket, SocketTransport
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pinnace.client.client import Client
-from pinnace.client.refusals import is_of_leaving_namespace
+from pinnace.client.status_errors import is_namespace_terminating
 from pinnace.model import errors
 from pinnace.model.objects import Object
 
@@ -15,5 +15,5 @@ async def create_unless_leaving(client: Client, obj: Object) -> None:
     except (errors.AlreadyExists, errors.NotFound):
         return
     except errors.Forbidden as refusal:
-        if not is_of_leaving_namespace(refusal):
+        if not is_namespace_terminating(refusal):
             raise

@@ -25,9 +25,9 @@ from typing import Protocol, Self, Unpack
 from pinnace.client.client import Client
 from pinnace.client.mapping import KindName, kind_from
 from pinnace.client.reading import Selection
-from pinnace.client.refusals import is_of_leaving_namespace
 from pinnace.client.retries import Backoff
 from pinnace.client.snapshots import Snapshot
+from pinnace.client.status_errors import is_namespace_terminating
 from pinnace.model import errors
 from pinnace.model.exposition import Labels
 from pinnace.model.objects import Key, Kind, Object
@@ -329,7 +329,7 @@ class Controller:
             _log.debug("%s met a conflict at %s, again in %.3f s: %s", self.name, key, seconds, error)
         elif isinstance(error, Reported):
             _log.info("%s failed at %s, again in %.3f s: %s", self.name, key, seconds, error)
-        elif is_of_leaving_namespace(error):
+        elif is_namespace_terminating(error):
             # The object is deleted next, which ends the retries. An Event would be denied as well.
             is_logged = key.namespace in self._terminating
             self._terminating[key.namespace] = None

@@ -13,7 +13,7 @@ from pinnace.cli.kubectl.read import ReadRequest
 from pinnace.cli.kubectl.tables import ACCEPT, TablePrinter
 from pinnace.cli.session import CommandError
 from pinnace.client.client import Client
-from pinnace.client.refusals import error_of_status
+from pinnace.client.status_errors import error_of_status
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.objects import Object

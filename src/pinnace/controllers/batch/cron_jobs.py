@@ -8,8 +8,8 @@ from email.utils import format_datetime
 from typing import NamedTuple
 
 from pinnace.client.client import Client
-from pinnace.client.refusals import is_of_leaving_namespace
 from pinnace.client.snapshots import Snapshot
+from pinnace.client.status_errors import is_namespace_terminating
 from pinnace.controllers.batch.cron_times import MANY, NeverRuns, Timetable
 from pinnace.controllers.batch.job_facts import BY_OWNER, JOB, JobFacts, index_jobs_by_owner, job_facts
 from pinnace.controllers.workloads.pod_control import FAILURES, EventSource
@@ -221,7 +221,7 @@ class CronJobs:
             owners = present["metadata"].get("ownerReferences") or ()
             return present if any(one.get("controller") and one["uid"] == uid for one in owners) else None
         except FAILURES as error:
-            if not is_of_leaving_namespace(error):
+            if not is_namespace_terminating(error):
                 self._events.warning(cron_job, "FailedCreate", f"Error creating job: {error}")
             raise
         self._events.normal(cron_job, "SuccessfulCreate", f"Created job {name}")

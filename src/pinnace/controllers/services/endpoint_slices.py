@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pinnace.client.client import Client
-from pinnace.client.refusals import is_of_leaving_namespace
 from pinnace.client.snapshots import Snapshot
+from pinnace.client.status_errors import is_namespace_terminating
 from pinnace.controllers.pods import BY_NODE, POD, Pod, index_by_node, pod_or_none
 from pinnace.controllers.services.addresses import (
     IPV4,
@@ -183,7 +183,7 @@ class EndpointSlices:
                 try:
                     self._note(await self._client.create(slice_))
                 except errors.Forbidden as refusal:
-                    if is_of_leaving_namespace(refusal):
+                    if is_namespace_terminating(refusal):
                         return
                     raise
         for slice_ in plan.update:

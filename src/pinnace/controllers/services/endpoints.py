@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from pinnace.client.client import Client
-from pinnace.client.refusals import is_of_leaving_namespace
 from pinnace.client.snapshots import Snapshot
+from pinnace.client.status_errors import is_namespace_terminating
 from pinnace.controllers.pods import POD, Pod, pod_or_none
 from pinnace.controllers.services.addresses import (
     Port,
@@ -103,7 +103,7 @@ class EndpointsController:
         try:
             await (self._client.create(wanted) if is_new else self._client.update(wanted))
         except errors.ApiError as problem:
-            if is_new and is_of_leaving_namespace(problem):
+            if is_new and is_namespace_terminating(problem):
                 return
             about = f"Failed to create endpoint for service {key}" if is_new else f"Failed to update endpoint {key}"
             reason = "FailedToCreateEndpoint" if is_new else "FailedToUpdateEndpoint"

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pinnace.client.client import Client
-from pinnace.client.refusals import is_of_leaving_namespace
 from pinnace.client.snapshots import Snapshot
+from pinnace.client.status_errors import is_namespace_terminating
 from pinnace.controllers.workloads import deployment_revisions as revisions
 from pinnace.controllers.workloads import deployment_sizes as sizes
 from pinnace.controllers.workloads import deployment_status as progress
@@ -266,7 +266,7 @@ class Deployments:
         except errors.AlreadyExists:
             return await self._use_or_evade(rollout, name_of(wanted))
         except FAILURES as error:
-            if not is_of_leaving_namespace(error):
+            if not is_namespace_terminating(error):
                 await self._report_failed_creation(rollout, name_of(wanted), error)
             raise
         rollout.new = created

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from pinnace.client.client import Client
 from pinnace.client.credentials import NoCredentials
-from pinnace.client.refusals import is_of_leaving_namespace
+from pinnace.client.status_errors import is_namespace_terminating
 from pinnace.client.transport import ConnectionLost
 from pinnace.controllers.workloads.ownership import Owned
 from pinnace.model import errors
@@ -53,7 +53,7 @@ class PodControl:
         try:
             created = await self._client.create(pod)
         except FAILURES as error:
-            if is_of_leaving_namespace(error):
+            if is_namespace_terminating(error):
                 return
             self._events.warning(owner, "FailedCreate", f"Error creating: {error}")
             raise

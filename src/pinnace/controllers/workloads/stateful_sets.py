@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from pinnace.client.client import Client
-from pinnace.client.refusals import is_of_leaving_namespace
 from pinnace.client.snapshots import Snapshot
+from pinnace.client.status_errors import is_namespace_terminating
 from pinnace.controllers.workloads import stateful_identity as identity
 from pinnace.controllers.workloads.adoption import Adoption
 from pinnace.controllers.workloads.ownership import Dependents
@@ -224,7 +224,7 @@ class StatefulSets:
         except errors.AlreadyExists:
             raise
         except (*FAILURES, ClaimRefused) as error:
-            if not is_of_leaving_namespace(error):
+            if not is_namespace_terminating(error):
                 self._record(stateful_set, "Create", holder.name, error)
             raise
         self._record(stateful_set, "Create", holder.name, None)

@@ -1,4 +1,4 @@
-"""Turns the answer that refuses a request back into the error that the server meant."""
+"""Turn the Status of a failed request back into the error that the server raised."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ _BY_CODE: dict[int, type[ApiError]] = {
 }
 
 
-def is_of_leaving_namespace(error: Exception) -> bool:
-    """Whether something was not made because its namespace is being deleted. Nobody can mend that, nor needs to."""
+def is_namespace_terminating(error: Exception) -> bool:
+    """Return whether a create was denied because the namespace is being deleted: a retry cannot help."""
     if not isinstance(error, errors.Forbidden):
         return False
     return any(cause.get("reason") == "NamespaceTerminating" for cause in error.details.get("causes") or ())
 
 
 def error_of(answer: Answer) -> ApiError:
-    """The error that a refusal stands for. Proxies answer without a Status: their text is the message."""
+    """Return the error for a failed request. Proxies answer without a Status: their text is the message."""
     try:
         status = orjson.loads(answer.body)
     except orjson.JSONDecodeError:
@@ -75,11 +75,11 @@ def error_of(answer: Answer) -> ApiError:
 
 
 def error_of_status(status: Object, *, code: int = 0) -> ApiError:
-    """The error that a Status stands for; the last event of a watch is one, too."""
+    """Return the error for a Status, which may also be the last event of a watch."""
     details = _well_formed(status.get("details"))
     code = code or _number(status.get("code")) or 500
     kind = _kind_of(str(status.get("reason") or ""), code, details)
-    # Rebuilt past the constructors, which would write the message anew.
+    # Built without the subclass' constructor, which would format the message again.
     error = kind.__new__(kind)
     ApiError.__init__(error, str(status.get("message") or f"the server answered {code}"), details=details)
     error.retry_after = _number(details.get("retryAfterSeconds"))
@@ -107,7 +107,7 @@ def _number(value: Any) -> int:
 
 
 def retry_after_of(answer: Answer) -> int:
-    """The seconds that the server asks to wait before the next try; 0 if it does not ask."""
+    """Return the seconds to wait before the next attempt, as the server requests; 0 if it does not."""
     text = answer.headers.get("retry-after", "")
     return int(text) if text.isascii() and text.isdigit() else 0
 
