@@ -221,7 +221,7 @@ async def creates(client_config: Object) -> tuple[float, float]:
                 measured.append(await one(namespace, number))
         for namespace, measured in times.items():
             medians[namespace].append(statistics.median(measured))
-    await plane.admission.webhooks.close()
+    await plane.webhooks.close()
     await store.close()
     return min(medians["kube-public"]), min(medians["default"])
 

@@ -54,7 +54,7 @@ async def configure(api: InProcess, target: str, *hooks: Object, name: str = "on
 async def api() -> AsyncIterator[InProcess]:
     async with control_plane() as plane:
         yield plane
-        await plane.plane.admission.webhooks.close()
+        await plane.plane.webhooks.close()
 
 
 def label(request: Object) -> Object:
@@ -352,7 +352,7 @@ async def test_a_service_is_called_at_its_endpoint_under_its_own_name(api: InPro
         warned = await configure(api, VALIDATING, hook(config))
         assert warned == []
         # Endpoints on loopback are refused, as Kubernetes does, so the resolver is told instead.
-        api.plane.admission.webhooks._services = _At(port)
+        api.plane.webhooks._services = _At(port)
         assert (await api.post(CONFIG_MAPS, config_map())).status == 201
     assert len(server.asked) == 1
 
@@ -392,7 +392,7 @@ async def test_connections_to_a_webhook_are_kept(api: InProcess, tmp_path: Path)
         await configure(api, VALIDATING, hook(server.client_config))
         for index in range(5):
             await api.made(CONFIG_MAPS, config_map(f"c{index}"))
-        session = api.plane.admission.webhooks._session
+        session = api.plane.webhooks._session
         assert session is not None and session.connector is not None
         assert sum(len(kept) for kept in session.connector._conns.values()) == 1
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterator
-from dataclasses import dataclass
 
 from pinnace.admission.cel_executor import CelExecutor
 from pinnace.admission.chain import AdmissionChain, Mutator, Requester, Validator
@@ -33,7 +32,6 @@ from pinnace.admission.policies.bindings import PolicyTable
 from pinnace.admission.policies.mutating import MutatingPolicies, compile_mutations
 from pinnace.admission.policies.validating import ValidatingPolicies, compile_validations
 from pinnace.admission.rules import GROUP as ADMISSION
-from pinnace.admission.webhooks.client import WebhookClient
 from pinnace.admission.webhooks.deadlock_warnings import SelfBlockingWebhooks
 from pinnace.admission.webhooks.dispatch import HookTable, MutatingWebhooks, ValidatingWebhooks
 from pinnace.auth.authorization.authorizers import Action, Authorizer, Decision, forbidden_error
@@ -42,7 +40,6 @@ from pinnace.auth.users import AUTHENTICATED, User, service_account_groups, serv
 from pinnace.cluster.cached_objects import CachedObjects
 from pinnace.cluster.foundation import Foundation
 from pinnace.cluster.security import Security
-from pinnace.cluster.service_addresses import ServedAddresses
 from pinnace.cluster.status.flow_schemas import flow_schema_status_writer
 from pinnace.cluster.status.policies import policy_status_writer
 from pinnace.cluster.status.quotas import quota_status_writer
@@ -50,6 +47,7 @@ from pinnace.kinds.golang import empty_fields
 from pinnace.model import quantity
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import Resource
+from pinnace.model.webhooks import WebhookClient
 from pinnace.schema.cel.library.authorizer import Decision as Answer
 from pinnace.schema.cel.library.authorizer import Question
 from pinnace.schema.golang.decode import Decoders
@@ -162,25 +160,17 @@ class Bodies:
             self._decoders.of(resource.schema)(obj)
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """The chain, and the webhook client to close at the end."""
-
-    chain: AdmissionChain
-    webhooks: WebhookClient
-
-
 class _Shared:
     """The parts that several plug-ins share."""
 
-    def __init__(self, foundation: Foundation, security: Security) -> None:
+    def __init__(self, foundation: Foundation, security: Security, webhooks: WebhookClient) -> None:
         self.foundation = foundation
         self.authorizer = security.authorizer
         self.objects = foundation.objects
         self.namespaces = foundation.objects("", "namespaces")
         self.bodies = Bodies()
         self.executor = CelExecutor()
-        self.webhooks = WebhookClient(ServedAddresses(foundation.fanout))
+        self.webhooks = webhooks
         self.permissions = AuthorizerPermissions(security.authorizer)
 
     def oracle(self, user: Requester) -> AuthorizerOracle:
@@ -208,12 +198,14 @@ class _Shared:
         return entry.fields(_PHASE)["status.phase"] if entry is not None else None
 
 
-def build_admission(foundation: Foundation, security: Security, *, needs_service_accounts: bool) -> Admission:
+def build_admission(
+    foundation: Foundation, security: Security, webhooks: WebhookClient, *, needs_service_accounts: bool
+) -> AdmissionChain:
     """Build the chain of all plug-ins, in Kubernetes' order.
 
     `needs_service_accounts`: refuse pods whose service account does not exist.
     """
-    shared = _Shared(foundation, security)
+    shared = _Shared(foundation, security, webhooks)
     objects = foundation.objects
     limits = LimitRanger(objects("", "limitranges"))
     accounts = [ServiceAccount(objects("", "serviceaccounts"))] if needs_service_accounts else []
@@ -258,7 +250,7 @@ def build_admission(foundation: Foundation, security: Security, *, needs_service
         _validating_webhooks(shared),
         quotas,
     ]
-    return Admission(AdmissionChain(mutators, validators), shared.webhooks)
+    return AdmissionChain(mutators, validators)
 
 
 def _node_restriction(shared: _Shared) -> NodeRestriction:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pinnace.admission.chain import AdmissionChain
 from pinnace.auth.authentication.impersonation import Impersonator
 from pinnace.auth.certificates.authority import CertificateFiles
 from pinnace.auth.users import MASTERS, User
-from pinnace.cluster.admission import Admission, build_admission
+from pinnace.cluster.admission import build_admission
 from pinnace.cluster.aggregation import Aggregation
 from pinnace.cluster.custom_resources import CustomResources
 from pinnace.cluster.foundation import Foundation, lay_foundation
 from pinnace.cluster.health import Health
 from pinnace.cluster.nodes import LateStreams, Nodes
 from pinnace.cluster.security import Security, build_security
+from pinnace.cluster.service_addresses import ServedAddresses
 from pinnace.cluster.settings import Settings
 from pinnace.cluster.supervisor import Supervisor
 from pinnace.cluster.verbs import build_verbs
 from pinnace.cluster.version import version_of
+from pinnace.cluster.webhook_client import HttpsWebhookClient
 from pinnace.kinds.flowcontrol.resources import GROUP as FLOW_CONTROL
 from pinnace.model.clock import AlarmClock, SystemClock
 from pinnace.model.resources import Registry
@@ -58,7 +61,7 @@ class ControlPlane:
     supervisor: Supervisor
     custom_resources: CustomResources
     aggregation: Aggregation
-    admission: Admission
+    webhooks: HttpsWebhookClient
     nodes: Nodes
     """Nodes of this process register here for exec, logs and the like."""
     minor: str
@@ -70,8 +73,7 @@ class ControlPlane:
 
     async def close(self) -> None:
         """Close the connections to webhooks and aggregated servers. The store stays open."""
-        await self.admission.webhooks.close()
-        await self.custom_resources.close()
+        await self.webhooks.close()
         await self.aggregation.close()
 
 
@@ -93,13 +95,14 @@ async def build(
     clock = clock or SystemClock()
     foundation = await lay_foundation(settings, store, clock, Supervisor(clock))
     fanout = foundation.fanout
-    custom_resources = CustomResources(foundation)
+    webhooks = HttpsWebhookClient(ServedAddresses(fanout))
+    custom_resources = CustomResources(foundation, webhooks)
     aggregation = Aggregation(foundation, files.front_proxy_client if files is not None else None)
     security = build_security(foundation, settings.auth, tokens=tokens or {}, files=files)
-    admission = build_admission(foundation, security, needs_service_accounts=needs_service_accounts)
+    admission = build_admission(foundation, security, webhooks, needs_service_accounts=needs_service_accounts)
     ownerships = Ownerships(foundation.registry)
     nodes = Nodes(fanout, files)
-    streams = LateStreams(fanout, nodes, admission.chain, security.authorizer, minor=foundation.definitions.minor)
+    streams = LateStreams(fanout, nodes, admission, security.authorizer, minor=foundation.definitions.minor)
     metrics = RequestMetrics()
     flows = FlowControl(
         foundation.objects(FLOW_CONTROL, "flowschemas"),
@@ -151,14 +154,14 @@ async def build(
         supervisor=foundation.supervisor,
         custom_resources=custom_resources,
         aggregation=aggregation,
-        admission=admission,
+        webhooks=webhooks,
         nodes=nodes,
         minor=foundation.definitions.minor,
     )
 
 
 def _build_pipeline(
-    foundation: Foundation, admission: Admission, security: Security, ownerships: Ownerships
+    foundation: Foundation, admission: AdmissionChain, security: Security, ownerships: Ownerships
 ) -> Pipeline:
     reservations = ServiceReservations()
     for _, service in foundation.objects("", "services").items():
@@ -167,7 +170,7 @@ def _build_pipeline(
         fanout=foundation.fanout,
         store=foundation.store,
         clock=foundation.clock,
-        admission=admission.chain,
+        admission=admission,
         authorizer=security.authorizer,
         reservations=reservations,
         ownerships=ownerships,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pinnace.client.client import Client
 from pinnace.cluster.foundation import Foundation
-from pinnace.cluster.service_addresses import ServedAddresses
-from pinnace.extensions.custom.conversion import WebhookCalls, converter_of
+from pinnace.extensions.custom.conversion import TIMEOUT_SECONDS, converter_of
 from pinnace.extensions.custom.definitions import BuiltIn
 from pinnace.extensions.custom.kinds import CustomKinds
 from pinnace.extensions.custom.lifecycle import DefinitionLifecycle
 from pinnace.kinds.golang import empty_fields, field_types
 from pinnace.model import quantity
+from pinnace.model.webhooks import WebhookClient
 from pinnace.schema.golang.decode import Decoders
 from pinnace.server.cache.watch_cache import CacheEvent
 
@@ -21,17 +21,18 @@ _METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 class CustomResources:
     """Makes the registry follow the definitions from the start; `run` writes their status."""
 
-    def __init__(self, foundation: Foundation) -> None:
+    def __init__(self, foundation: Foundation, webhooks: WebhookClient) -> None:
         definitions, fanout = foundation.definitions, foundation.fanout
         decoders = Decoders(
             quantity=quantity.canonical, empty_fields=empty_fields.of_type, go_fields=field_types.of_type
         )
         built_in = BuiltIn(definitions.schema, decoders.of(definitions.schema(_METADATA)))
-        self._calls = WebhookCalls(ServedAddresses(fanout))
+        self.webhook_seconds = TIMEOUT_SECONDS
+        """The longest time that a conversion webhook may take."""
         self.kinds = CustomKinds(
             foundation.registry,
             built_in,
-            make_converter=lambda definition: converter_of(definition, self._calls),
+            make_converter=lambda definition: converter_of(definition, webhooks, seconds=self.webhook_seconds),
             on_replaced=lambda resource: fanout.end_watches(resource.prefix),
         )
         self._clock = foundation.clock
@@ -39,10 +40,6 @@ class CustomResources:
         self._lifecycle: DefinitionLifecycle | None = None
         self.kinds.load(entry.body for entry in self._entries.values())
         fanout.on_change(DEFINITIONS, self._changed)
-
-    def give_up_after(self, seconds: float) -> None:
-        """Set the longest time in seconds that a conversion webhook may take."""
-        self._calls.seconds = seconds
 
     async def run(self, client: Client) -> None:
         """Write the status of the definitions, and finish those that are deleted, until cancelled."""
@@ -53,10 +50,6 @@ class CustomResources:
             await self._lifecycle.run()
         finally:
             self._lifecycle = None
-
-    async def close(self) -> None:
-        """Close the connections to conversion webhooks."""
-        await self._calls.close()
 
     def _changed(self, event: CacheEvent) -> None:
         if event.new is not None:

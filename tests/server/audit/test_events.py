@@ -369,7 +369,7 @@ async def test_webhooks_are_told_of_and_what_they_changed_only_with_bodies(tmp_p
         await api.made(f"{group}/mutatingwebhookconfigurations", {"metadata": {"name": "both"}, "webhooks": hooks})
         await api.made(f"{group}/validatingwebhookconfigurations", {"metadata": {"name": "one"}, "webhooks": hooks[1:]})
         await api.made(CONFIG_MAPS, {"metadata": {"name": "a"}})
-        await api.plane.admission.webhooks.close()
+        await api.plane.webhooks.close()
     told = kept.events()[-1]["annotations"]
     patch = told.pop("patch.webhook.admission.k8s.io/round_0_index_0", None)
     assert told | {"authorization.k8s.io/reason": ""} == {

@@ -50,7 +50,7 @@ async def slow(directory: Path, settings: Settings) -> AsyncIterator[Slow]:
         await api.made(HOOKS, {"metadata": {"name": "slow"}, "webhooks": [hook]})
         yield Slow(api, asked, let_go)
         let_go.set()
-        await api.plane.admission.webhooks.close()
+        await api.plane.webhooks.close()
 
 
 @pytest.fixture

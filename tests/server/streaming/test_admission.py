@@ -25,7 +25,7 @@ async def api() -> AsyncIterator[InProcess]:
     async with control_plane() as plane:
         await furnish(plane.plane)
         yield plane
-        await plane.plane.admission.webhooks.close()
+        await plane.plane.webhooks.close()
 
 
 @pytest.fixture

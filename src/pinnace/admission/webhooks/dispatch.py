@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
@@ -24,25 +24,21 @@ from pinnace.admission.expressions import (
 )
 from pinnace.admission.rules import Equivalents, Matcher, Scope, is_exempt, is_message, put_back, shown_in
 from pinnace.admission.sources import Objects
-from pinnace.admission.webhooks.client import CallFailed, Endpoint
 from pinnace.admission.webhooks.reviews import GROUP, Answer, Denied, InvalidAnswer, read_answer, request_of
 from pinnace.model import errors
 from pinnace.model.objects import Object, new_uid
 from pinnace.model.patches import json_and_merge
 from pinnace.model.resources import Resource
+from pinnace.model.webhooks import WebhookCallError, WebhookClient, WebhookEndpoint
 from pinnace.schema.golang.decode import DecodeError
 
 MUTATION_NOTE = "mutation.webhook.admission.k8s.io/"
 VALIDATION_NOTE = "validating.webhook.admission.k8s.io/"
-"""What is written down about a request begins so."""
+"""Prefixes of audit annotations."""
+USER_AGENT = "kube-apiserver-admission"
 _WITHOUT_SIDE_EFFECTS = frozenset(("None", "NoneOnDryRun"))
 Read = Callable[[Resource, Object], None]
 """Read an object as one of its kind, in place: unknown fields go, wrong types raise DecodeError."""
-
-
-class Client(Protocol):
-    async def post(self, endpoint: Endpoint, body: Object, *, seconds: int) -> Any:
-        """The answer's JSON. Raises CallFailed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +52,7 @@ class Hook:
     uid: str
     matcher: Matcher
     conditions: tuple[Condition, ...]
-    endpoint: Endpoint
+    endpoint: WebhookEndpoint
     fails_closed: bool
     seconds: int
     has_side_effects: bool
@@ -73,7 +69,7 @@ class Hook:
             uid=f"{configuration['metadata']['name']}/{said.get('name', '')}/{index}",
             matcher=Matcher.read(said),
             conditions=read_conditions(said.get("matchConditions")),
-            endpoint=Endpoint.read(said.get("clientConfig") or {}),
+            endpoint=WebhookEndpoint.read(said.get("clientConfig") or {}),
             fails_closed=said.get("failurePolicy", "Fail") != "Ignore",
             seconds=int(said.get("timeoutSeconds") or 10),
             has_side_effects=said.get("sideEffects") not in _WITHOUT_SIDE_EFFECTS,
@@ -135,7 +131,7 @@ class _Webhooks:
     """What both sorts share: whether to ask, and the question and answer."""
 
     def __init__(
-        self, table: HookTable, client: Client, namespaces: Objects, oracles: Oracles, executor: CelExecutor
+        self, table: HookTable, client: WebhookClient, namespaces: Objects, oracles: Oracles, executor: CelExecutor
     ) -> None:
         self._table = table
         self._client = client
@@ -176,8 +172,8 @@ class _Webhooks:
         body = {"kind": "AdmissionReview", "apiVersion": f"{GROUP}/{version}", "request": request}
         try:
             try:
-                said = await self._client.post(hook.endpoint, body, seconds=hook.seconds)
-            except CallFailed as error:
+                said = await self._client.post(hook.endpoint, body, seconds=hook.seconds, agent=USER_AGENT)
+            except WebhookCallError as error:
                 raise InvalidAnswer(f"failed to call webhook: {error}") from None
             try:
                 answer = read_answer(said, uid=request["uid"], version=version, may_patch=may_patch)
@@ -202,7 +198,7 @@ class MutatingWebhooks(_Webhooks):
     def __init__(
         self,
         table: HookTable,
-        client: Client,
+        client: WebhookClient,
         namespaces: Objects,
         oracles: Oracles,
         executor: CelExecutor,

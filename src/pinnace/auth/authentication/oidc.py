@@ -60,7 +60,7 @@ class OidcTokens:
         )
         self._keys: dict[str, jwt.PublicKey] = {}
         self._fetched: datetime | None = None
-        self._fetching: asyncio.Task[None] | None = None
+        self._fetching = asyncio.Lock()
 
     def find(self, token: str, audiences: Sequence[str] = ()) -> Bearer | Awaitable[Bearer | None] | None:
         parsed = jwt.read(token)
@@ -71,12 +71,14 @@ class OidcTokens:
         return self._with_newest_keys(parsed)
 
     async def _with_newest_keys(self, parsed: jwt.Token) -> Bearer:
-        now = self._clock.now()
-        if self._fetching is None and (self._fetched is None or now - self._fetched >= FETCH_AGAIN_AFTER):
-            self._fetched = now
-            self._fetching = asyncio.get_running_loop().create_task(self._renew())
-        if self._fetching is not None:
-            await asyncio.shield(self._fetching)  # All who wait wait for the same answer; one who leaves ends nothing.
+        # One request fetches, the others wait for it. If its client goes away, the next one fetches.
+        async with self._fetching:
+            now = self._clock.now()
+            if parsed.header.get("kid") not in self._keys and (
+                self._fetched is None or now - self._fetched >= FETCH_AGAIN_AFTER
+            ):
+                await self._renew()
+                self._fetched = now
         return self._bearer(parsed)
 
     async def _renew(self) -> None:
@@ -84,8 +86,6 @@ class OidcTokens:
             self._keys = await self._fetch()
         except RemoteError as error:
             log.warning("the keys of %s could not be fetched: %s", self._provider.issuer_url, error)
-        finally:
-            self._fetching = None
 
     async def _fetch(self) -> dict[str, jwt.PublicKey]:
         found = await self._remote.get()

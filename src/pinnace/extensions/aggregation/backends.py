@@ -10,7 +10,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from multidict import CIMultiDict
@@ -19,6 +19,7 @@ from yarl import URL
 from pinnace.extensions.connection_errors import describe_connection_error
 from pinnace.model.byte_streams import Duplex
 from pinnace.model.objects import Object
+from pinnace.model.service_addresses import ServiceAddresses
 
 if TYPE_CHECKING:
     import aiohttp
@@ -31,13 +32,6 @@ LARGEST_PAGE = 64 << 20
 # The check has to be allowed, whatever the roles say.
 _AGGREGATOR = (("X-Remote-User", "system:kube-aggregator"), ("X-Remote-Group", "system:masters"))
 _JSON = ("Accept", "application/json")
-
-
-class Addresses(Protocol):
-    """Where services are reached from here."""
-
-    def address_of(self, namespace: str, name: str, port: int) -> tuple[str, int]:
-        """A host and a port. Raises LookupError with a sentence if nobody serves it, or not where we can reach it."""
 
 
 class CheckFailed(Exception):
@@ -55,7 +49,7 @@ class ProxyIdentity:
 class Connections:
     """The connections to all backends, kept between requests. Close them when done."""
 
-    def __init__(self, addresses: Addresses, identity: ProxyIdentity | None = None) -> None:
+    def __init__(self, addresses: ServiceAddresses, identity: ProxyIdentity | None = None) -> None:
         self.addresses = addresses
         self.identity = identity
         self.on_lost: Callable[[str], None] = lambda name: None

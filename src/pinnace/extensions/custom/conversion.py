@@ -1,30 +1,21 @@
-"""Who converts custom objects between versions, if that takes more than to say another version: a webhook."""
+"""Converts custom objects between versions by calling the webhook of their definition."""
 
 from __future__ import annotations
 
-import base64
-import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urlsplit
+from typing import Any, Protocol
 
-import orjson
-
-from pinnace.extensions.connection_errors import describe_connection_error
 from pinnace.model import errors
 from pinnace.model.metadata import validate_annotation
 from pinnace.model.objects import Object, kind_of, new_uid
 from pinnace.model.selectors import validate_label
-
-if TYPE_CHECKING:
-    import aiohttp
+from pinnace.model.webhooks import WebhookCallError, WebhookClient, WebhookEndpoint
 
 TIMEOUT_SECONDS = 30.0
 REVIEW_GROUP = "apiextensions.k8s.io"
 _KNOWN_REVIEWS = ("v1", "v1beta1")
 _SAME = (("kind", "kind"), ("name", "name"), ("namespace", "namespace"), ("uid", "UID"))
-_LARGEST_ANSWER = 64 << 20
+USER_AGENT = "kube-apiserver"
 
 
 class Converter(Protocol):
@@ -38,97 +29,14 @@ class ConversionFailed(errors.ApiError):
     code, reason = 500, ""
 
 
-class ServiceAddresses(Protocol):
-    """Where services are reached from here."""
-
-    def address_of(self, namespace: str, name: str, port: int) -> tuple[str, int]:
-        """A host and a port. Raises LookupError with a sentence if nobody serves it."""
-
-
-class NoServices:
-    """Stands where nothing knows of services."""
-
-    def address_of(self, namespace: str, name: str, port: int) -> tuple[str, int]:
-        raise LookupError(f'service "{name}" in namespace "{namespace}" cannot be reached from here')
-
-
-class WebhookCalls:
-    """Posts reviews to webhooks, over connections that are kept. Close it when done."""
-
-    def __init__(self, services: ServiceAddresses | None = None, *, seconds: float = TIMEOUT_SECONDS) -> None:
-        self._services = services or NoServices()
-        self.seconds = seconds
-        """How long an answer may take."""
-        self._session: aiohttp.ClientSession | None = None
-
-    async def post(self, endpoint: Endpoint, review: Object) -> Any:
-        """The answer's JSON. Raises OSError, LookupError, ValueError or TimeoutError, each with a sentence."""
-        import aiohttp  # noqa: PLC0415 - slow to load, and most clusters need it never.
-
-        url, host = endpoint.url, ""
-        if endpoint.service:
-            namespace, name, port = endpoint.service
-            address, at = self._services.address_of(namespace, name, port)
-            shown = f"[{address}]" if ":" in address else address
-            url, host = f"https://{shown}:{at}{endpoint.path}", f"{name}.{namespace}.svc"
-        if self._session is None or self._session.closed:
-            self._session = aiohttp.ClientSession()
-        headers = {"content-type": "application/json", "accept": "application/json"}
-        if host:
-            headers["host"] = host
-        try:
-            async with self._session.post(
-                url,
-                data=orjson.dumps(review),
-                headers=headers,
-                ssl=endpoint.tls,
-                server_hostname=host or None,
-                allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(total=self.seconds),
-            ) as answer:
-                body = await answer.content.read(_LARGEST_ANSWER)
-                while len(body) < _LARGEST_ANSWER and (more := await answer.content.read(_LARGEST_ANSWER)):
-                    body += more  # A read returns what has come so far.
-                if answer.status != 200:
-                    raise ValueError(f"the server answered {answer.status}: {body[:200].decode(errors='replace')}")
-                return orjson.loads(body)
-        except TimeoutError:
-            raise TimeoutError(f'Post "{url}": no answer within {self.seconds:g} seconds') from None
-        except (aiohttp.ClientError, ssl.SSLError) as error:
-            raise OSError(f'Post "{url}": {describe_connection_error(error, urlsplit(url).netloc)}') from None
-
-    async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where a webhook is, and whom to believe to be it."""
-
-    url: str
-    service: tuple[str, str, int] | None
-    path: str
-    tls: ssl.SSLContext
-
-    @classmethod
-    def read(cls, client_config: Mapping[str, Any]) -> Endpoint:
-        bundle = base64.b64decode(client_config.get("caBundle") or "").decode("ascii", "replace").strip()
-        tls = ssl.create_default_context(cadata=bundle or None)
-        service = client_config.get("service")
-        if service is None:
-            return cls(client_config.get("url") or "", None, "", tls)
-        place = (service["namespace"], service["name"], int(service.get("port") or 443))
-        return cls("", place, service.get("path") or "/", tls)
-
-
 class ConversionWebhook:
     """Asks a definition's webhook with ConversionReviews, one for all objects of a request."""
 
-    def __init__(self, webhook: Mapping[str, Any], calls: WebhookCalls) -> None:
+    def __init__(self, webhook: Mapping[str, Any], client: WebhookClient, *, seconds: float) -> None:
         self._webhook = webhook
-        self._calls = calls
-        self._endpoint: Endpoint | None = None
+        self._client = client
+        self._seconds = seconds
+        self._endpoint: WebhookEndpoint | None = None
         offered = webhook.get("conversionReviewVersions") or ()
         self._version = next((one for one in offered if one in _KNOWN_REVIEWS), "")
 
@@ -164,19 +72,19 @@ class ConversionWebhook:
             if not self._version:
                 raise ValueError("no supported conversion review versions")
             if self._endpoint is None:
-                self._endpoint = Endpoint.read(self._webhook.get("clientConfig") or {})
-            answer = await self._calls.post(self._endpoint, review)
+                self._endpoint = WebhookEndpoint.read(self._webhook.get("clientConfig") or {})
+            answer = await self._client.post(self._endpoint, review, seconds=self._seconds, agent=USER_AGENT)
             return _response(answer, review, uid)
-        except (TimeoutError, OSError, LookupError, ValueError, TypeError) as error:
+        except (WebhookCallError, LookupError, ValueError, TypeError) as error:
             raise ConversionFailed(f"conversion webhook for {what} failed: {error}") from None
 
 
-def converter_of(definition: Object, calls: WebhookCalls) -> Converter | None:
-    """Who converts between the versions of a definition; None where another apiVersion is all that differs."""
+def converter_of(definition: Object, client: WebhookClient, *, seconds: float = TIMEOUT_SECONDS) -> Converter | None:
+    """The converter of a definition; None where versions differ in their apiVersion alone."""
     conversion = definition["spec"].get("conversion") or {}
     if conversion.get("strategy") != "Webhook":
         return None
-    return ConversionWebhook(conversion.get("webhook") or {}, calls)
+    return ConversionWebhook(conversion.get("webhook") or {}, client, seconds=seconds)
 
 
 def _named(obj: Object) -> str:

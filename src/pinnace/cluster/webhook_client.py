@@ -1,73 +1,34 @@
-"""Calls webhooks over HTTPS, on connections that are kept, and tells what went wrong as Kubernetes does."""
+"""Calls webhooks over HTTPS on kept connections, and words failures as Kubernetes does."""
 
 from __future__ import annotations
 
 import base64
 import ssl
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import orjson
 
 from pinnace.model.objects import Object
+from pinnace.model.service_addresses import ServiceAddresses
+from pinnace.model.webhooks import WebhookCallError, WebhookEndpoint
 
 if TYPE_CHECKING:
     import aiohttp
 
-_LARGEST_ANSWER = 16 << 20
+_LARGEST_ANSWER = 64 << 20
 
 
-class CallFailed(Exception):
-    """No answer that could be read; the message is for the user."""
-
-
-class ServiceAddresses(Protocol):
-    """Where services are reached from here."""
-
-    def address_of(self, namespace: str, name: str, port: int) -> tuple[str, int]:
-        """A host and a port. Raises LookupError with a sentence if nobody serves it."""
-
-
-class NoServices:
-    """Stands where nothing knows of services."""
-
-    def address_of(self, namespace: str, name: str, port: int) -> tuple[str, int]:
-        raise LookupError(
-            f'service "{name}" in namespace "{namespace}" cannot be reached from here; give the webhook a url'
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where a webhook is, and whom to believe to be it."""
-
-    url: str
-    service: tuple[str, str, int] | None
-    path: str
-    bundle: str
-
-    @classmethod
-    def read(cls, client_config: Mapping[str, Any]) -> Endpoint:
-        bundle = client_config.get("caBundle") or ""
-        service = client_config.get("service")
-        if service is None:
-            return cls(client_config.get("url") or "", None, "", bundle)
-        place = (service["namespace"], service["name"], int(service.get("port") or 443))
-        return cls("", place, service.get("path") or "/", bundle)
-
-
-class WebhookClient:
+class HttpsWebhookClient:
     """Posts JSON to webhooks. Nothing is imported or opened before the first call; close it when done."""
 
-    def __init__(self, services: ServiceAddresses | None = None) -> None:
-        self._services = services or NoServices()
+    def __init__(self, services: ServiceAddresses) -> None:
+        self._services = services
         self._session: aiohttp.ClientSession | None = None
 
-    async def post(self, endpoint: Endpoint, body: Object, *, seconds: int) -> Any:
-        """The answer's JSON. Raises CallFailed."""
+    async def post(self, endpoint: WebhookEndpoint, review: Object, *, seconds: float, agent: str) -> Any:
+        """As `WebhookClient.post`."""
         import aiohttp  # noqa: PLC0415 - most clusters have no webhook, and it takes long to load.
 
         url, shown, host = self._address(endpoint, seconds)
@@ -76,9 +37,9 @@ class WebhookClient:
         try:
             async with self._session.post(
                 url,
-                params={"timeout": f"{seconds}s"},
-                data=orjson.dumps(body),
-                headers=_HEADERS | ({"host": host} if host else {}),
+                params={"timeout": f"{seconds:g}s"},
+                data=orjson.dumps(review),
+                headers=_HEADERS | {"user-agent": agent} | ({"host": host} if host else {}),
                 ssl=_trust(endpoint.bundle),
                 server_hostname=host or None,
                 allow_redirects=False,
@@ -89,36 +50,36 @@ class WebhookClient:
                     raw += more
                 status = answer.status
         except TimeoutError:
-            raise CallFailed(f"{shown}: context deadline exceeded") from None
+            raise WebhookCallError(f"{shown}: context deadline exceeded") from None
         except (aiohttp.ClientError, ssl.SSLError, OSError) as error:
-            raise CallFailed(f"{shown}: {_why(error, url)}") from None
+            raise WebhookCallError(f"{shown}: {_describe_failure(error, url)}") from None
         if status != 200:
-            raise CallFailed(_refusal(status, raw))
+            raise WebhookCallError(_describe_status(status, raw))
         try:
             return orjson.loads(raw)
         except orjson.JSONDecodeError as error:
-            raise CallFailed(f"couldn't get version/kind; json parse error: {error}") from None
+            raise WebhookCallError(f"couldn't get version/kind; json parse error: {error}") from None
 
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
 
-    def _address(self, endpoint: Endpoint, seconds: int) -> tuple[str, str, str]:
-        """The URL to call, how to tell of it, and the name that the certificate must have."""
+    def _address(self, endpoint: WebhookEndpoint, seconds: float) -> tuple[str, str, str]:
+        """The URL to call, its name in messages, and the host name that the certificate must have."""
         if endpoint.service is None:
-            return endpoint.url, f'Post "{endpoint.url}?timeout={seconds}s"', ""
+            return endpoint.url, f'Post "{endpoint.url}?timeout={seconds:g}s"', ""
         namespace, name, port = endpoint.service
         host = f"{name}.{namespace}.svc"
-        shown = f'Post "https://{host}:{port}{endpoint.path}?timeout={seconds}s"'
+        shown = f'Post "https://{host}:{port}{endpoint.path}?timeout={seconds:g}s"'
         try:
             address, at = self._services.address_of(namespace, name, port)
         except LookupError as error:
-            raise CallFailed(f"{shown}: {error.args[0] if error.args else error}") from None
+            raise WebhookCallError(f"{shown}: {error.args[0] if error.args else error}") from None
         at_host = f"[{address}]" if ":" in address else address
         return f"https://{at_host}:{at}{endpoint.path}", shown, host
 
 
-_HEADERS = {"content-type": "application/json", "accept": "application/json", "user-agent": "kube-apiserver-admission"}
+_HEADERS = {"content-type": "application/json", "accept": "application/json"}
 
 
 @lru_cache(maxsize=256)
@@ -127,16 +88,16 @@ def _trust(bundle: str) -> ssl.SSLContext:
         trusted = base64.b64decode(bundle).decode("ascii").strip() if bundle else ""
         return ssl.create_default_context(cadata=trusted or None)
     except (ValueError, ssl.SSLError) as error:
-        raise CallFailed(f"unable to load root certificates: {error}") from None
+        raise WebhookCallError(f"unable to load root certificates: {error}") from None
 
 
-def _why(error: Exception, url: str) -> str:
-    """Go's words for what people look for in them."""
+def _describe_failure(error: Exception, url: str) -> str:
+    """The reason in Go's words, which people search for."""
     parts = urlsplit(url)
     where = f"{parts.hostname}:{parts.port or 443}"
     inner = getattr(error, "os_error", None) or error.__cause__ or error
     if isinstance(inner, ssl.SSLCertVerificationError):
-        return f"tls: failed to verify certificate: x509: {_verification(inner)}"
+        return f"tls: failed to verify certificate: x509: {_describe_verification(inner)}"
     if isinstance(inner, ConnectionRefusedError):
         return f"dial tcp {where}: connect: connection refused"
     if "ServerDisconnected" in type(error).__name__:
@@ -144,13 +105,13 @@ def _why(error: Exception, url: str) -> str:
     return str(error)
 
 
-def _verification(error: ssl.SSLCertVerificationError) -> str:
+def _describe_verification(error: ssl.SSLCertVerificationError) -> str:
     if error.verify_code in (18, 19, 20, 21):
         return "certificate signed by unknown authority"
     return error.verify_message
 
 
-def _refusal(status: int, raw: bytes) -> str:
+def _describe_status(status: int, raw: bytes) -> str:
     if status == 404:
         return "the server could not find the requested resource"
     if status == 401:

@@ -1,0 +1,44 @@
+"""Webhooks as objects configure them: where one is called, and what a caller may rely on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pinnace.model.objects import Object
+
+
+class WebhookCallError(Exception):
+    """A webhook gave no answer that can be read. The message is for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookEndpoint:
+    """A `clientConfig`: the address of a webhook, and the CA bundle that its certificate must chain to."""
+
+    url: str
+    service: tuple[str, str, int] | None
+    """Namespace, name and port of the service, instead of the url."""
+    path: str
+    bundle: str
+    """In base64; empty for the CAs of the system."""
+
+    @classmethod
+    def read(cls, client_config: Mapping[str, Any]) -> WebhookEndpoint:
+        bundle = client_config.get("caBundle") or ""
+        service = client_config.get("service")
+        if service is None:
+            return cls(client_config.get("url") or "", None, "", bundle)
+        place = (service["namespace"], service["name"], int(service.get("port") or 443))
+        return cls("", place, service.get("path") or "/", bundle)
+
+
+class WebhookClient(Protocol):
+    """Calls webhooks."""
+
+    async def post(self, endpoint: WebhookEndpoint, review: Object, *, seconds: float, agent: str) -> Any:
+        """Return the JSON of the answer to a review. Raises WebhookCallError.
+
+        `agent` is the user agent by which the webhook knows the caller.
+        """
