@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -46,6 +47,22 @@ class SystemClock:
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Alarm:
         return asyncio.get_running_loop().call_later(seconds, callback)
+
+
+_SERVER_CLOCK: ContextVar[Clock | None] = ContextVar("server clock", default=None)
+
+
+def enter_server_clock(clock: Clock) -> None:
+    """Make `server_now` read this clock for the rest of the current task. Every write begins with it."""
+    _SERVER_CLOCK.set(clock)
+
+
+def server_now() -> datetime:
+    """The time of the server whose write is being prepared or validated; the machine's own outside of one.
+
+    The few kinds that need the time ask here: a clock in every call would cost all the others.
+    """
+    return (_SERVER_CLOCK.get() or SystemClock()).now()
 
 
 def to_rfc3339(moment: datetime) -> str:

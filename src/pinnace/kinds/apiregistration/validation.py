@@ -12,7 +12,7 @@ from pinnace.kinds.validation.fields import (
     validate_name,
 )
 from pinnace.model import names
-from pinnace.model.clock import SystemClock, to_rfc3339
+from pinnace.model.clock import server_now, to_rfc3339
 from pinnace.model.field_errors import FieldError, invalid, required
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
@@ -41,7 +41,7 @@ def _default_api_service(service: Object) -> None:
 
 def _prepare_api_service(service: Object, old: Object | None) -> None:
     if old is None and service.get("spec", {}).get("service") is None:
-        now = to_rfc3339(SystemClock().now())
+        now = to_rfc3339(server_now())
         service["status"] = {"conditions": [{**LOCAL_AVAILABLE, "lastTransitionTime": now}]}
 
 

@@ -20,7 +20,7 @@ from pinnace.kinds.certificates.validation import validate_signer_name
 from pinnace.kinds.golang.printing import GoStruct
 from pinnace.kinds.validation.fields import validate_choice, validate_condition, validate_immutable, validate_name
 from pinnace.model import names
-from pinnace.model.clock import SystemClock
+from pinnace.model.clock import server_now
 from pinnace.model.field_errors import FieldError, invalid, not_supported, required, too_long
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
@@ -194,7 +194,7 @@ def _validate_date(status: Mapping[str, Any], leaf: bytes, longest: int) -> Iter
     if datetime.fromisoformat(not_before) != begin:
         detail = "must be set to the NotBefore time encoded in the leaf certificate"
         yield invalid("status.notBefore", not_before, detail)
-    if abs(SystemClock().now() - begin) >= CLOCK_SKEW:
+    if abs(server_now() - begin) >= CLOCK_SKEW:
         detail = "must be set to within 5 minutes of kube-apiserver's current time"
         yield invalid("status.notBefore", not_before, detail)
     if datetime.fromisoformat(not_after) != end:

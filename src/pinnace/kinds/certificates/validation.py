@@ -17,7 +17,7 @@ from pinnace.kinds.validation.fields import (
     validate_unique,
 )
 from pinnace.model import names
-from pinnace.model.clock import SystemClock, to_rfc3339
+from pinnace.model.clock import server_now, to_rfc3339
 from pinnace.model.field_errors import FieldError, duplicate, forbidden, invalid, required, too_long
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
@@ -126,7 +126,7 @@ def _prepare_approval(request: Object, old: Object | None) -> None:
 
 
 def _date_conditions(conditions: Sequence[Object], before: Sequence[Mapping[str, Any]]) -> None:
-    now = to_rfc3339(SystemClock().now())
+    now = to_rfc3339(server_now())
     for condition in conditions:
         if not condition.get("lastUpdateTime"):
             condition["lastUpdateTime"] = now

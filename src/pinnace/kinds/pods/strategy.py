@@ -21,7 +21,7 @@ from pinnace.kinds.pods.validation import APP_ARMOR_PREFIX, validate_pod_creatio
 from pinnace.kinds.pods.warnings import template_warnings
 from pinnace.kinds.validation.addresses import ip_warnings
 from pinnace.kinds.validation.fields import dns_label
-from pinnace.model.clock import SystemClock, to_rfc3339
+from pinnace.model.clock import server_now, to_rfc3339
 from pinnace.model.field_errors import FieldError
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
@@ -58,7 +58,7 @@ def _prepare_pod(new: Object, old: Object | None) -> None:
                 "type": "PodScheduled",
                 "status": "False",
                 "lastProbeTime": None,
-                "lastTransitionTime": to_rfc3339(SystemClock().now()),
+                "lastTransitionTime": to_rfc3339(server_now()),
                 "reason": "SchedulingGated",
                 "message": "Scheduling is blocked due to non-empty scheduling gates",
             }

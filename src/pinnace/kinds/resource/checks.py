@@ -11,7 +11,7 @@ import orjson
 from pinnace.kinds.validation.fields import validate_name
 from pinnace.kinds.volumes.sources import validate_csi_driver_name
 from pinnace.model import names
-from pinnace.model.clock import SystemClock, to_rfc3339
+from pinnace.model.clock import server_now, to_rfc3339
 from pinnace.model.field_errors import FieldError, duplicate, invalid, not_supported, required, too_long, too_many
 from pinnace.model.objects import Object
 
@@ -34,7 +34,7 @@ _hexadecimal_form = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{
 
 
 def now() -> str:
-    return to_rfc3339(SystemClock().now())
+    return to_rfc3339(server_now())
 
 
 def validate_list(items: Sequence[Any] | None, most: int, path: str, validate_item: ItemErrors) -> Iterator[FieldError]:

@@ -25,7 +25,7 @@ from pinnace.kinds.volumes.sources import (
     validate_source,
 )
 from pinnace.model import names, quantity
-from pinnace.model.clock import SystemClock, to_rfc3339
+from pinnace.model.clock import server_now, to_rfc3339
 from pinnace.model.field_errors import IMMUTABLE, FieldError, forbidden, invalid, not_supported, required
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
@@ -114,7 +114,7 @@ def _prepare_volume_status(volume: Object, old: Object | None) -> None:
 
 
 def _now() -> str:
-    return to_rfc3339(SystemClock().now())
+    return to_rfc3339(server_now())
 
 
 def _validate_volume(volume: Object, old: Object | None) -> Iterator[FieldError]:

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from pinnace.admission.chain import AdmissionChain, Review
 from pinnace.auth.authorization.authorizers import Action, Authorizer, Decision, forbidden_error
 from pinnace.model import errors
-from pinnace.model.clock import Clock, to_rfc3339
+from pinnace.model.clock import Clock, enter_server_clock, to_rfc3339
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
 from pinnace.schema.cel.errors import ExceedsInlineBudget
@@ -129,6 +129,7 @@ class Pipeline:
         if self._turns.is_taken(key):
             await self._turns.wait(key)
         self._turns.begin(key)
+        enter_server_clock(self._clock)
         try:
             while True:
                 write = Write(call, edit, key, to_rfc3339(self._clock.now()), options)
