@@ -125,7 +125,7 @@ async def measure_turns() -> None:
     def at_once() -> None:
         flow = flows.flow_at_once(BOB, GET)
         assert flow is not None
-        flow.marked(answer)
+        flow.mark(answer)
 
     def seated() -> None:
         turn = drained(flows.take_turn(BOB, GET))

@@ -107,8 +107,8 @@ async def build(
     flows = FlowControl(
         foundation.objects(FLOW_CONTROL, "flowschemas"),
         foundation.objects(FLOW_CONTROL, "prioritylevelconfigurations"),
-        patience=settings.request_timeout / 4,
-        on_refusal=metrics.drop,
+        queue_seconds=settings.request_timeout / 4,
+        on_reject=metrics.drop,
     )
     health = Health(store, fanout, foundation.supervisor)
     discovery = DiscoveryPages(foundation.registry, aggregated=aggregation.api_services)

@@ -1,4 +1,4 @@
-"""Requests that another server answers: passed on with the caller's name, and the answer passed back as it comes."""
+"""Forwards requests to aggregated API servers with the caller's identity, and passes their answers back."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from pinnace.server.streaming.tunnel import UpstreamExchange
 LARGEST_ANSWER = 256 << 20
 REDIRECTED = b"the backend attempted to redirect this request, which is not permitted"
 
-_OF_THE_SENDER = frozenset((b"content-length", b"host"))
-_WRITTEN_HERE = frozenset((b"content-length", b"date"))
+_SET_BY_SENDER = frozenset((b"content-length", b"host"))
+_SET_HERE = frozenset((b"content-length", b"date"))
 _LONG_SUBRESOURCES = frozenset(("attach", "exec", "log", "portforward", "proxy"))
 _AGREED_SECONDS = 60.0
 _EXTRA_KEY = "!#$&'*+-.^_`|~"
 
 
 class AggregatedBackend(Protocol):
-    """One version of a group that another server answers for."""
+    """One group version that an aggregated API server serves."""
 
     @property
     def group(self) -> str: ...
@@ -38,36 +38,36 @@ class AggregatedBackend(Protocol):
 
     @property
     def unavailable_reason(self) -> str:
-        """Why it cannot be asked now; empty if it can."""
+        """Why it is unavailable; empty if it is available."""
 
     @property
     def resources(self) -> Sequence[Object]:
-        """The rows of its discovery page, when it was last seen."""
+        """The rows of its discovery page, as last seen."""
 
     @property
     def openapi_url(self) -> str:
-        """Where its index says that its OpenAPI v3 document is; empty if it has none."""
+        """The URL of its OpenAPI v3 document, from its index; empty if it has none."""
 
     async def openapi(self) -> tuple[bytes, str]:
-        """That document as JSON, and its hash. Raises OSError or TimeoutError."""
+        """Fetch that document as JSON, with its hash. Raise OSError or TimeoutError."""
 
     async def openapi_v2(self) -> tuple[bytes, str]:
-        """Its OpenAPI v2 document as JSON, and its hash: as last seen if it cannot be had, and empty if never seen."""
+        """Fetch its OpenAPI v2 document as JSON, with its hash: as last seen if that fails, empty if never seen."""
 
     async def connect(self) -> tuple[Duplex, str]:
-        """A connection of its own, and the name of its host. Raises OSError or TimeoutError."""
+        """Open a connection, and return it with the host name. Raise OSError or TimeoutError."""
 
     async def send(
         self, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes, *, is_long: bool
     ) -> ProxyResponse:
-        """Ask. Raises OSError if it cannot be reached, and TimeoutError if it says nothing for too long.
+        """Send a request. Raise OSError if it cannot be reached, and TimeoutError if it does not answer.
 
-        Unless it `is_long`, the whole exchange has to be over in the time that every request has.
+        Unless `is_long`, the whole exchange must end within the request timeout.
         """
 
 
 class AggregatedBackends(Protocol):
-    """The backends there are now; `revision` tells that something about them has changed."""
+    """The current backends; `revision` changes with them."""
 
     @property
     def revision(self) -> int: ...
@@ -75,11 +75,11 @@ class AggregatedBackends(Protocol):
     def backends(self) -> Iterable[AggregatedBackend]: ...
 
     def priorities(self, group: str, version: str) -> tuple[int, int] | None:
-        """Of the group and of the version in it, whoever serves them; None if no APIService says."""
+        """Return the priorities of a group and of its version; None if no APIService sets them."""
 
 
 class NoBackends:
-    """Stands where no other servers are."""
+    """No aggregated API servers."""
 
     revision = 0
 
@@ -95,7 +95,7 @@ class NoBackends:
 
 @dataclass(frozen=True, slots=True)
 class ForwardedRequest:
-    """A request that was passed on, as the metrics count it."""
+    """A forwarded request, as the metrics count it."""
 
     verb: str
     group: str
@@ -111,7 +111,7 @@ class ForwardedRequest:
 
 
 def counted_request(action: Action, backend: AggregatedBackend) -> ForwardedRequest | None:
-    """What to count; None if it is about nothing that the backend has: whoever asks must not choose the labels."""
+    """Return what the metrics count; None for an unknown resource, since clients must not invent labels."""
     name = f"{action.resource}/{action.subresource}" if action.subresource else action.resource
     if not action.verb or not any(row["name"] == name for row in backend.resources):
         return None
@@ -120,25 +120,25 @@ def counted_request(action: Action, backend: AggregatedBackend) -> ForwardedRequ
 
 
 async def forward(request: Request, user: User, backend: AggregatedBackend, action: Action) -> Answer:
-    """What the backend answers. Raises Unavailable if it cannot, Timeout if it does not."""
+    """Return the backend's answer. Raise Unavailable or Timeout."""
     if backend.unavailable_reason:
         raise errors.Unavailable(f"service unavailable: {backend.unavailable_reason}")
     is_long = action.verb == "watch" or action.subresource in _LONG_SUBRESOURCES
-    target = request.target  # As it was written: what is escaped stays so.
+    target = request.target  # Still quoted.
     if not target.startswith("/"):
         target = "/" + target.partition("://")[2].partition("/")[2]
     try:
         if request.upgrade:
-            return await _upgraded(request, target, user, backend)
+            return await _upgrade(request, target, user, backend)
         answer = await backend.send(request.method, target, headers_for(request, user), request.body, is_long=is_long)
         try:
-            headers = _passed_back(answer.headers)
+            headers = _kept_headers(answer.headers)
             if 300 <= answer.status < 400 and any(name.lower() == b"location" for name, _ in headers):
                 answer.close()
                 return Response(502, ((b"Content-Type", b"text/plain; charset=utf-8"),), REDIRECTED)
             if is_long and answer.status == 200 and request.method != "HEAD":
                 return StreamingResponse(answer.status, headers, partial(_relay, answer))
-            body = await _gathered(answer)
+            body = await _read_body(answer)
         except BaseException:
             answer.close()
             raise
@@ -150,18 +150,18 @@ async def forward(request: Request, user: User, backend: AggregatedBackend, acti
         raise errors.Unavailable(f"service unavailable: {error}") from None
 
 
-async def _upgraded(request: Request, target: str, user: User, backend: AggregatedBackend) -> Answer:
-    """What the backend makes of a request to speak another protocol: bytes pass both ways if it agrees."""
+async def _upgrade(request: Request, target: str, user: User, backend: AggregatedBackend) -> Answer:
+    """Forward a request to upgrade: bytes pass both ways if the backend agrees."""
     async with asyncio.timeout(_AGREED_SECONDS):
         connection, host = await backend.connect()
         exchange = UpstreamExchange(connection)
         try:
-            said = [("Host", host), *headers_for(request, user)]
-            headers = [(name.encode("latin-1"), value.encode()) for name, value in said]
+            pairs = [("Host", host), *headers_for(request, user)]
+            headers = [(name.encode("latin-1"), value.encode()) for name, value in pairs]
             await exchange.ask(request.method, target, headers, upgrade=request.headers[b"upgrade"])
             if exchange.status == 101:
                 return exchange.takeover()
-            answer = Response(exchange.status, _passed_back(exchange.headers), await _gathered(exchange))
+            answer = Response(exchange.status, _kept_headers(exchange.headers), await _read_body(exchange))
         except BaseException:
             exchange.close()
             raise
@@ -170,33 +170,33 @@ async def _upgraded(request: Request, target: str, user: User, backend: Aggregat
 
 
 def headers_for(request: Request, user: User) -> list[tuple[str, str]]:
-    """The caller's headers, less what concerns this connection alone, and who the caller is."""
-    counted_request = [
+    """Return the client's headers without hop-by-hop headers, and with the identity of the user."""
+    headers = [
         (name.decode("latin-1"), value.decode("utf-8", "replace"))
         for name, value in forwarded_headers(request)
-        if name not in _OF_THE_SENDER
+        if name not in _SET_BY_SENDER
     ]
     if forwarded := forwarded_for(request):
-        counted_request.append(("X-Forwarded-For", forwarded))
-    return [*counted_request, *remote_headers(user)]
+        headers.append(("X-Forwarded-For", forwarded))
+    return [*headers, *remote_headers(user)]
 
 
 def remote_headers(user: User) -> list[tuple[str, str]]:
-    """How a front proxy says who is calling."""
-    said = [("X-Remote-User", user.name)]
+    """Return the headers with which a front proxy names the user."""
+    headers = [("X-Remote-User", user.name)]
     if user.uid:
-        said.append(("X-Remote-Uid", user.uid))
-    said += (("X-Remote-Group", group) for group in user.groups)
+        headers.append(("X-Remote-Uid", user.uid))
+    headers += (("X-Remote-Group", group) for group in user.groups)
     for key, values in user.extra.items():
-        said += ((f"X-Remote-Extra-{quote(key, safe=_EXTRA_KEY)}", value) for value in values)
-    return said
+        headers += ((f"X-Remote-Extra-{quote(key, safe=_EXTRA_KEY)}", value) for value in values)
+    return headers
 
 
-def _passed_back(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    return [pair for pair in headers if pair[0].lower() not in HOP_BY_HOP | _WRITTEN_HERE]
+def _kept_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    return [pair for pair in headers if pair[0].lower() not in HOP_BY_HOP | _SET_HERE]
 
 
-async def _gathered(answer: ProxyResponse) -> list[bytes]:
+async def _read_body(answer: ProxyResponse) -> list[bytes]:
     pieces: list[bytes] = []
     size = 0
     async for chunk in answer.chunks():
@@ -211,6 +211,6 @@ async def _relay(answer: ProxyResponse, stream: ResponseStream) -> None:
     try:
         await relay(answer, stream)
     except OSError:
-        pass  # A watch that is cut is a watch that ended: clients begin another.
+        pass  # A lost watch has ended: clients begin another.
     finally:
         stream.finish()

@@ -51,11 +51,11 @@ ALL = {"kind": "Group", "group": {"name": "*"}}
 QUEUE = {"type": "Queue", "queuing": {"queues": 4, "handSize": 1, "queueLengthLimit": 3}}
 
 
-def control(*, seats: int = 1, response: dict[str, Any] = QUEUE, patience: float = 15) -> FlowControl:
+def control(*, seats: int = 1, response: dict[str, Any] = QUEUE, queue_seconds: float = 15) -> FlowControl:
     limited = {"nominalConcurrencyShares": 10, "limitResponse": response}
     levels = Held(level("exempt", type="Exempt"), level("rest", type="Limited", limited=limited))
     schemas = Held(schema("all", "rest", ALL, precedence=9), schema("masters", "exempt", MASTERS, precedence=1))
-    return FlowControl(schemas, levels, seats=seats, patience=patience)
+    return FlowControl(schemas, levels, seats=seats, queue_seconds=queue_seconds)
 
 
 class Work:
@@ -136,7 +136,7 @@ async def test_a_level_that_rejects_has_no_queue() -> None:
 
 
 async def test_who_waits_too_long_or_leaves_takes_no_seat_along() -> None:
-    flow, work = control(patience=0.01), Work()
+    flow, work = control(queue_seconds=0.01), Work()
     first, late = work.start(flow, User("a")), work.start(flow, User("b"))
     assert (await late).status == 429
     gone = work.start(flow, User("c"))
@@ -152,7 +152,7 @@ async def test_who_waits_too_long_or_leaves_takes_no_seat_along() -> None:
 
 
 async def test_who_leaves_makes_room_in_the_queue() -> None:
-    flow, work = control(patience=0.3), Work()
+    flow, work = control(queue_seconds=0.3), Work()
     tasks = [work.start(flow, User("a")) for _ in range(5)]
     await turn()
     assert tasks[4].result().status == 429
@@ -377,7 +377,7 @@ async def test_who_counts_refusals_is_told_of_those_who_waited_in_vain_too() -> 
         Held(level("rest", type="Limited", limited=limited)),
         Held(schema("all", "rest", ALL, precedence=9)),
     )
-    flow, work = FlowControl(schemas, levels, seats=1, patience=0.01, on_refusal=told.append), Work()
+    flow, work = FlowControl(schemas, levels, seats=1, queue_seconds=0.01, on_reject=told.append), Work()
     first = work.start(flow, User("a"))
     await turn()
     about: Any = object()

@@ -17,7 +17,7 @@ from pinnace.model.objects import Key, Object
 from pinnace.sdk.api.callers import Caller, Callers, RequestInfo
 from pinnace.sdk.api.collection import Collection, CollectionChange, CollectionEntry, CollectionWatcher
 from pinnace.sdk.api.pages import DISCOVERY_VERSIONS, Pages
-from pinnace.sdk.api.representations import Representation, view_of
+from pinnace.sdk.api.representations import ViewRepresentation, view_of
 from pinnace.sdk.api.requests import (
     ObjectSelection,
     continue_token,
@@ -137,7 +137,7 @@ class ApiApplication:
             # A write is finished even if its client disconnects.
             return await asyncio.shield(self._write(request, asked, caller, collection, warnings))
         view = view_of(request.headers.get("Accept", ""))
-        form = Representation(resource, view, include=request.query.get("includeObject", ""), clock=self._clock)
+        form = ViewRepresentation(resource, view, include=request.query.get("includeObject", ""), clock=self._clock)
         if asked.verb == "get":
             entry = await collection.get(Key(asked.namespace, asked.name))
             if entry is None:
@@ -184,7 +184,7 @@ class ApiApplication:
         return _json(answer, status=status, warnings=[*warnings, *options.warnings])
 
     async def _list(
-        self, query: Mapping[str, str], collection: Collection, chosen: ObjectSelection, form: Representation
+        self, query: Mapping[str, str], collection: Collection, chosen: ObjectSelection, form: ViewRepresentation
     ) -> bytes:
         limit, token = read_number(query, "limit"), query.get("continue", "")
         if token:
@@ -209,7 +209,7 @@ class ApiApplication:
         request: web.Request,
         collection: Collection,
         chosen: ObjectSelection,
-        form: Representation,
+        form: ViewRepresentation,
         warnings: list[str],
     ) -> web.StreamResponse:
         query = request.query
@@ -255,7 +255,7 @@ class ApiApplication:
             alarm.cancel()
 
 
-def _line(change: CollectionChange, chosen: ObjectSelection, form: Representation) -> bytes:
+def _line(change: CollectionChange, chosen: ObjectSelection, form: ViewRepresentation) -> bytes:
     """Return the watch event for a change; empty if the selection never matched. A match that ends is DELETED."""
     was = change.old is not None and chosen.matches(change.old)
     if change.new is not None and chosen.matches(change.new):

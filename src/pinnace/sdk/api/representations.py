@@ -42,7 +42,7 @@ def view_of(accept: str) -> View:
     raise errors.NotAcceptable((JSON,))
 
 
-class Representation:
+class ViewRepresentation:
     """Encodes answers in one view."""
 
     def __init__(self, resource: Resource, view: View, *, include: str, clock: Clock) -> None:

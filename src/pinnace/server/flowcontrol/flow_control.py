@@ -1,4 +1,4 @@
-"""Shares the server among its clients: so many requests at once per priority level, in fair turns, and no more."""
+"""API priority and fairness: limits the concurrent requests of each priority level, and queues the rest fairly."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from pinnace.server.metrics import CountedRequest
 READS_AT_ONCE = 400
 WRITES_AT_ONCE = 200
 MOST_SECONDS = 15.0
-"""How long a request waits for its turn: a quarter of the time that it may take in all."""
+"""How long a request waits for a seat: a quarter of the request timeout."""
 
 _MOST_KNOWN = 10_000
 _SHARES, _QUEUES, _HAND, _QUEUE_LENGTH = 30, 64, 8, 50
-_REFUSED_HEADERS = b"Retry-After: 1\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n"
-_REFUSED = b"Too many requests, please try again later.\n"
+_REJECTED_HEADERS = b"Retry-After: 1\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n"
+_REJECTED = b"Too many requests, please try again later.\n"
 
 
 class FlowObjects(Protocol):
-    """The objects of one kind, as they are now."""
+    """The current objects of one kind."""
 
     def items(self) -> Iterable[tuple[str, Object]]: ...
 
@@ -36,7 +36,7 @@ class FlowObjects(Protocol):
 
 
 class _Flow:
-    """Where requests of one sort belong, and the headers that say so."""
+    """The flow schema, priority level and queues of equal requests, and the headers that name them."""
 
     __slots__ = ("counts", "hand", "headers", "level")
 
@@ -46,14 +46,14 @@ class _Flow:
         self.hand = hand
         self.headers = headers
 
-    def marked(self, answer: Answer) -> Answer:
+    def mark(self, answer: Answer) -> Answer:
         headers = answer.headers
         answer.headers = (headers if isinstance(headers, bytes) else header_block(headers)) + self.headers
         return answer
 
-    def refused(self, reason: str) -> Answer:
+    def reject(self, reason: str) -> Answer:
         self.counts.reject(reason)
-        return self.marked(Response(429, _REFUSED_HEADERS, _REFUSED))
+        return self.mark(Response(429, _REJECTED_HEADERS, _REJECTED))
 
 
 class TurnedAway(Exception):
@@ -82,13 +82,13 @@ class Turn:
 
     def mark(self, answer: Answer) -> Answer:
         """Add the headers that name the flow schema and the priority level."""
-        return self._flow.marked(answer)
+        return self._flow.mark(answer)
 
 
 class FlowControl:
-    """Lets requests pass as FlowSchemas and PriorityLevelConfigurations say; a change of these counts at once.
+    """Dispatches requests by FlowSchemas and PriorityLevelConfigurations; a change of these takes effect at once.
 
-    Seats are taken by what takes time. What is answered at once is, on one thread, never in the way of another.
+    Only requests that take time need a seat: a request that is answered at once cannot block others on one thread.
     """
 
     def __init__(
@@ -97,14 +97,14 @@ class FlowControl:
         levels: FlowObjects,
         *,
         seats: int = READS_AT_ONCE + WRITES_AT_ONCE,
-        patience: float = MOST_SECONDS,
-        on_refusal: Callable[[CountedRequest], None] = lambda about: None,
+        queue_seconds: float = MOST_SECONDS,
+        on_reject: Callable[[CountedRequest], None] = lambda about: None,
     ) -> None:
         self._schema_objects = schemas
         self._level_objects = levels
         self._seats = seats
-        self._patience = patience
-        self._on_refusal = on_refusal
+        self._queue_seconds = queue_seconds
+        self._on_reject = on_reject
         self._pool = SeatPool()
         self._levels: dict[str, PriorityLevel] = {}
         self._level_uids: dict[str, str] = {}
@@ -150,20 +150,20 @@ class FlowControl:
     def _flow_of(self, user: User, action: Action) -> _Flow:
         if self._is_stale:
             self._reload()
-        sort = (user.name, user.groups, action[:6])  # Names of objects and versions make no difference.
-        return self._flows.get(sort) or self._learn(sort, user, action)
+        flow_key = (user.name, user.groups, action[:6])  # Names of objects and versions make no difference.
+        return self._flows.get(flow_key) or self._learn(flow_key, user, action)
 
     def _turn_away(self, flow: _Flow, reason: str, about: CountedRequest | None) -> TurnedAway:
         if about is not None:
-            self._on_refusal(about)
-        return TurnedAway(flow.refused(reason))
+            self._on_reject(about)
+        return TurnedAway(flow.reject(reason))
 
     async def _wait(self, flow: _Flow, seat: Seat, about: CountedRequest | None) -> None:
         counts, began = flow.counts, asyncio.get_running_loop().time()
         counts.waiting += 1
         try:
-            async with asyncio.timeout(self._patience):
-                await seat.turn
+            async with asyncio.timeout(self._queue_seconds):
+                await seat.waiter
         except BaseException as stopped:
             seat.give_back()
             if isinstance(stopped, TimeoutError):
@@ -177,17 +177,17 @@ class FlowControl:
 
     @property
     def levels(self) -> Iterable[PriorityLevel]:
-        """Every level, as it is now."""
+        """All priority levels."""
         if self._is_stale:
             self._reload()
         return self._levels.values()
 
     @property
     def counts(self) -> Iterable[FlowCounts]:
-        """What has been counted of each flow schema in each level that it was ever of."""
+        """The counts of each flow schema, for each priority level that it has ever had."""
         return self._counts.values()
 
-    # What the objects say.
+    # Reading the configuration objects.
 
     def _forget(self, key: str) -> None:
         self._is_stale = True
@@ -203,9 +203,9 @@ class FlowControl:
         for name, spec in specs.items():
             self._hand_sizes[name] = self._set_up(name, spec, total)
         for name in self._levels.keys() - specs.keys():
-            gone = self._levels.pop(name)
-            gone.is_exempt, gone.guaranteed = True, sys.maxsize  # Whoever waits there is let through.
-            gone.serve()
+            removed = self._levels.pop(name)
+            removed.is_exempt, removed.guaranteed = True, sys.maxsize  # Dispatch its waiting requests.
+            removed.serve()
         self._count_seats()
         schemas = [schema for _, schema in self._schema_objects.items()]
         self._schemas = sorted(
@@ -214,7 +214,7 @@ class FlowControl:
         )
 
     def _set_up(self, name: str, spec: Object, total: int) -> tuple[int, int]:
-        """Give a level its limits; how many queues it has, and how many of them each flow is dealt."""
+        """Set the limits of a level. Return the number of its queues, and the size of a flow's hand of them."""
         level = self._levels.get(name)
         if level is None:
             level = self._levels[name] = PriorityLevel(name, self._pool)
@@ -222,7 +222,7 @@ class FlowControl:
         of_kind = spec.get("exempt" if level.is_exempt else "limited") or {}
         level.nominal = math.ceil(self._seats * _shares(spec) / total)
         lent = of_kind.get("lendablePercent") or 0
-        # One that is exempt has as many as it needs, all of them its own.
+        # An exempt level has as many seats as it needs.
         level.guaranteed = sys.maxsize if level.is_exempt else level.nominal - _percent(level.nominal, lent)
         borrowed = of_kind.get("borrowingLimitPercent")
         more = self._seats if borrowed is None else _percent(level.nominal, borrowed)
@@ -235,23 +235,23 @@ class FlowControl:
         return queuing.get("queues", _QUEUES), queuing.get("handSize", _HAND)
 
     def _count_seats(self) -> None:
-        """Limits have changed: who has which seat is counted anew, and those who wait may be let in."""
+        """Count the seats after a change of limits, and dispatch waiting requests that now have one."""
         limited = [level for level in self._levels.values() if not level.is_exempt]
         pool = self._pool
         pool.seats = sum(level.nominal for level in limited)
         pool.used = sum(max(level.executing, level.guaranteed) for level in limited)
-        pool.hungry = {level: None for level in limited if level.waiting}
+        pool.waiting_levels = {level: None for level in limited if level.waiting}
         for level in self._levels.values():
             level.serve()
         pool.offer()
 
-    def _learn(self, sort: tuple[object, ...], user: User, action: Action) -> _Flow:
+    def _learn(self, flow_key: tuple[object, ...], user: User, action: Action) -> _Flow:
         if len(self._flows) >= _MOST_KNOWN:
             self._flows.clear()
-        flow = self._flows[sort] = self._classified(user, action)
+        flow = self._flows[flow_key] = self._classify(user, action)
         return flow
 
-    def _classified(self, user: User, action: Action) -> _Flow:
+    def _classify(self, user: User, action: Action) -> _Flow:
         for schema in self._schemas:
             spec = schema["spec"]
             if not any(_covers(rule, user, action) for rule in spec.get("rules") or ()):
@@ -267,14 +267,12 @@ class FlowControl:
             )
             queues, size = self._hand_sizes[level]
             hand = hand_of(f"{name}/{distinguished}", queues=queues, size=size)
-            return _Flow(self._counted(name, level), self._levels[level], hand, headers)
-        free = PriorityLevel(
-            "", SeatPool()
-        )  # There are no schemas yet, or none for this: nobody has said that it must wait.
+            return _Flow(self._counts_of(name, level), self._levels[level], hand, headers)
+        free = PriorityLevel("", SeatPool())  # No schema matches: the request need not wait.
         free.is_exempt, free.guaranteed = True, sys.maxsize
         return _Flow(FlowCounts("", ""), free, (), b"")
 
-    def _counted(self, schema: str, level: str) -> FlowCounts:
+    def _counts_of(self, schema: str, level: str) -> FlowCounts:
         counts = self._counts.get((schema, level))
         if counts is None:
             counts = self._counts[(schema, level)] = FlowCounts(schema, level)

@@ -18,9 +18,9 @@ from pinnace.server.http.header_cache import HeaderCache
 from pinnace.server.http.limits import Limits
 from pinnace.server.http.messages import (
     Answer,
-    Handler,
     Peer,
     Request,
+    RequestHandler,
     Response,
     StreamingResponse,
     Takeover,
@@ -67,7 +67,7 @@ class ServerContext:
     """The parts that all connections of one server share."""
 
     loop: asyncio.AbstractEventLoop
-    handler: Handler
+    handler: RequestHandler
     limits: Limits
     connections: set[Connection]
     tasks: set[asyncio.Task[None]]

@@ -152,7 +152,7 @@ class Takeover:
 Answer = Response | StreamingResponse | Takeover
 
 
-class Handler(Protocol):
+class RequestHandler(Protocol):
     """Answers requests. It returns the answer itself if it can answer at once: then no task is created.
 
     A pending answer continues when its client leaves: half a write would be worse than an unread answer.

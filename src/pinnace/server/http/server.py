@@ -13,10 +13,10 @@ from pinnace.server.http.listener import Listener, listening_sockets
 from pinnace.server.http.messages import (
     JSON_HEADERS,
     Answer,
-    Handler,
     Headers,
     Peer,
     Request,
+    RequestHandler,
     Response,
     ResponseStream,
     StreamingResponse,
@@ -33,12 +33,12 @@ from pinnace.server.http.tls import tls_context
 __all__ = [
     "JSON_HEADERS",
     "Answer",
-    "Handler",
     "Headers",
     "HttpServer",
     "Limits",
     "Peer",
     "Request",
+    "RequestHandler",
     "Response",
     "ResponseStream",
     "StreamingResponse",
@@ -80,7 +80,7 @@ class HttpServer:
         """The number of open connections."""
         return len(self._context.connections) if self._context is not None else 0
 
-    async def start(self, host: str, port: int, tls: Context | None, handler: Handler) -> None:
+    async def start(self, host: str, port: int, tls: Context | None, handler: RequestHandler) -> None:
         """Listen, without TLS if `tls` is None. Connections are accepted when this returns."""
         loop, limits = asyncio.get_running_loop(), self._limits
         context = ServerContext(

@@ -84,7 +84,7 @@ class FastReads:
             answer = self._responses.render_error(request, error, call.warnings)
         flow.counts.dispatched += 1
         self._metrics.observe(call, answer.status, time.perf_counter() - started)
-        return flow.marked(answer)
+        return flow.mark(answer)
 
     def _authenticate(self, request: Request) -> User | None:
         try:

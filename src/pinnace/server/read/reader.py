@@ -23,7 +23,7 @@ from pinnace.server.read.options import (
     watch_options,
 )
 from pinnace.server.read.recent_lists import PageKey, RecentPage, RecentPages
-from pinnace.server.read.selection import Matches, ObjectSelection, keys_named, selection_of
+from pinnace.server.read.selection import ListSelection, Matches, keys_named, selection_of
 from pinnace.server.read.watch import Watch, WatchTimes
 from pinnace.server.request.call import Call
 from pinnace.store import store as stores
@@ -155,7 +155,7 @@ class ObjectReader:
     def _page(
         self,
         cache: WatchCache,
-        chosen: ObjectSelection,
+        chosen: ListSelection,
         representation: Representation,
         options: ListOptions,
         *,
@@ -173,7 +173,7 @@ class ObjectReader:
         self,
         waiting: Awaitable[None],
         cache: WatchCache,
-        chosen: ObjectSelection,
+        chosen: ListSelection,
         representation: Representation,
         options: ListOptions,
         *,
@@ -187,7 +187,7 @@ class ObjectReader:
     async def _page_of_history(
         self,
         cache: WatchCache,
-        chosen: ObjectSelection,
+        chosen: ListSelection,
         representation: Representation,
         options: ListOptions,
         revision: int,
@@ -198,7 +198,7 @@ class ObjectReader:
         return body if isinstance(body, bytes | list) else await body
 
     async def _entries_at(
-        self, cache: WatchCache, chosen: ObjectSelection, options: ListOptions, revision: int
+        self, cache: WatchCache, chosen: ListSelection, options: ListOptions, revision: int
     ) -> dict[str, CachedObject]:
         """Return the objects of a past revision from which to select, converted if the selectors need it."""
         after = options.continuation.after if options.continuation else ""
@@ -233,7 +233,7 @@ def _page_key(call: Call) -> PageKey:
     return call.resource, call.namespace, request.raw_query, request.head.accept
 
 
-def _candidates(cache: WatchCache, chosen: ObjectSelection, options: ListOptions) -> list[str]:
+def _candidates(cache: WatchCache, chosen: ListSelection, options: ListOptions) -> list[str]:
     """Return the keys of the objects from which to select."""
     after = options.continuation.after if options.continuation else ""
     if chosen.name:
@@ -243,7 +243,7 @@ def _candidates(cache: WatchCache, chosen: ObjectSelection, options: ListOptions
     return cache.keys_of(chosen.namespace, after=after)
 
 
-def _select_now(cache: WatchCache, chosen: ObjectSelection, options: ListOptions) -> tuple[list[CachedObject], Extent]:
+def _select_now(cache: WatchCache, chosen: ListSelection, options: ListOptions) -> tuple[list[CachedObject], Extent]:
     """Return the objects of one page of the current state."""
     return _select(_candidates(cache, chosen, options), cache.entries, chosen.matches, options.limit)
 

@@ -16,7 +16,7 @@ Matches = Callable[[str, CachedObject], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectSelection:
+class ListSelection:
     """`matches` is None if every object is selected; `name` narrows the search before `matches` is called."""
 
     namespace: str
@@ -33,7 +33,7 @@ class ObjectSelection:
             await waiting
 
 
-def selection_of(call: Call) -> ObjectSelection:
+def selection_of(call: Call) -> ListSelection:
     """Return what the call's selectors choose. Raise BadRequest for a malformed selector."""
     label_text, field_text = call.text("labelSelector"), call.text("fieldSelector")
     selector = _label_selector(label_text) if label_text else None
@@ -55,15 +55,15 @@ def selection_of(call: Call) -> ObjectSelection:
     elif name:
         fields = _only_named(name)
     if labels is None:
-        return ObjectSelection(namespace, name, fields, prepare=preparing)
+        return ListSelection(namespace, name, fields, prepare=preparing)
     if fields is None:
-        return ObjectSelection(namespace, name, labels, equal)
+        return ListSelection(namespace, name, labels, equal)
     both_labels, both_fields = labels, fields
 
     def both(key: str, entry: CachedObject) -> bool:
         return both_labels(key, entry) and both_fields(key, entry)
 
-    return ObjectSelection(namespace, name, both, equal, preparing)
+    return ListSelection(namespace, name, both, equal, preparing)
 
 
 def _label_selector(text: str) -> selectors.LabelSelector:
@@ -118,7 +118,7 @@ def _only_named(name: str) -> Matches:
     return lambda key, entry: key.rpartition("/")[2] == name
 
 
-def keys_named(cache: WatchCache, chosen: ObjectSelection) -> list[str]:
+def keys_named(cache: WatchCache, chosen: ListSelection) -> list[str]:
     """Return the keys that a name can mean: one, or one in each namespace."""
     if chosen.namespace:
         candidates = [f"{chosen.namespace}/{chosen.name}"]

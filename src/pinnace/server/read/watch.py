@@ -15,7 +15,7 @@ from pinnace.server.cache.representations import Representation, TableRepresenta
 from pinnace.server.cache.watch_cache import CachedObject, CacheEvent, WatchCache, restamp, stamp
 from pinnace.server.http.messages import ResponseStream, frame
 from pinnace.server.read.options import WatchOptions, too_large_revision
-from pinnace.server.read.selection import ObjectSelection, keys_named
+from pinnace.server.read.selection import ListSelection, keys_named
 from pinnace.store import store as stores
 
 MAX_BUFFERED = 8 << 20
@@ -38,7 +38,7 @@ class Watch:
         fanout: Fanout,
         store: stores.Store,
         cache: WatchCache,
-        chosen: ObjectSelection,
+        chosen: ListSelection,
         representation: Representation,
         options: WatchOptions,
         times: WatchTimes,
