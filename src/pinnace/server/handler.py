@@ -95,6 +95,8 @@ class Handler:
 
     async def handle(self, request: Request, user: User | None) -> Answer:
         """Run the stages of a request: authenticate, then `_answer`, recorded by the audit log if there is one."""
+        if request.path == "*" and request.method == "OPTIONS":
+            return Response(200)  # A question about the server as a whole, which Go's servers answer to all clients.
         try:
             user = user or await self._authenticate(request)
         except errors.ApiError as error:

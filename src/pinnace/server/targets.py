@@ -12,7 +12,7 @@ from pinnace.server.aggregation import AggregatedBackend, AggregatedBackends
 from pinnace.server.flowcontrol.flow_control import Turn
 from pinnace.server.http.deadlines import LONG_RUNNING
 from pinnace.server.http.messages import Request
-from pinnace.server.request.call import Call, action_of, parse_call
+from pinnace.server.request.call import Call, action_of, parse_call, split_path
 from pinnace.server.request.routes import Route, Routes
 
 _READS = frozenset(("get", "list"))
@@ -80,7 +80,7 @@ class Targets:
             parts, action = route
             if not action.group or self._aggregated.find(action.group, action.version) is None:
                 return Target(request, action, call=Call(*parts, request, ANONYMOUS))
-        segments = request.path.split("/")[1:]
+        segments = split_path(request.path)
         if segments[0] == "apis" and len(segments) > 2:
             backend = self._aggregated.find(segments[1], segments[2])
             if backend is not None:

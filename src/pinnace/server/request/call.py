@@ -197,9 +197,14 @@ def action_of(request: Request, segments: list[str]) -> Action:
     return Action(verb, "", group, resource, subresource, namespace, name, version)
 
 
+def split_path(path: str) -> list[str]:
+    """Split a path at its slashes, without the leading empty segment. The target `*` is one segment."""
+    return path.split("/")[1:] or [path]
+
+
 def requested_action(request: Request) -> Action:
     """Return the action of any request, for objects or not, served or not."""
-    segments = request.path.split("/")[1:]
+    segments = split_path(request.path)
     if (segments[0] == "api" and len(segments) > 2) or (segments[0] == "apis" and len(segments) > 3):
         return action_of(request, segments)
     return Action(request.method.lower(), path=request.path)
