@@ -38,6 +38,8 @@ BODIES: dict[str, tuple[bytes, str, int]] = {
     "a tab in YAML": (b"a:\n\t- b", "application/yaml", 400),
     "text": (b"hello", "application/json", 400),
     "a list": (b"[]", "application/json", 400),
+    "a number of 5,000 digits": (b'{"metadata": {"generation": %s}}' % (b"9" * 5000), "application/json", 400),
+    "a number of 5,000 digits in YAML": (b"metadata:\n  generation: %s" % (b"9" * 5000), "application/yaml", 400),
     "a number": (b"5", "application/json", 400),
     "a string": (b'"text"', "application/json", 400),
     "deep lists": (b"[" * DEEP, "application/json", 400),
@@ -149,6 +151,25 @@ OPTIONS: dict[str, tuple[str, str, int]] = {
     "a revision beyond counting": ("GET", f"{CONFIG_MAPS}?resourceVersion={'9' * 5000}", 400),
     "a limit in other digits": ("GET", f"{CONFIG_MAPS}?limit=%D9%A3", 400),
 }
+
+
+@pytest.mark.parametrize(("method", "code"), [("GET", 404), ("OPTIONS", 200)])
+async def test_the_target_that_means_the_whole_server_is_answered(api: InProcess, method: str, code: int) -> None:
+    assert (await api.call(method, "*")).status == code
+
+
+async def test_a_webhook_url_that_is_none_is_refused(api: InProcess) -> None:
+    hook = {"name": "a.b.c", "admissionReviewVersions": ["v1"], "sideEffects": "None"}
+    configuration = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "broken"},
+        "webhooks": [hook | {"clientConfig": {"url": "https://[::1"}}],
+    }
+    target = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    refused = await api.post(target, configuration)
+    assert refused.status == 422
+    assert "missing ']' in host" in refused.message
 
 
 @pytest.mark.parametrize(("method", "target", "code"), OPTIONS.values(), ids=OPTIONS)

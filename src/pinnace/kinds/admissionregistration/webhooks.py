@@ -223,6 +223,10 @@ def _why_no_url(url: str) -> str:
         return "first path segment in URL cannot contain colon"
     if found := re.search(r"%(?![0-9A-Fa-f]{2}).{0,2}", url):
         return f'invalid URL escape "{found[0]}"'
+    try:
+        urlsplit(url)
+    except ValueError as error:  # Go's word for what it finds first, else Python's.
+        return "missing ']' in host" if "[" in url and "]" not in url else str(error)
     host = urlsplit(url.replace("[", "").replace("]", "")).netloc.rpartition("@")[2]
     port = host.rpartition(":")[2] if ":" in host else ""
     if port and not port.isdigit():

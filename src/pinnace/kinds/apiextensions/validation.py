@@ -256,11 +256,18 @@ def approval(definition: Raw) -> tuple[str, str]:
         return "MissingAnnotation", f'protected groups must have approval annotation "{APPROVED}", {see}'
     if said.startswith("unapproved"):
         return "UnapprovedAnnotation", f'not approved: "{said}"'
-    parts = urlsplit(said)
-    if parts.scheme and parts.netloc:
+    if _is_url(said):
         return "ApprovedAnnotation", f"approved in {said}"
     choice = 'with either a URL or a reason starting with "unapproved"'
     return "InvalidAnnotation", f'protected groups must have approval annotation "{APPROVED}" {choice}, {see}'
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    return bool(parts.scheme and parts.netloc)
 
 
 def _validate_approval(definition: Object, old: Object | None) -> Iterator[FieldError]:

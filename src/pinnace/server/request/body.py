@@ -37,6 +37,9 @@ _ENVELOPE = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind 
 _HALF = re.compile("[\ud800-\udfff]")
 
 
+_MOST_DIGITS = 400
+
+
 class MalformedBody(ValueError):
     """The bytes are not JSON, or not YAML. The message is Kubernetes'."""
 
@@ -183,7 +186,7 @@ def repeated_fields(body: bytes, value: Any) -> tuple[str, ...]:
     # left as there were, nothing was repeated. Only a colon that is written as an escape would not be counted.
     if body.count(b":") == text.count(b":") and (b"\\" not in body or b"\\u003" not in body):
         return ()
-    pairs = json.loads(body.decode("utf-8", "replace"), object_pairs_hook=_Pairs)
+    pairs = json.loads(body.decode("utf-8", "replace"), object_pairs_hook=_Pairs, parse_int=_parse_int)
     found: list[str] = []
     for path in _repeated("", pairs):
         found.append(path)
@@ -215,7 +218,13 @@ def _repeated(path: str, value: Any) -> Iterator[str]:
 def _in_order(text: bytes, repeated: set[str], unknown: set[str]) -> list[str]:
     """Return the errors in the order of the text."""
     found: list[str] = []
-    _meet("", json.loads(text.decode("utf-8", "replace"), object_pairs_hook=_Pairs), repeated, unknown, found)
+    _meet(
+        "",
+        json.loads(text.decode("utf-8", "replace"), object_pairs_hook=_Pairs, parse_int=_parse_int),
+        repeated,
+        unknown,
+        found,
+    )
     return list(dict.fromkeys(found))
 
 
@@ -241,7 +250,12 @@ def _parse_leniently(body: bytes) -> Any:
     err = error_for(body.decode("utf-8", "surrogateescape"))
     if err:
         raise MalformedBody(err)
-    return _without_halves(json.loads(body.decode("utf-8", "replace")))
+    return _without_halves(json.loads(body.decode("utf-8", "replace"), parse_int=_parse_int))
+
+
+def _parse_int(digits: str) -> int | float:
+    """Parse an integer. Python refuses more than 4,300 digits; as a float such a number is infinite."""
+    return int(digits) if len(digits) <= _MOST_DIGITS else float(digits)
 
 
 def _without_halves(value: Any) -> Any:

@@ -17,6 +17,7 @@ MAX_ALIASED = 100_000
 
 _TRUE = frozenset({"y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"})
 _FALSE = frozenset({"n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"})
+_MOST_DIGITS = 400
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _NOT_FINITE = {
     **dict.fromkeys((".nan", ".NaN", ".NAN"), "NaN"),
@@ -192,13 +193,13 @@ def by_looks(text: str) -> Any:
     if text in _NOT_FINITE:
         raise YamlError(f"json: unsupported value: {_NOT_FINITE[text]}")
     digits = text.replace("_", "")
-    if _INTEGER(digits):
+    if len(digits) <= _MOST_DIGITS and _INTEGER(digits):
         octal = _OLD_OCTAL(digits)
         number = int(f"{octal[1]}0o{octal[2]}" if octal else digits, 0)
         if -(2**63) <= number < 2**64:
             return number
-    if _FLOAT(digits):
-        return _as_json(float(digits))
+    if _FLOAT(digits) and not math.isinf(value := float(digits)):  # Go takes a number out of range for a string.
+        return _as_json(value)
     return text
 
 
