@@ -33,7 +33,7 @@ async def test_pods_are_spread_over_the_nodes(cluster: Cluster) -> None:
     await cluster.settle()
     pods = await cluster.client.list("v1/Pod", namespace="default")
     assert Counter(one["spec"]["nodeName"] for one in pods) == dict.fromkeys([f"node-{n}" for n in range(4)], 10)
-    events = await cluster.client.list("v1/Event", namespace="default")
+    events = await cluster.client.list("v1/Event", namespace="default", fields="involvedObject.kind=Pod")
     assert {one["reason"] for one in events} == {"Scheduled"}
     assert {one["source"]["component"] for one in events} == {"default-scheduler"}
 
@@ -107,7 +107,7 @@ async def test_a_pod_that_fits_nowhere_says_why_and_is_bound_when_there_is_room(
     waiting = scheduled(await cluster.client.get("v1/Pod", "second"))
     assert (waiting["status"], waiting["reason"]) == ("False", "Unschedulable")
     assert waiting["message"] == "0/1 nodes are available: 1 Insufficient cpu."
-    events = await cluster.client.list("v1/Event", namespace="default")
+    events = await cluster.client.list("v1/Event", namespace="default", fields="involvedObject.kind=Pod")
     assert Counter(one["reason"] for one in events) == {"Scheduled": 1, "FailedScheduling": 2}
     await cluster.client.delete("v1/Pod", "first")
     await cluster.settle()

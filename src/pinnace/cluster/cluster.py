@@ -128,7 +128,14 @@ def manager_of(plane: ControlPlane, files: CertificateFiles, settings: Settings)
         )
     )
     if settings.nodes:
-        simulate_nodes(plane, manager, list(node_names(settings.nodes)))
+        names = list(node_names(settings.nodes))
+        if settings.stages is None:
+            simulate_nodes(plane, manager, names)
+        else:
+            from pinnace.node.simulated.kwok.files import load_stages  # noqa: PLC0415 - Few clusters have such a file.
+
+            lives = load_stages(settings.stages)
+            simulate_nodes(plane, manager, names, life=lives.pods, node_life=lives.nodes)
     return manager
 
 

@@ -27,6 +27,8 @@ class Settings:
     """Whether the built-in controllers run."""
     nodes: int = 0
     """The number of simulated nodes."""
+    stages: Path | None = None
+    """A file of KWOK Stages for the simulated nodes and their pods."""
     auth: AuthSettings = field(default_factory=AuthSettings)
     audit: AuditSettings = field(default_factory=AuditSettings)
     request_timeout: float = LIMIT_SECONDS

@@ -40,8 +40,9 @@ def simulate_nodes(
     *,
     shape: NodeShape | None = None,
     life: Life | None = None,
+    node_life: Life | None = None,
 ) -> SimulatedNodes:
-    """Add simulated nodes and a scheduler to a manager."""
+    """Add simulated nodes and a scheduler to a manager. The lives are the stages of pods and of nodes."""
 
     def client_of(user: User, field_manager: str) -> Client:
         transport = InProcessTransport(plane.local(user))
@@ -53,6 +54,7 @@ def simulate_nodes(
         client_of(KUBELETS, "kubelet"),
         version=f"v{plane.minor}.0",
         life=life,
+        node_life=node_life,
         connections=plane.nodes,
     )
     nodes.add(names, shape)

@@ -75,7 +75,12 @@ class Cluster:
         return await self.keep(operator.running(client or self.client, **options), name=operator.name)
 
     async def add_nodes(
-        self, count: int, *, shape: NodeShape | None = None, life: Life | None = None
+        self,
+        count: int,
+        *,
+        shape: NodeShape | None = None,
+        life: Life | None = None,
+        node_life: Life | None = None,
     ) -> SimulatedNodes:
         """Add simulated nodes, and a scheduler with the first of them; returns when they are ready.
 
@@ -83,8 +88,8 @@ class Cluster:
         call may give it.
         """
         if self._nodes is None:
-            self._nodes = simulate_nodes(self.plane, self.managers[0], (), life=life)
-        elif life is not None:
+            self._nodes = simulate_nodes(self.plane, self.managers[0], (), life=life, node_life=node_life)
+        elif life is not None or node_life is not None:
             raise ValueError("the life of simulated pods is chosen with the first nodes; leave `life` out here")
         first = len(self._nodes.names)
         self._nodes.add([f"node-{number}" for number in range(first, first + count)], shape)

@@ -28,6 +28,7 @@ from pinnace.cluster.cluster import running
 from pinnace.cluster.kubeconfig import Access, KubeconfigError
 from pinnace.cluster.settings import Settings
 from pinnace.kinds.definitions import NoDefinitions, minors
+from pinnace.node.simulated.stages import InvalidStage
 from pinnace.schema.cel.times import parse_duration
 from pinnace.schema.cel.values import NANOS
 from pinnace.server.audit.log import Rotation
@@ -93,6 +94,13 @@ def up(
             max=10_000,
         ),
     ] = 0,
+    stages: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file of KWOK Stages (kwok.x-k8s.io/v1alpha1) that simulated nodes and their pods go through.",
+            show_default=False,
+        ),
+    ] = None,
     token_auth_file: Annotated[
         Path | None, typer.Option(help='Static tokens: lines of token,user,uid,"group1,group2".', show_default=False)
     ] = None,
@@ -202,6 +210,7 @@ def up(
         old_versions=not no_old_versions,
         controllers=not no_controllers,
         nodes=nodes,
+        stages=stages,
         auth=AuthSettings(
             token_file=token_auth_file,
             providers=providers,
@@ -229,11 +238,13 @@ def up(
         min_request_timeout=min_request_timeout,
         encryption_key_file=encryption_key_file,
     )
+    if stages is not None and not nodes:
+        _fail("--stages is for simulated nodes, and there are none; add --nodes N")
     _allow_many_connections()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(settings, kubeconfig_path, merge=merge))
-    except (StoreError, *_UNUSABLE, KubeconfigError, NoDefinitions, OSError) as error:
+    except (StoreError, *_UNUSABLE, KubeconfigError, NoDefinitions, InvalidStage, OSError) as error:
         _fail(str(error))
 
 

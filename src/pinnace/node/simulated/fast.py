@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from pinnace.model.objects import Object
 from pinnace.node.simulated import pod_status
@@ -44,7 +45,7 @@ class _FastStage:
         self._pace = pace
         self.effects = effects
 
-    def delay(self, obj: Object) -> float:
+    def delay(self, obj: Object, now: datetime) -> float:
         annotations = obj["metadata"].get("annotations") or {}
         stated = annotations.get(f"{self.name}.stage.kwok.x-k8s.io/delay")
         seconds = parse_duration(stated) if stated else None
@@ -69,11 +70,11 @@ class FastLife:
             return True
         return head.status.phase == "Running" and (head.is_of_job or FAILS in (head.metadata.labels or ()))
 
-    def stages_of(self, pod: Object) -> list[Stage]:
-        metadata = pod["metadata"]
+    def stages_of(self, obj: Object) -> list[Stage]:
+        metadata = obj["metadata"]
         if "deletionTimestamp" in metadata:
             return [self._delete]
-        phase = (pod.get("status") or {}).get("phase") or "Pending"
+        phase = (obj.get("status") or {}).get("phase") or "Pending"
         if phase == "Pending":
             return [self._ready]
         if phase != "Running":
@@ -84,7 +85,7 @@ class FastLife:
             return []
         return [self._complete, self._fail] if self._pace.failure_rate else [self._complete]
 
-    def choose(self, stages: list[Stage], pod: Object) -> Stage:
+    def choose(self, stages: list[Stage], obj: Object) -> Stage:
         if len(stages) == 1:
             return stages[0]
         return self._fail if self._pace.random.random() < self._pace.failure_rate else self._complete

@@ -6,7 +6,6 @@ the renewals alone.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -29,7 +28,8 @@ from pinnace.node.simulated.machines import (
     node_object,
     ready_status,
 )
-from pinnace.node.simulated.stages import Delete, Emit, Life, Patch, Stage, decode_head
+from pinnace.node.simulated.stage_runner import StageRunner
+from pinnace.node.simulated.stages import Life, decode_head
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.manager import Manager
 
@@ -41,8 +41,6 @@ _LEASE = "coordination.k8s.io/v1/Lease"
 _LEASE_NAMESPACE = "kube-node-lease"
 _NODE = "v1/Node"
 _POD = "v1/Pod"
-_COMPONENT = "kubelet"
-_log = logging.getLogger(__name__)
 
 
 class LocalNodes(Protocol):
@@ -64,15 +62,6 @@ class _Machine:
     pod_network: str = POD_NETWORK
 
 
-@dataclass(slots=True)
-class _Plan:
-    """A stage that a pod has entered and whose delay is running."""
-
-    uid: str
-    stage: Stage
-    due: float
-
-
 class SimulatedNodes:
     """Simulates every Node with the annotation `kwok.x-k8s.io/node`, and creates some of its own with `add`."""
 
@@ -83,9 +72,13 @@ class SimulatedNodes:
         *,
         version: str = "",
         life: Life | None = None,
+        node_life: Life | None = None,
         connections: LocalNodes | None = None,
     ) -> None:
-        """`client` writes as the kubelets. `version` is what the nodes report as theirs, such as v1.36.0."""
+        """`client` writes as the kubelets. `version` is what the nodes report as theirs, such as v1.36.0.
+
+        `life` are the stages of pods. Nodes are ready and become ready again, unless `node_life` has stages for them.
+        """
         self._manager = manager
         self._client = client
         self._version = version
@@ -100,14 +93,17 @@ class SimulatedNodes:
         self._pods_of: dict[str, set[Key]] = {}
         self._pools: dict[str, AddressPool] = {}
         self._addresses: dict[Key, tuple[AddressPool, str]] = {}
-        self._plans: dict[Key, _Plan] = {}
         self._node_cache = manager.cache(_NODE)
-        self._pod_cache = manager.cache(_POD)
         self._nodes = Controller("simulated-nodes", self._reconcile_node, workers=8)
         self._leases = Controller("simulated-leases", self._renew, workers=8)
-        self._pods = Controller("simulated-pods", self._reconcile_pod, workers=16)
-        for controller in (self._nodes, self._leases, self._pods):
+        for controller in (self._nodes, self._leases):
             manager.add(controller)
+        self._pods = StageRunner(manager, client, _POD, self._life, self, is_ours=self._runs_pod)
+        self._node_stages = (
+            StageRunner(manager, client, _NODE, node_life, self, is_ours=self._runs_node)
+            if node_life is not None
+            else None
+        )
         manager.informer(_NODE).on_change(self._hear_node)
         manager.informer(_POD).on_change(self._hear_pod)
 
@@ -150,8 +146,18 @@ class SimulatedNodes:
         known.pod_network = node["spec"].get("podCIDR") or POD_NETWORK
         for address in known.host_ips:
             self._node_addresses.take(address)
-        if not is_ready(node):
+        if self._node_stages is not None:
+            self._node_stages.enqueue(latest.key, "changed")
+        elif not is_ready(node):
             self._nodes.enqueue(latest.key, "not ready")
+
+    def _runs_node(self, node: Object) -> bool:
+        name = node["metadata"]["name"]
+        return name in self._machines and name not in self._stopped
+
+    def _runs_pod(self, pod: Object) -> bool:
+        name = pod["spec"].get("nodeName")
+        return name in self._machines and name not in self._stopped
 
     def _remember_node(self, key: Key) -> _Machine:
         known = self._machines[key.name] = _Machine(self._turns)
@@ -169,6 +175,8 @@ class SimulatedNodes:
             return
         for address in known.host_ips:
             self._node_addresses.release(address)
+        if self._node_stages is not None:
+            self._node_stages.forget(Key("", name))
         if self._connections is not None:
             self._connections.remove(name)
 
@@ -187,7 +195,7 @@ class SimulatedNodes:
             except errors.AlreadyExists:
                 return
             await self._remove_taint(made)
-        elif is_simulated(node) and not is_ready(node):
+        elif self._node_stages is None and is_simulated(node) and not is_ready(node):
             address = "" if host_ips(node) else self._node_addresses.allocate()
             status = ready_status(node, address, shape or NodeShape(), version=self._version, now=now)
             await self._client.patch(_NODE, key.name, {"status": status}, subresource="status")
@@ -258,69 +266,10 @@ class SimulatedNodes:
             pods.discard(key)
             if not pods:
                 del self._pods_of[node]
-        self._plans.pop(key, None)
+        self._pods.forget(key)
         held = self._addresses.pop(key, None)
         if held is not None:
             held[0].release(held[1])
-
-    async def _reconcile_pod(self, key: Key) -> Result | None:
-        pod = self._pod_cache.get(key)
-        while pod is not None:
-            node = pod["spec"].get("nodeName")
-            if node not in self._machines or node in self._stopped:
-                return None
-            stage = self._stage_of(key, pod)
-            if stage is None:
-                self._plans.pop(key, None)
-                return None
-            wait = self._wait(key, pod, stage)
-            if wait > 0:
-                return Result(requeue_after=wait)
-            pod = await self._enter(key, pod, stage)
-        return None
-
-    def _stage_of(self, key: Key, pod: Object) -> Stage | None:
-        stages = self._life.stages_of(pod)
-        plan = self._plans.get(key)
-        if plan is not None and plan.uid == pod["metadata"]["uid"] and plan.stage in stages:
-            return plan.stage
-        self._plans.pop(key, None)
-        return self._life.choose(stages, pod) if stages else None
-
-    def _wait(self, key: Key, pod: Object, stage: Stage) -> float:
-        """The seconds until the delay of a stage is over. It begins when the stage is first seen to match."""
-        now = self._clock.monotonic()
-        plan = self._plans.get(key)
-        if plan is None:
-            delay = stage.delay(pod)
-            if delay <= 0:
-                return 0.0
-            plan = self._plans[key] = _Plan(pod["metadata"]["uid"], stage, now + delay)
-        return plan.due - now
-
-    async def _enter(self, key: Key, pod: Object, stage: Stage) -> Object | None:
-        """Apply the effects of a stage; returns the pod to go on with, None if the watch tells when to go on."""
-        self._plans.pop(key, None)
-        latest: Object = pod
-        try:
-            for effect in stage.effects(pod, self):
-                match effect:
-                    case Patch(body, subresource, form):
-                        latest = await self._client.patch(
-                            _POD, key.name, body, namespace=key.namespace, subresource=subresource, form=form
-                        )
-                    case Delete():
-                        uid = pod["metadata"]["uid"]
-                        await self._client.delete(_POD, key.name, namespace=key.namespace, grace_seconds=0, uid=uid)
-                        return None
-                    case Emit(type_, reason, message):
-                        self._manager.recorder.record(pod, type_, reason, message, component=_COMPONENT)
-        except (errors.NotFound, errors.Conflict) as error:
-            _log.debug("%s did not enter %s: %s", key, stage.name, error)
-            return None
-        if not stage.is_followed_at_once or latest["metadata"]["uid"] != pod["metadata"]["uid"]:
-            return None
-        return latest
 
     # For stages
 
@@ -331,6 +280,15 @@ class SimulatedNodes:
     def host_ips(self, node: str) -> Sequence[str]:
         machine = self._machines.get(node)
         return machine.host_ips if machine is not None else ()
+
+    def node_ip(self, node: str) -> str:
+        machine = self._machines.get(node)
+        if machine is None or not machine.host_ips:
+            address = self._node_addresses.allocate()
+            if machine is not None:
+                machine.host_ips = (address,)
+            return address
+        return machine.host_ips[0]
 
     def pod_ips(self, pod: Object) -> Sequence[str]:
         node = pod["spec"]["nodeName"]

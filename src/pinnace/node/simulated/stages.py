@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
 from pinnace.client.writing import PatchForm
 from pinnace.model.objects import Object
+
+
+class InvalidStage(ValueError):
+    """A stage cannot be read. The message names the file and the stage."""
 
 
 class Patch(NamedTuple):
@@ -43,6 +48,9 @@ class Surroundings(Protocol):
 
     def host_ips(self, node: str) -> Sequence[str]: ...
 
+    def node_ip(self, node: str) -> str:
+        """The address of a node, allocated if it has none yet."""
+
     def pod_ips(self, pod: Object) -> Sequence[str]:
         """The addresses of a pod: its own, or its node's on the host network. Allocated when first asked for."""
 
@@ -57,7 +65,7 @@ class Stage(Protocol):
     def is_followed_at_once(self) -> bool:
         """Whether the next stage is chosen from the answer to this one's write, before the watch tells of it."""
 
-    def delay(self, obj: Object) -> float:
+    def delay(self, obj: Object, now: datetime) -> float:
         """Seconds between entering the stage and its effects."""
 
     def effects(self, obj: Object, surroundings: Surroundings) -> Iterable[Effect]:
@@ -99,13 +107,13 @@ decode_head = msgspec.json.Decoder(PodHead).decode
 
 
 class Life(Protocol):
-    """The stages of the pods of simulated nodes."""
+    """The stages of the pods of simulated nodes, or of the nodes."""
 
     def concerns(self, head: PodHead) -> bool:
         """Whether a pod may enter a stage now. Asked for every change of a pod: it must be cheap."""
 
-    def stages_of(self, pod: Object) -> list[Stage]:
-        """The stages that a pod may enter now."""
+    def stages_of(self, obj: Object) -> list[Stage]:
+        """The stages that an object may enter now."""
 
-    def choose(self, stages: list[Stage], pod: Object) -> Stage:
+    def choose(self, stages: list[Stage], obj: Object) -> Stage:
         """One of several, by weight."""

@@ -1,0 +1,95 @@
+"""Which objects a stage is for, and the numbers that it reads from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pinnace.model.objects import Object
+from pinnace.node.simulated.durations import parse_duration
+from pinnace.node.simulated.kwok.jq import Query
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What one expression must give."""
+
+    query: Query
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def matches(self, obj: Object) -> bool:
+        found = self.query.run(obj)
+        match self.operator:
+            case "In":
+                return any(_text(one) in self.values for one in found or ())
+            case "NotIn":
+                return not any(_text(one) in self.values for one in found or ())
+            case "Exists":
+                return bool(found)
+            case _:
+                return not found
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, str | int) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """All of its parts must match."""
+
+    labels: tuple[tuple[str, str], ...]
+    annotations: tuple[tuple[str, str], ...]
+    requirements: tuple[Requirement, ...]
+
+    def matches(self, obj: Object) -> bool:
+        metadata = obj["metadata"]
+        return (
+            _has(metadata.get("labels"), self.labels)
+            and _has(metadata.get("annotations"), self.annotations)
+            and all(one.matches(obj) for one in self.requirements)
+        )
+
+
+def _has(present: dict[str, str] | None, wanted: tuple[tuple[str, str], ...]) -> bool:
+    return all((present or {}).get(name) == value for name, value in wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A number that a stage states, or reads from the object."""
+
+    stated: int | None = None
+    query: Query | None = None
+
+    def number(self, obj: Object) -> int | None:
+        """A weight. None if the object says something that is no number."""
+        found = (self.query.run(obj) or None) if self.query is not None else None
+        if found is None:
+            return self.stated
+        text = str(found[0])
+        return int(text) if text.removeprefix("-").isdecimal() and len(text) < 20 else None
+
+    def seconds(self, obj: Object, now: datetime) -> float | None:
+        """A delay, stated in milliseconds, or read as a duration or as a moment to wait for."""
+        found = (self.query.run(obj) or None) if self.query is not None else None
+        if found is not None and isinstance(found[0], str):
+            seconds = parse_duration(found[0])
+            if seconds is not None:
+                return seconds
+            moment = _moment(found[0])
+            if moment is not None:
+                return (moment - now).total_seconds()
+        return self.stated / 1000 if self.stated is not None else None
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else None

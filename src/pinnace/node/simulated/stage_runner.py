@@ -1,0 +1,121 @@
+"""Takes the objects of one kind through the stages of a life: one write per effect, no timer without a delay."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pinnace.client.client import Client
+from pinnace.model import errors
+from pinnace.model.objects import Key, Object
+from pinnace.node.simulated.stages import Delete, Effect, Emit, Life, Patch, Stage, Surroundings
+from pinnace.reconcile.controller import Controller, Result
+from pinnace.reconcile.manager import Manager
+
+COMPONENT = "kubelet"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Plan:
+    """A stage that an object has entered and whose delay is running."""
+
+    uid: str
+    stage: Stage
+    due: float
+
+
+class StageRunner:
+    """Tell it of objects with `enqueue`, and of those that are gone with `forget`."""
+
+    def __init__(
+        self,
+        manager: Manager,
+        client: Client,
+        kind: str,
+        life: Life,
+        surroundings: Surroundings,
+        *,
+        is_ours: Callable[[Object], bool],
+    ) -> None:
+        """`is_ours` says of an object whether its node is simulated and running."""
+        self._recorder = manager.recorder
+        self._client = client
+        self._clock = client.clock
+        self._kind = kind
+        self._life = life
+        self._surroundings = surroundings
+        self._is_ours = is_ours
+        self._cache = manager.cache(kind)
+        self._plans: dict[Key, _Plan] = {}
+        name = f"simulated-{kind.rpartition('/')[2].lower()}-stages"
+        self._controller = Controller(name, self._reconcile, workers=16)
+        manager.add(self._controller)
+
+    def enqueue(self, key: Key, reason: str) -> None:
+        self._controller.enqueue(key, reason)
+
+    def forget(self, key: Key) -> None:
+        self._plans.pop(key, None)
+
+    async def _reconcile(self, key: Key) -> Result | None:
+        obj = self._cache.get(key)
+        while obj is not None and self._is_ours(obj):
+            stage = self._stage_of(key, obj)
+            if stage is None:
+                return None
+            wait = self._wait(key, obj, stage)
+            if wait > 0:
+                return Result(requeue_after=wait)
+            obj = await self._enter(key, obj, stage)
+        return None
+
+    def _stage_of(self, key: Key, obj: Object) -> Stage | None:
+        """The stage that was chosen before, if it still matches; else one of those that match now."""
+        stages = self._life.stages_of(obj)
+        plan = self._plans.get(key)
+        if plan is not None and plan.uid == obj["metadata"]["uid"] and plan.stage in stages:
+            return plan.stage
+        self._plans.pop(key, None)
+        return self._life.choose(stages, obj) if stages else None
+
+    def _wait(self, key: Key, obj: Object, stage: Stage) -> float:
+        """The seconds until the delay of a stage is over. It begins when the stage is first seen to match."""
+        now = self._clock.monotonic()
+        plan = self._plans.get(key)
+        if plan is None:
+            delay = stage.delay(obj, self._clock.now())
+            if delay <= 0:
+                return 0.0
+            plan = self._plans[key] = _Plan(obj["metadata"]["uid"], stage, now + delay)
+        return plan.due - now
+
+    async def _enter(self, key: Key, obj: Object, stage: Stage) -> Object | None:
+        """Apply the effects of a stage; returns the object to go on with, None if the watch tells when to go on."""
+        self._plans.pop(key, None)
+        latest: Object | None = obj
+        try:
+            for effect in stage.effects(obj, self._surroundings):
+                latest = await self._apply(key, obj, effect, latest)
+        except (errors.NotFound, errors.Conflict) as error:
+            _log.debug("%s did not enter %s: %s", key, stage.name, error)
+            return None
+        if latest is None or not stage.is_followed_at_once or latest["metadata"]["uid"] != obj["metadata"]["uid"]:
+            return None
+        return latest
+
+    async def _apply(self, key: Key, obj: Object, effect: Effect, latest: Object | None) -> Object | None:
+        """Returns the object after the effect; None once it was deleted."""
+        match effect:
+            case Patch(body, subresource, form):
+                return await self._client.patch(
+                    self._kind, key.name, body, namespace=key.namespace, subresource=subresource, form=form
+                )
+            case Delete():
+                uid = obj["metadata"]["uid"]
+                await self._client.delete(self._kind, key.name, namespace=key.namespace, grace_seconds=0, uid=uid)
+                return None
+            case Emit(type_, reason, message):
+                self._recorder.record(obj, type_, reason, message, component=COMPONENT)
+                return latest
