@@ -76,7 +76,7 @@ async def running(
         stack.push_async_callback(plane.close)
         server = await _listen(settings, files, plane, stack)
         await stack.enter_async_context(plane.supervisor.running())
-        await bootstrap(plane, address=settings.host, port=server.port)
+        await bootstrap(plane, address=settings.host, port=server.port, volumes=str(directory / "volumes"))
         add_extension_parts(plane)
         add_regular_jobs(plane)
         access = _access(settings, files, token, server.port)

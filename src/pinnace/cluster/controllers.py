@@ -38,6 +38,10 @@ from pinnace.controllers.security.service_account_tokens import ServiceAccountTo
 from pinnace.controllers.security.service_accounts import ServiceAccounts
 from pinnace.controllers.services.endpoint_slices import EndpointSlices
 from pinnace.controllers.services.endpoints import EndpointsController
+from pinnace.controllers.storage.binder import VolumeBinder
+from pinnace.controllers.storage.ephemeral import EphemeralVolumes
+from pinnace.controllers.storage.expansion import Expansion
+from pinnace.controllers.storage.local_path import LocalPathProvisioner
 from pinnace.controllers.storage.protection import protect_claims, protect_classes, protect_volumes
 from pinnace.controllers.workloads.deployments import Deployments
 from pinnace.controllers.workloads.replica_sets import ReplicaSets
@@ -224,6 +228,10 @@ CONTROLLERS: tuple[ControllerRow, ...] = (
     ControllerRow("endpoints-controller", "endpoint-controller", _plain(EndpointsController)),
     ControllerRow("endpointslice-controller", "endpointslice-controller", _plain(EndpointSlices)),
     # storage
+    ControllerRow("persistentvolume-binder-controller", "persistent-volume-binder", _plain(VolumeBinder)),
+    ControllerRow("local-path-provisioner", "persistent-volume-binder", _plain(LocalPathProvisioner)),
+    ControllerRow("persistentvolume-expander-controller", "expand-controller", _plain(Expansion)),
+    ControllerRow("ephemeral-volume-controller", "ephemeral-volume-controller", _plain(EphemeralVolumes)),
     ControllerRow(
         "persistentvolumeclaim-protection-controller",
         "pvc-protection-controller",

@@ -20,6 +20,7 @@ from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.settings import Settings
 from pinnace.cluster.simulation import simulate_nodes
 from pinnace.controllers.security.extension_authentication import KEY as TRUST
+from pinnace.controllers.storage.local_path import DIRECTORY as VOLUMES
 from pinnace.model.objects import Object
 from pinnace.node.simulated.machines import NodeShape
 from pinnace.node.simulated.nodes import SimulatedNodes
@@ -188,7 +189,7 @@ async def running_cluster(*, settings: Settings | None = None, over_http: bool =
         await store.put(key, value, expected=0)
     plane = await build(settings or Settings(), store, clock=clock, tokens={token: ADMIN})
     if settings is not None or not _BOOTSTRAPPED:
-        await bootstrap(plane, address="127.0.0.1", port=6443)
+        await bootstrap(plane, address="127.0.0.1", port=6443, volumes=VOLUMES)
         await in_process_client(plane.local(), clock=clock).create(_proxy_trust())
         if settings is None:
             _BOOTSTRAPPED.update({record.key: record.value for record in (await store.list("")).records})

@@ -17,7 +17,6 @@ from pinnace.reconcile.owners import owner_reference
 from pinnace.testing.clock import ManualClock
 
 BUDGET = "policy/v1/PodDisruptionBudget"
-SET = "apps/v1/ReplicaSet"
 
 
 def budget(name: str = "web", **spec: Any) -> Object:
@@ -26,16 +25,14 @@ def budget(name: str = "web", **spec: Any) -> Object:
     return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": wanted}
 
 
-async def replica_set(world: World, replicas: int, *, owner: Object | None = None) -> Object:
-    """A ReplicaSet that no controller works on: it selects pods that its template cannot make."""
+async def replica_set(world: World, replicas: int) -> Object:
+    """A ReplicaSet that adopts the pods that are there, and makes others that never become ready."""
     template = {
-        "metadata": {"labels": {"kept": "apart"}},
+        "metadata": {"labels": {"app": "web"}},
         "spec": {"containers": [{"name": "main", "image": "example.com/web:1"}]},
     }
-    metadata: Object = {"name": "web", "namespace": "default"}
-    if owner is not None:
-        metadata["ownerReferences"] = [owner_reference(owner)]
-    spec = {"replicas": replicas, "selector": {"matchLabels": {"kept": "apart"}}, "template": template}
+    metadata = {"name": "web", "namespace": "default"}
+    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": template}
     return await world.client.create(
         {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": spec}
     )
@@ -103,7 +100,8 @@ async def test_pods_that_are_not_ready_or_are_leaving_are_not_healthy(world: Wor
 async def test_percentages_are_of_what_the_controllers_want(
     world: World, spec: Object, expected: tuple[int, int, int, int]
 ) -> None:
-    await owned_pods(world, await replica_set(world, 10), 3)
+    await owned_pods(world, None, 3)
+    await replica_set(world, 10)
     await world.client.create(budget(**spec))
     assert numbers(await status(world)) == expected
 

@@ -7,7 +7,7 @@ from typing import Protocol
 import orjson
 
 from pinnace.cluster.bootstrap.default_roles import ensure_default_roles
-from pinnace.cluster.bootstrap.objects import api_endpoints, bootstrap_objects
+from pinnace.cluster.bootstrap.objects import api_endpoints, bootstrap_objects, default_storage_class
 from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Kind, Object, new_uid
 from pinnace.model.resources import Registry
@@ -37,15 +37,26 @@ class Plane(Protocol):
     def local(self) -> LocalApi: ...
 
 
-async def bootstrap(plane: Plane, *, address: str, port: int) -> None:
-    """Create the bootstrap objects that this cluster lacks, and publish the address of its API."""
+async def bootstrap(plane: Plane, *, address: str, port: int, volumes: str = "") -> None:
+    """Create the bootstrap objects that this cluster lacks, and publish the address of its API.
+
+    With `volumes`, a path on the nodes, a new cluster gets a default storage class. It is the user's from then on: a
+    class that was deleted does not come back.
+    """
     plane.discovery.set_address(f"{address}:{port}")
     local = plane.local()
+    if volumes and _is_new(plane):
+        await _ensure(plane, local, default_storage_class(volumes))
     for obj in bootstrap_objects(plane.registry, address=address, port=port, now=plane.clock.now()):
         await _ensure(plane, local, obj)
     await ensure_default_roles(plane.registry, plane.fanout, plane.store, plane.clock.now(), minor=plane.minor)
     for obj in api_endpoints(address, port):
         await _point(plane, obj)
+
+
+def _is_new(plane: Plane) -> bool:
+    namespaces = plane.registry.of_kind(Kind("", "v1", "Namespace"))
+    return namespaces is not None and not plane.fanout.cache(namespaces.prefix).entries
 
 
 async def _point(plane: Plane, obj: Object) -> None:

@@ -12,6 +12,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pinnace.cluster.bootstrap.api_services import local_api_services
 from pinnace.cluster.bootstrap.default_flow_schemas import VERSIONS as FLOW_CONTROL_VERSIONS
 from pinnace.cluster.bootstrap.default_flow_schemas import flow_schemas, priority_levels
+from pinnace.controllers.storage.local_path import NAME as LOCAL_PATH
 from pinnace.kinds.flowcontrol.resources import GROUP as FLOW_CONTROL
 from pinnace.model.clock import to_rfc3339, to_rfc3339_micro
 from pinnace.model.objects import Object
@@ -56,6 +57,21 @@ def _newborn(
     yield _address_of_service(first)
     yield _lease(host, f"{address}:{port}", now)
     yield from local_api_services(registry, now)
+
+
+def default_storage_class(path: str) -> Object:
+    """The class of claims that name none: directories below `path` on the node."""
+    annotations = {"storageclass.kubernetes.io/is-default-class": "true"}
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "standard", "annotations": annotations},
+        "provisioner": LOCAL_PATH,
+        "parameters": {"path": path},
+        "reclaimPolicy": "Delete",
+        "volumeBindingMode": "Immediate",
+        "allowVolumeExpansion": True,
+    }
 
 
 def _namespace(name: str) -> Object:

@@ -1,0 +1,73 @@
+"""Makes the claims of generic ephemeral volumes: one per pod and volume, owned by the pod."""
+
+from __future__ import annotations
+
+from pinnace.client.client import Client
+from pinnace.client.snapshots import Snapshot
+from pinnace.controllers.pods import POD, pod_of
+from pinnace.controllers.storage.binder import BY_CLAIM, claims_of_pod
+from pinnace.controllers.storage.volumes import CLAIM
+from pinnace.model import errors
+from pinnace.model.objects import Key, Object
+from pinnace.reconcile.controller import Controller
+from pinnace.reconcile.manager import Manager
+from pinnace.reconcile.owners import owner_reference
+
+_COMPONENT = "ephemeral_volume"
+
+
+class EphemeralVolumes:
+    """Looks at a pod with such volumes when it comes, and again when one of its claims goes."""
+
+    def __init__(self, manager: Manager, client: Client) -> None:
+        self._client = client
+        self._recorder = manager.recorder
+        self._pods = manager.cache(POD)
+        self._pods.add_index(BY_CLAIM, claims_of_pod)
+        self._claims = manager.cache(CLAIM)
+        self.controller = Controller("ephemeral-volume", self._reconcile, workers=5)
+        manager.add(self.controller)
+        manager.informer(POD).on_change(self._pod_changed)
+        manager.informer(CLAIM).on_change(self._claim_changed)
+
+    def _pod_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+        if old is None and new is not None and b'"ephemeral"' in new.body:
+            self.controller.enqueue(new.key, "added")
+
+    def _claim_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+        if new is None and old is not None:
+            for key in self._pods.keys_by_index(BY_CLAIM, str(old.key)):
+                self.controller.enqueue(key, "claim deleted")
+
+    async def _reconcile(self, key: Key) -> None:
+        snapshot = self._pods.snapshot(key)
+        if snapshot is None or pod_of(snapshot).is_terminating:
+            return
+        pod = snapshot.object
+        for volume in pod["spec"].get("volumes") or ():
+            if volume.get("ephemeral") is None:
+                continue
+            try:
+                await self._ensure(key, pod, volume)
+            except (errors.ApiError, ValueError) as problem:
+                text = f"ephemeral volume {volume['name']}: {problem}"
+                self._recorder.record(pod, "Warning", "FailedBinding", text, component=_COMPONENT)
+                raise
+
+    async def _ensure(self, key: Key, pod: Object, volume: Object) -> None:
+        name = f"{key.name}-{volume['name']}"
+        claim = self._claims.get(Key(key.namespace, name))
+        if claim is not None:
+            owners = claim["metadata"].get("ownerReferences") or ()
+            if not any(one.get("controller") and one.get("uid") == pod["metadata"]["uid"] for one in owners):
+                raise ValueError(f"PVC {key.namespace}/{name} was not created for pod {key} (pod is not owner)")
+            return
+        template = volume["ephemeral"].get("volumeClaimTemplate") or {}
+        told = template.get("metadata") or {}
+        metadata: Object = {"name": name, "namespace": key.namespace, "ownerReferences": [owner_reference(pod)]}
+        metadata |= {field: told[field] for field in ("labels", "annotations") if told.get(field)}
+        made = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": template["spec"]}
+        try:
+            await self._client.create(made)
+        except errors.AlreadyExists:
+            self.controller.enqueue(key, "claim exists")  # The cache will show whose it is.

@@ -1,0 +1,26 @@
+"""What becomes of a volume when its claim is gone."""
+
+from __future__ import annotations
+
+from pinnace.controllers.storage.volumes import PROVISIONED_BY, annotations_of
+from pinnace.model.objects import Object
+
+
+def reclaim_failure(volume: Object) -> tuple[str, str] | None:
+    """The reason and the message of the Event for a volume that cannot be reclaimed; None if it can be, or is kept.
+
+    A volume that a provisioner has made is deleted by that provisioner. There is none for others, and no recycler.
+    """
+    match volume["spec"].get("persistentVolumeReclaimPolicy") or "Retain":
+        case "Retain":
+            return None
+        case "Recycle":
+            return "VolumeFailedRecycle", "No recycler plugin found for the volume!"
+        case "Delete":
+            if PROVISIONED_BY in annotations_of(volume):
+                return None
+            name = volume["metadata"]["name"]
+            text = f'error getting deleter volume plugin for volume "{name}": no deletable volume plugin matched'
+            return "VolumeFailedDelete", text
+        case _:
+            return "VolumeUnknownReclaimPolicy", "Volume has unrecognized PersistentVolumeReclaimPolicy"
