@@ -1,7 +1,12 @@
-"""Where a service of the cluster is reached from the server's own process, which no proxy serves."""
+"""Resolves Services to endpoints that the server's own process can reach, for webhooks and aggregated APIs.
+
+Cluster IPs and pod addresses exist inside the cluster's network alone. The server runs in the host's network, where a
+packet to such an address would leave the machine: it is never dialled.
+"""
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import Any
 
 from pinnace.model.objects import Object
@@ -14,13 +19,13 @@ _OWNER = "kubernetes.io/service-name"
 
 
 class ServedAddresses:
-    """Looks for a ready endpoint of the service; without one, its own address is as good as any."""
+    """Finds a ready endpoint of a service outside of the cluster's network."""
 
     def __init__(self, fanout: Fanout) -> None:
         self._fanout = fanout
 
     def address_of(self, namespace: str, name: str, port: int) -> tuple[str, int]:
-        """A host and a port. Raises LookupError with a sentence if nobody serves it."""
+        """Return a host and a port. Raise LookupError with a message if the service has no endpoint to dial."""
         entry = self._fanout.cache(_SERVICES).entries.get(f"{namespace}/{name}")
         if entry is None:
             raise LookupError(f'service "{name}" not found')
@@ -31,11 +36,9 @@ class ServedAddresses:
         if asked is None:
             raise LookupError(f'no service port {port} found for service "{name}"')
         found = self._of_slices(namespace, name, asked) or self._of_endpoints(namespace, name, asked)
-        if found is not None:
-            return found
-        if spec.get("clusterIP") and spec["clusterIP"] != "None":
-            return str(spec["clusterIP"]), port
-        raise LookupError(f'no endpoints available for service "{name}"')
+        if found is None:
+            raise LookupError(f'no endpoints available for service "{name}"')
+        return found
 
     def _of_slices(self, namespace: str, name: str, asked: Object) -> tuple[str, int] | None:
         cache = self._fanout.cache(_SLICES)
@@ -44,17 +47,26 @@ class ServedAddresses:
             port = _port(slice_.get("ports"), asked)
             for endpoint in slice_.get("endpoints") or ():
                 is_ready = (endpoint.get("conditions") or {}).get("ready")
-                if port is not None and is_ready is not False and endpoint.get("addresses"):
-                    return str(endpoint["addresses"][0]), port
+                address = next(iter(endpoint.get("addresses") or ()), "")
+                if port is not None and is_ready is not False and _is_reachable(address, endpoint):
+                    return address, port
         return None
 
     def _of_endpoints(self, namespace: str, name: str, asked: Object) -> tuple[str, int] | None:
         entry = self._fanout.cache(_ENDPOINTS).entries.get(f"{namespace}/{name}")
         for subset in (entry.decode().get("subsets") or ()) if entry is not None else ():
             port = _port(subset.get("ports"), asked)
-            if port is not None and subset.get("addresses"):
-                return str(subset["addresses"][0]["ip"]), port
+            for endpoint in subset.get("addresses") or ():
+                if port is not None and _is_reachable(endpoint["ip"], endpoint):
+                    return str(endpoint["ip"]), port
         return None
+
+
+def _is_reachable(address: str, endpoint: Object) -> bool:
+    """Whether an endpoint can be dialled from the host: not a pod, unless it listens on loopback."""
+    if not address:
+        return False
+    return (endpoint.get("targetRef") or {}).get("kind") != "Pod" or ip_address(address).is_loopback
 
 
 def _port(ports: Any, asked: Object) -> int | None:
