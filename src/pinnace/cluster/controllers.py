@@ -25,9 +25,11 @@ from pinnace.controllers.batch.jobs import Jobs
 from pinnace.controllers.garbage.collector import GarbageCollector
 from pinnace.controllers.garbage.monitors import Monitors
 from pinnace.controllers.garbage.namespaces import NamespaceController
+from pinnace.controllers.nodes.ipam import NodeIpam
 from pinnace.controllers.nodes.lifecycle import NodeLifecycle
 from pinnace.controllers.nodes.pod_garbage import PodGarbage
 from pinnace.controllers.nodes.taint_eviction import TaintEviction
+from pinnace.controllers.nodes.ttl import Ttl
 from pinnace.controllers.policy.disruption import Disruption, StaleDisruption
 from pinnace.controllers.security.certificate_approval import CertificateApproval
 from pinnace.controllers.security.certificate_cleaning import CertificateCleaning
@@ -38,6 +40,10 @@ from pinnace.controllers.security.service_account_tokens import ServiceAccountTo
 from pinnace.controllers.security.service_accounts import ServiceAccounts
 from pinnace.controllers.services.endpoint_slices import EndpointSlices
 from pinnace.controllers.services.endpoints import EndpointsController
+from pinnace.controllers.services.load_balancer import LoadBalancerController
+from pinnace.controllers.services.loopback_balancer import LoopbackBalancer
+from pinnace.controllers.services.mirroring import SliceMirroring
+from pinnace.controllers.services.service_cidrs import ServiceCidrs
 from pinnace.controllers.storage.binder import VolumeBinder
 from pinnace.controllers.storage.ephemeral import EphemeralVolumes
 from pinnace.controllers.storage.expansion import Expansion
@@ -149,6 +155,10 @@ def _plain(build: Callable[[Manager, Client], object]) -> Callable[[Context, Cli
     return lambda context, client: build(context.manager, client)
 
 
+def _balance_on_loopback(context: Context, client: Client) -> None:
+    LoadBalancerController(context.manager, client, provider=LoopbackBalancer())
+
+
 def _watch_disruption(manager: Manager, client: Client) -> None:
     Disruption(manager, client)
     StaleDisruption(manager, client)
@@ -227,6 +237,14 @@ CONTROLLERS: tuple[ControllerRow, ...] = (
     # services
     ControllerRow("endpoints-controller", "endpoint-controller", _plain(EndpointsController)),
     ControllerRow("endpointslice-controller", "endpointslice-controller", _plain(EndpointSlices)),
+    ControllerRow("endpointslice-mirroring-controller", "endpointslicemirroring-controller", _plain(SliceMirroring)),
+    ControllerRow("service-lb-controller", "service-controller", _balance_on_loopback),
+    ControllerRow(
+        "service-cidr-controller",
+        "service-cidrs-controller",
+        _plain(ServiceCidrs),
+        kind=Kind("networking.k8s.io", "v1", "ServiceCIDR"),  # Served since 1.33.
+    ),
     # storage
     ControllerRow("persistentvolume-binder-controller", "persistent-volume-binder", _plain(VolumeBinder)),
     ControllerRow("local-path-provisioner", "persistent-volume-binder", _plain(LocalPathProvisioner)),
@@ -250,6 +268,8 @@ CONTROLLERS: tuple[ControllerRow, ...] = (
     ),
     # nodes
     ControllerRow("node-lifecycle-controller", "node-controller", _plain(NodeLifecycle)),
+    ControllerRow("node-ipam-controller", "node-controller", _plain(NodeIpam)),
+    ControllerRow("ttl-controller", "ttl-controller", _plain(Ttl)),
     ControllerRow("taint-eviction-controller", "node-controller", _plain(TaintEviction)),
     ControllerRow("pod-garbage-collector-controller", "pod-garbage-collector", _plain(PodGarbage)),
     # policy

@@ -1,5 +1,6 @@
 """All that an extension author imports."""
 
+from pinnace.model.load_balancers import LoadBalancerProvider
 from pinnace.model.objects import Key, Object
 from pinnace.reconcile.controller import Permanent, Result
 from pinnace.reconcile.predicates import annotations_changed, generation_changed, labels_changed
@@ -22,6 +23,7 @@ __all__ = [
     "CustomResource",
     "Field",
     "Key",
+    "LoadBalancerProvider",
     "Maybe",
     "Memory",
     "Metadata",

@@ -1,0 +1,85 @@
+"""Gives every node a range of addresses for its pods."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+
+from pinnace.client.client import Client
+from pinnace.client.snapshots import Snapshot
+from pinnace.model.objects import Key, Object
+from pinnace.reconcile.controller import Controller
+from pinnace.reconcile.manager import Manager
+
+NODE = "v1/Node"
+CLUSTER_CIDR = "10.244.0.0/16"
+NODE_PREFIX = 24
+_COMPONENT = "cidrAllocator"
+
+
+class NodeIpam:
+    """One worker gives out the ranges in order; those that nodes have, by themselves or from before, are taken."""
+
+    def __init__(
+        self, manager: Manager, client: Client, *, cidr: str = CLUSTER_CIDR, prefix: int = NODE_PREFIX
+    ) -> None:
+        self._client = client
+        self._recorder = manager.recorder
+        self._network = ip_network(cidr)
+        self._prefix = prefix
+        self._nodes = manager.cache(NODE)
+        self._taken: dict[str, str] = {}
+        """The node of each range."""
+        self._next = 0
+        self._waiting: set[Key] = set()
+        self.controller = Controller("node-ipam", self._reconcile)
+        manager.add(self.controller)
+        manager.informer(NODE).on_change(self._node_changed)
+
+    def _node_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+        seen = new or old
+        if seen is None:
+            return
+        if new is None:
+            for cidr in [one for one, node in self._taken.items() if node == seen.key.name]:
+                del self._taken[cidr]
+            self._waiting.discard(seen.key)
+            for key in self._waiting:
+                self.controller.enqueue(key, "a range is free")
+            return
+        cidrs = _cidrs_of(new.object)
+        self._taken.update(dict.fromkeys(cidrs, new.key.name))
+        if not cidrs:
+            self.controller.enqueue(new.key, "node")
+
+    async def _reconcile(self, key: Key) -> None:
+        node = self._nodes.get(key)
+        if node is None or _cidrs_of(node) or "deletionTimestamp" in node["metadata"]:
+            return
+        cidr = self._free()
+        if cidr is None:
+            self._waiting.add(key)
+            text = f"Node {key.name} status is now: CIDRNotAvailable"
+            self._recorder.record(node, "Normal", "CIDRNotAvailable", text, component=_COMPONENT)
+            return
+        self._taken[cidr] = key.name
+        try:
+            await self._client.patch(NODE, key.name, {"spec": {"podCIDR": cidr, "podCIDRs": [cidr]}}, form="strategic")
+        except BaseException:
+            del self._taken[cidr]
+            raise
+        self._waiting.discard(key)
+
+    def _free(self) -> str | None:
+        count = 2 ** (self._prefix - self._network.prefixlen)
+        size = 2 ** (self._network.max_prefixlen - self._prefix)
+        for _ in range(count):
+            cidr = f"{self._network[self._next * size]}/{self._prefix}"
+            self._next = (self._next + 1) % count
+            if cidr not in self._taken:
+                return cidr
+        return None
+
+
+def _cidrs_of(node: Object) -> list[str]:
+    spec = node.get("spec") or {}
+    return list(spec.get("podCIDRs") or ([spec["podCIDR"]] if spec.get("podCIDR") else []))

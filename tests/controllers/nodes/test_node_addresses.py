@@ -1,0 +1,48 @@
+"""Nodes get a range of pod addresses and the time for which kubelets may keep secrets."""
+
+from __future__ import annotations
+
+from tests.controllers.objects import NODE, node
+from tests.controllers.world import World
+from tests.server.in_process import control_plane
+
+from pinnace.cluster.in_process import in_process_client
+from pinnace.controllers.nodes.ipam import NodeIpam
+from pinnace.reconcile.manager import Manager
+from pinnace.testing.clock import ManualClock
+
+
+async def test_every_node_has_a_range_of_its_own(world: World) -> None:
+    await world.client.create(node("own", podCIDR="10.244.1.0/24"))
+    await world.settle()
+    for name in ("n1", "n2", "n3"):
+        await world.client.create(node(name))
+    await world.settle()
+    found = {one["metadata"]["name"]: one["spec"] for one in await world.client.list(NODE)}
+    assert len({spec["podCIDR"] for spec in found.values()}) == 4
+    assert found["own"]["podCIDR"] == "10.244.1.0/24"
+    assert all(spec["podCIDRs"] == [spec["podCIDR"]] for spec in found.values())
+    assert all(spec["podCIDR"].startswith("10.244.") for spec in found.values())
+
+
+async def test_a_node_without_a_free_range_waits_for_one(clock: ManualClock) -> None:
+    async with control_plane(clock=clock) as api:
+        manager = Manager(in_process_client(api.plane.local(), clock=clock))
+        NodeIpam(manager, manager.client, cidr="10.0.0.0/23", prefix=24)
+        async with manager.running():
+            for name in ("n1", "n2", "n3"):
+                await manager.client.create(node(name))
+                await manager.settle()
+            assert "podCIDR" not in (await manager.client.get(NODE, "n3"))["spec"]
+            (told,) = await manager.client.list("v1/Event")
+            assert (told["reason"], told["involvedObject"]["name"]) == ("CIDRNotAvailable", "n3")
+            await manager.client.delete(NODE, "n1")
+            await manager.settle()
+            assert (await manager.client.get(NODE, "n3"))["spec"]["podCIDR"] == "10.0.0.0/24"
+
+
+async def test_a_small_cluster_keeps_secrets_for_no_time(world: World) -> None:
+    await world.client.create(node())
+    await world.settle()
+    found = await world.client.get(NODE, "n1")
+    assert found["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"] == "0"
