@@ -10,7 +10,7 @@ import pytest
 from tests.server.in_process import CONFIG_MAPS, InProcess, config_map, control_plane
 
 from pinnace.cluster.cluster import CannotListen, Cluster, running
-from pinnace.cluster.kubeconfig import Access
+from pinnace.cluster.kubeconfig import ClusterAccess
 from pinnace.cluster.settings import Settings
 from pinnace.cluster.version import version_of
 from pinnace.store.memory import MemoryStore
@@ -52,7 +52,7 @@ async def test_a_cluster_on_disk_goes_on_where_it_stopped(tmp_path: Path) -> Non
 
 
 async def test_what_is_done_before_ready_is_done_when_the_cluster_says_ready() -> None:
-    told: list[Access] = []
+    told: list[ClusterAccess] = []
     async with running(Settings(), before_ready=told.append) as cluster:
         assert told == [cluster.access]
         assert (await InProcess(cluster.plane).get("/readyz")).body == b"ok"

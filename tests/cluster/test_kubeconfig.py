@@ -12,9 +12,9 @@ import pytest
 import yaml
 from tests.clients.kubectl_command import kubectl_binary
 
-from pinnace.cluster.kubeconfig import Access, KubeconfigError, kubeconfig_of, merge, user_kubeconfig, write
+from pinnace.cluster.kubeconfig import ClusterAccess, KubeconfigWriteError, kubeconfig_of, merge, user_kubeconfig, write
 
-ACCESS = Access(
+ACCESS = ClusterAccess(
     server="https://127.0.0.1:6443", ca=b"the CA", client_certificate=b"the certificate", client_key=b"the key"
 )
 
@@ -89,7 +89,7 @@ def test_a_kubeconfig_says_where_and_who() -> None:
 
 
 def test_a_token_and_a_namespace_are_written_if_given() -> None:
-    config = kubeconfig_of(Access(server="https://a", ca=b"", token="secret", namespace="team", name="mine"))
+    config = kubeconfig_of(ClusterAccess(server="https://a", ca=b"", token="secret", namespace="team", name="mine"))
     assert config["users"] == [{"name": "mine", "user": {"token": "secret"}}]
     assert config["contexts"] == [{"name": "mine", "context": {"cluster": "mine", "user": "mine", "namespace": "team"}}]
 
@@ -155,7 +155,7 @@ def test_the_current_context_changes_only_if_asked(path: Path) -> None:
 
 def test_an_entry_of_ours_is_brought_up_to_date_and_keeps_what_the_user_added(path: Path) -> None:
     path.write_text(OTHERS)
-    merge(path, Access(server="https://127.0.0.1:1", ca=b"the CA", token="old"))
+    merge(path, ClusterAccess(server="https://127.0.0.1:1", ca=b"the CA", token="old"))
     config = read(path)
     config["contexts"][1]["context"]["namespace"] = "mine"
     config["clusters"][1]["cluster"]["tls-server-name"] = "kubernetes"
@@ -200,7 +200,7 @@ BROKEN = {
 @pytest.mark.parametrize(("content", "message"), BROKEN.values(), ids=BROKEN.keys())
 def test_what_cannot_be_merged_is_said_and_left_as_it_was(path: Path, content: str, message: str) -> None:
     path.write_text(content)
-    with pytest.raises(KubeconfigError, match=message):
+    with pytest.raises(KubeconfigWriteError, match=message):
         merge(path, ACCESS)
     assert path.read_text() == content
     assert [entry.name for entry in path.parent.iterdir()] == ["config"]
@@ -208,14 +208,14 @@ def test_what_cannot_be_merged_is_said_and_left_as_it_was(path: Path, content: s
 
 def test_bytes_that_are_no_text_are_an_error(path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00broken")
-    with pytest.raises(KubeconfigError, match="not valid YAML"):
+    with pytest.raises(KubeconfigWriteError, match="not valid YAML"):
         merge(path, ACCESS)
     assert path.read_bytes() == b"\xff\xfe\x00broken"
 
 
 def test_a_directory_in_the_place_of_the_file_is_an_error(path: Path) -> None:
     path.mkdir()
-    with pytest.raises(KubeconfigError, match="cannot be read"):
+    with pytest.raises(KubeconfigWriteError, match="cannot be read"):
         merge(path, ACCESS)
 
 

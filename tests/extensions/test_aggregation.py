@@ -24,7 +24,7 @@ from pinnace.cluster.bootstrap.creation import bootstrap
 from pinnace.cluster.control_plane import ControlPlane, build
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.settings import Settings
-from pinnace.extensions.aggregation.availability import Availability, Finding, error_of_service
+from pinnace.extensions.aggregation.availability import Availability, CheckResult, error_of_service
 from pinnace.model.objects import Object as Json
 from pinnace.server.http.messages import Response
 from pinnace.server.local import LocalApi
@@ -556,24 +556,24 @@ READY: Json = {"endpoints": [{"addresses": ["127.0.0.1"]}], "ports": [{"name": "
     ("service", "slices", "found"),
     [
         pytest.param(
-            None, [], Finding("ServiceNotFound", 'service/kitchen in "default" is not present'), id="no service"
+            None, [], CheckResult("ServiceNotFound", 'service/kitchen in "default" is not present'), id="no service"
         ),
         pytest.param(
             {"spec": {"ports": [{"port": 80}]}},
             [READY],
-            Finding("ServicePortError", 'service/kitchen in "default" is not listening on port 443'),
+            CheckResult("ServicePortError", 'service/kitchen in "default" is not listening on port 443'),
             id="another port",
         ),
         pytest.param(
             SERVICE,
             [],
-            Finding("EndpointsNotFound", 'cannot find endpointslices for service/kitchen in "default"'),
+            CheckResult("EndpointsNotFound", 'cannot find endpointslices for service/kitchen in "default"'),
             id="no slices",
         ),
         pytest.param(
             SERVICE,
             [{**READY, "endpoints": [{"conditions": {"ready": False}}]}],
-            Finding(
+            CheckResult(
                 "MissingEndpoints",
                 'endpointslices for service/kitchen in "default" have no addresses with port name "https"',
             ),
@@ -584,7 +584,7 @@ READY: Json = {"endpoints": [{"addresses": ["127.0.0.1"]}], "ports": [{"name": "
     ],
 )
 def test_what_can_be_told_without_asking_the_server(
-    service: Json | None, slices: list[Json], found: Finding | None
+    service: Json | None, slices: list[Json], found: CheckResult | None
 ) -> None:
     assert error_of_service(PLACE, service, slices) == found
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 
 import pytest
 
-from pinnace.store.store import Batch, Change, Closed, Compacted, Conflict, FutureRevision, Page, Store
+from pinnace.store.store import Batch, Change, Compacted, Conflict, FutureRevision, RecordPage, Store, StoreClosed
 
 
 async def read_until(watch: AsyncIterator[Batch], revision: int) -> Batch:
@@ -20,7 +20,7 @@ async def read_until(watch: AsyncIterator[Batch], revision: int) -> Batch:
     return seen
 
 
-def keys_of(page: Page) -> list[str]:
+def keys_of(page: RecordPage) -> list[str]:
     """The keys of a page."""
     return [record.key for record in page.records]
 
@@ -48,7 +48,7 @@ class StoreConformance(ABC):
 
     async def test_a_new_store_is_empty_and_at_revision_zero(self, store: Store) -> None:
         assert (store.revision, store.compacted) == (0, 0)
-        assert await store.list("") == Page([], 0, False, 0)
+        assert await store.list("") == RecordPage([], 0, False, 0)
         assert await store.get("/a") is None
 
     async def test_a_put_can_be_read_back_with_its_revisions(self, store: Store) -> None:
@@ -193,7 +193,7 @@ class StoreConformance(ABC):
         assert seen == whole.records
 
     async def test_every_retained_revision_can_be_listed_as_it_was(self, store: Store) -> None:
-        states: dict[int, Page] = {}
+        states: dict[int, RecordPage] = {}
         for turn in range(40):
             key = f"/k/{turn * 7 % 5}"
             if turn % 3 == 2 and await store.get(key):
@@ -415,7 +415,7 @@ class StoreConformance(ABC):
             anext(store.watch("", since=0)),
             waiting,
         ):
-            with pytest.raises(Closed):
+            with pytest.raises(StoreClosed):
                 await refused
 
     async def test_checks_pass_and_leave_nothing_behind(self, store: Store) -> None:
@@ -433,7 +433,7 @@ class StoreConformance(ABC):
                 while True:
                     revisions.append(await store.put(f"/{writer}", b"", expected=None))
                     await asyncio.sleep(0)
-            except Closed:
+            except StoreClosed:
                 return revisions
 
         writers = [asyncio.ensure_future(write(writer)) for writer in range(20)]

@@ -21,7 +21,7 @@ from tests.store import killed_writer
 from tests.store.conformance import read_until
 
 from pinnace.store.sqlite.store import SqliteStore
-from pinnace.store.store import Conflict, Damaged, Locked, Page, Removed, TooNew, WriteFailed
+from pinnace.store.store import Conflict, Damaged, Locked, RecordPage, Removed, TooNew, WriteFailed
 
 
 @asynccontextmanager
@@ -72,7 +72,7 @@ async def test_revisions_are_never_used_twice_even_if_the_last_one_was_compacted
         await store.compact(last)
     async with opened(path) as store:
         assert (store.revision, store.compacted) == (last, last)
-        assert await store.list("") == Page([], last, False, 0)
+        assert await store.list("") == RecordPage([], last, False, 0)
         assert await store.put("/a", b"", expected=0) > last
 
 

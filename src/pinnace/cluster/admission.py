@@ -58,7 +58,7 @@ _PHASE = {"status.phase": lambda obj: str((obj.get("status") or {}).get("phase")
 
 
 class AuthorizerPermissions:
-    """The authorizers, as admission asks them."""
+    """The authorizers, for admission plug-ins."""
 
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
@@ -86,7 +86,7 @@ def _as_user(user: Requester) -> User:
 
 
 class AuthorizerOracle:
-    """The authorizers, as expressions ask them: those that answer at once."""
+    """The authorizers, for CEL expressions: only those that answer at once."""
 
     def __init__(self, authorizer: Authorizer, user: Requester) -> None:
         self._authorizer = authorizer
@@ -116,7 +116,7 @@ class AuthorizerOracle:
 
 
 class PolicyParameters:
-    """The objects of a kind, as policies are parameterized with them."""
+    """The parameter objects of policies, of one kind."""
 
     def __init__(self, fanout: Fanout, resource: Resource) -> None:
         self._objects = CachedObjects(fanout, resource.prefix)
@@ -128,27 +128,27 @@ class PolicyParameters:
 
     def get(self, key: str) -> Object | None:
         found = self._objects.get(key)
-        return self._shown(found) if found is not None else None
+        return self._in_version(found) if found is not None else None
 
     def in_namespace(self, namespace: str) -> Iterator[tuple[str, Object]]:
-        return ((key, self._shown(obj)) for key, obj in self._objects.in_namespace(namespace))
+        return ((key, self._in_version(obj)) for key, obj in self._objects.in_namespace(namespace))
 
-    def _shown(self, obj: Object) -> Object:
+    def _in_version(self, obj: Object) -> Object:
         custom = self._resource.custom
         if custom is None:
             return to_served_version(obj, self._resource)
         if obj.get("apiVersion") == self._resource.kind.api_version:
             return obj
-        shown = custom.to_served([obj])
-        if isinstance(shown, list):
-            return shown[0]
-        if isinstance(shown, Coroutine):
-            shown.close()
-        return obj  # Only a webhook could convert it; as it is stored is better than nothing.
+        converted = custom.to_served([obj])
+        if isinstance(converted, list):
+            return converted[0]
+        if isinstance(converted, Coroutine):
+            converted.close()
+        return obj  # Only a webhook could convert it; the stored version is better than none.
 
 
 class Bodies:
-    """Reads objects that webhooks and policies have changed."""
+    """Decodes objects that webhooks and policies have changed."""
 
     def __init__(self) -> None:
         self._decoders = Decoders(quantity=quantity.canonical, empty_fields=empty_fields.of_type)

@@ -28,9 +28,9 @@ _OWNER = "kubernetes.io/service-name"
 
 
 class ReachableAddresses:
-    """Addresses of services that lead somewhere from this process: names, and what is on this machine.
+    """Addresses of services that this process can reach: external names, and addresses of this machine.
 
-    Addresses that only a cluster's network knows may belong to somebody else on the network outside.
+    Addresses of a cluster's own network may belong to other machines in the network of the host.
     """
 
     def __init__(self, fanout: Fanout) -> None:
@@ -47,7 +47,7 @@ class ReachableAddresses:
 
 
 class StoredServices:
-    """Services and who is behind them, from the server's memory."""
+    """Services and their endpoints, from the watch caches."""
 
     def __init__(self, fanout: Fanout) -> None:
         self._fanout = fanout
@@ -133,7 +133,7 @@ class Aggregation:
             api_service = event.new.decode()
             self.api_services.put(api_service)
             if event.old is not None and event.old.decode()["spec"] == api_service["spec"]:
-                return  # What was written is our own finding, mostly.
+                return  # Only the status changed, mostly by our own write.
         if self._availability is not None:
             self._availability.wake(event.key)
 

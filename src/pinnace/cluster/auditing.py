@@ -1,4 +1,4 @@
-"""Opens what requests are written down in, if a cluster is asked to: a log, another server, or both."""
+"""Opens the audit backends that the settings ask for: a log file, a webhook, or both."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _TRY_AGAIN = frozenset((429, 500, 502, 503, 504))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSettings:
-    """What is written down, and where. Nothing is without a policy."""
+    """The audit policy and its backends. Without a policy nothing is audited."""
 
     policy_file: Path | None = None
     log_path: Path | None = None
     """A file, or - for standard output."""
     rotation: Rotation = field(default_factory=Rotation)
     webhook: Path | None = None
-    """A kubeconfig that says where to send events."""
+    """A kubeconfig of the server that receives events."""
     batching: BatchOptions = field(default_factory=BatchOptions)
 
 
 class _Receiver:
-    """Another server, which takes events."""
+    """The server that an audit webhook sends events to."""
 
     def __init__(self, remote: Remote) -> None:
         self._remote = remote
@@ -43,7 +43,7 @@ class _Receiver:
 
 
 def open_audit(settings: AuditSettings, *, clock: AlarmClock | None = None) -> Auditor | None:
-    """The auditor that is asked for; None if none is. Raises AuditPolicyError for half a wish, RemoteConfigError."""
+    """The configured auditor, or None. Raises AuditPolicyError for incomplete settings, and RemoteConfigError."""
     if settings.policy_file is None and settings.log_path is None and settings.webhook is None:
         return None
     if settings.policy_file is None:

@@ -40,7 +40,7 @@ SWEEP_EVERY = timedelta(minutes=1)
 EVENTS = "/registry/core/events/"
 
 
-class Plane(Protocol):
+class BackgroundPlane(Protocol):
     """A control plane whose background parts can be started."""
 
     @property
@@ -59,7 +59,7 @@ class Plane(Protocol):
     def local(self) -> LocalApi: ...
 
 
-def add_extension_parts(plane: Plane) -> None:
+def add_extension_parts(plane: BackgroundPlane) -> None:
     """Keep the status of custom resource definitions and APIServices."""
     client = in_process_client(plane.local(), clock=plane.clock, field_manager="kube-apiserver")
     for name, run in (
@@ -70,7 +70,7 @@ def add_extension_parts(plane: Plane) -> None:
         plane.supervisor.add(f"poststarthook/{name}", partial(run, client))
 
 
-def add_regular_jobs(plane: Plane) -> None:
+def add_regular_jobs(plane: BackgroundPlane) -> None:
     """Compact the store, expire events, and renew the server's lease."""
     store, clock = plane.store, plane.clock
     add = plane.supervisor.add

@@ -19,7 +19,7 @@ from pinnace.cluster.bootstrap.creation import bootstrap
 from pinnace.cluster.control_plane import ControlPlane, build
 from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.in_process import in_process_client
-from pinnace.cluster.kubeconfig import Access
+from pinnace.cluster.kubeconfig import ClusterAccess
 from pinnace.cluster.settings import Settings
 from pinnace.cluster.simulation import simulate_nodes
 from pinnace.cluster.storage import open_store
@@ -43,7 +43,7 @@ class Cluster:
     """A cluster that can be reached."""
 
     plane: ControlPlane
-    access: Access
+    access: ClusterAccess
     server: HttpServer
 
     @property
@@ -53,7 +53,7 @@ class Cluster:
 
 @asynccontextmanager
 async def running(
-    settings: Settings, *, before_ready: Callable[[Access], None] = lambda access: None
+    settings: Settings, *, before_ready: Callable[[ClusterAccess], None] = lambda access: None
 ) -> AsyncIterator[Cluster]:
     """Run a cluster within a block, from its readiness to its clean stop.
 
@@ -139,9 +139,9 @@ def manager_of(plane: ControlPlane, files: CertificateFiles, settings: Settings)
     return manager
 
 
-def _access(settings: Settings, files: CertificateFiles, token: str, port: int) -> Access:
+def _access(settings: Settings, files: CertificateFiles, token: str, port: int) -> ClusterAccess:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return Access(
+    return ClusterAccess(
         server=f"https://{host}:{port}",
         ca=files.ca.certificate.read_bytes(),
         client_certificate=files.admin.certificate.read_bytes(),

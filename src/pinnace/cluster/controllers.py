@@ -31,12 +31,12 @@ from pinnace.controllers.nodes.pod_garbage import PodGarbage
 from pinnace.controllers.nodes.taint_eviction import TaintEviction
 from pinnace.controllers.nodes.ttl import Ttl
 from pinnace.controllers.policy.disruption import Disruption, StaleDisruption
-from pinnace.controllers.security.certificate_approval import CertificateApproval
+from pinnace.controllers.security.certificate_approval import CertificateApprover
 from pinnace.controllers.security.certificate_cleaning import CertificateCleaning
-from pinnace.controllers.security.certificate_signing import CertificateSigning
+from pinnace.controllers.security.certificate_signing import CertificateSigner
 from pinnace.controllers.security.extension_authentication import ExtensionAuthentication
 from pinnace.controllers.security.root_ca import RootCaPublisher
-from pinnace.controllers.security.service_account_tokens import ServiceAccountTokens
+from pinnace.controllers.security.service_account_tokens import ServiceAccountTokenController
 from pinnace.controllers.security.service_accounts import ServiceAccounts
 from pinnace.controllers.services.endpoint_slices import EndpointSlices
 from pinnace.controllers.services.endpoints import EndpointsController
@@ -63,7 +63,7 @@ NAME = "kube-controller-manager"
 SYSTEM_NAMESPACE = "kube-system"
 
 
-class Plane(Protocol):
+class CallablePlane(Protocol):
     """A control plane that can be called as any user."""
 
     @property
@@ -133,12 +133,12 @@ class ControllerRow(NamedTuple):
 def _sign_certificates(context: Context, client: Client) -> None:
     # The controller that decides what is signed holds a signer, never the key.
     signer = RequestSigner(load_pair(context.certificates.ca), context.clock)
-    CertificateSigning(context.manager, client, authority=signer)
+    CertificateSigner(context.manager, client, authority=signer)
 
 
 def _issue_tokens(context: Context, client: Client) -> None:
     key = load_key(context.certificates.token_key)
-    ServiceAccountTokens(
+    ServiceAccountTokenController(
         context.manager,
         client,
         token_of=lambda account, secret: legacy_token(account, secret, key),
@@ -185,7 +185,7 @@ CONTROLLERS: tuple[ControllerRow, ...] = (
     ControllerRow(
         "certificatesigningrequest-approving-controller",
         "certificate-controller",
-        lambda context, client: CertificateApproval(context.manager, client),
+        lambda context, client: CertificateApprover(context.manager, client),
     ),
     ControllerRow(
         "certificatesigningrequest-cleaner-controller",
@@ -298,7 +298,7 @@ def start_controllers(
 
 
 def controllers_of(
-    plane: Plane,
+    plane: CallablePlane,
     files: CertificateFiles | None,
     *,
     clock: AlarmClock | None = None,
@@ -330,7 +330,7 @@ def controllers_of(
 
 
 def trust_of(files: CertificateFiles, *, client_ca: str) -> dict[str, str]:
-    """What aggregated servers are told of whom to believe."""
+    """The entries of extension-apiserver-authentication: the CAs and headers that aggregated servers trust."""
     return {
         "client-ca-file": client_ca,
         "requestheader-client-ca-file": files.front_proxy_ca.certificate.read_text(),

@@ -1,4 +1,4 @@
-"""What every part of the server is built on: kinds, store, caches, clock and supervisor."""
+"""The common ground of all parts of the server: kinds, store, caches, clock and supervisor."""
 
 from __future__ import annotations
 

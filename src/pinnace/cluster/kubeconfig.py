@@ -34,13 +34,13 @@ _Loader.add_implicit_resolver(
 )
 
 
-class KubeconfigError(Exception):
+class KubeconfigWriteError(Exception):
     """A kubeconfig cannot be read or may not be changed. It was left as it was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """How to reach a cluster, and as whom. All PEM."""
+class ClusterAccess:
+    """The address of a cluster and the credentials of its administrator. All in PEM."""
 
     server: str
     ca: bytes
@@ -52,7 +52,7 @@ class Access:
     namespace: str = ""
 
 
-def kubeconfig_of(access: Access) -> dict[str, Any]:
+def kubeconfig_of(access: ClusterAccess) -> dict[str, Any]:
     """A whole kubeconfig with this one cluster in it."""
     return {
         "apiVersion": "v1",
@@ -65,7 +65,7 @@ def kubeconfig_of(access: Access) -> dict[str, Any]:
     }
 
 
-def write(path: Path, access: Access) -> None:
+def write(path: Path, access: ClusterAccess) -> None:
     """Write a kubeconfig of its own to `path`, for the owner's eyes only. A reader never sees a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_private(path, _dump(kubeconfig_of(access)))
@@ -79,11 +79,11 @@ def user_kubeconfig(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(environment.get("HOME") or Path.home()) / ".kube" / "config"
 
 
-def merge(into: Path, access: Access, *, use: bool = False) -> None:
+def merge(into: Path, access: ClusterAccess, *, use: bool = False) -> None:
     """Add the cluster to the kubeconfig `into`, made if it is missing; all else in there is preserved.
 
     An entry of the same name is replaced if it is ours: its cluster has the same server or the same CA. Its context
-    becomes the current one if `use`, or if there is none. Raises KubeconfigError, and then nothing was written.
+    becomes the current one if `use`, or if there is none. Raises KubeconfigWriteError, and then nothing was written.
     """
     # A link is followed, so that the file it points to is replaced and not the link.
     path = into.resolve()
@@ -93,11 +93,11 @@ def merge(into: Path, access: Access, *, use: bool = False) -> None:
     cluster, user, context = _named(clusters, access.name), _named(users, access.name), _named(contexts, access.name)
     if cluster is not None:
         if not _is_ours(_inner(cluster, "cluster", path), access):
-            raise KubeconfigError(
+            raise KubeconfigWriteError(
                 f"{path} already has another cluster named {access.name!r}; choose another name, or remove that one"
             )
     elif user is not None or (context is not None and not _points_at(_inner(context, "context", path), access.name)):
-        raise KubeconfigError(
+        raise KubeconfigWriteError(
             f"{path} already has a user or context named {access.name!r} that belongs to another cluster; "
             "choose another name, or remove it"
         )
@@ -130,11 +130,11 @@ _USER_FIELDS = (
 )
 
 
-def _cluster(access: Access) -> dict[str, Any]:
+def _cluster(access: ClusterAccess) -> dict[str, Any]:
     return {"server": access.server, "certificate-authority-data": _base64(access.ca)}
 
 
-def _user(access: Access) -> dict[str, Any]:
+def _user(access: ClusterAccess) -> dict[str, Any]:
     user: dict[str, Any] = {}
     if access.client_certificate:
         user["client-certificate-data"] = _base64(access.client_certificate)
@@ -144,7 +144,7 @@ def _user(access: Access) -> dict[str, Any]:
     return user
 
 
-def _context(access: Access) -> dict[str, Any]:
+def _context(access: ClusterAccess) -> dict[str, Any]:
     context = {"cluster": access.name, "user": access.name}
     if access.namespace:
         context["namespace"] = access.namespace
@@ -165,15 +165,15 @@ def _load(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise KubeconfigError(f"{path} cannot be read: {error.strerror}") from error
+        raise KubeconfigWriteError(f"{path} cannot be read: {error.strerror}") from error
     try:
         config = yaml.load(content, Loader=_Loader)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
-        raise KubeconfigError(f"{path} is not valid YAML, mend or move it: {error}") from error
+        raise KubeconfigWriteError(f"{path} is not valid YAML, mend or move it: {error}") from error
     if config is None:
         return {}
     if not isinstance(config, dict):
-        raise KubeconfigError(f"{path} is not a kubeconfig: expected a mapping, found a {type(config).__name__}")
+        raise KubeconfigWriteError(f"{path} is not a kubeconfig: expected a mapping, found a {type(config).__name__}")
     return config
 
 
@@ -182,7 +182,7 @@ def _entries(config: dict[str, Any], section: str, path: Path) -> list[dict[str,
     if entries is None:
         return []
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise KubeconfigError(f"{path} is not a kubeconfig: {section} must be a list of named entries")
+        raise KubeconfigWriteError(f"{path} is not a kubeconfig: {section} must be a list of named entries")
     return entries
 
 
@@ -195,11 +195,11 @@ def _inner(entry: dict[str, Any], kind: str, path: Path) -> dict[str, Any]:
     if inner is None:
         return {}
     if not isinstance(inner, dict):
-        raise KubeconfigError(f"{path} is not a kubeconfig: {kind} {entry.get('name')!r} must be a mapping")
+        raise KubeconfigWriteError(f"{path} is not a kubeconfig: {kind} {entry.get('name')!r} must be a mapping")
     return inner
 
 
-def _is_ours(cluster: dict[str, Any], access: Access) -> bool:
+def _is_ours(cluster: dict[str, Any], access: ClusterAccess) -> bool:
     if not cluster:
         return True
     same_ca = cluster.get("certificate-authority-data") == _base64(access.ca)

@@ -61,7 +61,7 @@ class Nodes:
 
 
 class LateStreams:
-    """What answers for exec, logs and the like, loaded with the first of them: most clusters never have one."""
+    """Loads the code of exec, logs and the like with the first such request: most clusters never have one."""
 
     def __init__(
         self, fanout: Fanout, nodes: Nodes, admission: AdmissionChain, authorizer: Authorizer, *, minor: str

@@ -1,4 +1,4 @@
-"""Why a connection to somebody else's server failed, so that the sentence is the same for all who connect."""
+"""Words the failure of a connection to another server, the same for all callers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def describe_connection_error(error: Exception, where: str) -> str:
-    """What went wrong with a connection to `where`, in the words that users of Kubernetes know."""
+    """Describe the failure of a connection to `where` in Kubernetes' words."""
     import aiohttp  # noqa: PLC0415 - slow to load, and most clusters need it never.
 
     if isinstance(error, aiohttp.ClientConnectorCertificateError):

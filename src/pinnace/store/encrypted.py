@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from pinnace.store.encryption_keys import SEALED, EncryptionKeys, MissingKey, sealing_key
-from pinnace.store.store import Batch, Change, Conflict, Follower, Page, Record, Store, StoreError
+from pinnace.store.store import Batch, Change, Conflict, Follower, Record, RecordPage, Store, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -17,15 +17,15 @@ SECRETS = "/registry/core/secrets/"
 class EncryptedStore:
     """A `Store` over another. Values of keys that begin with one of `prefixes` are sealed there and open here.
 
-    What was stored before, in the clear or with an older key, can be read; `reseal` writes it anew.
+    Values stored before, in the clear or with an older key, can be read; `reseal` writes them anew.
     """
 
     def __init__(self, inner: Store, keys: EncryptionKeys, *, prefixes: tuple[str, ...] = (SECRETS,)) -> None:
         self._inner = inner
         self._keys = keys
         self._prefixes = prefixes
-        self._being_put: dict[bytes, bytes] = {}  # What is sealed right now, so that nobody has to open it again.
-        self._open: dict[str, Record] = {}  # What sealed keys hold, opened; the same objects for all who read them.
+        self._being_put: dict[bytes, bytes] = {}  # By sealed bytes, during a put: saves opening them.
+        self._open: dict[str, Record] = {}  # Opened records of sealed keys, shared by all readers.
         self._published: Batch = []
         inner.follow(self._publish)  # Before all others, who are given what this makes of a commit.
 
@@ -44,7 +44,7 @@ class EncryptedStore:
         record = await self._inner.get(key)
         return None if record is None else self._opened_now(record)
 
-    async def list(self, prefix: str, *, start: str = "", limit: int = 0, revision: int = 0) -> Page:
+    async def list(self, prefix: str, *, start: str = "", limit: int = 0, revision: int = 0) -> RecordPage:
         """As `Store.list`."""
         page = await self._inner.list(prefix, start=start, limit=limit, revision=revision)
         if not any(record.value.startswith(SEALED) for record in page.records):
@@ -54,7 +54,7 @@ class EncryptedStore:
 
     async def put(self, key: str, value: bytes, *, expected: int | None) -> int:
         """As `Store.put`."""
-        # What only looks sealed is sealed, too, or it could not be read back.
+        # A value that only looks sealed is sealed, too, or it could not be read back.
         if not key.startswith(self._prefixes) and not value.startswith(SEALED):
             try:
                 return await self._inner.put(key, value, expected=expected)
@@ -110,7 +110,7 @@ class EncryptedStore:
             try:
                 await self.put(record.key, self._opened(record).value, expected=record.revision)
             except Conflict:
-                continue  # Somebody has written it meanwhile, and so with the newest key.
+                continue  # Another write came first, and it used the newest key.
             count += 1
         if count:
             await self._inner.compact(self._inner.revision)

@@ -66,7 +66,7 @@ class EncryptionKeys:
         return b"%b%b:%b%b" % (SEALED, name.encode(), nonce, self._ciphers[name].encrypt(nonce, value, key.encode()))
 
     def open(self, key: str, sealed: bytes) -> bytes:
-        """What was sealed. `MissingKey` if its key is unknown, `Damaged` if this key did not seal it so."""
+        """The opened value. Raises `MissingKey` if its key is unknown, `Damaged` if this key did not seal it so."""
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415
 
         name = sealing_key(sealed)

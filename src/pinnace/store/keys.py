@@ -27,7 +27,7 @@ def end_of(prefix: str) -> str | None:
 class SortedKeys:
     """A set of keys that can be read in order.
 
-    Adding and removing are O(1): what has changed waits until somebody reads. Then a few keys are put in their places
+    Adding and removing are O(1): changes wait until the next read. Then a few keys are put in their places
     one by one, and many by a single merge of two runs, which is what Python's sort does.
     """
 
@@ -47,7 +47,7 @@ class SortedKeys:
         """Remove a key that is there."""
         self._removed.add(key)
         if len(self._removed) > 1000 and 2 * len(self._removed) > len(self._keys) + len(self._added):
-            self._settle()  # Nobody may ever read: the dead must not pile up.
+            self._settle()  # There may never be a read: removed keys must not pile up.
 
     def between(self, first: str, end: str | None) -> list[str]:
         """The keys from `first` to before `end`, in order."""

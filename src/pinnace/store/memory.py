@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from operator import attrgetter
 
 from pinnace.store.keys import check_key
-from pinnace.store.store import Batch, Change, Closed, Conflict, Follower, Page, Record, is_expected
-from pinnace.store.view import View, cut
+from pinnace.store.store import Batch, Change, Conflict, Follower, Record, RecordPage, StoreClosed, is_expected
+from pinnace.store.view import StoreView, cut
 from pinnace.store.watchers import Watchers
 
 _REVISION = attrgetter("revision")
@@ -18,7 +18,7 @@ class MemoryStore:
     """A `Store` that lives as long as its process. Every write is a commit of its own, done when put returns."""
 
     def __init__(self) -> None:
-        self._view = View({}, revision=0, compacted=0)
+        self._view = StoreView({}, revision=0, compacted=0)
         self._watchers = Watchers(self._view, self._history)
         self._log: Batch = []
         self._closed = False
@@ -38,7 +38,7 @@ class MemoryStore:
         self._check_open()
         return self._view.records.get(key)
 
-    async def list(self, prefix: str, *, start: str = "", limit: int = 0, revision: int = 0) -> Page:
+    async def list(self, prefix: str, *, start: str = "", limit: int = 0, revision: int = 0) -> RecordPage:
         """As `Store.list`."""
         self._check_open()
         if not revision or revision == self._view.revision:
@@ -50,7 +50,7 @@ class MemoryStore:
                 past[change.key] = change.previous
         found = {key: record for key, record in past.items() if record is not None}
         keys, remaining = cut(sorted(found), limit)
-        return Page([found[key] for key in keys], revision, remaining > 0, remaining)
+        return RecordPage([found[key] for key in keys], revision, remaining > 0, remaining)
 
     async def put(self, key: str, value: bytes, *, expected: int | None) -> int:
         """As `Store.put`."""
@@ -110,7 +110,7 @@ class MemoryStore:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Closed
+            raise StoreClosed
 
     def _commit(self, change: Change) -> None:
         self._view.revision = change.revision

@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a key holds. `revision` is that of its last write, `created` that of the write that made the key exist."""
+    """The value of a key. `revision` is that of its last write, `created` that of the write that created the key."""
 
     key: str
     value: bytes
@@ -29,7 +29,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class RecordPage:
     """Records in key order, all as of one `revision`; `remaining` matching records follow the last one."""
 
     records: list[Record]
@@ -59,9 +59,9 @@ class Store(Protocol):
         """History up to and including this revision is forgotten."""
 
     async def get(self, key: str) -> Record | None:
-        """What the key holds now."""
+        """The current record of a key."""
 
-    async def list(self, prefix: str, *, start: str = "", limit: int = 0, revision: int = 0) -> Page:
+    async def list(self, prefix: str, *, start: str = "", limit: int = 0, revision: int = 0) -> RecordPage:
         """The records whose key begins with `prefix` and is not before `start`; at most `limit`, 0 for all.
 
         With a `revision`, as things were then: `Compacted` if that is forgotten, `FutureRevision` if it is yet to come.
@@ -88,7 +88,7 @@ class Store(Protocol):
         """Every change after revision `since` to a key that begins with `prefix`: in order, each once, in batches.
 
         A `since` that is yet to come just waits. `Compacted` when the next changes are forgotten, be it at the start
-        or because the reader was too slow; `Closed` when the store closes.
+        or because the reader was too slow; `StoreClosed` when the store closes.
         """
 
     async def compact(self, revision: int) -> None:
@@ -101,11 +101,11 @@ class Store(Protocol):
         """Raise a StoreError if a write would fail now. This writes to the medium, at most once in a second."""
 
     async def close(self) -> None:
-        """Finish the writes under way, then refuse everything with `Closed`. Closing twice is harmless."""
+        """Finish the writes under way, then refuse everything with `StoreClosed`. Closing twice is harmless."""
 
 
 class StoreError(Exception):
-    """Any trouble with a store.
+    """Any error of a store.
 
     StoreError
     ├── Conflict         the key is not as expected: read it again and decide again
@@ -118,7 +118,7 @@ class StoreError(Exception):
     ├── KeyFileError     the file of the encryption keys is of no use: correct it
     ├── TooNew           a newer release wrote it: upgrade
     ├── Locked           another process has it open
-    └── Closed           this store was closed
+    └── StoreClosed           this store was closed
     """
 
 
@@ -163,18 +163,18 @@ class Removed(StoreError):
 
 
 class Damaged(StoreError):
-    """What is stored cannot be trusted. It was left exactly as it was found."""
+    """The stored data cannot be trusted. It was left exactly as it was found."""
 
 
 class TooNew(StoreError):
-    """What is stored has a format of the future. It was left exactly as it was found."""
+    """The stored data has the format of a newer release. It was left exactly as it was found."""
 
 
 class Locked(StoreError):
     """Another process, or another store of this one, has it open."""
 
 
-class Closed(StoreError):
+class StoreClosed(StoreError):
     """The store was closed."""
 
     def __init__(self) -> None:

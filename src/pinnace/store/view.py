@@ -1,13 +1,13 @@
-"""What a store holds now, in memory: the answer to every read that does not ask for the past."""
+"""The current state of a store in memory, for every read that does not ask for the past."""
 
 from __future__ import annotations
 
 from pinnace.store.keys import SortedKeys, end_of
-from pinnace.store.store import Compacted, FutureRevision, Page, Record
+from pinnace.store.store import Compacted, FutureRevision, Record, RecordPage
 
 
-class View:
-    """The current records. Their values are the very objects that were put, shared with whoever keeps them too."""
+class StoreView:
+    """The current records. Their values are the objects that were put, shared with all other holders."""
 
     def __init__(self, records: dict[str, Record], *, revision: int, compacted: int) -> None:
         self.records = records
@@ -30,10 +30,10 @@ class View:
         """The keys that begin with `prefix` and are not before `start`, in order."""
         return self._keys.between(max(prefix, start), end_of(prefix))
 
-    def page(self, prefix: str, start: str, limit: int) -> Page:
+    def page(self, prefix: str, start: str, limit: int) -> RecordPage:
         """The current records that `Store.list` asks for."""
         keys, remaining = cut(self.select(prefix, start), limit)
-        return Page([self.records[key] for key in keys], self.revision, remaining > 0, remaining)
+        return RecordPage([self.records[key] for key in keys], self.revision, remaining > 0, remaining)
 
     def check_retained(self, revision: int) -> None:
         """Refuse a revision of which nothing can be said, be it forgotten or not written yet."""

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeAlias
 
-from pinnace.store.store import Batch, Closed, Compacted, Follower
-from pinnace.store.view import View
+from pinnace.store.store import Batch, Compacted, Follower, StoreClosed
+from pinnace.store.view import StoreView
 
 # (prefix, after, until): matching changes with after < revision <= until, oldest first, and how far they reach.
 History: TypeAlias = Callable[[str, int, int], Awaitable[tuple[Batch, int]]]
@@ -20,7 +20,7 @@ class Watchers:
     history afterwards, so a slow reader costs no memory.
     """
 
-    def __init__(self, view: View, history: History) -> None:
+    def __init__(self, view: StoreView, history: History) -> None:
         self._view = view
         self._history = history
         self._followers: list[Follower] = []
@@ -48,7 +48,7 @@ class Watchers:
         seen = since
         while True:
             if self._closed:
-                raise Closed
+                raise StoreClosed
             if seen < self._view.compacted:
                 raise Compacted(seen, compacted=self._view.compacted)
             if seen < self._view.revision:
@@ -59,11 +59,11 @@ class Watchers:
                 yield changes
 
     def close(self) -> None:
-        """End every watch with `Closed`."""
+        """End every watch with `StoreClosed`."""
         self._closed = True
         for waiter in self._waiting:
             if not waiter.done():
-                waiter.set_exception(Closed())
+                waiter.set_exception(StoreClosed())
 
     async def _next(self, prefix: str, after: int) -> tuple[Batch, int]:
         waiter: asyncio.Future[tuple[Batch, int]] = asyncio.get_running_loop().create_future()

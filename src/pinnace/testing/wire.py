@@ -17,7 +17,7 @@ from pinnace.client.client import Client
 from pinnace.client.http import HttpTransport
 from pinnace.client.transport import Answer, Stream
 from pinnace.cluster.control_plane import ControlPlane
-from pinnace.cluster.kubeconfig import Access, kubeconfig_of
+from pinnace.cluster.kubeconfig import ClusterAccess, kubeconfig_of
 from pinnace.model.clock import AlarmClock
 from pinnace.server.http.server import HttpServer, tls_context
 
@@ -40,7 +40,7 @@ class Wire:
         self.sent = 0
         """How many requests have gone over it."""
         ca = certificates().ca.certificate.read_bytes()
-        self.access = Access(server=f"https://127.0.0.1:{server.port}", ca=ca, token=token)
+        self.access = ClusterAccess(server=f"https://127.0.0.1:{server.port}", ca=ca, token=token)
 
     def transport(self, user: User | None = None) -> HttpTransport:
         """The way as a kubeconfig tells it, for the token's user or for who that one acts as."""

@@ -25,7 +25,7 @@ from pinnace.cli import STARTED
 from pinnace.cluster import kubeconfig
 from pinnace.cluster.auditing import AuditSettings
 from pinnace.cluster.cluster import running
-from pinnace.cluster.kubeconfig import Access, KubeconfigError
+from pinnace.cluster.kubeconfig import ClusterAccess, KubeconfigWriteError
 from pinnace.cluster.settings import Settings
 from pinnace.kinds.definitions import NoDefinitions, minors
 from pinnace.node.simulated.stages import InvalidStage
@@ -244,7 +244,7 @@ def up(
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(settings, kubeconfig_path, merge=merge))
-    except (StoreError, *_UNUSABLE, KubeconfigError, NoDefinitions, InvalidStage, OSError) as error:
+    except (StoreError, *_UNUSABLE, KubeconfigWriteError, NoDefinitions, InvalidStage, OSError) as error:
         _fail(str(error))
 
 
@@ -261,7 +261,7 @@ async def _serve(settings: Settings, kubeconfig_path: Path | None, *, merge: boo
 
     gc.set_threshold(*COLLECT_AFTER)
 
-    def tell(access: Access) -> None:
+    def tell(access: ClusterAccess) -> None:
         gc.freeze()  # What is there by now stays: kinds, schemas, code.
         if merge:
             kubeconfig.merge(kubeconfig.user_kubeconfig(), access, use=True)

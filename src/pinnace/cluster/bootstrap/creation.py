@@ -18,7 +18,7 @@ from pinnace.server.write.versions import encode
 from pinnace.store.store import Store
 
 
-class Plane(Protocol):
+class BootstrapTarget(Protocol):
     """A control plane whose objects are loaded."""
 
     @property
@@ -37,7 +37,7 @@ class Plane(Protocol):
     def local(self) -> LocalApi: ...
 
 
-async def bootstrap(plane: Plane, *, address: str, port: int, volumes: str = "") -> None:
+async def bootstrap(plane: BootstrapTarget, *, address: str, port: int, volumes: str = "") -> None:
     """Create the bootstrap objects that this cluster lacks, and publish the address of its API.
 
     With `volumes`, a path on the nodes, a new cluster gets a default storage class. It is the user's from then on: a
@@ -54,12 +54,12 @@ async def bootstrap(plane: Plane, *, address: str, port: int, volumes: str = "")
         await _point(plane, obj)
 
 
-def _is_new(plane: Plane) -> bool:
+def _is_new(plane: BootstrapTarget) -> bool:
     namespaces = plane.registry.of_kind(Kind("", "v1", "Namespace"))
     return namespaces is not None and not plane.fanout.cache(namespaces.prefix).entries
 
 
-async def _point(plane: Plane, obj: Object) -> None:
+async def _point(plane: BootstrapTarget, obj: Object) -> None:
     """Store the API's own endpoints without validation, which refuses the loopback addresses that the API has here."""
     resource = plane.registry.of_kind(Kind.parse(obj["apiVersion"], obj["kind"]))
     if resource is None:
@@ -72,7 +72,7 @@ async def _point(plane: Plane, obj: Object) -> None:
     await plane.store.put(resource.prefix + key, encode(obj, resource), expected=None)
 
 
-async def _ensure(plane: Plane, local: LocalApi, obj: Object) -> None:
+async def _ensure(plane: BootstrapTarget, local: LocalApi, obj: Object) -> None:
     resource = plane.registry.of_kind(Kind.parse(obj["apiVersion"], obj["kind"]))
     if resource is None:
         return  # This minor does not have the kind.

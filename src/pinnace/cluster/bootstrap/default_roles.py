@@ -1,6 +1,6 @@
 """The roles and bindings that every cluster has: a table beside this file, brought up to date at each start.
 
-As in Kubernetes, what is missing is added and what somebody added stays; an object whose annotation
+As in Kubernetes, missing rules are added and rules that users added stay; an object whose annotation
 rbac.authorization.kubernetes.io/autoupdate says "false" is left alone.
 """
 
@@ -58,7 +58,7 @@ async def ensure_default_roles(registry: Registry, fanout: Fanout, store: Store,
 
 
 def completion(present: Object, wanted: Object) -> Object | None:
-    """What is there with all that it must have; None if it has it, or is not to be touched."""
+    """The present object with all required rules; None if it has them, or is protected from updates."""
     metadata = present["metadata"]
     if (metadata.get("annotations") or {}).get(AUTOMATIC) == "false":
         return None

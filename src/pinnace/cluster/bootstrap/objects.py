@@ -1,4 +1,4 @@
-"""What a cluster has from its first moment: namespaces, the service of its own API, and the names of what it serves."""
+"""The objects that a cluster has from its start: namespaces, the service of its own API, APIServices, flow schemas."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def bootstrap_objects(
     `address` and `port` are where this server is reached. Some kinds are not in every minor: the caller skips
     those that the registry lacks.
     """
-    return list(_newborn(registry, address, port, now, service_range, host))
+    return list(_objects(registry, address, port, now, service_range, host))
 
 
-def _newborn(
+def _objects(
     registry: Registry, address: str, port: int, now: datetime, service_range: str, host: str
 ) -> Iterator[Object]:
     yield from (_namespace(name) for name in NAMESPACES)

@@ -1,9 +1,9 @@
-"""The garbage collector: what belonged to something that is gone goes too, and nothing else.
+"""The garbage collector: deletes the dependents of deleted owners, and nothing else.
 
-Three ways lead there. In the background, an object goes once none of its owners is left. In the foreground, an owner
-that is deleted waits (with a finalizer) until the dependents that block it are gone. Orphaned, its dependents are set
-free first. What is removed is judged by what the server says at that moment, and removed only if it is still as it
-was judged; what is merely not known is never taken for gone.
+There are three policies. In the background, an object is deleted once none of its owners is left. In the foreground, a
+deleted owner waits (with a finalizer) until the dependents that block it are gone. With orphaning, its dependents lose
+their owner reference first. Each decision is made on the server's present state, and each deletion has the uid and the
+version of that state as preconditions; an owner that is merely not cached is never taken for gone.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _decode = msgspec.json.Decoder(_Head).decode
 
 
 class Fate(Enum):
-    """What a dependent is to one of its owners."""
+    """The state of one owner, as the deletion of a dependent depends on it."""
 
     SOLID = "the owner lives"
     DANGLING = "the owner is gone"
@@ -64,7 +64,7 @@ class Fate(Enum):
 
 
 class _Unresolvable(Exception):
-    """A cluster-wide object names an owner that lives in a namespace: which one, nobody can say."""
+    """A cluster-scoped object names an owner of a namespaced kind: its namespace is unknown."""
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class GarbageCollector:
         monitors.on_change(self._changed)
         monitors.on_kinds(self._kinds_changed)
 
-    # What happens
+    # Events
 
     def _changed(self, kind: Kind, old: Snapshot | None, new: Snapshot | None) -> None:
         latest = new or old
@@ -143,7 +143,7 @@ class GarbageCollector:
         message = f'ownerRef {named} does not exist in namespace "{place.key.namespace}"'
         self._manager.recorder.record(about, "Warning", "OwnerRefInvalidNamespace", message)
 
-    # What to do
+    # Reconciling
 
     async def _reconcile(self, key: Key) -> Result | None:
         node = self.graph.get(key.name)
@@ -191,7 +191,7 @@ class GarbageCollector:
             if dependent.finalizer != FOREGROUND:
                 self._look(dependent.place.uid)
             elif dependent.waits_for(node) and (snapshot := self._snapshot(dependent.place)) is not None:
-                # Both were deleted to wait, and each waits for the other: nobody else would open this circle.
+                # Both are deleted in the foreground and wait for each other: only the collector can break this circle.
                 await self._unblock_owners(dependent.place, snapshot)
 
     async def _collect(self, node: Node) -> None:

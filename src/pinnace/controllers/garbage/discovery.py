@@ -15,7 +15,7 @@ from pinnace.model.objects import Kind, Object
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """What could be learnt, and what could not."""
+    """The kinds that could be discovered, and the failures."""
 
     kinds: tuple[ServedKind, ...]
     failures: Mapping[str, str]
@@ -30,7 +30,7 @@ _Page = list[Object] | str
 
 
 class Discovery:
-    """What the server offers, page by page: only what may have changed is read again."""
+    """The kinds that the server serves, by group version: only pages that may have changed are read again."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -89,7 +89,7 @@ class Discovery:
 async def discover(client: Client) -> Discovered:
     """Every kind in the version that its group prefers, or in the next that has it.
 
-    What is stored once and served in several groups (Ingress, Event) comes once.
+    A resource that is stored once and served in several groups (Ingress, Event) comes once.
     """
     return await Discovery(client).reread()
 

@@ -14,15 +14,15 @@ from pinnace.reconcile.manager import Manager
 DEFINITIONS = "apiextensions.k8s.io/v1/CustomResourceDefinition"
 SERVICES = "apiregistration.k8s.io/v1/APIService"
 RETRY_SECONDS = 30.0
-"""How soon to ask again for what could not be discovered: nobody tells when an aggregated server is back."""
+"""How soon to retry a failed discovery: there is no event when an aggregated server is back."""
 
 Handler = Callable[[Kind, Snapshot | None, Snapshot | None], None]
-"""Told of each change: the kind, old and new, as an informer tells it."""
+"""Called with the kind, the old and the new snapshot of each change."""
 
 _ALL = Key("", "*")
 """Every group; any other key is the name of one."""
 _IGNORED = {("", "Event"), ("events.k8s.io", "Event")}
-"""They come in masses, nobody owns anything by them, and they expire by themselves."""
+"""They come in masses, never own anything, and expire by themselves."""
 
 
 class Monitors:
@@ -90,5 +90,5 @@ class Monitors:
 
     def _concerned(self, obj: Object) -> tuple[Key, ...]:
         """The group of a definition (plural.group) or of an APIService (version.group)."""
-        # What is there at the start is read at once, with everything.
+        # The first discovery reads all groups at once.
         return (Key("", obj["metadata"]["name"].partition(".")[2]),) if self._is_begun else (_ALL,)

@@ -28,7 +28,7 @@ WORKERS = 4
 GATHER_SECONDS = 1.0
 """How long to gather what goes in a namespace before saying anew what is left of it."""
 UNWATCHED = Backoff(first=5.0, longest=300.0, jitter=0.0)
-"""How soon to look again at what nobody can watch: more and more rarely."""
+"""How soon to look again at objects that cannot be watched: more and more rarely."""
 
 _PODS = Kind("", "v1", "Pod")
 _FINE = {
@@ -49,7 +49,7 @@ _FINE = {
 
 @dataclass(slots=True)
 class Remains:
-    """What is left in a namespace, and what went wrong on the way."""
+    """The objects left in a namespace, and the errors of its deletion."""
 
     objects: Counter[str] = field(default_factory=Counter)
     """How many of each resource, named as in widgets.example.com; pods. has no group."""
@@ -58,7 +58,7 @@ class Remains:
     undiscovered: Mapping[str, str] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     is_unwatched: bool = False
-    """Something is left of which nobody will tell when it goes."""
+    """Objects are left that cannot be watched."""
 
     @property
     def is_nothing(self) -> bool:
@@ -72,7 +72,7 @@ class NamespaceController:
         self._client = client
         self._monitors = monitors
         self._emptying: Counter[str] = Counter()
-        """The namespaces that are being emptied, and how often something was left that nobody can watch."""
+        """The namespaces being emptied, each with how often unwatchable objects were left."""
         self.controller = Controller("namespace", self._reconcile, workers=WORKERS)
         self.controller.for_(NAMESPACE, metadata_only=True, when=_is_leaving)
         manager.add(self.controller)
@@ -94,7 +94,7 @@ class NamespaceController:
             return None
         if FINALIZER not in (namespace["spec"].get("finalizers") or ()):
             del self._emptying[key.name]
-            return None  # Somebody else's finalizer holds it.
+            return None  # A finalizer of another controller holds it.
         self._emptying.setdefault(key.name, 0)
         remains = await self._empty(key.name)
         namespace = await self._tell(namespace, remains)
@@ -158,7 +158,7 @@ class NamespaceController:
     async def _tell(self, namespace: Object, remains: Remains) -> Object:
         """Say in the namespace's status what is left of it and why."""
         if remains.is_nothing and not (namespace.get("status") or {}).get("conditions"):
-            return namespace  # It went at once: nobody will have the time to read it.
+            return namespace  # It is deleted at once: no one would read the status.
         if with_conditions(namespace, remains, self._client.clock):
             return await self._client.update_status(namespace)
         return namespace
@@ -187,12 +187,12 @@ def with_conditions(namespace: Object, remains: Remains, clock: Clock) -> bool:
     status = namespace.setdefault("status", {})
     conditions = status.setdefault("conditions", [])
     known = {condition["type"]: condition for condition in conditions}
-    complaints = _complaints(remains)
+    failures = _failures(remains)
     is_news = bool(status.get("phase") != "Terminating")
     status["phase"] = "Terminating"
     for type, fine in _FINE.items():
-        reason, message = complaints.get(type, fine)
-        wanted = {"type": type, "status": "True" if type in complaints else "False"}
+        reason, message = failures.get(type, fine)
+        wanted = {"type": type, "status": "True" if type in failures else "False"}
         wanted |= {"reason": reason, "message": message}
         present = known.get(type)
         if present is None:
@@ -206,7 +206,7 @@ def with_conditions(namespace: Object, remains: Remains, clock: Clock) -> bool:
     return is_news
 
 
-def _complaints(remains: Remains) -> dict[str, tuple[str, str]]:
+def _failures(remains: Remains) -> dict[str, tuple[str, str]]:
     """Reason and message by condition, in Kubernetes' words: clients show them, and match on them."""
     said: dict[str, tuple[str, str]] = {}
     if remains.undiscovered:

@@ -1,6 +1,6 @@
-"""Who belongs to whom, across all kinds. Pure bookkeeping: it says which objects are worth a look, and decides nothing.
+"""Owners and dependents across all kinds. Pure bookkeeping: it names the objects to check, and decides nothing.
 
-A node stands for an object that has been seen, or for an owner that somebody names and nobody has seen yet. Such a
+A node stands for an object that was observed, or for an owner that is referenced and was not observed yet. Such a
 virtual owner may be anything: a kind that is not followed, a mistake, or an object whose event is still on its way.
 """
 
@@ -18,7 +18,7 @@ REMEMBERED_ABSENT = 4096
 
 
 class Owner(NamedTuple):
-    """What an object says of one of its owners."""
+    """One owner reference of an object."""
 
     kind: Kind
     name: str
@@ -50,7 +50,7 @@ class Node:
         self.is_deleted = False
         """It has been asked to go."""
         self.finalizer = ""
-        """What is to become of its dependents first: ORPHAN or FOREGROUND, once it is deleted."""
+        """ORPHAN or FOREGROUND once the object is being deleted so: its dependents come first."""
 
     def blocking(self) -> list[Node]:
         """The dependents without whose end it does not go."""
@@ -81,7 +81,7 @@ def is_at(owner: Owner, namespace: str, place: Place) -> bool:
 
 
 class OwnerGraph:
-    """`look` is told the uid of each object whose fate may have changed, `misplaced` of owners in other namespaces."""
+    """`look` is called with the uid of each object to check again, `misplaced` for owners in other namespaces."""
 
     def __init__(self, *, look: Callable[[str], None], misplaced: Callable[[Node, Owner], None]) -> None:
         self._nodes: dict[str, Node] = {}
@@ -98,7 +98,7 @@ class OwnerGraph:
     def __iter__(self) -> Iterator[Node]:
         return iter(self._nodes.values())
 
-    # What is seen
+    # Observed objects
 
     def see(self, place: Place, owners: tuple[Owner, ...], *, is_deleted: bool, finalizers: Iterable[str]) -> None:
         """An object is there, like this."""
@@ -138,7 +138,7 @@ class OwnerGraph:
                 self._look(uid)
 
     def is_out_of_sight(self, uid: str) -> None:
-        """Its kind is not served any more, so that nothing can be said of it. Somebody may find out what it was."""
+        """Its kind is not served any more, so its state is unknown. A lookup may find it."""
         node = self._nodes.get(uid)
         if node is None:
             return
@@ -149,7 +149,7 @@ class OwnerGraph:
             del self._nodes[uid]
             self._leave_owners(node, node.owners)
 
-    # What is found out
+    # Looked-up owners
 
     def is_absent(self, place: Place) -> None:
         """The server says that nothing with this uid is at this place."""

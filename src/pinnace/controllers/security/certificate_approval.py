@@ -25,7 +25,7 @@ _SELF = ("selfnodeclient", "Auto approving self kubelet client certificate after
 _ANY = ("nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview.")
 
 
-class CertificateApproval:
+class CertificateApprover:
     """Asks the server whether the requester may have it: a node its own again, a bootstrapper any node's."""
 
     def __init__(self, manager: Manager, client: Client) -> None:

@@ -1,4 +1,4 @@
-"""Removes certificate requests that nobody needs any more: issued, decided on, or forgotten."""
+"""Removes old certificate signing requests: issued, denied, or never decided."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class CertificateCleaning:
             return None
         left = (until - self._client.clock.now()).total_seconds()
         if left >= 0:
-            return Result(requeue_after=left + 1)  # Times are told in whole seconds.
+            return Result(requeue_after=left + 1)  # Times are written in whole seconds.
         try:
             await self._client.delete(REQUESTS, key.name, uid=request["metadata"]["uid"])
         except (errors.NotFound, errors.Conflict):
-            return None  # Somebody was faster.
+            return None  # Another client deleted it first.
         return None
 
 

@@ -24,13 +24,13 @@ from pinnace.reconcile.manager import Manager
 
 
 class Authority(Protocol):
-    """Whoever has the key of the cluster's certificate authority."""
+    """Signs with the key of the cluster's certificate authority."""
 
     def sign(self, request: bytes, *, usages: Sequence[str], lifetime: timedelta) -> bytes:
         """The certificate (PEM) for a request (DER). Raises ValueError for one that cannot be signed."""
 
 
-class CertificateSigning:
+class CertificateSigner:
     """Puts a certificate into the status of what was approved, or says there why none is made."""
 
     def __init__(self, manager: Manager, client: Client, *, authority: Authority) -> None:

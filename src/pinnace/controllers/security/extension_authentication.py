@@ -1,4 +1,4 @@
-"""Tells aggregated API servers whom to trust: who signs clients, and who may speak for others."""
+"""Publishes the CAs of clients and of the front proxy, which aggregated API servers trust."""
 
 from __future__ import annotations
 

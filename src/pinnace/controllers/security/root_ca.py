@@ -1,4 +1,4 @@
-"""Publishes the cluster's certificate authority in every namespace, so that whoever runs there can trust the API."""
+"""Publishes the cluster's CA certificate in every namespace, so that pods can trust the API."""
 
 from __future__ import annotations
 

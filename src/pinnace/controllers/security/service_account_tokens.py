@@ -21,7 +21,7 @@ TokenOf = Callable[[Object, Object], str]
 """The token of an account, to be kept in a secret."""
 
 
-class ServiceAccountTokens:
+class ServiceAccountTokenController:
     """Follows accounts, and the secrets of one type alone."""
 
     def __init__(self, manager: Manager, client: Client, *, token_of: TokenOf, ca: str) -> None:
@@ -51,7 +51,7 @@ class ServiceAccountTokens:
             try:
                 await self._client.delete(_SECRET, key.name, namespace=key.namespace, uid=secret["metadata"]["uid"])
             except (errors.NotFound, errors.Conflict):
-                return  # Somebody was faster.
+                return  # Another client wrote first.
         elif self._fill(secret, account):
             await self._client.update(secret)
 

@@ -1,4 +1,4 @@
-"""Gives every namespace its `default` service account, and gives it back when somebody deletes it."""
+"""Creates the `default` service account of every namespace, again if it is deleted."""
 
 from __future__ import annotations
 

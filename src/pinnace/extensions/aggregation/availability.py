@@ -26,8 +26,8 @@ _MANY = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What a check has shown."""
+class CheckResult:
+    """The result of one check."""
 
     reason: str
     message: str
@@ -37,11 +37,11 @@ class Finding:
         return self.reason == "Passed"
 
 
-PASSED = Finding("Passed", "all checks passed")
+PASSED = CheckResult("Passed", "all checks passed")
 
 
 class Services(Protocol):
-    """The services of the cluster, and who is behind them."""
+    """The services of the cluster and their endpoints."""
 
     def service(self, namespace: str, name: str) -> Object | None: ...
 
@@ -91,10 +91,10 @@ class Availability:
                     await backend.look_for_openapi()
             except errors.Conflict:
                 continue
-            except errors.ApiError as refusal:
-                log.warning("%s: %s; trying again", name, refusal.message)
+            except errors.ApiError as error:
+                log.warning("%s: %s; trying again", name, error.message)
                 pause = _REFUSED_SECONDS
-            except Exception:  # Whatever is odd about this one, the others are to be checked.
+            except Exception:  # The other APIServices must be checked all the same.
                 log.exception("%s could not be checked; trying again", name)
             alarm = self._clock.call_later(pause, woken.set)
             try:
@@ -103,7 +103,7 @@ class Availability:
                 alarm.cancel()
         del self._woken[name]
 
-    async def _check(self, backend: HttpBackend) -> Finding:
+    async def _check(self, backend: HttpBackend) -> CheckResult:
         namespace, name, _ = backend.service
         service = self._services.service(namespace, name)
         wrong = error_of_service(backend.service, service, self._services.slices(namespace, name))
@@ -112,10 +112,10 @@ class Availability:
         try:
             self._api_services.learnt(backend, await backend.check())
         except CheckFailed as failed:
-            return Finding("FailedDiscoveryCheck", str(failed))
+            return CheckResult("FailedDiscoveryCheck", str(failed))
         return PASSED
 
-    async def _tell(self, name: str, backend: HttpBackend, finding: Finding) -> None:
+    async def _tell(self, name: str, backend: HttpBackend, finding: CheckResult) -> None:
         obj = await self._client.get_or_none(API_SERVICE, name)
         if obj is None or obj["spec"] != backend.spec:
             return  # It has changed since, which wakes us.
@@ -140,22 +140,24 @@ class Availability:
         await self._client.patch(API_SERVICE, name, patch, subresource="status")
 
 
-def error_of_service(place: tuple[str, str, int], service: Object | None, slices: Sequence[Object]) -> Finding | None:
-    """What can be told without asking the server: that nobody can be behind the service."""
+def error_of_service(
+    place: tuple[str, str, int], service: Object | None, slices: Sequence[Object]
+) -> CheckResult | None:
+    """The reason why the service cannot have an endpoint, found without calling the server; None if it may have one."""
     namespace, name, port = place
     if service is None:
-        return Finding("ServiceNotFound", f'service/{name} in "{namespace}" is not present')
+        return CheckResult("ServiceNotFound", f'service/{name} in "{namespace}" is not present')
     spec = service.get("spec") or {}
     if spec.get("type", "ClusterIP") != "ClusterIP":
         return None
     asked = next((one for one in spec.get("ports") or () if one.get("port") == port), None)
     if asked is None:
-        return Finding("ServicePortError", f'service/{name} in "{namespace}" is not listening on port {port}')
+        return CheckResult("ServicePortError", f'service/{name} in "{namespace}" is not listening on port {port}')
     if not slices:
-        return Finding("EndpointsNotFound", f'cannot find endpointslices for service/{name} in "{namespace}"')
+        return CheckResult("EndpointsNotFound", f'cannot find endpointslices for service/{name} in "{namespace}"')
     port_name = asked.get("name") or ""
     if not any(_has_ready_endpoint(one, port_name) for one in slices):
-        return Finding(
+        return CheckResult(
             "MissingEndpoints",
             f'endpointslices for service/{name} in "{namespace}" have no addresses with port name "{port_name}"',
         )

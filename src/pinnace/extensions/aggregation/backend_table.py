@@ -42,9 +42,9 @@ class ApiServices:
                 backend.inherit(known)
             known = self._backends[name] = self._places[backend.group, backend.version] = backend
             self.revision += 1
-        trouble = trouble_of(api_service)
-        if trouble != known.unavailable_reason:
-            known.unavailable_reason = trouble
+        reason = unavailable_reason_of(api_service)
+        if reason != known.unavailable_reason:
+            known.unavailable_reason = reason
             self.revision += 1
 
     def drop(self, name: str) -> None:
@@ -56,7 +56,7 @@ class ApiServices:
         return self._backends.get(name)
 
     def learnt(self, backend: HttpBackend, resources: list[Object]) -> None:
-        """What the backend serves now."""
+        """Note what the backend serves now."""
         if backend.resources != resources:
             backend.resources = resources
             self.revision += 1
@@ -81,7 +81,7 @@ class ApiServices:
             self.revision += 1
 
 
-def trouble_of(api_service: Object) -> str:
+def unavailable_reason_of(api_service: Object) -> str:
     """Why the server cannot be asked, in the words of the condition; empty if it can."""
     found = condition(api_service, AVAILABLE)
     if found is None:

@@ -53,7 +53,7 @@ class Connections:
         self.addresses = addresses
         self.identity = identity
         self.on_lost: Callable[[str], None] = lambda name: None
-        """Told the name of an APIService whose server could not be reached when somebody needed it."""
+        """Called with the name of an APIService whose server could not be reached by a request."""
         self._session: aiohttp.ClientSession | None = None
 
     @property
@@ -74,7 +74,7 @@ class Connections:
 
 
 class HttpAnswer:
-    """What a backend says."""
+    """The answer of a backend."""
 
     def __init__(self, response: aiohttp.ClientResponse, until: float | None) -> None:
         self._response = response
@@ -152,7 +152,7 @@ class HttpBackend:
             host, port = self._address()
         except LookupError as error:
             raise CheckFailed(str(error)) from None
-        url = f"https://{_shown(host)}:{port}{target}"
+        url = f"https://{_in_url(host)}:{port}{target}"
         try:
             answer, body = await self._page(target)
         except TimeoutError:
@@ -195,7 +195,7 @@ class HttpBackend:
         """Its OpenAPI v2 document and the hash of that; asked for once between two checks at most."""
         if self._is_whole_fresh:
             return self._whole
-        self._is_whole_fresh = True  # Whatever comes of it: nobody else is to wait for one that hangs.
+        self._is_whole_fresh = True  # Even if it fails: others must not wait for a server that hangs.
         try:
             answer, body = await self._page("/openapi/v2", ("If-None-Match", self._whole[1]))
         except (OSError, TimeoutError, ValueError):
@@ -258,7 +258,7 @@ class HttpBackend:
             async with asyncio.timeout_at(until):
                 response = await self._connections.session.request(
                     method,
-                    URL(f"https://{_shown(host)}:{port}{target}", encoded=True),
+                    URL(f"https://{_in_url(host)}:{port}{target}", encoded=True),
                     headers=said,
                     data=body or None,
                     ssl=self._context(),
@@ -268,9 +268,9 @@ class HttpBackend:
                     timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
                 )
         except aiohttp.ConnectionTimeoutError:
-            raise ConnectionError(f"{_shown(host)}:{port} took no connection in {CONNECT_SECONDS:g} seconds") from None
+            raise ConnectionError(f"{_in_url(host)}:{port} took no connection in {CONNECT_SECONDS:g} seconds") from None
         except (aiohttp.ClientError, ssl.SSLError) as error:
-            raise ConnectionError(describe_connection_error(error, f"{_shown(host)}:{port}")) from None
+            raise ConnectionError(describe_connection_error(error, f"{_in_url(host)}:{port}")) from None
         return HttpAnswer(response, None if is_long else until)
 
     def _address(self) -> tuple[str, int]:
@@ -283,7 +283,7 @@ class HttpBackend:
 
 
 def tls_of(spec: Object, identity: ProxyIdentity | None) -> ssl.SSLContext:
-    """Whom an APIService believes: its bundle, the machine's authorities without one, or anybody if it says so."""
+    """The TLS settings of an APIService: its caBundle, the machine's CAs, or no check with insecureSkipTLSVerify."""
     try:
         bundle = base64.b64decode(spec.get("caBundle") or "").decode("ascii", "replace").strip()
         context = ssl.create_default_context(cadata=bundle or None)
@@ -320,5 +320,5 @@ def _is_row(row: Any) -> bool:
     return isinstance(verbs, list) and all(isinstance(verb, str) for verb in verbs)
 
 
-def _shown(host: str) -> str:
+def _in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host

@@ -28,7 +28,7 @@ DEFINITION = Kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
 
 @dataclass(frozen=True, slots=True)
 class BuiltIn:
-    """What custom kinds share with the built-in ones: the shape of metadata, and how it is read."""
+    """The schema and the decoder of metadata, which custom kinds share with the built-in ones."""
 
     schema: Callable[[str], Schema]
     """By the name of a definition."""
@@ -37,7 +37,7 @@ class BuiltIn:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a kind is called in URLs, on the command line and in manifests."""
+    """The names of a kind in URLs, on the command line and in manifests."""
 
     plural: str = ""
     singular: str = ""
@@ -73,7 +73,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What is remembered of a definition: little, since there may be thousands."""
+    """The part of a definition that is kept in memory: little, since there may be thousands."""
 
     name: str
     uid: str
@@ -118,7 +118,7 @@ def resources_of(
     converter: Converter | None,
     body: Callable[[], bytes],
 ) -> list[Resource]:
-    """What the definition serves under these names. `body` gives its bytes, whenever a schema is first needed."""
+    """The resources of the definition under these names. `body` returns its bytes when a schema is first needed."""
     spec = obj["spec"]
     versions = spec.get("versions") or []
     storage = next((one["name"] for one in versions if one.get("storage")), "")

@@ -1,6 +1,6 @@
-"""Follows the definitions and keeps the registry as they say: kinds join, change and leave while the server runs.
+"""Keeps the registry in step with the definitions: kinds come, change and go while the server runs.
 
-A definition's change is known here before its writer gets an answer, so whoever sees a definition can use its kind.
+A change of a definition is applied before its writer gets an answer: a client that sees it can use the kind.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pinnace.model.objects import Object
 from pinnace.model.resources import Registry, Resource
 
 MakeConverter = Callable[[Object], Converter | None]
-"""Who converts between the versions of this definition; None where nobody has to."""
+"""Returns the converter of a definition; None if it needs none."""
 
 
 class CustomKinds:
@@ -32,7 +32,7 @@ class CustomKinds:
         make_converter: MakeConverter = lambda definition: None,
         on_replaced: Callable[[Resource], None] = lambda resource: None,
     ) -> None:
-        """`on_replaced` is told when a kind is no longer served as it was, with one of its resources."""
+        """`on_replaced` is called with one of a kind's resources when the kind is no longer served as before."""
         self._registry = registry
         self._built_in = built_in
         self._make_converter = make_converter

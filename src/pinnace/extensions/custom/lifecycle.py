@@ -39,12 +39,12 @@ class DefinitionLifecycle:
         self._cleanups: dict[str, asyncio.Task[None]] = {}
 
     def wake(self, name: str) -> None:
-        """Something about this definition has changed."""
+        """Look at this definition soon."""
         self._waiting[name] = None
         self._woken.set()
 
     def names_freed(self, group: str) -> None:
-        """Some definition of this group may have given up a name: those that waited for one look again."""
+        """Look again at the definitions of this group whose names were taken: one may be free now."""
         for name, of in self._conflicts.items():
             if of == group:
                 self.wake(name)
@@ -169,8 +169,8 @@ class DefinitionLifecycle:
                     await self._client.delete(kind, metadata["name"], namespace=namespace)
                 except errors.NotFound:
                     pass  # It is gone, which is what was wanted.
-                except errors.ApiError as refusal:
-                    log.warning("%s %s could not be deleted: %s", kind.name, metadata["name"], refusal.message)
+                except errors.ApiError as error:
+                    log.warning("%s %s could not be deleted: %s", kind.name, metadata["name"], error.message)
 
         await asyncio.gather(
             *(delete(one["metadata"]) for one in objects if "deletionTimestamp" not in one["metadata"])

@@ -24,7 +24,7 @@ class CannotMigrate(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Migrated:
-    """What a migration came to."""
+    """The result of a migration."""
 
     objects: int
     version: str
@@ -72,10 +72,8 @@ async def _rewrite(client: Client, kind: Kind, obj: Object) -> None:
             if present is None:
                 return
             obj = present
-        except errors.Invalid as refusal:
-            raise CannotMigrate(
-                f"{key} cannot be written again as it is: {refusal.message}; correct it first"
-            ) from None
+        except errors.Invalid as error:
+            raise CannotMigrate(f"{key} cannot be written again as it is: {error.message}; correct it first") from None
     raise CannotMigrate(f"{key} is changed faster than it can be rewritten; try again")
 
 
@@ -91,5 +89,5 @@ async def _say_stored(client: Client, name: str, storage: str, before: Object) -
             await client.update_status(present)
             return
         except errors.Conflict:
-            continue  # Somebody else wrote its status: look again.
+            continue  # Another write came first: read the status again.
     raise CannotMigrate(f"the status of {name} is changed faster than it can be written; try again")

@@ -27,7 +27,7 @@ class Naming:
 
 
 def name(asked: Names, accepted: Names, others: Iterable[Names]) -> Naming:
-    """What comes of the names that are asked for. `others` are the accepted names of the group's other definitions."""
+    """Decide which requested names are accepted. `others` are the accepted names of the group's other definitions."""
     words: set[str] = set()
     kinds: set[str] = set()
     for other in others:

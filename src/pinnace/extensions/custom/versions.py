@@ -22,7 +22,7 @@ from pinnace.schema.validation.prune_and_default import Settler
 from pinnace.schema.validation.validate import Validator
 
 INLINE_BUDGET = 2_000
-"""What the rules of an object may cost while everybody waits for them: one to five milliseconds."""
+"""The largest cost of an object's rules on the event loop: one to five milliseconds."""
 _MAX_REPLICAS = 2**31 - 1
 _BLOCKING = frozenset(
     (
@@ -71,7 +71,7 @@ class Neighbours:
 
 
 class CustomVersion:
-    """What `pinnace.model.resources.Custom` asks of a version. Its schema is read and compiled when first needed."""
+    """One version of a custom kind, as `pinnace.model.resources.Custom`. Its schema is compiled when first needed."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class CustomVersion:
         return self._load_schema()
 
     @cached_property
-    def _settler(self) -> Settler:
+    def _pruner(self) -> Settler:
         return Settler(self.raw_schema, metadata=self._metadata)
 
     @cached_property
@@ -127,13 +127,13 @@ class CustomVersion:
     def decode(self, obj: Object) -> list[str]:
         unknown = self._decode_metadata(obj)
         if self.keeps_unknown:
-            self._settler.default(obj)
+            self._pruner.default(obj)
         else:
-            unknown += self._settler.settle(obj)
+            unknown += self._pruner.settle(obj)
         return unknown
 
     def default(self, obj: Object) -> None:
-        self._settler.default(obj)
+        self._pruner.default(obj)
 
     def to_served(self, stored: Sequence[Object]) -> list[Object] | Awaitable[list[Object]]:
         objects = list(stored)
@@ -157,15 +157,15 @@ class CustomVersion:
     def fill_in(self, obj: Object) -> None:
         """Of an object that was stored in this version: the schema may have more defaults and fewer fields today."""
         if self.keeps_unknown:
-            self._settler.default(obj)
+            self._pruner.default(obj)
         else:
-            self._settler.settle_stored(obj)
+            self._pruner.settle_stored(obj)
 
     def trim(self, converted: list[Object]) -> list[Object]:
-        """What comes from another version loses the fields that this one does not have; its defaults it has already."""
+        """Prune the fields that this version does not have from converted objects, which are defaulted already."""
         if not self.keeps_unknown:
             for obj in converted:
-                self._settler.prune(obj)
+                self._pruner.prune(obj)
         return converted
 
     async def _trimmed(self, converted: Awaitable[list[Object]]) -> list[Object]:
@@ -196,7 +196,7 @@ class CustomVersion:
         yield from self._validate_rule(new, old, plain)
 
     def _validate_rule(self, new: Object, old: Object | None, plain: list[FieldError]) -> Iterator[FieldError]:
-        """What the CEL rules say. They are made for objects that fit the schema, and no others are shown to them."""
+        """The errors of the CEL rules, which run only on objects that fit the schema."""
         rules = self._rules
         if rules is None:
             return
@@ -220,9 +220,9 @@ class CustomVersion:
         yield from self._validate_rule(new, old, plain)
 
     def warnings(self, new: Object, old: Object | None) -> list[str]:
-        """What is said of an object that has no errors: rules that it broke before, and finalizers of nobody's.
+        """The warnings of a valid object: rules that unchanged parts break, and finalizers without a domain.
 
-        To be asked right after `errors`, which knows what it let pass.
+        To be called right after `errors`, which notes the broken rules that it let pass.
         """
         checked, told = self._let_pass
         self._let_pass = _NOTHING

@@ -132,7 +132,7 @@ def beside(path: Path, suffix: str) -> Path:
 
 
 def checksum(revision: int, key: str, created: int, previous: int | None, value: bytes | None) -> int:
-    """What the file keeps to tell later whether a change is still what it was."""
+    """The checksum that is stored with a change."""
     return crc32(value or b"", crc32(f"{revision} {created} {previous} {key}".encode()))
 
 
@@ -157,7 +157,7 @@ def _create(path: Path) -> None:
 
 
 def _check_header(path: Path) -> None:
-    # Read as plain bytes: SQLite may write when it opens a file, and this one may be somebody else's.
+    # Read as plain bytes: SQLite may write when it opens a file, and this one may belong to another program.
     if not path.is_file():
         raise Damaged(f"{path} should be a file and is not; choose another path")
     with path.open("rb") as file:

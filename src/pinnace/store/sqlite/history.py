@@ -13,7 +13,7 @@ import apsw
 
 from pinnace.store.keys import end_of
 from pinnace.store.sqlite.file import checksum
-from pinnace.store.store import Batch, Change, Compacted, Damaged, Page, Record
+from pinnace.store.store import Batch, Change, Compacted, Damaged, Record, RecordPage
 from pinnace.store.view import cut
 
 _CHANGES_PER_BATCH = 500
@@ -37,7 +37,7 @@ _Row = tuple[int, str, int, int | None, int, bytes | None, int, int | None, int,
 
 
 class SqliteHistory:
-    """Reads old changes and old states of a file that somebody else writes."""
+    """Reads old changes and old states of a file that the writer thread writes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -50,7 +50,7 @@ class SqliteHistory:
 
     async def page(
         self, prefix: str, start: str, limit: int, *, revision: int, now: int, records: list[Record]
-    ) -> Page:
+    ) -> RecordPage:
         """A page as of `revision`, given all matching `records` as of the later revision `now`.
 
         It takes as long as there are changes between the two.
@@ -87,7 +87,7 @@ class SqliteHistory:
                     return changes, revision
         return changes, changes[-1].revision if len(changes) == _CHANGES_PER_BATCH else until
 
-    def _page(self, prefix: str, start: str, limit: int, revision: int, now: int, records: list[Record]) -> Page:
+    def _page(self, prefix: str, start: str, limit: int, revision: int, now: int, records: list[Record]) -> RecordPage:
         # From now back to then: whatever changed since is put back to what its earliest change replaced.
         past: dict[str, Record | int | None] = {record.key: record for record in records}
         with self._snapshot(revision) as connection:
@@ -95,7 +95,7 @@ class SqliteHistory:
             past.update(cast(Iterator[tuple[str, int | None]], rows))
             keys, remaining = cut(sorted(key for key, held in past.items() if held is not None), limit)
             found = [_fetch(connection, key, past[key]) for key in keys]
-        return Page(found, revision, remaining > 0, remaining)
+        return RecordPage(found, revision, remaining > 0, remaining)
 
     @contextmanager
     def _snapshot(self, since: int) -> Iterator[apsw.Connection]:

@@ -17,20 +17,20 @@ import apsw
 from pinnace.store.keys import check_key
 from pinnace.store.sqlite.file import Contents, Lock, load
 from pinnace.store.sqlite.history import SqliteHistory
-from pinnace.store.sqlite.writer import Write, Writer, Writes
+from pinnace.store.sqlite.writer import SqliteWriter, Write, Writes
 from pinnace.store.store import (
     Batch,
     Change,
-    Closed,
     Conflict,
     Follower,
-    Page,
     Record,
+    RecordPage,
+    StoreClosed,
     StoreError,
     WriteFailed,
     is_expected,
 )
-from pinnace.store.view import View
+from pinnace.store.view import StoreView
 from pinnace.store.watchers import Watchers
 
 _WRITE_CHECK_SECONDS = 1.0
@@ -43,10 +43,10 @@ class SqliteStore:
         self._path = path
         self._stat = path.stat()
         self._lock = lock
-        self._view = View(contents.records, revision=contents.revision, compacted=contents.compacted)
+        self._view = StoreView(contents.records, revision=contents.revision, compacted=contents.compacted)
         self._history = SqliteHistory(path)
         self._watchers = Watchers(self._view, self._history.changes)
-        self._writer = Writer(path, settle=self._settle, fail=self._fail)
+        self._writer = SqliteWriter(path, settle=self._settle, fail=self._fail)
         self._loop = asyncio.get_running_loop()
         self._numbered = contents.revision  # The last revision given out, committed or not.
         self._gathered: Writes = []  # Decided in this turn of the loop, not yet with the writer.
@@ -84,7 +84,7 @@ class SqliteStore:
         self._check_open()
         return self._view.records.get(key)
 
-    async def list(self, prefix: str, *, start: str = "", limit: int = 0, revision: int = 0) -> Page:
+    async def list(self, prefix: str, *, start: str = "", limit: int = 0, revision: int = 0) -> RecordPage:
         """As `Store.list`."""
         self._check_open()
         view = self._view
@@ -179,18 +179,18 @@ class SqliteStore:
 
     def _check_open(self) -> None:
         if self._closing is not None:
-            raise Closed
+            raise StoreClosed
 
     def _latest(self, key: str) -> Record | None:
-        """What the key will hold when all that is queued is committed."""
+        """The record of the key once all queued writes are committed."""
         queued = self._queued.get(key)
         return self._view.records.get(key) if queued is None else queued[1]
 
     async def _outcome(self) -> None:
         """Wait for the next commit to succeed or fail.
 
-        A write that fits what is committed but not what is queued has lost, unless the queued write fails: nobody is
-        refused because of a write that never happened.
+        A write that fits what is committed but not what is queued has lost, unless the queued write fails: a
+        write is never refused because of one that did not happen.
         """
         loser: asyncio.Future[None] = self._loop.create_future()
         self._losers.append(loser)
@@ -233,7 +233,7 @@ class SqliteStore:
         self._release_losers()
 
     def _fail(self, writes: Writes, error: WriteFailed) -> None:
-        """Not durable: forget that it was ever decided. What was gathered meanwhile stood on it and falls too."""
+        """Not durable: forget that it was ever decided. Writes gathered meanwhile build on it and fail too."""
         writes += self._gathered
         self._gathered = []
         self._queued.clear()

@@ -16,9 +16,9 @@ from typing import TypeAlias, cast
 import apsw
 
 from pinnace.store.sqlite.file import PAGE_BYTES, checksum
-from pinnace.store.store import Change, Closed, Record, WriteFailed
+from pinnace.store.store import Change, Record, StoreClosed, WriteFailed
 
-# What to write, what the key holds afterwards, and who waits for the answer.
+# The change to write, the record afterwards, and the future of the caller.
 Write: TypeAlias = tuple[Change, Record | None, asyncio.Future[int]]
 Writes: TypeAlias = list[Write]
 
@@ -46,7 +46,7 @@ class _Stop:
     done: asyncio.Future[None]
 
 
-class Writer:
+class SqliteWriter:
     """Commits what is submitted, in order, off the event loop.
 
     `settle` is called on the loop with the writes of every transaction that is durable. When a transaction fails,
@@ -101,8 +101,8 @@ class Writer:
             if stop is None and self._compactions:
                 self._compact_slice(self._compactions[0])
         for compaction in self._compactions:
-            self._tell(_reject, compaction.done, Closed())
-        with suppress(apsw.Error):  # What could fail is tidying up; every answered write is in the log.
+            self._tell(_reject, compaction.done, StoreClosed())
+        with suppress(apsw.Error):  # Only the clean-up can fail; every answered write is in the log.
             self._connection.close()
         self._tell(_resolve, stop.done)
 
@@ -225,7 +225,7 @@ class Writer:
     def _tell(self, callback: Callable[..., None], *arguments: object) -> bool:
         try:
             self._loop.call_soon_threadsafe(callback, *arguments)
-        except RuntimeError:  # The loop is closed: nobody is left to be told.
+        except RuntimeError:  # The loop is closed: there are no callers left.
             return False
         return True
 
@@ -260,7 +260,7 @@ def _connect(path: Path) -> apsw.Connection:
     connection.set_busy_timeout(5000)
     for pragma in (
         "synchronous = FULL",
-        "secure_delete = ON",  # What is forgotten may be a secret: it leaves the file, too. Only compaction deletes.
+        "secure_delete = ON",  # Compacted values may be secrets: they leave the file, too. Only compaction deletes.
         f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
         f"journal_size_limit = {_WAL_BYTES_KEPT}",
     ):
