@@ -49,6 +49,7 @@ from pinnace.controllers.storage.ephemeral import EphemeralVolumes
 from pinnace.controllers.storage.expansion import Expansion
 from pinnace.controllers.storage.local_path import LocalPathProvisioner
 from pinnace.controllers.storage.protection import protect_claims, protect_classes, protect_volumes
+from pinnace.controllers.workloads.daemon_sets import DaemonSets
 from pinnace.controllers.workloads.deployments import Deployments
 from pinnace.controllers.workloads.replica_sets import ReplicaSets
 from pinnace.controllers.workloads.replication_controllers import replicate
@@ -223,6 +224,11 @@ CONTROLLERS: tuple[ControllerRow, ...] = (
         "statefulset-controller",
         "statefulset-controller",
         lambda context, client: StatefulSets(context.manager, client),
+    ),
+    ControllerRow(
+        "daemonset-controller",
+        "daemon-set-controller",
+        lambda context, client: DaemonSets(context.manager, client),
     ),
     # batch
     ControllerRow("job-controller", "job-controller", lambda context, client: Jobs(context.manager, client)),

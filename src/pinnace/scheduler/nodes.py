@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from pinnace.kinds.pods.placement import Constraints
 from pinnace.model.objects import Object
-from pinnace.scheduler.matching import Constraints
 from pinnace.scheduler.requests import Amounts, amounts_of, requests_of
 
 _KNOWN_CONSTRAINTS = 32

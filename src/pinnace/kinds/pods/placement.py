@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from pinnace.model.objects import Object
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_HARD_EFFECTS = ("NoSchedule", "NoExecute")
+HARD_EFFECTS = ("NoSchedule", "NoExecute")
 Labels = Mapping[str, str]
 
 
@@ -30,11 +30,12 @@ class Constraints:
         terms = self.node_name_terms
         return terms is None or any(_matches_term(term, name, labels) for term in terms)
 
-    def tolerates(self, taints: Sequence[Object]) -> bool:
+    def tolerates(self, taints: Sequence[Object], effects: Collection[str] = HARD_EFFECTS) -> bool:
+        """Whether every taint with one of these effects is tolerated."""
         return all(
             any(_tolerates(toleration, taint) for toleration in self.tolerations)
             for taint in taints
-            if taint.get("effect") in _HARD_EFFECTS
+            if taint.get("effect") in effects
         )
 
 

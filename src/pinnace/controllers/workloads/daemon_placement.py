@@ -1,0 +1,165 @@
+"""Which nodes a DaemonSet runs on, and the pods that it runs there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from pinnace.client.snapshots import Snapshot
+from pinnace.controllers.workloads.ownership import Owned
+from pinnace.controllers.workloads.pod_control import pod_from_template
+from pinnace.controllers.workloads.pod_facts import pod_facts
+from pinnace.controllers.workloads.revisions import POD_LABEL
+from pinnace.kinds.pods.placement import Constraints
+from pinnace.model.objects import Object
+
+GENERATION_LABEL = "pod-template-generation"
+_GENERATION = "deprecated.daemonset.template.generation"
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_NODE_TAINT = "node.kubernetes.io/"
+_TOLERATED = (
+    ("not-ready", "NoExecute"),
+    ("unreachable", "NoExecute"),
+    ("disk-pressure", "NoSchedule"),
+    ("memory-pressure", "NoSchedule"),
+    ("pid-pressure", "NoSchedule"),
+    ("unschedulable", "NoSchedule"),
+)
+_TOLERATED_ON_HOST_NETWORK = (("network-unavailable", "NoSchedule"),)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What decides whether a pod may run on a node."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: Sequence[Object]
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    labels: dict[str, str] | None = None
+
+
+class _Spec(msgspec.Struct, gc=False):
+    taints: list[dict[str, str]] | None = None
+
+
+class _Node(msgspec.Struct, gc=False):
+    metadata: _Metadata
+    spec: _Spec | None = None
+
+
+_decoder = msgspec.json.Decoder(_Node)
+
+
+def node_facts(snapshot: Snapshot) -> NodeFacts:
+    """Read the labels and taints of a node. Use through `snapshot.derive(node_facts)`."""
+    node = _decoder.decode(snapshot.body)
+    taints = node.spec.taints if node.spec is not None else None
+    return NodeFacts(snapshot.key.name, node.metadata.labels or {}, taints or ())
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the pods of a DaemonSet may run."""
+
+    node_name: str
+    constraints: Constraints
+
+    def should_run(self, node: NodeFacts) -> bool:
+        """Whether the node is to get a pod."""
+        return self._fits(node) and self.constraints.tolerates(node.taints)
+
+    def may_continue(self, node: NodeFacts) -> bool:
+        """Whether a pod that runs there may stay: a taint without NoExecute keeps only new ones away."""
+        return self._fits(node) and self.constraints.tolerates(node.taints, ("NoExecute",))
+
+    def _fits(self, node: NodeFacts) -> bool:
+        is_named = not self.node_name or self.node_name == node.name
+        return is_named and self.constraints.matches_labels(node.name, node.labels)
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """The nodes of the cluster by name, as one DaemonSet sees them."""
+
+    names: Collection[str]
+    wanted: Collection[str]
+    """Those that are to have a pod."""
+    allowed: Collection[str]
+    """Those where a pod that runs may stay."""
+
+
+def sort_nodes(placement: Placement, nodes: Collection[NodeFacts]) -> Nodes:
+    return Nodes(
+        names=frozenset(node.name for node in nodes),
+        wanted=frozenset(node.name for node in nodes if placement.should_run(node)),
+        allowed=frozenset(node.name for node in nodes if placement.may_continue(node)),
+    )
+
+
+def placement_of(snapshot: Snapshot) -> Placement:
+    """Read where a DaemonSet may run. Use through `snapshot.derive(placement_of)`."""
+    spec = snapshot.object["spec"]["template"]["spec"]
+    return Placement(spec.get("nodeName", ""), Constraints({"spec": {**spec, "tolerations": _tolerations(spec)}}))
+
+
+def target_node(snapshot: Snapshot) -> str:
+    """Read the node that a pod of a DaemonSet is for: bound to it, or pinned by its affinity; empty if neither."""
+    node = snapshot.derive(pod_facts).node
+    if node:
+        return node
+    affinity = (snapshot.object["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    for term in (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or ():
+        for field in term.get("matchFields") or ():
+            if (field.get("key"), field.get("operator")) == ("metadata.name", "In"):
+                values: Sequence[str] = field.get("values") or ()
+                return values[0] if len(values) == 1 else ""
+    return ""
+
+
+def daemon_pod(daemon_set: Object, node: str, hash_value: str) -> Object:
+    """Return the pod for a node: pinned to it, tolerating the taints of a node in trouble."""
+    template = daemon_set["spec"]["template"]
+    pod = pod_from_template(daemon_set, template)
+    labels = {**(template["metadata"].get("labels") or {}), POD_LABEL: hash_value}
+    generation = template_generation(daemon_set)
+    if generation:
+        labels[GENERATION_LABEL] = generation
+    spec = {
+        **template["spec"],
+        "tolerations": _tolerations(template["spec"]),
+        "affinity": _pinned(template["spec"].get("affinity") or {}, node),
+    }
+    return {**pod, "metadata": {**pod["metadata"], "labels": labels}, "spec": spec}
+
+
+def template_generation(daemon_set: Object) -> str:
+    """Return the number of the template as old clients count it; empty if there is none."""
+    number: str = (daemon_set["metadata"].get("annotations") or {}).get(_GENERATION, "")
+    return number if number.isascii() and number.isdigit() else ""
+
+
+def is_updated(pod: Owned, hash_value: str, generation: str) -> bool:
+    """Whether a pod has the template of the hash, or of the generation."""
+    is_of_generation = bool(generation) and pod.labels.get(GENERATION_LABEL) == generation
+    return is_of_generation or pod.labels.get(POD_LABEL) == hash_value
+
+
+def _tolerations(spec: Object) -> list[Object]:
+    own = list(spec.get("tolerations") or ())
+    added = (*_TOLERATED, *(_TOLERATED_ON_HOST_NETWORK if spec.get("hostNetwork") else ()))
+    for name, effect in added:
+        toleration = {"key": f"{_NODE_TAINT}{name}", "operator": "Exists", "effect": effect}
+        if toleration not in own:
+            own.append(toleration)
+    return own
+
+
+def _pinned(affinity: Object, node: str) -> Object:
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return {**affinity, "nodeAffinity": {**(affinity.get("nodeAffinity") or {}), _REQUIRED: required}}

@@ -1,0 +1,187 @@
+"""What a DaemonSet does next: on which nodes it creates pods, and which pods it deletes. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pinnace.controllers.workloads.daemon_placement import Nodes, is_updated, template_generation
+from pinnace.controllers.workloads.pod_facts import PodFacts
+from pinnace.kinds.apps.rollouts import scaled_amount
+from pinnace.model.objects import Object
+
+
+@dataclass(slots=True)
+class Plan:
+    """Pods to create and to delete."""
+
+    create_on: list[str] = field(default_factory=list)
+    delete: list[PodFacts] = field(default_factory=list)
+    failed: list[PodFacts] = field(default_factory=list)
+    """Pods that have failed: they are deleted, but not too often."""
+    succeeded: list[PodFacts] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Daemons:
+    """A DaemonSet, the nodes, and its pods on them within one reconcile."""
+
+    daemon_set: Object
+    nodes: Nodes
+    hash_value: str
+    pods: Mapping[str, Sequence[PodFacts]]
+    """By the node that they are for."""
+    is_available: Callable[[PodFacts], bool]
+
+    def is_updated(self, pod: PodFacts) -> bool:
+        return is_updated(pod, self.hash_value, template_generation(self.daemon_set))
+
+    def limits(self) -> tuple[int, int]:
+        """Return how many pods may surge, and how many nodes may be without an available one."""
+        strategy = self.daemon_set["spec"].get("updateStrategy") or {}
+        rolling = strategy.get("rollingUpdate") or {}
+        total = len(self.nodes.wanted)
+        surge = scaled_amount(rolling.get("maxSurge", 0), total, round_up=True)
+        unavailable = scaled_amount(rolling.get("maxUnavailable", 0), total, round_up=True)
+        return surge, unavailable if surge or unavailable or not total else 1
+
+    @property
+    def allows_surge(self) -> bool:
+        strategy = self.daemon_set["spec"].get("updateStrategy") or {}
+        surge = (strategy.get("rollingUpdate") or {}).get("maxSurge", 0)
+        return strategy.get("type") == "RollingUpdate" and scaled_amount(surge, 1, round_up=True) > 0
+
+
+def plan_nodes(daemons: Daemons) -> Plan:
+    """Plan that every node that should run a pod has one, and no other node has any."""
+    plan = Plan()
+    for name in sorted(daemons.nodes.names):
+        _plan_node(daemons, name, plan)
+    for name, pods in daemons.pods.items():
+        if name not in daemons.nodes.names:
+            plan.delete += [pod for pod in pods if not pod.node]  # Its node is gone: it would wait for ever.
+    return plan
+
+
+def _plan_node(daemons: Daemons, node: str, plan: Plan) -> None:
+    should_run, pods = node in daemons.nodes.wanted, daemons.pods.get(node)
+    if pods is None:
+        if should_run:
+            plan.create_on.append(node)
+        return
+    staying = [pod for pod in pods if not pod.is_deleting]
+    if node not in daemons.nodes.allowed:
+        plan.delete += staying
+        return
+    plan.failed += [pod for pod in staying if pod.phase == "Failed"]
+    plan.succeeded += [pod for pod in staying if pod.phase == "Succeeded"]
+    running = sorted((pod for pod in staying if not pod.is_terminal), key=by_age)
+    if not daemons.allows_surge:
+        plan.delete += running[1:]
+    elif not running:
+        if should_run:
+            plan.create_on.append(node)
+    else:
+        plan.delete += _surplus(daemons, running)
+
+
+def _surplus(daemons: Daemons, running: Sequence[PodFacts]) -> list[PodFacts]:
+    """With surge a node may have two pods: an old one that works, until the new one does."""
+    new = [pod for pod in running if daemons.is_updated(pod)]
+    old = [pod for pod in running if not daemons.is_updated(pod)]
+    surplus = [*new[1:], *old[1:]]
+    if new and old and (not old[0].is_ready or daemons.is_available(new[0])):
+        surplus.append(old[0])
+    return surplus
+
+
+def plan_update(daemons: Daemons) -> Plan:
+    """Plan the next step of a rolling update."""
+    surge, unavailable = daemons.limits()
+    return _plan_surge(daemons, surge) if surge else _plan_replacement(daemons, unavailable)
+
+
+def _plan_replacement(daemons: Daemons, most: int) -> Plan:
+    """Delete old pods, those that do not work first, then others as long as not too many nodes lack a pod."""
+    broken: list[PodFacts] = []
+    candidates: list[PodFacts] = []
+    missing = 0
+    for name in sorted({*daemons.nodes.wanted, *daemons.pods}):
+        found = _new_and_old(daemons, daemons.pods.get(name) or ())
+        new, old = found or (None, None)
+        if (new is None) == (old is None):
+            missing += 1  # None yet, or too many: the plan of the nodes comes first.
+        elif new is not None:
+            missing += not daemons.is_available(new)
+        elif old is not None and daemons.is_available(old):
+            candidates.append(old)
+        elif old is not None:
+            broken.append(old)
+            missing += 1
+    return Plan(delete=[*broken, *candidates[: max(0, most - missing)]])
+
+
+def _plan_surge(daemons: Daemons, most: int) -> Plan:
+    """Create new pods beside old ones, and delete the old ones that are replaced."""
+    wanted = daemons.nodes.wanted
+    plan = Plan()
+    candidates: list[str] = []
+    leaving: list[PodFacts] = []
+    surging = working = 0
+    for name in sorted(daemons.pods):
+        found = _new_and_old(daemons, daemons.pods[name])
+        if found is None:
+            surging += 1
+            continue
+        new, old = found
+        counted = old or new
+        working += counted is not None and daemons.is_available(counted)
+        if old is None:
+            continue
+        if new is not None:
+            if daemons.is_available(new):
+                plan.delete.append(old)
+            else:
+                surging += 1
+        elif name not in wanted:
+            (leaving if daemons.is_available(old) else plan.delete).append(old)
+        else:
+            (candidates if daemons.is_available(old) else plan.create_on).append(name)
+    plan.create_on += candidates[: max(0, most - surging)]
+    plan.delete += leaving[: max(0, working - len(wanted))]
+    return plan
+
+
+def _new_and_old(daemons: Daemons, pods: Collection[PodFacts]) -> tuple[PodFacts | None, PodFacts | None] | None:
+    """The updated pod and the old pod of a node; None if there are several of one sort."""
+    new = [pod for pod in pods if not pod.is_deleting and daemons.is_updated(pod)]
+    old = [pod for pod in pods if not pod.is_deleting and not daemons.is_updated(pod)]
+    if len(new) > 1 or len(old) > 1:
+        return None
+    return (new[0] if new else None), (old[0] if old else None)
+
+
+def status_of(daemons: Daemons) -> Object:
+    """Return the counts over all nodes."""
+    wanted = daemons.nodes.wanted
+    first = {name: min(pods, key=by_age) for name, pods in daemons.pods.items() if name in daemons.nodes.names}
+    current = [pod for name, pod in first.items() if name in wanted]
+    available = sum(map(daemons.is_available, current))
+    optional = {
+        "updatedNumberScheduled": sum(map(daemons.is_updated, current)),
+        "numberAvailable": available,
+        "numberUnavailable": len(wanted) - available,
+        "observedGeneration": daemons.daemon_set["metadata"].get("generation", 0),
+    }
+    return {
+        "currentNumberScheduled": len(current),
+        "numberMisscheduled": len(first) - len(current),
+        "desiredNumberScheduled": len(wanted),
+        "numberReady": sum(pod.is_ready for pod in current),
+        **{name: count for name, count in optional.items() if count},
+    }
+
+
+def by_age(pod: PodFacts) -> tuple[bool, str, str]:
+    """Scheduled pods first, then the oldest."""
+    return not pod.node, pod.created, pod.key.name
