@@ -30,5 +30,5 @@ async def fill(api: InProcess, count: int, *, size: int = 1, start: int = 0) -> 
 
 
 def short(event: dict[str, Any]) -> tuple[str, str]:
-    """What happened to which object."""
+    """Return the type of an event and the name of its object."""
     return event["type"], event["object"]["metadata"].get("name", "")

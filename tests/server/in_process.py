@@ -155,7 +155,7 @@ def reply_of(answer: Response) -> Reply:
 
 
 _BOOTSTRAPPED: dict[str, bytes] = {}
-"""What a cluster is born with, kept from the first birth: the next ones are quicker."""
+"""The bootstrap objects, kept from the first cluster: the next ones start faster."""
 
 
 @asynccontextmanager

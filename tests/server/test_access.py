@@ -1,4 +1,4 @@
-"""Who may do what, asked of the whole server: refusals, reviews, impersonation, grants, and doors that stay shut."""
+"""Authorization through the whole server: denials, reviews, impersonation, grants and escalation."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def bob(api: InProcess) -> AsyncIterator[InProcess]:
 
 
 async def from_the_wire(api: InProcess, target: str, *, is_upgrade: bool = False, **headers: str) -> Reply:
-    """A request as it comes from a socket: whoever sends it has yet to show who he is."""
+    """Send a request as from a socket: its user is not authenticated yet."""
     path, query = split_target(target)
     named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
     answer = api.plane.api(

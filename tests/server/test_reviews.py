@@ -1,4 +1,4 @@
-"""Questions about access and identity, answered to the field as Kubernetes 1.36 answers them."""
+"""Access and identity reviews, with the same fields as in Kubernetes 1.36."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An error about a secret says what is wrong with it, not what is in it: neither what is stored nor what was sent."""
+"""Errors about a Secret contain neither stored nor sent values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each verb does, through the front door and without a socket."""
+"""Each verb, through the front door and without a socket."""
 
 from __future__ import annotations
 

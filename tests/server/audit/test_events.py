@@ -1,4 +1,4 @@
-"""What is written down of a request is what the policy says, and never a secret that it does not name."""
+"""Audit events contain what the policy says, and no secret that no rule names."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ async def test_the_log_is_a_file_of_lines_that_its_owner_alone_can_read(tmp_path
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-# What those who decided want to be written down.
+# Annotations of authorization and admission.
 
 
 ROBOT = User("system:serviceaccount:default:robot", ("system:serviceaccounts", "system:authenticated"))
@@ -303,7 +303,7 @@ async def test_an_event_says_which_binding_allowed_it() -> None:
         'ServiceAccount "robot/default"',
     }
     assert refused["annotations"] == {"authorization.k8s.io/decision": "forbid", "authorization.k8s.io/reason": ""}
-    # Nobody was acted as, and nothing was asked of those who decide on the request itself.
+    # No impersonation, and no authorization of the request itself.
     assert "impersonatedUser" not in pretended and "annotations" not in pretended
 
 

@@ -1,4 +1,4 @@
-"""A log that has become large is put aside, and what was put aside is forgotten when it is told to be."""
+"""A large audit log is rotated, and rotated files are deleted when they are too old or too many."""
 
 from __future__ import annotations
 

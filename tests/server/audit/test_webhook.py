@@ -1,4 +1,4 @@
-"""Events go to another server many at a time; a request never waits for it, and what it does not take comes again."""
+"""Audit events are sent to a webhook in batches and sent again on failure; requests never wait."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pinnace.testing.clock import ManualClock
 
 
 class Receiving:
-    """Takes what is sent, or refuses it as often as it is told to; may be made to wait."""
+    """Accepts events, or fails as often as the test wants; can be delayed."""
 
     def __init__(self, *, refusals: int = 0, is_final: bool = False) -> None:
         self.batches: list[list[int]] = []
@@ -163,7 +163,7 @@ async def test_events_arrive_over_https_and_in_the_log_alike(tmp_path: Path) -> 
         await bootstrap(plane, address="127.0.0.1", port=6443)
         await plane.local().request("GET", "/version")
         metrics = plane.metrics.text()
-        await until(lambda: bool(server.asked))  # What is first sent while the server stops is not sent again.
+        await until(lambda: bool(server.asked))  # Events first sent while the server stops are not sent again.
         await auditor.close()
         await store.close()
         arrived = [event for path, sent in server.asked[1:] for event in sent["items"] if path.startswith("/events")]

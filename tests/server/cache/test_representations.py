@@ -1,4 +1,4 @@
-"""The forms that answers come in: tables, metadata alone, YAML, compressed, indented."""
+"""The representations of answers: tables, metadata, YAML, compressed and indented JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protobuf form of OpenAPI v2 holds what the JSON form holds."""
+"""OpenAPI v2 as protobuf has the same content as the JSON document."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _fields(message: bytes) -> list[tuple[int, Any]]:
 
 
 def _at(message: bytes, *numbers: int) -> Any:
-    """What lies at the end of a path of field numbers."""
+    """Return the value at a path of field numbers."""
     value: Any = message
     for number in numbers:
         value = dict(_fields(value))[number]

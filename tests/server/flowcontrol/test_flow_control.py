@@ -1,4 +1,4 @@
-"""Nobody gets more of the server than his level has, each flow gets its turn, and masters never wait."""
+"""Priority levels limit concurrent requests, flows share them fairly, and exempt requests never wait."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def control(*, seats: int = 1, response: dict[str, Any] = QUEUE, queue_seconds: 
 
 
 class Work:
-    """Requests that go on until they are told to end; who was begun, in order."""
+    """Requests that run until the test ends them; `begun` lists them in order."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -175,7 +175,7 @@ async def test_a_task_that_is_cancelled_before_it_starts_takes_no_seat_along() -
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    del task, tasks  # As the server does: nobody keeps what has ended.
+    del task, tasks  # As in the server: ended tasks are not kept.
     await turn()
     assert work.begun == []
     (rest,) = [level for level in flow.levels if level.name == "rest"]
@@ -208,13 +208,13 @@ async def test_a_flood_of_one_flow_leaves_the_others_their_turns() -> None:
     tasks += [work.start(flow, User(f"quiet-{number}")) for number in range(20)]
     await turn()
     refused = sum(task.done() for task in tasks)
-    assert refused == 1_000 - 1 - 6 * 50  # All of its hand is full, and nobody else was refused.
+    assert refused == 1_000 - 1 - 6 * 50  # Its whole hand is full, and no other flow was rejected.
     for number in range(200):
         work.ends[number].set()
         await turn()
     served = work.begun[:200]
     assert sum(name.startswith("quiet") for name in served) == 20
-    # Each queue has one turn in a round of at most 26: whoever is quiet waits for few of them.
+    # Each queue has one turn in a round of at most 26: a quiet flow waits for few of them.
     assert all(served.index(f"quiet-{number}") <= 3 * 26 for number in range(20))
     for task in tasks:
         task.cancel()
@@ -326,7 +326,7 @@ async def test_metrics_show_every_level(api: InProcess) -> None:
 )
 async def test_an_answer_names_its_schema_and_level(api: InProcess, target: str) -> None:
     await api.get(target)
-    reply = await api.get(target)  # What is remembered of an answer is not what was added to it.
+    reply = await api.get(target)  # The kept answer does not have the added headers.
     group = "/apis/flowcontrol.apiserver.k8s.io/v1"
     named = await api.get(f"{group}/flowschemas/exempt")
     assert reply.header("x-kubernetes-pf-flowschema-uid") == [named.json["metadata"]["uid"]]
@@ -348,7 +348,7 @@ FLOWS = "/apis/flowcontrol.apiserver.k8s.io/v1"
 
 
 async def counted(api: InProcess, code: int) -> list[str]:
-    """What /metrics tells of lists of config maps."""
+    """Return the lines of /metrics about lists of config maps."""
     lines = (await api.get("/metrics")).body.decode().splitlines()
     return [line for line in lines if line.startswith("apiserver_request_total") and f'code="{code}"' in line]
 
@@ -366,7 +366,7 @@ async def test_a_request_that_gets_no_turn_is_counted_as_that_and_as_nothing_els
     for target in (CONFIG_MAPS, "/api/v1/namespaces/default/nosuchthings"):
         assert (await bob.get(target)).status == 429
     lines = await counted(api, 429)
-    assert len(lines) == 1  # Nobody chooses labels by asking for what there is not.
+    assert len(lines) == 1  # Unknown resources make no labels.
     assert 'resource="configmaps"' in lines[0] and 'verb="LIST"' in lines[0] and lines[0].endswith(" 1")
 
 

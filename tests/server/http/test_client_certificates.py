@@ -1,4 +1,4 @@
-"""The HTTP server, through sockets: the certificates of clients."""
+"""The HTTP server through sockets: client certificates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies packed for clients that accept gzip: right whatever they are put together of, and packed once."""
+"""gzip responses are correct for all beginnings and ends, and a shared end is compressed once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request that takes too long is answered all the same, and what goes on by its nature may go on."""
+"""A request that takes too long is answered with a timeout; watches and streams have no deadline."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 
 @dataclass(frozen=True)
 class Slow:
-    """A server whose ConfigMaps wait for somebody who hangs, until he is let go."""
+    """A server whose writes of ConfigMaps hang until `let_go` is set."""
 
     api: InProcess
     asked: asyncio.Event
@@ -112,7 +112,7 @@ async def test_a_watch_goes_on(hasty: Slow) -> None:
     assert isinstance(stream, LocalStream)
     events = stream.__aiter__()
     await anext(events)
-    # Who came after the watch has no time left: the watch would have had none either.
+    # A request after the watch times out: so would the watch, if it had a deadline.
     assert (await api.post(CONFIG_MAPS, config_map("hangs"))).status == 504
     await api.made("/api/v1/namespaces", {"metadata": {"name": "late"}})
     async with asyncio.timeout(5):

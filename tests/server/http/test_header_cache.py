@@ -1,4 +1,4 @@
-"""Headers that came before are not parsed again, and mean what the parser says that they mean."""
+"""Headers that were parsed before are not parsed again, and mean what the parser says."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Listening:
 
 
 def read(header_cache: HeaderCache, *pieces: bytes, limits: Limits | None = None) -> list[Seen]:
-    """What a connection makes of the pieces, and what it waits for at the end."""
+    """Return the calls of the parser for these pieces, and its state at the end."""
     listening, loop = Listening(), asyncio.new_event_loop()
     try:
         parser = RequestParser(

@@ -1,4 +1,4 @@
-"""The HTTP server, through sockets: what hostile clients may not do."""
+"""The HTTP server through sockets: hostile clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP server, through sockets: what clients may do, and what they are told when a handler fails."""
+"""The HTTP server through sockets: well-formed requests, and handlers that fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits to be written to one client, without the client."""
+"""The output queue of one connection, without a client."""
 
 from __future__ import annotations
 

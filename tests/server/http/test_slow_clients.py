@@ -1,4 +1,4 @@
-"""Clients that send a byte now and then, to hold on to a server for ever: they are cut off, and others served."""
+"""Clients that send a byte now and then are disconnected, and others are served."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def drip(client: Client, begin: bytes, rest: Iterable[bytes]) -> tuple[int
 
 
 async def attacked(served: Served, drips: list[tuple[bytes, bytes, bytes]]) -> None:
-    """Everybody drips at once; meanwhile somebody who has done nothing wrong is served; then all are gone."""
+    """All slow clients send at once; meanwhile another client is served; then all slow ones are disconnected."""
 
     async def one(begin: bytes, rest: bytes) -> tuple[int, bytes]:
         return await drip(await served.connect(), begin, (bytes([byte]) for byte in itertools.cycle(rest)))
@@ -69,14 +69,14 @@ async def attacked(served: Served, drips: list[tuple[bytes, bytes, bytes]]) -> N
                 assert (await honest.reply()).body == b"hello /honest"
                 answered += 1
             except (ConnectionError, asyncio.IncompleteReadError):
-                unlucky += 1  # The whole machine stood still for longer than the limits: nobody is quick then.
+                unlucky += 1  # The machine was suspended for longer than the limits.
     assert answered > 10 * unlucky
     outcomes: dict[bytes, list[tuple[int, bytes]]] = {}
     for task, (_, rest, expected) in zip(dripping, drips, strict=True):
         sent, said = task.result()
         assert not said or (expected and said.startswith(expected))
         outcomes.setdefault(rest, []).append((sent, said))
-    for _, rest, expected in drips:  # Most were told why, unless the machine stood still before they had begun.
+    for _, rest, expected in drips:  # Most got an error, unless the machine was suspended before they began.
         told = [said for sent, said in outcomes[rest] if sent > 1 and bool(said) == bool(expected)]
         assert len(told) > len(outcomes[rest]) / 2
     await until(lambda: served.server.connections == 0)

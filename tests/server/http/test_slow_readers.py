@@ -1,4 +1,4 @@
-"""A connection whose client takes little, or nothing, of what it asked for: without the client, and without waiting."""
+"""A connection whose client reads little or nothing of its response, without a client and without waiting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BODY = b"x" * 10_000_000
 
 
 class Full(asyncio.Transport):
-    """A transport whose socket has no room. What is taken is said by the test."""
+    """A transport whose socket is full. The test decides how much is sent."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The HTTP server, through sockets: how it stops."""
+"""The HTTP server through sockets: stopping."""
 
 from __future__ import annotations
 

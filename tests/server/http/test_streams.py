@@ -1,4 +1,4 @@
-"""The HTTP server, through sockets: answers that go on, and connections that are taken over."""
+"""The HTTP server through sockets: streaming responses and takeovers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS on the server's sockets: who does not speak it, who is slow, who leaves, and what is agreed upon."""
+"""TLS on the server's sockets: plain HTTP, slow and vanished clients, and the negotiated parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transport of TLS by itself: clients that do as nobody does, protocols that fail, and sockets that are full."""
+"""The TLS transport alone: misbehaving clients, failing protocols and full sockets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RESETS = b"\x01" + b"\x00" * 7
 
 
 class Heard(asyncio.Protocol):
-    """Notes what it is told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.transport = cast(asyncio.Transport, None)
@@ -116,7 +116,7 @@ async def listening(files: CertificateFiles, make: Callable[[], Heard] = Heard) 
 
 
 def _everything(client: ssl.SSLSocket) -> bytes:
-    """What the server sends until it says goodbye. Raises SSLEOFError if it leaves without."""
+    """Return what the server sends until it shuts TLS down. Raise SSLEOFError if it closes without."""
     found = b""
     while data := client.recv(1 << 14):
         found += data
@@ -233,7 +233,7 @@ async def test_who_resets_right_after_the_last_words_is_heard_and_forgotten(
     files: CertificateFiles, records: int, when: str
 ) -> None:
     async with listening(files) as it:
-        if when == "just shaken hands":  # What is said comes with the end of the handshake, before the loop looks.
+        if when == "just shaken hands":  # The data arrives with the end of the handshake.
             client = await it.shake_hands()
         else:
             client = await it.connect()
@@ -411,7 +411,7 @@ async def test_a_client_that_wants_new_keys_and_takes_none_is_left_alone(
         client = await _updating(it)
         async with asyncio.timeout(SECONDS):
             refused = 0
-            while refused < 200:  # Whatever the server was sent it has read by then, or has no room to answer.
+            while refused < 200:  # By then the server has read everything, or has no room to answer.
                 refused = 0 if client.update(wants_the_same=True) else refused + 1
                 await asyncio.sleep(0)
             before = len(reads)

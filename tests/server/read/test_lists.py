@@ -1,4 +1,4 @@
-"""Lists: in order, in pages, as of a revision, and what may be asked of them."""
+"""Lists: order, pages, revisions and options."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_a_token_that_is_too_old_is_answered_with_one_that_goes_on_inconsi
     expired = await alone.get(f"{CONFIG_MAPS}?limit=2&continue={first.json['metadata']['continue']}")
     assert (expired.status, expired.json["reason"]) == (410, "Expired")
     token = expired.json["metadata"]["continue"]
-    for query in ("limit=50", "limit=1&resourceVersion=0"):  # Who takes any state gets all of it.
+    for query in ("limit=50", "limit=1&resourceVersion=0"):  # Any state will do: no pages.
         rest = await alone.get(f"{CONFIG_MAPS}?{query}&continue={token}")
         assert rest.names == ["cm-0002", "cm-0003", "cm-0004", "cm-0005", "cm-0009"]
 

@@ -1,4 +1,4 @@
-"""Lists that are kept: used while nothing has changed, never a moment longer, and never too many."""
+"""Recent lists are reused while nothing has changed, never longer, and their number is limited."""
 
 from __future__ import annotations
 

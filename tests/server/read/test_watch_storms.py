@@ -1,4 +1,4 @@
-"""Watches while much is written, and watchers that do not keep up."""
+"""Watches during many writes, and watchers that are too slow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watches: where they begin, what they show, and how they end."""
+"""Watches: where they begin, which events they send, and how they end."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ async def test_a_watch_that_has_got_nowhere_sends_no_bookmarks() -> None:
 
 
 class HeldStore(MemoryStore):
-    """Reads its history, but tells it only once it is let go."""
+    """Reads its history, but returns it only when the test lets it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Reading bodies: every sentence here was heard from a real server."""
+"""Request bodies: the error messages were recorded from a real server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no well-meaning client sends: each is refused with a Status, nothing is stored, and nothing breaks."""
+"""Hostile requests are rejected with a Status: nothing is stored and nothing breaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where lines break in what is answered: for people at every field, and for programs at the end."""
+"""Indentation and line breaks of answers, for people and for programs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_people_get_lines_if_they_say_so_or_if_their_program_shows_it_to_t
     assert (await filled.get(target, accept=f"{JSON};pretty=1")).body == lines
     assert (await filled.get(f"{target}?pretty=true")).body == lines
     assert (await filled.get(target, user_agent="curl/8.0")).body == lines
-    # Who names the format is believed before the query, and that before the program.
+    # The Accept header counts more than the query, and that more than the user agent.
     assert (await filled.get(f"{target}?pretty=0", accept=f"{JSON};pretty=1")).body == lines
     assert (await filled.get(f"{target}?pretty=0", user_agent="curl/8.0")).body == plain.body
     assert (await filled.get(target, accept=f"{JSON};pretty=true")).body == plain.body

@@ -1,4 +1,4 @@
-"""What a client accepts decides how it is answered."""
+"""The Accept header decides the media type of the answer."""
 
 from __future__ import annotations
 

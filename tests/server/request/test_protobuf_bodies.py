@@ -1,4 +1,4 @@
-"""Protobuf bodies are taken like JSON, and refused in the words of a real server."""
+"""Protobuf bodies are accepted like JSON, and rejected with the messages of a real server."""
 
 from __future__ import annotations
 

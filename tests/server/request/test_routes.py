@@ -1,4 +1,4 @@
-"""What a target means is remembered, as long as it means that."""
+"""Parsed request targets are kept as long as they are valid."""
 
 from __future__ import annotations
 

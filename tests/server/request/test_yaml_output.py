@@ -1,4 +1,4 @@
-"""The YAML that is written reads as the value that it was made from, and looks like Kubernetes' own."""
+"""YAML answers parse back to the same value and look like those of Kubernetes."""
 
 from __future__ import annotations
 

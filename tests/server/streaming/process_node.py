@@ -1,4 +1,4 @@
-"""A node whose containers are processes of this machine: enough to show that every stream gets there and back."""
+"""A node whose containers are processes of this machine, for tests of every stream."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class ProcessNode:
     host: str = ""
     lines: dict[str, list[bytes]] = field(default_factory=dict)
     calls: list[object] = field(default_factory=list)
-    """What was asked for, for tests to look at."""
+    """The received requests."""
     ended: list[str] = field(default_factory=list)
-    """What has ended, and how."""
+    """The ended commands and their results."""
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def until(self, holds: Callable[[], bool]) -> None:
@@ -148,7 +148,7 @@ async def _on_pipes(command: Sequence[str], streams: CommandStreams) -> int:
         await asyncio.gather(*pouring, return_exceptions=True)
         if process.returncode is None:
             _kill(process)
-            # Not `wait`: asyncio takes a process to be there for as long as it has written what nobody has read.
+            # Not `wait`: asyncio waits until all output of the process is read.
             await process.communicate()
 
 

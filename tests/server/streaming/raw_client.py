@@ -1,4 +1,4 @@
-"""A client that says exactly what a test wants to be said, right or wrong, over TLS."""
+"""A client that sends exactly what a test wants, valid or not, over TLS."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Upgraded:
         return Duplex(self.reader, self.writer)
 
     async def message(self) -> str:
-        """What an answer without an upgrade says."""
+        """Return the body of an answer without an upgrade."""
         body = await self.reader.readexactly(int(self.headers["content-length"]))
         told: Object = orjson.loads(body)
         return str(told["message"])

@@ -1,4 +1,4 @@
-"""Connections, bindings and evictions pass admission as what they are: CONNECT with options, CREATE of a message."""
+"""Connections, bindings and evictions pass admission as CONNECT with options, or CREATE."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has come for a reader: it waits for him, and whoever brings it waits while that is much."""
+"""A byte pipe: the reader waits for data, and the feeding task waits while it is full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that break the rules, vanish or flood: none may hurt the server, nor leave a command behind."""
+"""Clients that break the protocol, vanish or flood hurt neither the server nor leave a command behind."""
 
 from __future__ import annotations
 

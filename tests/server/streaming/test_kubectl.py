@@ -86,7 +86,7 @@ async def test_a_command_has_a_terminal_of_the_clients_size_and_follows_its_chan
 
 
 class _Screen:
-    """What a program has written to its terminal."""
+    """Return the output of a program on its terminal."""
 
     def __init__(self, terminal: int) -> None:
         self._terminal = terminal
@@ -195,7 +195,7 @@ async def forwarding(kubectl: Kubectl, *ports: int) -> AsyncIterator[tuple[async
 
 
 async def _shout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answers when the other side has said all: it must be told that."""
+    """Answers when the client has sent everything: the end must arrive."""
     writer.write((await reader.read()).upper())
     writer.close()
 

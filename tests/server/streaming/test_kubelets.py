@@ -1,4 +1,4 @@
-"""A node that runs elsewhere: its kubelet's API is spoken, here with one that runs processes of this machine."""
+"""A node on another machine: the kubelet's API, with one that runs processes of this machine."""
 
 from __future__ import annotations
 

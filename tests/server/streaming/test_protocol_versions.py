@@ -1,4 +1,4 @@
-"""Every protocol that clients have ever spoken: what is negotiated, and how each tells what it has to tell."""
+"""Every protocol version of clients: negotiation, and how each reports errors and the end."""
 
 from __future__ import annotations
 

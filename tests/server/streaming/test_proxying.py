@@ -224,7 +224,7 @@ async def test_a_service_leads_to_one_of_its_pods(cluster: Cluster, browser: aio
 async def test_a_service_does_not_lead_to_addresses_that_are_no_pods(
     cluster: Cluster, browser: aiohttp.ClientSession
 ) -> None:
-    """Whoever may write endpoints could reach anything otherwise."""
+    """Otherwise a user who may write Endpoints could reach any address."""
     await run_pod(cluster.plane, "backend", "main", ip="10.0.0.7")
     await made(cluster.plane, SERVICES, {"metadata": {"name": "shop"}, "spec": {"ports": [{"port": 80}]}})
     addresses = [

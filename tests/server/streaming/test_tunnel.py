@@ -1,4 +1,4 @@
-"""A request answered by another server over a connection of its own, and the bytes that follow an upgrade."""
+"""A request to another server over a connection of its own, and the bytes after an upgrade."""
 
 from __future__ import annotations
 

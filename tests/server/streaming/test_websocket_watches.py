@@ -1,4 +1,4 @@
-"""Watches over WebSocket: one event, one message, and an end that is told."""
+"""Watches over WebSocket: one message per event, and a proper end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def labelled(name: str, **data: str) -> Object:
 
 
 async def event(client: Upgraded) -> tuple[str, str]:
-    """What has happened to which object. Read byte by byte, so that the frame is seen."""
+    """Return the type of an event and its object. Read byte by byte, to check the frame."""
     async with asyncio.timeout(SECONDS):
         opcode, size = await client.reader.readexactly(2)
         if size == 126:
@@ -131,7 +131,7 @@ async def test_who_leaves_or_breaks_the_rules_is_watching_no_more(cluster: Clust
     before = len(cluster.plane.fanout.watchers())
     async with upgraded(cluster, WATCH, handshake=HANDSHAKE + ORIGIN) as watch:
         await until_watching(cluster, before + 1)
-        watch.writer.write(b"\x81\x81maskx" + frame)  # What it says before that is not listened to.
+        watch.writer.write(b"\x81\x81maskx" + frame)  # Messages of the client are ignored.
         assert await watch.rest() == NORMAL_END
         await until_watching(cluster, before)
 

@@ -1,4 +1,4 @@
-"""Writers of the same object at the same time: each write is made of what the one before it left."""
+"""Concurrent writes of one object: each is based on the result of the one before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deleting: at once, gracefully, or when the last finalizer is gone; and what namespaces do while they go."""
+"""Deletion: immediate, graceful, and with finalizers; and writes in a terminating namespace."""
 
 from __future__ import annotations
 

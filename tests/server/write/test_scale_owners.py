@@ -1,4 +1,4 @@
-"""Who owns the replicas of a workload is told, and kept, as a Kubernetes server does."""
+"""The field manager of a workload's replicas is tracked as in Kubernetes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def scale(replicas: Any, **metadata: Any) -> dict[str, Any]:
 
 
 async def owners(api: InProcess) -> list[tuple[str, str, str, bool, bool]]:
-    """Manager, operation, subresource, whether he has the replicas, and whether there is a time."""
+    """Return manager, operation, subresource, whether it owns the replicas, and whether there is a time."""
     entries = (await api.get(f"{DEPLOYMENTS}/web")).json["metadata"].get("managedFields", [])
     assert {entry["apiVersion"] for entry in entries} <= {"apps/v1"}
     return [

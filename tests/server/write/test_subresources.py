@@ -1,4 +1,4 @@
-"""The subresources that are not the object, and those that change only a part of it."""
+"""Subresources that are not the object, and those that change only a part of it."""
 
 from __future__ import annotations
 

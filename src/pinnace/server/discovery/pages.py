@@ -182,19 +182,19 @@ class NonResourcePages:
     def _health(self, request: Request, page: str, rest: list[str]) -> Awaitable[Answer] | None:
         checks = self._checks.checks(page)
         if not rest or not rest[0]:
-            return _all_checked(request, page, checks)
+            return _run_all_checks(request, page, checks)
         check = checks.get("/".join(rest))
-        return _one_checked(check) if check is not None else None
+        return _run_check(check) if check is not None else None
 
 
-async def _one_checked(check: Check) -> Response:
+async def _run_check(check: Check) -> Response:
     reason = await _reason_of(check)
     if reason:
         return Response(500, _TEXT, f"internal server error: {reason}\n".encode())
     return Response(200, _TEXT, b"ok")
 
 
-async def _all_checked(request: Request, page: str, checks: Mapping[str, Check]) -> Response:
+async def _run_all_checks(request: Request, page: str, checks: Mapping[str, Check]) -> Response:
     excluded = set(request.query.get("exclude", ()))
     lines: list[str] = []
     is_failed = False

@@ -37,7 +37,7 @@ class Deadline:
         self.task.cancel()
 
     def __enter__(self) -> None:
-        """Nothing is to do: the time has begun."""
+        """Do nothing: the deadline has begun."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -18,7 +18,7 @@ LARGEST_HEAD = 1 << 20
 class UpstreamExchange:
     """One request sent over a connection, and its answer. The owner closes it, or the takeover does.
 
-    It is an `ProxyResponse`, so that it can be passed back as any other.
+    It is a `ProxyResponse`, so that it can be passed back as any other.
     """
 
     def __init__(self, connection: Duplex) -> None:

@@ -1,4 +1,4 @@
-"""Requests that are refused leave nothing behind: the collector comes seldom where much is stored."""
+"""Rejected requests leave no garbage behind: with many objects, the collector runs rarely."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_a_refused_request_is_forgotten(method: str, path: str, headers: d
 
 
 class Silent:
-    """Answers nobody."""
+    """Ignores all requests."""
 
     def handle_request(self, request: Request, keep: bool, chunks: bool) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Tokens that somebody has made up, changed, or kept for too long: none of them opens the door, and none is told of."""
+"""Forged, changed and expired tokens are rejected, without details."""
 
 from __future__ import annotations
 

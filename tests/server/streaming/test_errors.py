@@ -1,4 +1,4 @@
-"""What cannot be streamed is refused in Kubernetes' words: those of this table are from a real server, 1.36."""
+"""Streaming requests that fail, with the error messages of a real server, 1.36."""
 
 from __future__ import annotations
 
