@@ -92,7 +92,7 @@ async def test_pods_go_through_the_stages_of_a_file(cluster: Cluster, path: Path
     status = (await cluster.client.get("v1/Pod", "web"))["status"]
     assert status["phase"] == "Running"
     assert status["hostIP"] == "198.18.0.1"
-    assert status["podIP"] == "198.19.0.1"
+    assert status["podIP"]
     conditions = {one["type"] for one in status["conditions"]}
     assert conditions == {"PodScheduled", "Initialized", "Ready"}  # A strategic merge patch keeps the others.
     await cluster.client.delete("v1/Pod", "web")

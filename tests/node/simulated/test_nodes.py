@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from ipaddress import ip_address, ip_network
 
 import pytest
 from tests.node.simulated.pods import create_job, pod
@@ -109,12 +110,13 @@ async def test_a_pod_on_the_host_network_has_its_nodes_address(cluster: Cluster)
 
 async def test_pods_have_addresses_of_their_own_from_their_nodes_network(cluster: Cluster) -> None:
     await cluster.add_nodes(1)
-    await cluster.client.patch("v1/Node", "node-0", {"spec": {"podCIDR": "192.0.2.0/29"}})
     for number in range(3):
         await cluster.client.create(pod(f"web-{number}"))
     await cluster.settle()
+    network = ip_network((await cluster.client.get("v1/Node", "node-0"))["spec"]["podCIDR"])
     addresses = {one["status"]["podIP"] for one in await cluster.client.list("v1/Pod", namespace="default")}
-    assert addresses == {"192.0.2.1", "192.0.2.2", "192.0.2.3"}
+    assert len(addresses) == 3
+    assert all(ip_address(address) in network for address in addresses)
 
 
 def test_an_address_is_given_again_only_after_its_release() -> None:
@@ -207,6 +209,47 @@ async def test_an_annotation_delays_the_completion_of_one_pod(cluster: Cluster) 
     assert (await cluster.client.get("v1/Pod", "work"))["status"]["phase"] == "Running"
     await cluster.advance(11)
     assert (await cluster.client.get("v1/Pod", "work"))["status"]["phase"] == "Succeeded"
+
+
+@pytest.mark.parametrize(
+    ("command", "seconds", "phase", "code"),
+    [
+        pytest.param(["sleep", "90"], 90, "Succeeded", 0, id="sleep"),
+        pytest.param(["/bin/sh", "-c", "sleep 1m; exit 3"], 60, "Failed", 3, id="sleep and exit"),
+        pytest.param(["false"], 0, "Failed", 1, id="false"),
+        pytest.param(["sh", "-c", "echo hello && exit 0"], 0, "Succeeded", 0, id="exit 0"),
+        pytest.param(["agnhost", "pause"], 0, "Succeeded", 0, id="another command"),
+    ],
+)
+async def test_the_pod_of_a_job_ends_as_its_command_says(
+    cluster: Cluster, command: list[str], seconds: int, phase: str, code: int
+) -> None:
+    await cluster.add_nodes(1)
+    made = pod("work", owner=await create_job(cluster.client), restartPolicy="Never")
+    made["spec"]["containers"][0]["command"] = command
+    await cluster.client.create(made)
+    await cluster.settle()
+    if seconds:
+        await cluster.advance(seconds - 1)
+        assert (await cluster.client.get("v1/Pod", "work"))["status"]["phase"] == "Running"
+        await cluster.advance(1)
+    status = (await cluster.client.get("v1/Pod", "work"))["status"]
+    assert status["phase"] == phase
+    assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == code
+
+
+async def test_a_container_that_fails_is_restarted_where_the_policy_says_so(cluster: Cluster) -> None:
+    await cluster.add_nodes(1)
+    made = pod("work", owner=await create_job(cluster.client), restartPolicy="OnFailure")
+    made["spec"]["containers"][0]["command"] = ["false"]
+    await cluster.client.create(made)
+    await cluster.settle()
+    for pause, restarts in ((9, 1), (1, 2), (20, 3)):
+        await cluster.advance(pause)
+        status = (await cluster.client.get("v1/Pod", "work"))["status"]
+        assert status["phase"] == "Running"
+        assert status["containerStatuses"][0]["restartCount"] == restarts
+    assert status["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 1
 
 
 async def test_idle_nodes_write_nothing_but_their_leases(cluster: Cluster) -> None:

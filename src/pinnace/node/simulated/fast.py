@@ -1,5 +1,6 @@
 """The built-in life of simulated pods: ready at once, Job pods complete, deleted pods go. KWOK's fast stages in Python.
 
+The pod of a Job takes as long as its command sleeps and fails if its command exits with an error: see `commands`.
 Labels and annotations of KWOK's own stages steer single pods: `pod-complete.stage.kwok.x-k8s.io/delay: 10s` delays the
 completion, the label `pod-container-running-failed.stage.kwok.x-k8s.io: "true"` makes a pod fail.
 """
@@ -13,11 +14,14 @@ from datetime import datetime
 
 from pinnace.model.objects import Object
 from pinnace.node.simulated import pod_status
+from pinnace.node.simulated.commands import outcome_of
 from pinnace.node.simulated.durations import parse_duration
 from pinnace.node.simulated.stages import Delete, Effect, Patch, PodHead, Stage, Surroundings
 
 FAILS = "pod-container-running-failed.stage.kwok.x-k8s.io"
 _KILLED = {"exitCode": 137, "reason": "Error"}
+_FIRST_PAUSE, _LONGEST_PAUSE = 10.0, 300.0
+"""Seconds before a container that failed is restarted: doubled each time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +42,19 @@ class _FastStage:
     is_followed_at_once = True
 
     def __init__(
-        self, name: str, seconds: float, pace: Pace, effects: Callable[[Object, Surroundings], Iterable[Effect]]
-    ):
+        self,
+        name: str,
+        seconds: float,
+        pace: Pace,
+        effects: Callable[[Object, Surroundings], Iterable[Effect]],
+        *,
+        own_seconds: Callable[[Object], float] | None = None,
+    ) -> None:
+        """`own_seconds` is what a pod needs itself, besides the pace."""
         self.name = name
         self._seconds = seconds
         self._pace = pace
+        self._own_seconds = own_seconds
         self.effects = effects
 
     def delay(self, obj: Object, now: datetime) -> float:
@@ -50,7 +62,7 @@ class _FastStage:
         stated = annotations.get(f"{self.name}.stage.kwok.x-k8s.io/delay")
         seconds = parse_duration(stated) if stated else None
         if seconds is None:
-            seconds = self._seconds
+            seconds = self._seconds + (self._own_seconds(obj) if self._own_seconds is not None else 0.0)
         return seconds + self._pace.random.random() * self._pace.jitter if self._pace.jitter else seconds
 
 
@@ -61,8 +73,9 @@ class FastLife:
         pace = pace or Pace()
         self._pace = pace
         self._ready = _FastStage("pod-ready", pace.ready, pace, _become_ready)
-        self._complete = _FastStage("pod-complete", pace.complete, pace, _complete)
-        self._fail = _FastStage("pod-container-running-failed", pace.complete, pace, _fail)
+        self._complete = _FastStage("pod-complete", pace.complete, pace, _complete, own_seconds=_seconds_to_end)
+        self._fail = _FastStage("pod-container-running-failed", pace.complete, pace, _fail, own_seconds=_seconds_to_end)
+        self._restart = _FastStage("pod-restart", pace.complete, pace, _restart, own_seconds=_seconds_to_restart)
         self._delete = _FastStage("pod-delete", pace.delete, pace, _delete)
 
     def concerns(self, head: PodHead) -> bool:
@@ -83,6 +96,8 @@ class FastLife:
             return [self._fail]
         if not any(owner.get("kind") == "Job" for owner in metadata.get("ownerReferences") or ()):
             return []
+        if outcome_of(obj).code:
+            return [self._restart if obj["spec"].get("restartPolicy") == "OnFailure" else self._fail]
         return [self._complete, self._fail] if self._pace.failure_rate else [self._complete]
 
     def choose(self, stages: list[Stage], obj: Object) -> Stage:
@@ -101,9 +116,25 @@ def _complete(pod: Object, surroundings: Surroundings) -> Iterable[Effect]:
     yield Patch({"status": pod_status.succeeded(pod, now=surroundings.now)})
 
 
+def _seconds_to_end(pod: Object) -> float:
+    """A command sleeps from the start of the pod."""
+    return outcome_of(pod).seconds
+
+
+def _seconds_to_restart(pod: Object) -> float:
+    restarts = pod_status.restarts_of(pod)
+    pause = min(_FIRST_PAUSE * 2.0 ** min(restarts - 1, 10), _LONGEST_PAUSE) if restarts else 0.0
+    return outcome_of(pod).seconds + pause
+
+
+def _restart(pod: Object, surroundings: Surroundings) -> Iterable[Effect]:
+    ended = {"exitCode": outcome_of(pod).code, "reason": "Error"}
+    yield Patch({"status": pod_status.restarted(pod, ended, now=surroundings.now)})
+
+
 def _fail(pod: Object, surroundings: Surroundings) -> Iterable[Effect]:
     annotations = pod["metadata"].get("annotations") or {}
-    code = annotations.get(f"{FAILS}/exit-code", "1")
+    code = annotations.get(f"{FAILS}/exit-code") or str(outcome_of(pod).code or 1)
     ended = {
         "exitCode": int(code) if code.isdigit() else 1,
         "reason": annotations.get(f"{FAILS}/reason", "Error"),

@@ -52,6 +52,22 @@ def failed(pod: Object, ended: Mapping[str, Any], *, now: str, container: str = 
     )
 
 
+def restarts_of(pod: Object) -> int:
+    """The most restarts of a container."""
+    known = (pod.get("status") or {}).get("containerStatuses") or ()
+    return max((one.get("restartCount", 0) for one in known), default=0)
+
+
+def restarted(pod: Object, ended: Mapping[str, Any], *, now: str) -> Object:
+    """Every container has ended as told and runs again."""
+    statuses = []
+    for container in pod["spec"]["containers"]:
+        last = _ended_container(pod, container, ended, now=now)
+        again = _running_container(pod, container, now=now)
+        statuses.append({**again, "restartCount": last["restartCount"] + 1, "lastState": last["state"]})
+    return {"containerStatuses": statuses}
+
+
 def _ended(pod: Object, phase: str, reason: str, how: Any, *, now: str) -> Object:
     wanted = [
         ("PodReadyToStartContainers", "False", ""),
