@@ -280,3 +280,19 @@ async def test_a_thousand_pods_of_a_deleted_owner_cost_a_few_seconds_at_most(wor
     await world.settle()
     assert await world.names("v1/Pod") == set()
     assert time.process_time() - began < 3
+
+
+async def test_an_object_with_thousands_of_owners_is_collected_in_time_that_grows_with_them(world: World) -> None:
+    """Owners are verified once each: looking at the object after every one of them would never end."""
+    references = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "name": f"owner-{number}", "uid": f"uid-{number}"}
+        for number in range(2000)
+    ]
+    made = config_map("owned")
+    made["metadata"]["ownerReferences"] = references
+    before = sum(controller.queue.added for controller in world.manager.controllers)
+    await world.client.create(made)
+    await world.settle()
+    assert await world.names("v1/ConfigMap") == set()
+    looks = sum(controller.queue.added for controller in world.manager.controllers) - before
+    assert looks < 3 * len(references)

@@ -40,6 +40,7 @@ from pinnace.reconcile.owners import is_of_kind
 from pinnace.reconcile.predicates import Predicate
 from pinnace.reconcile.queue import RETRIES, Closed, Queue
 from pinnace.reconcile.tracing import span
+from pinnace.reconcile.turns import Turns
 
 LOW = -100
 """The priority of initial lists and resyncs: changes that happen meanwhile come first."""
@@ -274,8 +275,9 @@ class Controller:
                 raise ended
 
     async def _work(self) -> None:
-        queue = self.queue
+        queue, turns = self.queue, Turns()
         while True:
+            await turns.pause()  # A reconcile that finds everything in memory never waits: others must get their turn.
             try:
                 key = await queue.take()
             except Closed:

@@ -24,6 +24,7 @@ from pinnace.model import errors
 from pinnace.model.objects import Key, Kind, Object
 from pinnace.reconcile.controller import Controller, Result
 from pinnace.reconcile.manager import Manager
+from pinnace.reconcile.turns import Turns
 
 WORKERS = 8
 UNSEEN_SECONDS = 30.0
@@ -177,7 +178,9 @@ class GarbageCollector:
 
     async def _orphan_dependents(self, node: Node) -> None:
         """Set the dependents free, then the owner."""
+        turns = Turns()
         for dependent in await self._live_dependents(node.place):
+            await turns.pause()
             with suppress(errors.NotFound):  # One that goes meanwhile is as free.
                 await self._drop_owners(dependent, {node.place.uid})
         await self._remove_finalizer(node.place, ORPHAN)
@@ -231,8 +234,9 @@ class GarbageCollector:
         )
 
     async def _classify(self, place: Place, owners: Sequence[Owner]) -> _Owners:
-        sorted_owners = _Owners()
+        sorted_owners, turns = _Owners(), Turns()
         for owner in owners:
+            await turns.pause()
             fate = await self._fate(place, owner)
             {
                 Fate.SOLID: sorted_owners.solid,

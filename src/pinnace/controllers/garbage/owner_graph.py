@@ -15,6 +15,8 @@ from pinnace.model.objects import Key, Kind
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 REMEMBERED_ABSENT = 4096
+_SCANNED = 8
+"""Owners that are searched one by one; more are indexed by uid."""
 
 
 class Owner(NamedTuple):
@@ -40,17 +42,32 @@ class Place(NamedTuple):
 
 
 class Node:
-    __slots__ = ("dependents", "finalizer", "is_deleted", "is_seen", "owners", "place")
+    __slots__ = ("_by_uid", "dependents", "finalizer", "is_deleted", "is_seen", "owners", "place", "unverified")
 
     def __init__(self, place: Place, *, is_seen: bool) -> None:
         self.place = place
         self.is_seen = is_seen
         self.owners: tuple[Owner, ...] = ()
+        self._by_uid: tuple[tuple[Owner, ...], dict[str, list[Owner]]] | None = None
+        self.unverified = 0
+        """How many of its owners have been named but not seen, so that they may not exist."""
         self.dependents: dict[str, Node] | None = None
         self.is_deleted = False
         """It has been asked to go."""
         self.finalizer = ""
         """ORPHAN or FOREGROUND once the object is being deleted so: its dependents come first."""
+
+    def references_to(self, uid: str) -> list[Owner]:
+        """Return the owner references with this uid. An object with thousands of owners keeps an index of them."""
+        owners = self.owners
+        if len(owners) <= _SCANNED:
+            return [owner for owner in owners if owner.uid == uid]
+        if self._by_uid is None or self._by_uid[0] is not owners:
+            index: dict[str, list[Owner]] = {}
+            for owner in owners:
+                index.setdefault(owner.uid, []).append(owner)
+            self._by_uid = owners, index
+        return self._by_uid[1].get(uid, [])
 
     def blocking(self) -> list[Node]:
         """The dependents without whose end it does not go."""
@@ -58,7 +75,7 @@ class Node:
         return [
             dependent
             for dependent in (self.dependents or {}).values()
-            if any(owner.uid == uid and owner.blocks for owner in dependent.owners)
+            if any(owner.blocks for owner in dependent.references_to(uid))
         ]
 
     def waits_for(self, other: Node) -> bool:
@@ -128,6 +145,8 @@ class OwnerGraph:
         if node is None:
             return
         self._leave_owners(node, node.owners)
+        if not node.is_seen:
+            self._verified(node)
         for owner in node.owners:
             above = self._nodes.get(owner.uid)
             if above is not None and above.finalizer == FOREGROUND:
@@ -142,6 +161,9 @@ class OwnerGraph:
         node = self._nodes.get(uid)
         if node is None:
             return
+        if node.is_seen:
+            for dependent in (node.dependents or {}).values():
+                dependent.unverified += 1
         node.is_seen = False
         if node.dependents:
             self._look(uid)
@@ -159,12 +181,10 @@ class OwnerGraph:
             return
         others = []
         for uid, dependent in (node.dependents or {}).items():
-            for owner in dependent.owners:
-                if owner.uid != place.uid:
-                    continue
+            for owner in dependent.references_to(place.uid):
                 elsewhere = Place(owner.kind, Key(dependent.place.key.namespace, owner.name), owner.uid)
                 if is_at(owner, dependent.place.key.namespace, place):
-                    self._look(uid)
+                    self._look_unless_unverified(uid, dependent)
                 elif not self.is_known_absent(elsewhere):
                     others.append(elsewhere)
         if node.is_seen:
@@ -174,7 +194,20 @@ class OwnerGraph:
             self._look(place.uid)
         else:
             del self._nodes[place.uid]
+            self._verified(node)
             self._leave_owners(node, node.owners)
+
+    def _verified(self, owner: Node) -> None:
+        """An owner that was only named is known now: it was seen, or does not exist."""
+        for uid, dependent in (owner.dependents or {}).items():
+            dependent.unverified -= 1
+            if dependent.unverified == 0 and len(dependent.owners) > _SCANNED:
+                self._look(uid)
+
+    def _look_unless_unverified(self, uid: str, dependent: Node) -> None:
+        """Look at a dependent once all its owners are known: looking after each of 20,000 would take for ever."""
+        if dependent.unverified == 0 or len(dependent.owners) <= _SCANNED:
+            self._look(uid)
 
     def is_known_absent(self, place: Place) -> bool:
         """Whether it was found out before that nothing with this uid is there, or in no namespace at all."""
@@ -191,6 +224,8 @@ class OwnerGraph:
     def _recognize(self, node: Node, place: Place) -> None:
         """An owner that others have named is seen at last: those who named it wrongly have another look coming."""
         node.place = place
+        if not node.is_seen:
+            self._verified(node)
         node.is_seen = True
         for dependent in (node.dependents or {}).values():
             self._check(dependent, node)
@@ -198,7 +233,7 @@ class OwnerGraph:
     def _check(self, dependent: Node, owner_node: Node) -> bool:
         """Whether a dependent means the owner that is there."""
         place, namespace = owner_node.place, dependent.place.key.namespace
-        wrong = [owner for owner in dependent.owners if owner.uid == place.uid and not is_at(owner, namespace, place)]
+        wrong = [owner for owner in dependent.references_to(place.uid) if not is_at(owner, namespace, place)]
         if wrong and owner_node.is_seen and place.key.namespace not in ("", namespace):
             self._misplaced(dependent, wrong[0])
         if wrong:
@@ -213,7 +248,8 @@ class OwnerGraph:
             if owner.blocks and (kept is None or not kept.blocks):
                 self._look(owner.uid)
         self._leave_owners(node, [owner for owner in before if owner.uid not in now])
-        fresh = [owner for owner in owners if owner not in before]
+        known = set(before)
+        fresh = [owner for owner in owners if owner not in known]
         for owner in fresh:
             above = self._nodes.get(owner.uid)
             if above is None:
@@ -222,6 +258,8 @@ class OwnerGraph:
                 self._look(owner.uid)
             if above.dependents is None:
                 above.dependents = {}
+            if node.place.uid not in above.dependents and not above.is_seen:
+                node.unverified += 1
             above.dependents[node.place.uid] = node
         for owner in fresh:
             above = self._nodes[owner.uid]
@@ -235,7 +273,8 @@ class OwnerGraph:
             above = self._nodes.get(owner.uid)
             if above is None or above.dependents is None:
                 continue
-            above.dependents.pop(node.place.uid, None)
+            if above.dependents.pop(node.place.uid, None) is not None and not above.is_seen:
+                node.unverified -= 1
             if not above.dependents:
                 above.dependents = None
                 if not above.is_seen:
