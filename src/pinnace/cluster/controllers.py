@@ -28,6 +28,7 @@ from pinnace.controllers.garbage.namespaces import NamespaceController
 from pinnace.controllers.nodes.ipam import NodeIpam
 from pinnace.controllers.nodes.lifecycle import NodeLifecycle
 from pinnace.controllers.nodes.pod_garbage import PodGarbage
+from pinnace.controllers.nodes.resource_claims import ResourceClaims
 from pinnace.controllers.nodes.taint_eviction import TaintEviction
 from pinnace.controllers.nodes.ttl import Ttl
 from pinnace.controllers.policy.disruption import Disruption, StaleDisruption
@@ -275,6 +276,12 @@ CONTROLLERS: tuple[ControllerRow, ...] = (
     # nodes
     ControllerRow("node-lifecycle-controller", "node-controller", _plain(NodeLifecycle)),
     ControllerRow("node-ipam-controller", "node-controller", _plain(NodeIpam)),
+    ControllerRow(
+        "resourceclaim-controller",
+        "resource-claim-controller",
+        _plain(ResourceClaims),
+        kind=Kind("resource.k8s.io", "v1", "ResourceClaim"),  # Served since 1.34.
+    ),
     ControllerRow("ttl-controller", "ttl-controller", _plain(Ttl)),
     ControllerRow("taint-eviction-controller", "node-controller", _plain(TaintEviction)),
     ControllerRow("pod-garbage-collector-controller", "pod-garbage-collector", _plain(PodGarbage)),

@@ -1,0 +1,238 @@
+"""Makes the ResourceClaims of pods from their templates, and releases claims whose pods are done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from pinnace.client.client import Client
+from pinnace.client.snapshots import Snapshot
+from pinnace.controllers.pods import POD, Pod, pod_of
+from pinnace.model import errors
+from pinnace.model.objects import Key, Object
+from pinnace.reconcile.controller import Controller
+from pinnace.reconcile.finalizers import has_finalizer
+from pinnace.reconcile.manager import Manager
+from pinnace.reconcile.owners import controller_of, owner_reference
+
+CLAIM, TEMPLATE = "resource.k8s.io/v1/ResourceClaim", "resource.k8s.io/v1/ResourceClaimTemplate"
+FINALIZER = "resource.kubernetes.io/delete-protection"
+POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
+FIELD_MANAGER = "ResourceClaimController"
+MOST_CONSUMERS = 256
+_COMPONENT = "resource_claim"
+_BY_POD = "pod"
+_BY_TEMPLATE = "template"
+_LONGEST = 57
+"""Characters of a generated name before its random end."""
+
+
+class ResourceClaims:
+    """One reconcile per pod with claims, one per claim."""
+
+    def __init__(self, manager: Manager, client: Client) -> None:
+        self._client = client
+        self._recorder = manager.recorder
+        self._pods = manager.cache(POD)
+        self._claims = manager.cache(CLAIM)
+        self._templates = manager.cache(TEMPLATE)
+        self._claims.add_index(_BY_POD, _pods_of_claim)
+        self._pods.add_index(_BY_TEMPLATE, _templates_of)
+        self.pod_controller = Controller("resource-claim-pods", self._reconcile_pod, workers=4)
+        self.claim_controller = Controller("resource-claim", self._reconcile_claim, workers=4)
+        self.claim_controller.for_(CLAIM)
+        self.pod_controller.watches(CLAIM, _pods_to_look_at)
+        manager.add(self.pod_controller)
+        manager.add(self.claim_controller)
+        manager.informer(POD).on_change(self._pod_changed)
+        manager.informer(TEMPLATE).on_change(self._template_changed)
+
+    def _pod_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+        seen = new or old
+        if seen is None or b'"resourceClaims"' not in seen.body:
+            return
+        pod = pod_of(seen)
+        if new is not None and not _is_done(pod):
+            self.pod_controller.enqueue(new.key, "pod")
+            return
+        for key in self._claims.keys_by_index(_BY_POD, pod.metadata.uid):
+            self.claim_controller.enqueue(key, "pod is done")
+
+    def _template_changed(self, old: Snapshot | None, new: Snapshot | None) -> None:
+        if new is not None:
+            for key in self._pods.keys_by_index(_BY_TEMPLATE, str(new.key)):
+                self.pod_controller.enqueue(key, "template")
+
+    # Pods
+
+    async def _reconcile_pod(self, key: Key) -> None:
+        snapshot = self._pods.snapshot(key)
+        if snapshot is None or pod_of(snapshot).is_terminating or _is_done(pod_of(snapshot)):
+            return
+        pod = snapshot.object
+        told = {one["name"]: one.get("resourceClaimName") for one in _statuses(pod)}
+        made: dict[str, str] = {}
+        for wanted in pod["spec"].get("resourceClaims") or ():
+            try:
+                claim = await self._ensure(key, pod, wanted, told)
+            except (errors.ApiError, ValueError) as problem:
+                text = f"PodResourceClaim {wanted['name']}: {problem}"
+                self._recorder.record(pod, "Warning", "FailedResourceClaimCreation", text, component=_COMPONENT)
+                raise
+            if claim:
+                made[wanted["name"]] = claim
+        if made:
+            await self._tell_pod(key, told, made)
+        if pod["spec"].get("nodeName"):
+            await self._reserve(key, pod, {**told, **made})
+
+    async def _ensure(self, key: Key, pod: Object, wanted: Object, told: dict[str, str | None]) -> str:
+        """The name of a claim that was made for a pod and that its status does not tell yet; empty if there is none."""
+        template_name = wanted.get("resourceClaimTemplateName")
+        if not template_name:
+            return ""
+        if wanted["name"] in told:
+            known = told[wanted["name"]]
+            if known is None or _is_for(self._claims.get(Key(key.namespace, known)), pod):
+                return ""  # It needs none, or has it.
+        for found in self._claims.by_index(_BY_POD, pod["metadata"]["uid"]):
+            annotations = found["metadata"].get("annotations") or {}
+            if _is_for(found, pod) and annotations.get(POD_CLAIM) == wanted["name"]:
+                return str(found["metadata"]["name"])  # Made before the last restart.
+        template = self._templates.get(Key(key.namespace, template_name))
+        if template is None:
+            problem = f'resourceclaimtemplate.resource.k8s.io "{template_name}" not found'
+            raise ValueError(f'resource claim template "{template_name}": {problem}')
+        claim = await self._client.create(_claim_of(pod, wanted["name"], template))
+        return str(claim["metadata"]["name"])
+
+    async def _tell_pod(self, key: Key, told: dict[str, str | None], made: dict[str, str]) -> None:
+        names = {name: claim for name, claim in told.items() if claim is not None} | made
+        statuses = [{"name": name, "resourceClaimName": names[name]} for name in sorted(names)]
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": key.name, "namespace": key.namespace}}
+        pod["status"] = {"resourceClaimStatuses": statuses}
+        await self._client.apply(pod, field_manager=FIELD_MANAGER, force=True, subresource="status")
+
+    async def _reserve(self, key: Key, pod: Object, told: dict[str, str | None]) -> None:
+        """A pod that was bound without a scheduler has reserved nothing: do it in its place."""
+        for wanted in pod["spec"].get("resourceClaims") or ():
+            name = wanted.get("resourceClaimName") or told.get(wanted["name"])
+            claim = self._claims.get(Key(key.namespace, name)) if name else None
+            if claim is None or (not wanted.get("resourceClaimName") and not _is_for(claim, pod)):
+                continue
+            status = claim.get("status") or {}
+            consumers = status.get("reservedFor") or []
+            is_reserved = any(one.get("uid") == pod["metadata"]["uid"] for one in consumers)
+            if status.get("allocation") is None or is_reserved or len(consumers) >= MOST_CONSUMERS:
+                continue
+            consumer = {"resource": "pods", "name": key.name, "uid": pod["metadata"]["uid"]}
+            claim["status"] = {**status, "reservedFor": [*consumers, consumer]}
+            await self._client.update_status(claim)
+
+    # Claims
+
+    async def _reconcile_claim(self, key: Key) -> None:
+        claim = self._claims.get(key)
+        if claim is None:
+            return
+        status = claim.get("status") or {}
+        consumers = status.get("reservedFor") or []
+        left = [one for one in consumers if await self._is_needed_by(key.namespace, one)]
+        is_ours = has_finalizer(claim, FINALIZER)
+        is_leaving = "deletionTimestamp" in claim["metadata"]
+        if len(left) < len(consumers) or (is_ours and is_leaving and not left):
+            claim = await self._release(claim, left, deallocates=is_ours and not left)
+        owner = controller_of(claim)
+        if not left and not is_leaving and owner is not None and owner.get("kind") == "Pod":
+            snapshot = self._pods.snapshot(Key(key.namespace, owner["name"]))
+            pod = pod_of(snapshot) if snapshot is not None else None
+            if pod is not None and (pod.metadata.uid != owner["uid"] or _is_done(pod)):
+                await self._delete(key, claim)
+
+    async def _is_needed_by(self, namespace: str, consumer: Object) -> bool:
+        if consumer.get("apiGroup") or consumer.get("resource") != "pods":
+            return True  # Another controller knows.
+        snapshot = self._pods.snapshot(Key(namespace, consumer["name"]))
+        if snapshot is not None:
+            pod = pod_of(snapshot)
+            return pod.metadata.uid == consumer.get("uid") and not _is_done(pod)
+        # The scheduler may have seen a pod that this cache has not.
+        found = await self._client.get_or_none(POD, consumer["name"], namespace=namespace)
+        return found is not None and found["metadata"]["uid"] == consumer.get("uid")
+
+    async def _release(self, claim: Object, left: list[Object], *, deallocates: bool) -> Object:
+        status = {**(claim.get("status") or {}), "reservedFor": left}
+        if not left:
+            del status["reservedFor"]
+        if deallocates:
+            status.pop("allocation", None)
+        if status != (claim.get("status") or {}):
+            claim = await self._client.update_status({**claim, "status": status})
+        if deallocates and has_finalizer(claim, FINALIZER):
+            kept = [one for one in claim["metadata"]["finalizers"] if one != FINALIZER]
+            claim = await self._client.update({**claim, "metadata": {**claim["metadata"], "finalizers": kept}})
+        return claim
+
+    async def _delete(self, key: Key, claim: Object) -> None:
+        try:
+            await self._client.delete(CLAIM, key.name, namespace=key.namespace, uid=claim["metadata"]["uid"])
+        except errors.NotFound:
+            return
+
+
+def _is_done(pod: Pod) -> bool:
+    """It runs no more, or never will."""
+    return pod.is_finished or (pod.is_terminating and not pod.spec.nodeName)
+
+
+def _is_for(claim: Object | None, pod: Object) -> bool:
+    owner = controller_of(claim) if claim is not None else None
+    return owner is not None and owner.get("uid") == pod["metadata"]["uid"]
+
+
+def _statuses(pod: Object) -> list[Object]:
+    return list((pod.get("status") or {}).get("resourceClaimStatuses") or ())
+
+
+def _pods_of_claim(claim: Object) -> Iterator[str]:
+    """The uids of the pods that own a claim or have reserved it."""
+    owner = controller_of(claim)
+    if owner is not None and owner.get("kind") == "Pod":
+        yield owner["uid"]
+    for consumer in (claim.get("status") or {}).get("reservedFor") or ():
+        if consumer.get("resource") == "pods" and consumer.get("uid"):
+            yield consumer["uid"]
+
+
+def _pods_to_look_at(claim: Object) -> Iterable[Key]:
+    owner = controller_of(claim)
+    is_of_pod = owner is not None and owner.get("kind") == "Pod"
+    return (Key(claim["metadata"]["namespace"], owner["name"]),) if owner is not None and is_of_pod else ()
+
+
+def _templates_of(pod: Object) -> Iterator[str]:
+    for wanted in (pod.get("spec") or {}).get("resourceClaims") or ():
+        if wanted.get("resourceClaimTemplateName"):
+            yield f"{pod['metadata']['namespace']}/{wanted['resourceClaimTemplateName']}"
+
+
+def _claim_of(pod: Object, name: str, template: Object) -> Object:
+    told = template["spec"].get("metadata") or {}
+    metadata: Object = {
+        "generateName": _generate_name(pod["metadata"]["name"], name),
+        "namespace": pod["metadata"]["namespace"],
+        "annotations": {**(told.get("annotations") or {}), POD_CLAIM: name},
+        "ownerReferences": [owner_reference(pod, block_deletion=False)],
+    }
+    if told.get("labels"):
+        metadata["labels"] = told["labels"]
+    kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
+    return {**kind, "metadata": metadata, "spec": template["spec"].get("spec") or {}}
+
+
+def _generate_name(pod: str, claim: str) -> str:
+    """Both names, each shortened by the same part where they are too long together."""
+    full = f"{pod}-{claim}-"
+    if len(full) <= _LONGEST:
+        return full
+    shorter = pod[: len(pod) * _LONGEST // len(full)] + "-"
+    return shorter + claim[: len(claim) * _LONGEST // len(full)]
