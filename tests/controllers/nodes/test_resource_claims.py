@@ -89,8 +89,8 @@ async def test_a_claim_of_a_finished_pod_is_released_and_goes(world: World) -> N
 async def test_a_claim_that_users_share_is_released_by_each(world: World) -> None:
     shared = {**GROUP, "kind": "ResourceClaim", "metadata": {"name": "shared", "namespace": "default"}, "spec": REQUEST}
     claim = await world.client.create(shared)
-    by_name = {"resourceClaims": [{"name": "device", "resourceClaimName": "shared"}]}
-    one, two = [await world.client.create(pod(name, **by_name)) for name in ("one", "two")]
+    by_name = [{"name": "device", "resourceClaimName": "shared"}]
+    one, two = [await world.client.create(pod(name, resourceClaims=by_name)) for name in ("one", "two")]
     await allocate(world, claim, one, two)
     await run_pod(world, "one", phase="Failed")
     (held,) = await claims(world)
