@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path("src/pinnace")
+SDK = SOURCE / "sdk"
 
 RETIRED = {
     r"faults?|Faults?|\w*_faults?|Cause": "FieldError, or validate_… for the function",
@@ -93,14 +94,28 @@ def _comments(text: str) -> Iterator[tuple[int, str]]:
 
 
 def check_classes(trees: dict[Path, ast.Module]) -> Iterator[Finding]:
+    offered = _offered_names(trees)
     places: dict[str, list[tuple[Path, int]]] = defaultdict(list)
     for path, tree in trees.items():
         for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
+                continue
+            if not (path.is_relative_to(SDK) and node.name in offered):
                 places[node.name].append((path, node.lineno))
     for name, found in sorted(places.items()):
         for path, line in found[1:]:
             yield path, line, f"class {name}: the name is taken by {found[0][0]}"
+
+
+def _offered_names(trees: dict[Path, ast.Module]) -> set[str]:
+    """Return the names that the SDK offers: they are its users' words, which other folders may have too."""
+    names: set[str] = set()
+    for path, tree in trees.items():
+        if path in (SDK / "__init__.py", SDK / "kubectl" / "__init__.py"):
+            for node in tree.body:
+                if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                    names |= set(ast.literal_eval(node.value)) if node.targets[0].id == "__all__" else set()
+    return names
 
 
 def main(folders: list[str]) -> int:

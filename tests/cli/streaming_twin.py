@@ -14,7 +14,7 @@ from tests.server.streaming.conftest import Ended, Kubectl, cluster, kubectl_for
 from tests.server.streaming.process_node import ProcessNode
 
 import pinnace
-from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.cluster import RunningCluster
 
 __all__ = ["Pinnace", "cluster", "differences", "environment", "kubectl", "node", "ours"]
 
@@ -37,7 +37,7 @@ class Pinnace(Kubectl):
 
 
 @pytest.fixture
-def kubectl(cluster: Cluster, node: ProcessNode, tmp_path: Path) -> Kubectl:
+def kubectl(cluster: RunningCluster, node: ProcessNode, tmp_path: Path) -> Kubectl:
     """As it speaks today: how it once spoke is of no concern to who is compared with it."""
     return kubectl_for(cluster, tmp_path)
 

@@ -273,8 +273,13 @@ STEPS = [step.partition("\n") for step in (Path(__file__).parent / "apply_steps.
 
 
 def stored(kubectl: Kubectl) -> Any:
-    """All that is in a namespace, without what is never the same twice."""
+    """All objects of a namespace, without what is never the same twice, and without what controllers write."""
     listed = kubectl.json("get cm,deploy,svc,widgets --show-managed-fields")
+    for item in listed["items"]:
+        metadata = item["metadata"]
+        item.pop("status", None)
+        metadata.get("annotations", {}).pop("deployment.kubernetes.io/revision", None)
+        metadata["managedFields"] = [one for one in metadata["managedFields"] if "controller" not in one["manager"]]
     return _steady(json.loads(json.dumps(listed["items"]).replace(kubectl.namespace, "NAMESPACE")))
 
 

@@ -17,7 +17,7 @@ from pinnace.cli.commands.init import project
 def test_a_name_that_python_knows_is_refused(name: str, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["init", name, "--directory", str(tmp_path / "project")])
     assert result.exit_code == 1
-    assert f"{name}.py would stand in its way; choose another name" in result.output
+    assert f"{name}.py would hide; choose another name" in result.output
     assert not (tmp_path / "project").exists()
 
 

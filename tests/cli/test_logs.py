@@ -9,7 +9,7 @@ from tests.cli.streaming_twin import Pinnace, cluster, differences, kubectl, nod
 from tests.server.streaming.conftest import SECONDS, Kubectl, run_pod
 from tests.server.streaming.process_node import ProcessNode
 
-from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.cluster import RunningCluster
 from pinnace.model.node_connections import ContainerLogOptions
 
 __all__ = ["cluster", "kubectl", "node", "ours"]
@@ -60,7 +60,7 @@ REFUSED = [
 
 
 @pytest.fixture
-async def site(cluster: Cluster, node: ProcessNode, kubectl: Kubectl) -> None:
+async def site(cluster: RunningCluster, node: ProcessNode, kubectl: Kubectl) -> None:
     """A pod with two containers that a deployment is said to have made."""
     await run_pod(cluster.plane, "two", "main", "other")
     node.lines["main"] = [f"main {number}\n".encode() for number in range(12)]
@@ -91,7 +91,7 @@ async def test_logs_are_the_same_as_with_kubectl(
     assert not differing, "\n".join(differing)
 
 
-async def test_all_pods_are_told_apart(ours: Pinnace, cluster: Cluster, kubectl: Kubectl, site: None) -> None:
+async def test_all_pods_are_told_apart(ours: Pinnace, cluster: RunningCluster, kubectl: Kubectl, site: None) -> None:
     await run_pod(cluster.plane, "three", "main")
     assert (await kubectl("label", "pod", "three", "app=site")).code == 0
     ended = await ours("logs", "deploy/site", "--all-pods", "-c", "main", "--tail=1")

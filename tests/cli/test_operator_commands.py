@@ -67,7 +67,7 @@ def test_an_operator_runs_in_a_cluster_of_its_own_and_stops_when_told(project: P
         assert process.stdout is not None
         said = ""
         deadline = time.monotonic() + 30
-        while "is at work" not in said and time.monotonic() < deadline:
+        while "is running" not in said and time.monotonic() < deadline:
             line = process.stdout.readline()
             assert line, said
             said += line

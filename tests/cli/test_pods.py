@@ -11,7 +11,7 @@ from tests.cli.streaming_twin import Pinnace, cluster, differences, kubectl, nod
 from tests.server.streaming.conftest import POD, SECONDS, Ended, Kubectl, run_pod
 from tests.server.streaming.process_node import ProcessNode
 
-from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.cluster import RunningCluster
 
 __all__ = ["cluster", "kubectl", "node", "ours"]
 
@@ -39,7 +39,7 @@ COMMANDS = [
 
 
 async def test_commands_and_logs_are_the_same_as_with_kubectl(
-    ours: Pinnace, kubectl: Kubectl, node: ProcessNode, cluster: Cluster
+    ours: Pinnace, kubectl: Kubectl, node: ProcessNode, cluster: RunningCluster
 ) -> None:
     await run_pod(cluster.plane, "two", "main", "other")
     node.lines["main"] = [b"one\n", b"two\n", b"three\n"]

@@ -12,7 +12,7 @@ from tests.cli.streaming_twin import Pinnace, cluster, differences, kubectl, nod
 from tests.server.streaming.conftest import SECONDS, Kubectl, made
 from tests.server.streaming.process_node import ProcessNode
 
-from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.cluster import RunningCluster
 from pinnace.model.objects import Object
 
 __all__ = ["cluster", "kubectl", "node", "ours"]
@@ -35,7 +35,7 @@ async def echo() -> AsyncIterator[int]:
 
 
 @pytest.fixture
-async def site(cluster: Cluster, node: ProcessNode, echo: int) -> None:
+async def site(cluster: RunningCluster, node: ProcessNode, echo: int) -> None:
     """A pod that runs and one that waits, behind services and a deployment."""
     container = {"name": "main", "image": "image", "ports": [{"name": "http", "containerPort": echo}]}
     for name, spec in (("runs", {"nodeName": "machine"}), ("waits", {})):
@@ -141,7 +141,7 @@ async def test_what_makes_no_sense_is_refused_as_kubectl_refuses_it(
 
 @pytest.mark.parametrize("target", ["svc/loose", "configmap/kube-root"])
 async def test_what_leads_to_no_pod_is_refused(
-    target: str, ours: Pinnace, cluster: Cluster, node: ProcessNode, site: None
+    target: str, ours: Pinnace, cluster: RunningCluster, node: ProcessNode, site: None
 ) -> None:
     named = {"metadata": {"name": "kube-root"}}
     await made(cluster.plane, "/api/v1/namespaces/default/configmaps", named)

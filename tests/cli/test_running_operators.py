@@ -112,7 +112,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
     (tmp_path / "shapes.py").write_text(SHAPES)
     started = Run(tmp_path)
     try:
-        started.until("is at work")
+        started.until("is running")
         yield started
         started.process.send_signal(signal.SIGTERM)
         assert started.process.wait(timeout=SECONDS) == 0
@@ -126,20 +126,20 @@ def test_what_is_saved_takes_the_place_of_what_ran_and_the_cluster_stays(run: Ru
 
     (run.directory / "beside.py").write_text("it = 'has nothing to do with it'\n")
     operator.write_text(OPERATOR + "def broken(:\n")
-    said = run.until("goes on as it was")
+    said = run.until("runs unchanged")
     assert "site.py was saved: it cannot be read as Python" in said
     assert "invalid syntax" in said
     assert "def broken(:" in said
 
     operator.write_text(OPERATOR.replace("    replicas: int", '    title: str = "new"\n    replicas: int'))
-    said = run.until("is at work")
+    said = run.until("is running")
     assert "site.py was saved: SiteSpec changed" in said
     assert "+ Site v1: .spec.title" in said
     assert "beside.py" not in said
     assert run.pinnace("get", "st", "blog", "-o", "jsonpath={.spec.replicas}{.spec.title}") == "2new"
 
     operator.write_text(OPERATOR + "undefined_name\n")
-    said = run.until("goes on as it was")
+    said = run.until("runs unchanged")
     assert "NameError: name 'undefined_name' is not defined" in said
 
 
@@ -147,7 +147,7 @@ def test_a_module_beside_the_file_is_loaded_again_too(run: Run) -> None:
     run.pinnace("apply", "-f", "-", stdin=SITE.replace("COUNT", "2"))
     watch = ["get", "cm", "blog", "-o", "jsonpath={.data.size}"]
     (run.directory / "shapes.py").write_text("SIZE = 10\n")
-    assert "shapes.py was saved: SIZE changed" in run.until("is at work")
+    assert "shapes.py was saved: SIZE changed" in run.until("is running")
     run.pinnace("apply", "-f", "-", stdin=SITE.replace("COUNT", "3"))
     _until_ready(run, "3")
     assert run.pinnace(*watch) == "30"
@@ -228,7 +228,7 @@ CRD = "certificates.certs.example.com"
 def test_the_kinds_of_others_are_installed_in_a_cluster_of_its_own_and_in_no_other(run: Run, tmp_path: Path) -> None:
     (tmp_path / "site.py").write_text(USER)
     run.until("site.py was saved")
-    assert f"{CRD} is somebody else's, who is not in this cluster" in run.until("is at work")
+    assert f"{CRD} is an external kind that is not installed in this cluster" in run.until("is running")
     assert run.pinnace("get", "crd", CRD, "-o", "name").endswith(f"/{CRD}\n")
     run.pinnace("delete", "crd", CRD)
     other = subprocess.Popen(
@@ -241,7 +241,7 @@ def test_the_kinds_of_others_are_installed_in_a_cluster_of_its_own_and_in_no_oth
     )
     try:
         assert other.stdout is not None
-        assert any("is at work" in line for line in other.stdout)
+        assert any("is running" in line for line in other.stdout)
         assert "NotFound" in run.pinnace("get", "crd", CRD)
     finally:
         other.terminate()

@@ -196,7 +196,7 @@ def test_a_minor_that_cannot_be_served_is_told_of() -> None:
         (("--audit-webhook-batch-max-wait", "5"), "--audit-webhook-batch-max-wait 5: expected a duration"),
         (("--audit-log-path", "-"), "--audit-policy-file is missing"),
         (("--audit-webhook-config-file", "nosuch"), "--audit-policy-file is missing"),
-        (("--oidc-client-id", "me"), "--oidc-issuer-url is missing"),
+        (("--oidc-client-id", "me"), "--oidc-client-id needs --oidc-issuer-url"),
     ],
 )
 def test_an_option_that_cannot_be_meant_is_told_of(arguments: tuple[str, str], told: str) -> None:

@@ -14,7 +14,7 @@ from tests.cli.streaming_twin import Pinnace, cluster, environment, kubectl, nod
 from tests.server.streaming.conftest import SECONDS, Kubectl, run_pod
 from tests.server.streaming.process_node import ProcessNode
 
-from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.cluster import RunningCluster
 
 __all__ = ["cluster", "kubectl", "node", "ours"]
 
@@ -42,7 +42,7 @@ spec:
 async def inside(
     ours: Pinnace,
     kubectl: Kubectl,
-    cluster: Cluster,
+    cluster: RunningCluster,
     node: ProcessNode,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -103,7 +103,7 @@ async def test_it_answers_in_full_and_with_its_exit_code(ours: Pinnace, inside: 
 
 
 async def test_objects_of_another_namespace_than_the_operators_are_asked_for(
-    ours: Pinnace, node: ProcessNode, cluster: Cluster
+    ours: Pinnace, node: ProcessNode, cluster: RunningCluster
 ) -> None:
     """Where the operator is says nothing of where the object is."""
     await ours("why", "cm/seen", "--in", "default:web", "-n", "shop")

@@ -18,19 +18,19 @@ from pinnace.client.http import HttpTransport
 from pinnace.client.kubeconfig import Access
 from pinnace.client.transport import Answer, ConnectionLost, Untrusted
 from pinnace.cluster import kubeconfig
-from pinnace.cluster.cluster import Cluster, running
+from pinnace.cluster.cluster import RunningCluster, running
 from pinnace.cluster.settings import Settings
 from pinnace.model import errors
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
+async def cluster() -> AsyncIterator[RunningCluster]:
     async with running(Settings(controllers=False)) as cluster:
         yield cluster
 
 
 @pytest.fixture
-async def client(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Client]:
+async def client(cluster: RunningCluster, tmp_path: Path) -> AsyncIterator[Client]:
     """Reads the kubeconfig that the cluster writes: it has a certificate."""
     kubeconfig.write(tmp_path / "config", cluster.access)
     async with connect(kubeconfig=tmp_path / "config") as client:
@@ -47,7 +47,7 @@ async def test_what_is_created_over_http_can_be_read_and_followed(client: Client
                 break
 
 
-async def test_a_server_that_does_not_know_us_says_so(cluster: Cluster) -> None:
+async def test_a_server_that_does_not_know_us_says_so(cluster: RunningCluster) -> None:
     stranger = Access(
         server=cluster.url, ca=cluster.access.ca, credentials=Fixed(Identity(authorization="Bearer wrong"))
     )
@@ -56,7 +56,7 @@ async def test_a_server_that_does_not_know_us_says_so(cluster: Cluster) -> None:
             await client.list("v1/ConfigMap")
 
 
-async def test_a_token_that_was_refused_is_asked_for_again(cluster: Cluster) -> None:
+async def test_a_token_that_was_refused_is_asked_for_again(cluster: RunningCluster) -> None:
     class Renewing:
         token = "expired"
 
@@ -69,7 +69,7 @@ async def test_a_token_that_was_refused_is_asked_for_again(cluster: Cluster) -> 
         assert await client.list("v1/Namespace")
 
 
-async def test_a_certificate_of_another_authority_is_not_trusted(cluster: Cluster) -> None:
+async def test_a_certificate_of_another_authority_is_not_trusted(cluster: RunningCluster) -> None:
     async with connect(Access(server=cluster.url)) as client:
         with pytest.raises(Untrusted, match="certificate verify failed"):
             await client.read("/version")
@@ -77,7 +77,7 @@ async def test_a_certificate_of_another_authority_is_not_trusted(cluster: Cluste
         assert b'"major"' in await client.read("/version")
 
 
-async def test_a_server_that_is_gone_was_sent_nothing(cluster: Cluster) -> None:
+async def test_a_server_that_is_gone_was_sent_nothing(cluster: RunningCluster) -> None:
     await cluster.server.stop(1)
     transport = HttpTransport(Access(server=cluster.url, insecure=True))
     with pytest.raises(ConnectionLost, match="cannot be reached") as loss:

@@ -22,7 +22,7 @@ KIND = "website.extensions.example.com"
 
 @contextmanager
 def served(kubectl: Kubectl, file: Path, **environment: str) -> Iterator[None]:
-    """An API server in a process of its own, from when it is at work until it has cleaned up."""
+    """An API server in a process of its own, from when it is running until it has cleaned up."""
     command = [sys.executable, "-m", "pinnace.cli.main", "run", str(file)]
     process = subprocess.Popen(
         [*command, "--kubeconfig", str(kubectl.kubeconfig)],
@@ -34,7 +34,7 @@ def served(kubectl: Kubectl, file: Path, **environment: str) -> Iterator[None]:
     try:
         assert process.stdout is not None
         said = ""
-        while "is at work" not in said:
+        while "is running" not in said:
             line = process.stdout.readline()
             assert line, said
             said += line

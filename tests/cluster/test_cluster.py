@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.server.in_process import CONFIG_MAPS, InProcess, config_map, control_plane
 
-from pinnace.cluster.cluster import CannotListen, Cluster, running
+from pinnace.cluster.cluster import CannotListen, RunningCluster, running
 from pinnace.cluster.kubeconfig import ClusterAccess
 from pinnace.cluster.settings import Settings
 from pinnace.cluster.version import version_of
@@ -81,7 +81,7 @@ async def test_a_cluster_that_cannot_start_says_why_and_lets_go(tmp_path: Path) 
         await _start(settings)
 
 
-async def _start(settings: Settings) -> Cluster:
+async def _start(settings: Settings) -> RunningCluster:
     async with running(settings) as cluster:
         return cluster
 

@@ -170,7 +170,7 @@ async def test_each_example_also_runs_as_a_process_of_its_own(path: Path, cluste
     try:
         assert process.stdout is not None
         said = b""
-        while b"is at work" not in said:
+        while b"is running" not in said:
             line = await process.stdout.readline()
             assert line, said.decode()
             said += line

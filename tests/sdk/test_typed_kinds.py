@@ -166,5 +166,5 @@ async def test_what_is_no_object_or_no_kind_says_what_to_give(cluster: Cluster) 
         await cluster.client.create("a pod")  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="WebsiteSpec is no class of a kind: it needs a group and a version"):
         await cluster.client.get(WebsiteSpec, "blog")  # type: ignore[type-var]
-    with pytest.raises(TypeError, match="below a Deployment: name that, and subresource='scale'"):
+    with pytest.raises(TypeError, match="subresource of Deployment: name that, and subresource='scale'"):
         await cluster.client.get(DeploymentScale, "web")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.server.in_process import CONFIG_MAPS, MERGE, PODS, TABLE, InProcess, Reply, config_map, pod, reply_of
 
-from pinnace.cluster.cluster import Cluster, running
+from pinnace.cluster.cluster import RunningCluster, running
 from pinnace.cluster.settings import Settings
 from pinnace.server.local import LocalStream
 
@@ -20,7 +20,7 @@ OWN = frozenset(("date", "audit-id", "content-length", "connection", "transfer-e
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
+async def cluster() -> AsyncIterator[RunningCluster]:
     async with running(Settings(controllers=False)) as cluster:
         yield cluster
 
@@ -32,7 +32,7 @@ class Wire:
         self.reader, self.writer, self._token = reader, writer, token
 
     @classmethod
-    async def to(cls, cluster: Cluster) -> Wire:
+    async def to(cls, cluster: RunningCluster) -> Wire:
         context = ssl.create_default_context(cadata=cluster.access.ca.decode())
         reader, writer = await asyncio.open_connection("127.0.0.1", cluster.server.port, ssl=context, limit=64 << 20)
         return cls(reader, writer, cluster.access.token)
@@ -84,7 +84,7 @@ REQUESTS: list[tuple[str, str, Any, dict[str, str]]] = [
 ]
 
 
-async def test_the_wire_and_the_process_get_the_same_answers(cluster: Cluster) -> None:
+async def test_the_wire_and_the_process_get_the_same_answers(cluster: RunningCluster) -> None:
     local = cluster.plane.local()
     api = InProcess(cluster.plane)
     await api.made(CONFIG_MAPS, config_map(data={"a": "1"}))
@@ -106,7 +106,7 @@ async def test_the_wire_and_the_process_get_the_same_answers(cluster: Cluster) -
     wire.close()
 
 
-async def test_a_watch_of_the_wire_and_of_the_process_gets_the_same_bytes(cluster: Cluster) -> None:
+async def test_a_watch_of_the_wire_and_of_the_process_gets_the_same_bytes(cluster: RunningCluster) -> None:
     api = InProcess(cluster.plane)
     wire = await Wire.to(cluster)
     target = f"{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name%3Dsettings&timeoutSeconds=1"
@@ -125,7 +125,7 @@ async def test_a_watch_of_the_wire_and_of_the_process_gets_the_same_bytes(cluste
     wire.close()
 
 
-async def test_a_head_is_a_get_without_its_body(cluster: Cluster) -> None:
+async def test_a_head_is_a_get_without_its_body(cluster: RunningCluster) -> None:
     wire = await Wire.to(cluster)
     got = await wire.call("GET", "/apis")
     head = await wire.call("HEAD", "/apis")
@@ -149,14 +149,14 @@ async def test_a_head_is_a_get_without_its_body(cluster: Cluster) -> None:
     ],
 )
 async def test_pages_are_shown_by_any_method_but_discovery_and_objects_only_by_their_own(
-    cluster: Cluster, method: str, path: str, status: int
+    cluster: RunningCluster, method: str, path: str, status: int
 ) -> None:
     wire = await Wire.to(cluster)
     assert (await wire.call(method, path)).status == status
     wire.close()
 
 
-async def test_a_body_of_more_than_three_mebibytes_is_refused_and_not_stored(cluster: Cluster) -> None:
+async def test_a_body_of_more_than_three_mebibytes_is_refused_and_not_stored(cluster: RunningCluster) -> None:
     wire = await Wire.to(cluster)
     body = json.dumps(config_map(data={"a": "x" * (3 << 20)})).encode()
     wire.writer.write(wire.head("POST", CONFIG_MAPS, len(body), {"content-type": "application/json"}) + body)
@@ -166,12 +166,12 @@ async def test_a_body_of_more_than_three_mebibytes_is_refused_and_not_stored(clu
     wire.close()
 
 
-async def test_an_object_of_more_than_a_mebibyte_is_a_matter_of_its_kind(cluster: Cluster) -> None:
+async def test_an_object_of_more_than_a_mebibyte_is_a_matter_of_its_kind(cluster: RunningCluster) -> None:
     reply = await InProcess(cluster.plane).post(CONFIG_MAPS, config_map(data={"a": "x" * (1 << 20) + "x"}))
     assert (reply.status, "Too long" in reply.message) == (422, True)
 
 
-async def test_a_token_that_nobody_knows_is_refused_and_no_token_is_nobody(cluster: Cluster) -> None:
+async def test_a_token_that_nobody_knows_is_refused_and_no_token_is_nobody(cluster: RunningCluster) -> None:
     wire = await Wire.to(cluster)
     stranger = Wire(wire.reader, wire.writer, "wrong")
     refused = await stranger.call("GET", "/api/v1/namespaces")
@@ -185,7 +185,7 @@ async def test_a_token_that_nobody_knows_is_refused_and_no_token_is_nobody(clust
     wire.close()
 
 
-async def test_a_client_certificate_is_as_good_as_a_token(cluster: Cluster, tmp_path: Any) -> None:
+async def test_a_client_certificate_is_as_good_as_a_token(cluster: RunningCluster, tmp_path: Any) -> None:
     certificate, key = tmp_path / "admin.crt", tmp_path / "admin.key"
     certificate.write_bytes(cluster.access.client_certificate)
     key.write_bytes(cluster.access.client_key)
@@ -197,7 +197,7 @@ async def test_a_client_certificate_is_as_good_as_a_token(cluster: Cluster, tmp_
     writer.transport.abort()
 
 
-async def test_a_stream_is_asked_for_as_one(cluster: Cluster) -> None:
+async def test_a_stream_is_asked_for_as_one(cluster: RunningCluster) -> None:
     local = cluster.plane.local()
     with pytest.raises(TypeError, match="ask for it with `stream`"):
         await local.request("GET", f"{CONFIG_MAPS}?watch=1")

@@ -3,4 +3,4 @@
 import time
 
 STARTED = time.monotonic()
-"""When the command began: this is read before all that takes time."""
+"""When the command began: read before the slow imports."""

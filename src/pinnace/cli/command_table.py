@@ -1,4 +1,4 @@
-"""Every command of pinnace by name. What a command needs is imported when it is asked for, and not before."""
+"""Every command of pinnace by name. The modules of a command are imported only when it runs."""
 
 from __future__ import annotations
 
@@ -18,54 +18,60 @@ _GLOBAL = ("--kubeconfig", "--context", "--namespace", "-n")
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """One command: what `pinnace --help` says of it, and where it is written."""
+class CommandEntry:
+    """One command: its line in `pinnace --help`, and its module and function."""
 
     module: str
     function: str
-    says: str
+    summary: str
     bare: Mapping[str, str] = field(default_factory=dict)
-    """Flags that mean something without a value, and what."""
+    """Flags that may stand without a value, and the value that they have then."""
 
 
 _DRY = {"--dry-run": "client"}
 
-SECTIONS: dict[str, dict[str, Listed]] = {
+SECTIONS: dict[str, dict[str, CommandEntry]] = {
     "A cluster": {
-        "up": Listed("up", "up", "Start a cluster in the foreground."),
-        "controllers": Listed("controllers", "controllers", "Run the built-in controllers as a process of their own."),
-        "version": Listed("version", "version", "Print the version of pinnace and what it can serve."),
-        "migrate-storage": Listed(
+        "up": CommandEntry("up", "up", "Start a cluster in the foreground."),
+        "controllers": CommandEntry(
+            "controllers", "controllers", "Run the built-in controllers as a process of their own."
+        ),
+        "version": CommandEntry("version", "version", "Print the version of pinnace and what it can serve."),
+        "migrate-storage": CommandEntry(
             "migrate_storage", "migrate", "Rewrite a custom kind's objects in its stored version."
         ),
-        "why-denied": Listed("why_denied", "why_denied", "Say why a user may not do something, and what would help."),
+        "why-denied": CommandEntry(
+            "why_denied", "why_denied", "Explain why a user may not do something, and what would allow it."
+        ),
     },
     "Extensions": {
-        "init": Listed("init", "init", "Begin an extension: a project that passes its own tests."),
-        "run": Listed("run", "run", "Run the operator in a file; it starts again when the file is saved."),
-        "manifests": Listed("manifests", "manifests", "Print all that a real cluster needs to run an operator."),
-        "plugin": Listed("plugin", "plugin", "Make kubectl NAME of a Python file, or what krew needs of it."),
-        "models": Listed("models", "models", "Print typed classes for the custom kinds of a CRD."),
-        "why": Listed("why", "why", "Say what made an operator look at an object, and what came of it."),
+        "init": CommandEntry("init", "init", "Create an extension project that passes its own tests."),
+        "run": CommandEntry("run", "run", "Run the operator in a file; restart it when the file is saved."),
+        "manifests": CommandEntry(
+            "manifests", "manifests", "Print the manifests that run an operator in a real cluster."
+        ),
+        "plugin": CommandEntry("plugin", "plugin", "Install a Python file as kubectl NAME, or package it for krew."),
+        "models": CommandEntry("models", "models", "Print typed classes for the custom kinds of a CRD."),
+        "why": CommandEntry("why", "why", "Explain why an operator reconciled an object, with the result."),
     },
     "What kubectl does, without kubectl": {
-        "get": Listed("get", "get", "Show objects, as a table or in full."),
-        "describe": Listed("describe", "describe", "Show an object in words, with its events."),
-        "apply": Listed("apply", "apply", "Bring objects to how files say they should be.", bare=_DRY),
-        "delete": Listed(
+        "get": CommandEntry("get", "get", "Show objects, as a table or in full."),
+        "describe": CommandEntry("describe", "describe", "Show the details of an object, with its events."),
+        "apply": CommandEntry("apply", "apply", "Apply the objects in files.", bare=_DRY),
+        "delete": CommandEntry(
             "delete", "delete", "Delete objects, and wait until they are gone.", bare=_DRY | {"--cascade": "background"}
         ),
-        "watch": Listed("watch", "watch", "Show objects, then each change as it happens."),
-        "logs": Listed("logs", "logs", "Print what the containers of a pod have written."),
-        "exec": Listed("exec", "exec_", "Run a command in a container."),
-        "port-forward": Listed("port_forward", "port_forward", "Reach the ports of a pod from here."),
+        "watch": CommandEntry("watch", "watch", "Show objects, then each change as it happens."),
+        "logs": CommandEntry("logs", "logs", "Print the logs of containers."),
+        "exec": CommandEntry("exec", "exec_", "Run a command in a container."),
+        "port-forward": CommandEntry("port_forward", "port_forward", "Forward local ports to a pod."),
     },
-}  # fmt: skip
+}
 COMMANDS = {name: listed for section in SECTIONS.values() for name, listed in section.items()}
 
 
 class Commands(TyperGroup):
-    """A group whose commands are read from the table above."""
+    """A group with the commands of the table above."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -86,13 +92,13 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            import difflib  # noqa: PLC0415 - of use only to those who mistype
+            import difflib  # noqa: PLC0415 - only needed after a typing error
 
             near = difflib.get_close_matches(args[0], COMMANDS, n=3, cutoff=0.5)
             typer.echo(f'error: unknown command "{args[0]}" for "pinnace"', err=True)
             if near:
                 typer.echo("\nDid you mean this?\n" + "".join(f"\t{name}\n" for name in near), err=True)
-            typer.echo("pinnace --help lists what there is.", err=True)
+            typer.echo("pinnace --help lists all commands.", err=True)
             ctx.exit(1)
         found: tuple[Any, Any, list[str]] = super().resolve_command(ctx, args)
         return found
@@ -100,11 +106,11 @@ class Commands(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for title, commands in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, listed.says) for name, listed in commands.items()])
+                formatter.write_dl([(name, listed.summary) for name, listed in commands.items()])
 
 
 def _globals_last(args: list[str]) -> list[str]:
-    """`pinnace -n web get pods` is `pinnace get -n web pods`: kubectl takes these flags on either side."""
+    """Turn `pinnace -n web get pods` into `pinnace get -n web pods`: kubectl accepts these flags on either side."""
     moved: list[str] = []
     rest = list(args)
     while rest and rest[0].startswith("-"):

@@ -1,8 +1,7 @@
-"""Tells when a file in one of some directories is saved, by the kernel's word.
+"""Notice when a file in one of some directories is saved, by notifications of the kernel.
 
-Linux tells by a signal (dnotify, which Python's fcntl speaks), macOS and the BSDs through kqueue; both are in the
-standard library, so that no further package is needed to be told of a save. inotify would need one, or ctypes. Where
-there is neither, on Windows, nothing else is left than to look once a second.
+Linux sends a signal (dnotify, in Python's fcntl), macOS and the BSDs have kqueue; both are in the standard library.
+inotify would need a package or ctypes. On Windows, which has neither, the files are checked once a second.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _LOOK_SECONDS = 1.0
 
 
 class Saves:
-    """Use it within a `with`, in the main thread: signals arrive there."""
+    """Notifications of saved files. Use it within `with`, in the main thread, where signals arrive."""
 
     def __init__(self) -> None:
         self._happened = asyncio.Event()
@@ -37,14 +36,14 @@ class Saves:
         self._open.clear()
 
     def watch(self, files: Iterable[Path]) -> None:
-        """Tell of saves in the directories of these files, too."""
+        """Also watch the directories of these files."""
         for directory in {file.parent for file in files}:
             if directory not in self._open and directory.is_dir():
                 self._open[directory] = os.open(directory, os.O_RDONLY)
                 self._listen(self._open[directory])
 
     async def next(self) -> None:
-        """Return when something was saved since the last call. What it was is for the caller to find out."""
+        """Return when something was saved since the last call. The caller finds out what it was."""
         await self._happened.wait()
         self._happened.clear()
 
@@ -60,7 +59,7 @@ class Saves:
             fcntl.fcntl(descriptor, fcntl.F_NOTIFY, kinds | fcntl.DN_MULTISHOT)
 
         def _end(self) -> None:
-            for directory in list(self._open):  # Closed first: a signal that nobody handles would end the process.
+            for directory in list(self._open):  # Closed first: a signal without a handler would end the process.
                 os.close(self._open.pop(directory))
             self._loop.remove_signal_handler(signal.SIGIO)
             signal.signal(signal.SIGIO, signal.SIG_IGN)
@@ -71,7 +70,7 @@ class Saves:
             import select  # noqa: PLC0415 - not on every platform
 
             self._queue = select.kqueue()
-            self._loop.add_reader(self._queue.fileno(), self._heard)
+            self._loop.add_reader(self._queue.fileno(), self._receive)
 
         def _listen(self, descriptor: int) -> None:
             import select  # noqa: PLC0415 - not on every platform
@@ -80,7 +79,7 @@ class Saves:
             flags = select.KQ_EV_ADD | select.KQ_EV_CLEAR
             self._queue.control([select.kevent(descriptor, select.KQ_FILTER_VNODE, flags, wanted)], 0)
 
-        def _heard(self) -> None:
+        def _receive(self) -> None:
             self._queue.control(None, 16, 0)
             self._happened.set()
 
@@ -98,7 +97,7 @@ class Saves:
             self._begin()
 
         def _listen(self, descriptor: int) -> None:
-            """The timer looks everywhere."""
+            """Do nothing: the timer checks all directories."""
 
         def _end(self) -> None:
             if self._looking is not None:

@@ -1,4 +1,4 @@
-"""Flags in the way kubectl takes them, and those that many commands share."""
+"""Flags in kubectl's syntax, and those that many commands share."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 
 Kubeconfig = Annotated[
-    Path | None, typer.Option("--kubeconfig", help="The way to the cluster.", show_default="kubectl's")
+    Path | None, typer.Option("--kubeconfig", help="The kubeconfig file to use.", show_default="kubectl's")
 ]
 Context = Annotated[str, typer.Option("--context", help="The context to use.", show_default="the current one")]
 Namespace = Annotated[
-    str, typer.Option("-n", "--namespace", help="Where to look.", show_default="the context's namespace")
+    str, typer.Option("-n", "--namespace", help="The namespace to use.", show_default="the context's namespace")
 ]
-AllNamespaces = Annotated[bool, typer.Option("-A", "--all-namespaces", help="Look in all namespaces.")]
+AllNamespaces = Annotated[bool, typer.Option("-A", "--all-namespaces", help="Use all namespaces.")]
 Labels = Annotated[
     str,
     typer.Option("-l", "--selector", help="Only objects with these labels: app=web,tier!=cache.", show_default=False),
@@ -34,26 +34,26 @@ Files = Annotated[
         "-f",
         "--filename",
         metavar="<path>",
-        help="A file, a directory, or - for what is piped in. May be said again.",
+        help="A file, a directory, or - for standard input; may be repeated.",
     ),
 ]
-Recursive = Annotated[bool, typer.Option("-R", "--recursive", help="Look into the directories of -f directories, too.")]
+Recursive = Annotated[bool, typer.Option("-R", "--recursive", help="Also read the subdirectories of -f directories.")]
 
 
 class KubectlCommand(TyperCommand):
-    """Takes `--wait=false`, `-o=yaml` and `--dry-run` without a value, beside all that others take."""
+    """Also accepts `--wait=false`, `-o=yaml`, and `--dry-run` without a value."""
 
     bare: Mapping[str, str] = {}
 
     def get_help(self, ctx: Any) -> str:
-        """Without the type of arguments that may be many: their name says so already, with dots."""
+        """Leave out the type of repeated arguments: their name already shows it, with dots."""
         return super().get_help(ctx).replace(" <list[str]>", "")
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta["pinnace.command_after_dashes"] = args[args.index("--") + 1 :] if "--" in args else None
-        return super().parse_args(ctx, list(self._rewritten(ctx, args)))
+        return super().parse_args(ctx, list(self._rewrite(ctx, args)))
 
-    def _rewritten(self, ctx: Any, args: list[str]) -> Any:
+    def _rewrite(self, ctx: Any, args: list[str]) -> Any:
         switches = {name: option for option in self.params for name in option.opts if getattr(option, "is_flag", False)}
         for place, arg in enumerate(args):
             if arg == "--":
@@ -63,18 +63,18 @@ class KubectlCommand(TyperCommand):
             if arg in self.bare:
                 yield f"{arg}={self.bare[arg]}"
             elif equals and name in switches:
-                yield from _switched(ctx, switches[name], name, value)
+                yield from _rewrite_switch(ctx, switches[name], name, value)
             elif equals and len(name) == 2 and name.startswith("-") and name != "--":
                 yield from (name, value)
             else:
                 yield arg
 
 
-def _switched(ctx: Any, option: Any, name: str, value: str) -> list[str]:
+def _rewrite_switch(ctx: Any, option: Any, name: str, value: str) -> list[str]:
     if value in _TRUE:
         return [name]
     if value in _FALSE:
-        return list(option.secondary_opts[:1])  # One that cannot be turned off is off already.
+        return list(option.secondary_opts[:1])  # A switch without a negative form is off by default.
     typer.echo(f'error: invalid argument "{value}" for "{name}" flag: it is true or false', err=True)
     ctx.exit(1)
     return []

@@ -6,7 +6,7 @@ from pinnace.cli.command_table import app
 
 
 def main() -> None:
-    """Run what was asked for. Only what that needs is imported: a cluster is ready sooner so."""
+    """Run the command. Only its own modules are imported, so that a cluster starts sooner."""
     app(prog_name="pinnace")
 
 

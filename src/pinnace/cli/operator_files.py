@@ -1,4 +1,4 @@
-"""Finds the operator, or another part of an extension, in a Python file."""
+"""Find the operator, or another part of an extension, in a Python file."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ Wanted = TypeVar("Wanted")
 
 
 class NoOperator(Exception):
-    """A file has no operator, or whatever is looked for, in it, or more than one, or it cannot be loaded.
+    """A file does not define exactly one operator (or plug-in), or it cannot be loaded.
 
-    The message says what to write, or where the file went wrong.
+    The message says what to write, or names the line of the error.
     """
 
 
 def operator_in(target: str) -> Operator:
-    """The operator of a file. Of several the one that is named after a colon: `website.py:operator`."""
+    """Return the operator of a file. A name after a colon chooses one of several: `website.py:operator`."""
     return only_in(target, Operator)
 
 
 def only_in(target: str, wanted: type[Wanted]) -> Wanted:
-    """The one object of a type that a file makes, or that of several which is named after a colon."""
+    """Return the object of a type that a file defines. A name after a colon chooses one of several."""
     path, name = _split(target)
     if not path.is_file():
         raise NoOperator(f"there is no file {path}")
@@ -41,8 +41,8 @@ def only_in(target: str, wanted: type[Wanted]) -> Wanted:
         sys.path.insert(0, str(beside))
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # Whatever the user's own code raises.
-        raise NoOperator(_complaint(error, beside)) from error
+    except Exception as error:  # The user's code may raise anything.
+        raise NoOperator(_format_error(error, beside)) from error
     found = {known: value for known, value in vars(module).items() if isinstance(value, wanted)}
     what = wanted.__name__.lower()
     if name:
@@ -60,8 +60,8 @@ def file_of(target: str) -> Path:
     return _split(target)[0]
 
 
-def _complaint(error: Exception, root: Path) -> str:
-    """Where it went wrong in the user's own files, and why."""
+def _format_error(error: Exception, root: Path) -> str:
+    """Return the line of the error in the user's files, and its message."""
     if isinstance(error, SyntaxError):
         line = f"\n    {error.text.strip()}" if error.text else ""
         return f"{Path(error.filename or '?').name}:{error.lineno}: {error.msg}{line}"

@@ -1,4 +1,4 @@
-"""An operator's file, loaded again when it is saved: what changed is told; what cannot be loaded changes nothing."""
+"""Load an operator's file again when it is saved, and print the changes. A file that cannot be loaded is ignored."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from pinnace.sdk.operator.operator import Operator
 from pinnace.sdk.resources.schemas import NotStructural
 
 _SETTLE_SECONDS = 0.1
-"""Editors save in several steps: a file is read when it has been left alone for so long."""
+"""Editors save in several steps: a file is read when it has not changed for this long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """An operator and the files it was made of."""
+    """An operator and the files that define it."""
 
     target: str
     operator: Operator
     files: dict[Path, str]
-    """Their text as it was loaded."""
+    """Their text when they were loaded."""
 
 
 def load(target: str) -> Loaded:
-    """The operator of a file, with the modules beside it read anew. If that fails, those that were there are kept."""
+    """Load the operator of a file, and the modules beside it again. If that fails, the former modules stay."""
     root = file_of(target).resolve().parent
-    with _forgotten(root):
+    with _reimporting(root):
         operator = operator_in(target)
         return Loaded(target, operator, _texts([file_of(target).resolve(), *_local(root).values()]))
 
 
 async def next_loaded(current: Loaded, saves: Saves) -> Loaded:
-    """What the file holds after it was saved so that it can be loaded. Says what changed, and what is wrong with it."""
+    """Wait until the file is saved and can be loaded; return it. Print the changes, and the errors of failed loads."""
     known = dict(current.files)
     root = file_of(current.target).resolve().parent
     while True:
@@ -54,17 +54,17 @@ async def next_loaded(current: Loaded, saves: Saves) -> Loaded:
             continue
         known = latest
         for path in changed:
-            print(f"{path.name} was saved: {_said(current.files.get(path, ''), latest[path])}", flush=True)
+            print(f"{path.name} was saved: {_describe_change(current.files.get(path, ''), latest[path])}", flush=True)
         if latest == current.files:
             continue
         try:
             loaded = load(current.target)
             differences = list(_schema_changes(current.operator.crds(), loaded.operator.crds()))
         except (NoOperator, NotStructural, ValueError) as error:
-            # The mistake may be in a file that was not known before: from now on each beside it is looked at.
+            # The error may be in a file that was not known before: watch all files beside it from now on.
             known = {**_texts(list(root.glob("*.py"))), **known}
             print(error, file=sys.stderr)
-            print(f"{current.operator.name} goes on as it was; save again to try again.", file=sys.stderr, flush=True)
+            print(f"{current.operator.name} runs unchanged; save again to retry.", file=sys.stderr, flush=True)
             continue
         for line in differences:
             print(f"  {line}", flush=True)
@@ -75,11 +75,11 @@ async def next_loaded(current: Loaded, saves: Saves) -> Loaded:
 
 
 @contextmanager
-def _forgotten(root: Path) -> Iterator[None]:
-    """Have the modules of a directory imported again; put them back if that fails."""
+def _reimporting(root: Path) -> Iterator[None]:
+    """Import the modules of a directory again within a block; restore the former ones if that fails."""
     before = {name: sys.modules.pop(name) for name in _local(root)}
     importlib.invalidate_caches()
-    # Compiled files tell versions apart by the second: two saves within one would be taken for the same.
+    # Compiled files have a resolution of one second: two saves within one would look the same.
     writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         yield
@@ -93,7 +93,7 @@ def _forgotten(root: Path) -> Iterator[None]:
 
 
 def _local(root: Path) -> dict[str, Path]:
-    """The modules that were loaded from a directory, but not from an environment within it."""
+    """Return the modules that were loaded from a directory, but not from a virtual environment within it."""
     found = {}
     for name, module in list(sys.modules.items()):
         path = _file(module)
@@ -116,26 +116,26 @@ def _texts(paths: list[Path]) -> dict[Path, str]:
         try:
             found[path] = path.read_text(encoding="utf-8", errors="replace")
         except OSError:
-            continue  # Between the two steps of an editor that replaces it, or gone.
+            continue  # Deleted, or being replaced by an editor.
     return found
 
 
-# Words
+# Changes
 
 
-def _said(old: str, new: str) -> str:
-    """Which functions, classes and names differ between two texts of a file."""
+def _describe_change(old: str, new: str) -> str:
+    """Return the functions, classes and names that differ between two texts of a file."""
     before, after = _parts(old), _parts(new)
     if after is None:
         return "it cannot be read as Python"
     if before is None:
         return "it can be read as Python again"
-    told = [
+    changes = [
         *(f"{name} is new" for name in after if name not in before),
         *(f"{name} changed" for name in after if name in before and after[name] != before[name]),
         *(f"{name} is gone" for name in before if name not in after),
     ]
-    return ", ".join(told) or "nothing that matters changed"
+    return ", ".join(changes) or "nothing that matters changed"
 
 
 def _parts(text: str) -> dict[str, str] | None:

@@ -1,12 +1,11 @@
-"""One command's talk with the server: connected, told of if it takes long, and its failures worded as kubectl does."""
+"""Run one command against the server, and print its errors in kubectl's wording."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -22,22 +21,19 @@ from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.schema.golang.text import quoted
 
-PATIENCE = 2.0
-"""Seconds after which somebody who waits is told what for."""
-
 Talk = Callable[[Client], Awaitable[int | None]]
 
 
 class CommandError(Exception):
-    """What the user asked for makes no sense, or cannot be done from here. Printed after `error: `."""
+    """The command line is not valid, or the command cannot be done from here. Printed after `error: `."""
 
 
-class Unsuitable(CommandError):
-    """The same, in words that stand by themselves."""
+class PlainCommandError(CommandError):
+    """The same, printed without `error: `."""
 
 
-class Several(Exception):
-    """More than one thing went wrong. All are told."""
+class SeveralErrors(Exception):
+    """Several errors, which are all printed."""
 
     def __init__(self, failures: list[Exception]) -> None:
         super().__init__("\n".join(str(error) for error in failures))
@@ -52,7 +48,7 @@ def converse(
     namespace: str = "",
     field_manager: str = "kubectl",
 ) -> NoReturn:
-    """Talk to the server and end the command with what came of it."""
+    """Run a command with a client, and exit with its code or the code of its error."""
     _show_warnings()
     access: Access | None = None
     try:
@@ -61,21 +57,21 @@ def converse(
     except KeyboardInterrupt:
         code = 130
     except BrokenPipeError:
-        sys.stderr.close()  # Whoever read has seen enough. Python would complain when it flushes.
+        sys.stderr.close()  # The reader has closed the pipe. Python would print an error when it flushes.
         code = 0
     except KubeconfigError as error:
-        code = _told(f"error: {error}")
-    except (Several, CommandError, ConnectionLost, NoCredentials, errors.ApiError, OSError) as error:
-        code = _told(told(error, access))
+        code = _print_error(f"error: {error}")
+    except (SeveralErrors, CommandError, ConnectionLost, NoCredentials, errors.ApiError, OSError) as error:
+        code = _print_error(format_error(error, access))
     raise typer.Exit(code or 0)
 
 
-def told(error: Exception, access: Access | None = None) -> str:
-    """A failure in kubectl's words."""
+def format_error(error: Exception, access: Access | None = None) -> str:
+    """Return the message of an error in kubectl's wording."""
     match error:
-        case Several():
+        case SeveralErrors():
             return "\n".join(_one_of_several(one, access) for one in error.failures)
-        case Unsuitable():
+        case PlainCommandError():
             return str(error)
         case errors.Unauthorized():
             return f"error: You must be logged in to the server ({error.message})"
@@ -100,33 +96,23 @@ def _is_refused(error: ConnectionLost) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Impatient(Retries):
-    """What the server asks to be sent again is; one that is not there is not waited for."""
+class _RetriesOnRequest(Retries):
+    """Retry only what the server requests: a server that cannot be reached is an error at once."""
 
     def after_loss(self, loss: ConnectionLost, *, attempt: int, is_repeatable: bool) -> float | None:
         return None
 
 
 def raise_all(failures: list[Exception]) -> None:
-    """Raise what went wrong, if anything has."""
+    """Raise the errors of a command, if there are any."""
     if failures:
-        raise Several(failures) if len(failures) > 1 else failures[0]
+        raise SeveralErrors(failures) if len(failures) > 1 else failures[0]
 
 
 def failing_with(code: int, message: str) -> NoReturn:
-    """End the command before it has begun."""
-    _told(message)
+    """Exit before the command begins."""
+    _print_error(message)
     raise typer.Exit(code)
-
-
-@contextlib.contextmanager
-def progress(message: str) -> Iterator[None]:
-    """Say what is waited for if it takes longer than people like to wait without a word."""
-    handle = asyncio.get_running_loop().call_later(PATIENCE, lambda: print(message, file=sys.stderr, flush=True))
-    try:
-        yield
-    finally:
-        handle.cancel()
 
 
 async def _talking(talk: Talk, access: Access, namespace: str, field_manager: str) -> int | None:
@@ -134,7 +120,7 @@ async def _talking(talk: Talk, access: Access, namespace: str, field_manager: st
         HttpTransport(access),
         namespace=namespace or access.namespace,
         field_manager=field_manager,
-        retries=_Impatient(),
+        retries=_RetriesOnRequest(),
     )
     async with client:
         return await talk(client)
@@ -143,7 +129,7 @@ async def _talking(talk: Talk, access: Access, namespace: str, field_manager: st
 def _one_of_several(error: Exception, access: Access | None) -> str:
     if isinstance(error, CommandError):
         return str(error)
-    return _api_message(error) if isinstance(error, errors.ApiError) else told(error, access)
+    return _api_message(error) if isinstance(error, errors.ApiError) else format_error(error, access)
 
 
 def _api_message(error: errors.ApiError) -> str:
@@ -161,14 +147,14 @@ def _invalid(error: errors.Invalid) -> str:
     return "\n".join([f"{head}: ", *(f"* {err}" for err in errs)])
 
 
-def _told(message: str) -> int:
+def _print_error(message: str) -> int:
     sys.stdout.flush()
     print(message, file=sys.stderr, flush=True)
     return 1
 
 
 def _show_warnings() -> None:
-    """What the server warns of is printed as kubectl prints it; the rest of the log is not for users of this."""
+    """Print the server's warnings as kubectl does; other log messages are not shown."""
     log = logging.getLogger("pinnace.client.exchange")
     if not any(isinstance(handler, _Warnings) for handler in log.handlers):
         log.addHandler(_Warnings())

@@ -39,7 +39,7 @@ class CannotListen(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class RunningCluster:
     """A cluster that can be reached."""
 
     plane: ControlPlane
@@ -54,7 +54,7 @@ class Cluster:
 @asynccontextmanager
 async def running(
     settings: Settings, *, before_ready: Callable[[ClusterAccess], None] = lambda access: None
-) -> AsyncIterator[Cluster]:
+) -> AsyncIterator[RunningCluster]:
     """Run a cluster within a block, from its readiness to its clean stop.
 
     `before_ready` is called with the way to reach the cluster, before /readyz answers ok.
@@ -85,7 +85,7 @@ async def running(
         manager = manager_of(plane, files, settings)
         if manager is not None:
             plane.supervisor.add(manager.name, manager.run)
-        yield Cluster(plane, access, server)
+        yield RunningCluster(plane, access, server)
 
 
 def _directory(settings: Settings, stack: AsyncExitStack) -> Path:

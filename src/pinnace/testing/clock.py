@@ -23,7 +23,7 @@ class _Alarm:
 
 
 class ManualClock:
-    """Whoever sleeps by this clock wakes when the test has advanced it far enough, in the order of their alarms."""
+    """A clock that only the test advances. Tasks that sleep by it wake in the order of their alarms."""
 
     def __init__(self, start: datetime = _START) -> None:
         self._start = start
@@ -55,13 +55,13 @@ class ManualClock:
 
     @property
     def next_alarm(self) -> float | None:
-        """The seconds until somebody wakes; None if nobody sleeps."""
+        """The seconds until the next alarm; None if there is none."""
         while self._alarms and self._alarms[0][2].callback is None:
             heapq.heappop(self._alarms)
         return self._alarms[0][0] - self._passed if self._alarms else None
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass. Those who wake on the way run before it goes on, as far as they need no one else's time."""
+        """Let time pass. Tasks that wake run before time goes on, as far as they do not wait for real time."""
         end = self._passed + seconds
         await self._turn()
         while (wait := self.next_alarm) is not None and self._passed + wait <= end:
@@ -74,6 +74,6 @@ class ManualClock:
         self._passed = end
 
     async def _turn(self) -> None:
-        # Each turn of the loop lets a chain of awaits move on by one.
+        # Each turn of the event loop advances a chain of awaits by one step.
         for _ in range(_TURNS):
             await asyncio.sleep(0)

@@ -34,19 +34,19 @@ from pinnace.testing.wire import Wire, certificates, open_wire
 
 ADMIN = User("admin", (MASTERS, AUTHENTICATED))
 PATIENCE = 10.0
-"""Real seconds that anything in a test may take: what takes longer hangs."""
+"""The real seconds that a step of a test may take before it counts as hanging."""
 
 _BOOTSTRAPPED: dict[str, bytes] = {}
-"""What every cluster is born with, kept from the first birth: the next ones are quicker."""
+"""The bootstrap objects of the first cluster, which make the next ones start faster."""
 
 
 class Cluster:
-    """What a test holds in its hands. Everything in it is gone when the test ends."""
+    """The cluster of one test. Everything in it is gone when the test ends."""
 
     def __init__(self, plane: ControlPlane, clock: ManualClock, token: str, wire: Wire | None) -> None:
-        """`token` is the administrator's. With a `wire` the clients go over it."""
+        """`token` is the administrator's. With a `wire` the clients use it instead of in-process calls."""
         self.clock = clock
-        """Time stands still but for `await cluster.clock.advance(seconds)`."""
+        """Time passes only by `await cluster.clock.advance(seconds)`."""
         self.plane = plane
         self.managers: list[Manager] = []
         self._token = token
@@ -55,10 +55,10 @@ class Cluster:
         self._socket: Wire | None = None
         self._nodes: SimulatedNodes | None = None
         self.client: Client = self._client(None, "test")
-        """As the administrator."""
+        """The administrator's client."""
 
     def client_as(self, user: str, *groups: str) -> Client:
-        """A client that may do what RBAC lets this user do."""
+        """Return a client with this user's permissions."""
         return self._client(User(user, (AUTHENTICATED, *groups)), user)
 
     def _client(self, user: User | None, name: str) -> Client:
@@ -67,9 +67,9 @@ class Cluster:
         return in_process_client(self.plane.local(user or ADMIN), clock=self.clock, field_manager=name)
 
     async def run(self, operator: Operator, *, client: Client | None = None, **options: Any) -> Manager:
-        """Start an operator; it works until the test ends. Its CRDs are installed when this returns.
+        """Start an operator, which runs until the test ends. Its CRDs are installed when this returns.
 
-        So are those of `external` kinds, if nobody has done it: nobody else is here.
+        Those of `external` kinds are installed too, unless the test has done it.
         """
         if options.get("install", True):
             await install_external_definitions(self.client, operator.declarations)
@@ -112,23 +112,23 @@ class Cluster:
                     raise
                 ready.set_exception(error)
 
-        # A task of its own: a fixture may be taken down by another task than the one that set it up.
+        # A task of its own: pytest may tear a fixture down in another task than the one that set it up.
         task = asyncio.create_task(work(), name=name)
         self._stops.append((stop, task))
         try:
             async with asyncio.timeout(PATIENCE):
                 manager = await ready
         except TimeoutError:
-            # It waits for something that may never come: the end of the test must not wait for it as well.
+            # It waits for something that may never happen: the end of the test must not wait for it as well.
             self._stops.remove((stop, task))
             task.cancel()
             await asyncio.wait([task])
-            raise TimeoutError(f"{name} is not at work after {PATIENCE:g} s; its log says what it waits for") from None
+            raise TimeoutError(f"{name} has not started after {PATIENCE:g} s; its log says what it waits for") from None
         self.managers.append(manager)
         return manager
 
     async def settle(self) -> None:
-        """Return when nobody has anything left to do. What is for later waits for the clock."""
+        """Return when all managers are idle. Delayed work waits for the clock."""
         async with asyncio.timeout(PATIENCE):
             while True:
                 before = [manager.activity for manager in self.managers]
@@ -138,7 +138,7 @@ class Cluster:
                     return
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass, and everything happen that was waiting for it."""
+        """Let time pass, and wait for its effects."""
         if self._wire is not None:
             await self._advance_over(self._wire, seconds)
         else:
@@ -146,7 +146,7 @@ class Cluster:
         await self.settle()
 
     async def _advance_over(self, wire: Wire, seconds: float) -> None:
-        """Time goes on only when those who woke have done what they woke for, however long the socket takes."""
+        """Let time go on only after tasks that woke are done, however long the socket takes."""
         end = self.clock.monotonic() + seconds
         await self.settle()
         while (wait := self.clock.next_alarm) is not None and self.clock.monotonic() + wait <= end:
@@ -157,14 +157,14 @@ class Cluster:
         await self.clock.advance(end - self.clock.monotonic())
 
     async def listen(self, directory: Path) -> Path:
-        """Open a socket, for tools that need one; gives the path of a kubeconfig."""
+        """Open a socket, for tools that need one; return the path of a kubeconfig."""
         self._socket = await open_wire(self.plane, self._token)
         path = directory / "kubeconfig"
         kubeconfig.write(path, self._socket.access)
         return path
 
     async def stop(self) -> None:
-        """Stop the operators, then the socket. A test need not: it is done at its end."""
+        """Stop the operators, then the socket. The end of a test does it too."""
         stops, self._stops = self._stops, []
         self.managers.clear()
         for stop, _ in reversed(stops):
@@ -178,9 +178,9 @@ class Cluster:
 
 @asynccontextmanager
 async def running_cluster(*, settings: Settings | None = None, over_http: bool = False) -> AsyncIterator[Cluster]:
-    """A new cluster within a block.
+    """Run a new cluster within a block.
 
-    With `over_http` all that the test and its operators say goes over HTTPS on loopback, as to any other cluster.
+    With `over_http` the requests of the test and its operators use HTTPS on loopback.
     """
     clock = ManualClock()
     store = MemoryStore()

@@ -1,6 +1,6 @@
-"""The pytest plug-in: `cluster`, a Kubernetes API of the test's own, and `kubeconfig`, a way to it for other programs.
+"""The pytest plug-in: the fixture `cluster`, a Kubernetes API inside the test, and `kubeconfig` for other programs.
 
-It is loaded in every test run of an environment that has pinnace, so it imports nothing before a test asks for it.
+pytest loads it in every environment with pinnace, so it imports nothing before a test uses a fixture.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 try:
     from pytest_asyncio import fixture as async_fixture
 except ImportError:
-    # Whoever uses the fixtures then is told by pytest that nothing runs `async def`.
+    # pytest reports then, to a test that uses the fixtures, that no plug-in runs `async def`.
     async_fixture = pytest.fixture  # type: ignore[assignment]
 
 if TYPE_CHECKING:
@@ -32,5 +32,5 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 @async_fixture
 async def kubeconfig(cluster: Cluster, tmp_path: Path) -> Path:
-    """The path of a kubeconfig that leads to `cluster` over a socket, for kubectl and operators in any language."""
+    """Return the path of a kubeconfig for `cluster` over a socket, for kubectl and operators in any language."""
     return await cluster.listen(tmp_path)

@@ -1,4 +1,4 @@
-"""HTTPS on loopback to a control plane of this process: what a test says to it goes as it would to any cluster."""
+"""HTTPS on loopback to a control plane in this process: a test's requests are sent as to any cluster."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ from pinnace.server.http.server import HttpServer, tls_context
 
 @cache
 def certificates() -> CertificateFiles:
-    """By which clients know the clusters of a run, and servers of the test's own know who calls; made once for all."""
+    """Return the certificates of all clusters of a test run, which are created once."""
     directory = tempfile.TemporaryDirectory(prefix="pinnace-proxy-")
     atexit.register(directory.cleanup)
     return ensure_certificates(Path(directory.name))
 
 
 class Wire:
-    """An open socket, and the ways to it as any user. Closing it closes them, too."""
+    """An open socket, and transports to it for any user. Closing it closes them too."""
 
     def __init__(self, server: HttpServer, token: str) -> None:
-        """`token` is of somebody who may act as anybody."""
+        """`token` is of a user who may impersonate every user."""
         self._server = server
         self._transports: list[HttpTransport] = []
         self.sent = 0
-        """How many requests have gone over it."""
+        """The number of requests so far."""
         ca = certificates().ca.certificate.read_bytes()
         self.access = ClusterAccess(server=f"https://127.0.0.1:{server.port}", ca=ca, token=token)
 
     def transport(self, user: User | None = None) -> HttpTransport:
-        """The way as a kubeconfig tells it, for the token's user or for who that one acts as."""
-        told: dict[str, Any] = kubeconfig_of(self.access)
+        """Return a transport for the token's user, or for a user that it impersonates."""
+        config: dict[str, Any] = kubeconfig_of(self.access)
         if user is not None:
-            told["users"][0]["user"] |= {"as": user.name, "as-groups": list(user.groups)}
-        transport = _Counted(client_kubeconfig.access_of(told), self)
+            config["users"][0]["user"] |= {"as": user.name, "as-groups": list(user.groups)}
+        transport = _CountingTransport(client_kubeconfig.access_of(config), self)
         self._transports.append(transport)
         return transport
 
@@ -63,7 +63,7 @@ class Wire:
         await self._server.stop(0.0)
 
 
-class _Counted(HttpTransport):
+class _CountingTransport(HttpTransport):
     def __init__(self, access: client_kubeconfig.Access, wire: Wire) -> None:
         super().__init__(access)
         self._wire = wire
@@ -93,7 +93,7 @@ async def open_wire(plane: ControlPlane, token: str) -> Wire:
 
 @asynccontextmanager
 async def wired(plane: ControlPlane, token: str) -> AsyncIterator[Wire]:
-    """A wire within a block."""
+    """Open a wire within a block."""
     wire = await open_wire(plane, token)
     try:
         yield wire

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from pinnace.cluster.cluster import Cluster, running
+from pinnace.cluster.cluster import RunningCluster, running
 from pinnace.cluster.settings import Settings
 from pinnace.server.http.messages import Response
 from pinnace.server.read.continue_tokens import Extent
@@ -18,7 +18,7 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
+async def cluster() -> AsyncIterator[RunningCluster]:
     async with running(Settings(controllers=False)) as cluster:
         yield cluster
 
@@ -62,7 +62,7 @@ def test_what_was_kept_longest_ago_goes_first_and_what_is_too_large_is_not_kept(
     assert pages.get(("c",)) is not None
 
 
-async def test_a_list_shows_every_change_and_the_revision_of_its_moment(cluster: Cluster) -> None:
+async def test_a_list_shows_every_change_and_the_revision_of_its_moment(cluster: RunningCluster) -> None:
     local = cluster.plane.local()
     json = {"content-type": "application/json"}
 
@@ -87,7 +87,7 @@ async def test_a_list_shows_every_change_and_the_revision_of_its_moment(cluster:
     assert (await listed("?labelSelector=a%3Db"))[1] == []
 
 
-async def test_pages_of_one_list_go_on_from_one_another(cluster: Cluster) -> None:
+async def test_pages_of_one_list_go_on_from_one_another(cluster: RunningCluster) -> None:
     local = cluster.plane.local()
     for name in "abc":
         body = orjson.dumps({"metadata": {"name": name}})

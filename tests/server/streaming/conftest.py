@@ -15,7 +15,7 @@ from tests.clients.kubectl_command import kubectl_binary
 from tests.server.streaming.process_node import ProcessNode
 
 from pinnace.cluster import kubeconfig
-from pinnace.cluster.cluster import Cluster, running
+from pinnace.cluster.cluster import RunningCluster, running
 from pinnace.cluster.control_plane import ControlPlane
 from pinnace.cluster.settings import Settings
 from pinnace.model.objects import Object
@@ -95,22 +95,22 @@ async def furnish(plane: ControlPlane) -> ProcessNode:
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
+async def cluster() -> AsyncIterator[RunningCluster]:
     async with running(Settings(controllers=False)) as running_cluster:
         yield running_cluster
 
 
 @pytest.fixture
-async def node(cluster: Cluster) -> ProcessNode:
+async def node(cluster: RunningCluster) -> ProcessNode:
     return await furnish(cluster.plane)
 
 
 @pytest.fixture(params=[False, True], ids=["websocket", "spdy"])
-def kubectl(request: pytest.FixtureRequest, cluster: Cluster, node: ProcessNode, tmp_path: Path) -> Kubectl:
+def kubectl(request: pytest.FixtureRequest, cluster: RunningCluster, node: ProcessNode, tmp_path: Path) -> Kubectl:
     return kubectl_for(cluster, tmp_path, is_old=request.param)
 
 
-def kubectl_for(cluster: Cluster, directory: Path, *, is_old: bool = False) -> Kubectl:
+def kubectl_for(cluster: RunningCluster, directory: Path, *, is_old: bool = False) -> Kubectl:
     binary = kubectl_binary()
     path = directory / "kubeconfig"
     kubeconfig.write(path, cluster.access)

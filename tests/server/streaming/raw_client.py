@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.cluster import RunningCluster
 from pinnace.model.byte_streams import Duplex
 from pinnace.model.objects import Object
 from pinnace.server.streaming.spdy import SpdySession
@@ -55,7 +55,7 @@ class Upgraded:
 
 @asynccontextmanager
 async def upgraded(
-    cluster: Cluster, target: str, *, protocols: Sequence[str] = (), is_spdy: bool = False, handshake: str = ""
+    cluster: RunningCluster, target: str, *, protocols: Sequence[str] = (), is_spdy: bool = False, handshake: str = ""
 ) -> AsyncIterator[Upgraded]:
     """A request to go on as a WebSocket, or with SPDY."""
     context = ssl.create_default_context(cadata=cluster.access.ca.decode())

@@ -10,7 +10,7 @@ import pytest
 from tests.server.streaming.process_node import ProcessNode
 from tests.server.streaming.raw_client import KEY, PODS, SECONDS, upgraded
 
-from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.cluster import RunningCluster
 from pinnace.server.streaming import exec
 from pinnace.server.streaming import spdy_frames as frames
 
@@ -51,7 +51,7 @@ BAD_FRAMES = {
 
 @pytest.mark.parametrize(("frame", "code"), BAD_FRAMES.values(), ids=BAD_FRAMES)
 async def test_a_websocket_that_breaks_the_rules_is_closed_and_its_command_ended(
-    cluster: Cluster, node: ProcessNode, frame: bytes, code: int
+    cluster: RunningCluster, node: ProcessNode, frame: bytes, code: int
 ) -> None:
     async with upgraded(cluster, SLEEPING, protocols=V5) as client:
         client.writer.write(frame)
@@ -87,7 +87,9 @@ BAD_SESSIONS = {
 
 
 @pytest.mark.parametrize("said", BAD_SESSIONS.values(), ids=BAD_SESSIONS)
-async def test_a_spdy_session_that_breaks_the_rules_is_closed(cluster: Cluster, node: ProcessNode, said: bytes) -> None:
+async def test_a_spdy_session_that_breaks_the_rules_is_closed(
+    cluster: RunningCluster, node: ProcessNode, said: bytes
+) -> None:
     async with upgraded(cluster, ECHOING, protocols=V4, is_spdy=True) as client:
         client.writer.write(said)
         await client.rest()
@@ -96,7 +98,7 @@ async def test_a_spdy_session_that_breaks_the_rules_is_closed(cluster: Cluster, 
 
 
 @pytest.mark.usefixtures("node")
-async def test_spdy_frames_that_mean_nothing_here_are_passed_over(cluster: Cluster) -> None:
+async def test_spdy_frames_that_mean_nothing_here_are_passed_over(cluster: RunningCluster) -> None:
     packer = frames.HeaderPacker()
     streams = [
         frames.syn_stream(1 + 2 * index, packer.pack({"streamType": kind}))
@@ -119,7 +121,7 @@ async def test_spdy_frames_that_mean_nothing_here_are_passed_over(cluster: Clust
 
 @pytest.mark.parametrize("is_spdy", [False, True], ids=["websocket", "spdy"])
 async def test_a_client_that_vanishes_while_the_command_does_not_read_is_noticed(
-    cluster: Cluster, node: ProcessNode, monkeypatch: pytest.MonkeyPatch, is_spdy: bool
+    cluster: RunningCluster, node: ProcessNode, monkeypatch: pytest.MonkeyPatch, is_spdy: bool
 ) -> None:
     """The server has stopped reading by then: it notices when it writes."""
     monkeypatch.setattr(exec, "PING_SECONDS", 0.05)
@@ -137,7 +139,9 @@ async def test_a_client_that_vanishes_while_the_command_does_not_read_is_noticed
     await node.until(lambda: node.ended == ["cancelled"])
 
 
-async def test_a_client_that_does_not_read_holds_up_its_own_command_alone(cluster: Cluster, node: ProcessNode) -> None:
+async def test_a_client_that_does_not_read_holds_up_its_own_command_alone(
+    cluster: RunningCluster, node: ProcessNode
+) -> None:
     flood = f"{PODS}/web/exec?command=cat&command=/dev/zero&stdout=1"
     async with upgraded(cluster, flood, protocols=V5) as client:
         await node.until(lambda: len(node.calls) == 1)
@@ -151,7 +155,7 @@ async def test_a_client_that_does_not_read_holds_up_its_own_command_alone(cluste
 
 
 async def test_a_client_that_never_opens_its_streams_is_let_go(
-    cluster: Cluster, node: ProcessNode, monkeypatch: pytest.MonkeyPatch
+    cluster: RunningCluster, node: ProcessNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exec, "STREAM_SECONDS", 0.05)
     monkeypatch.setattr(exec, "LINGER_SECONDS", 0.05)
@@ -169,14 +173,14 @@ async def test_a_client_that_never_opens_its_streams_is_let_go(
     ],
     ids=["another version of WebSocket", "a bad key", "no key"],
 )
-async def test_a_bad_handshake_is_refused(cluster: Cluster, node: ProcessNode, handshake: str, why: str) -> None:
+async def test_a_bad_handshake_is_refused(cluster: RunningCluster, node: ProcessNode, handshake: str, why: str) -> None:
     async with upgraded(cluster, ECHOING, handshake=f"Upgrade: websocket\r\n{handshake}") as client:
         assert client.status == 400
         assert why in await client.message()
     assert node.calls == []
 
 
-async def _is_well(cluster: Cluster) -> None:
+async def _is_well(cluster: RunningCluster) -> None:
     """The server answers others as if nothing had been."""
     async with upgraded(cluster, ECHOING, protocols=V5) as client:
         assert client.status == 101

@@ -19,7 +19,7 @@ import pytest
 from tests.server.streaming.conftest import POD, SECONDS, Kubectl, run_pod
 from tests.server.streaming.process_node import ProcessNode
 
-from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.cluster import RunningCluster
 
 MEGABYTES = 50
 
@@ -60,7 +60,7 @@ async def test_what_cannot_be_run_says_why(kubectl: Kubectl) -> None:
     assert (ended.code, ended.stderr) == (1, why)
 
 
-async def test_the_container_is_chosen(kubectl: Kubectl, cluster: Cluster, node: ProcessNode) -> None:
+async def test_the_container_is_chosen(kubectl: Kubectl, cluster: RunningCluster, node: ProcessNode) -> None:
     await run_pod(cluster.plane, "two", "first", "second")
     await kubectl("exec", "two", "-c", "second", "--", "true")
     assert node.calls == [("two", "second", "true")]
@@ -136,7 +136,9 @@ async def test_a_command_that_reads_nothing_is_cancelled_when_its_client_is_kill
     await process.wait()
 
 
-async def test_a_server_that_stops_ends_its_commands(kubectl: Kubectl, cluster: Cluster, node: ProcessNode) -> None:
+async def test_a_server_that_stops_ends_its_commands(
+    kubectl: Kubectl, cluster: RunningCluster, node: ProcessNode
+) -> None:
     process = await kubectl.start("exec", "-i", POD, "--", "sh", "-c", "echo begun; sleep 1000")
     assert process.stdout is not None
     assert await process.stdout.readline() == b"begun\n"
@@ -248,7 +250,7 @@ async def test_connections_to_the_pod_are_closed_when_the_client_is_killed(kubec
 
 
 @pytest.mark.parametrize("command", ["exec web -- true", "port-forward pod/web 0:80", "logs web"])
-async def test_a_node_that_is_not_there_is_told_of(kubectl: Kubectl, cluster: Cluster, command: str) -> None:
+async def test_a_node_that_is_not_there_is_told_of(kubectl: Kubectl, cluster: RunningCluster, command: str) -> None:
     cluster.plane.nodes.remove("machine")
     ended = await kubectl(*command.split())
     assert ended.code == 1

@@ -18,7 +18,7 @@ from tests.server.streaming.raw_client import PODS, upgraded
 from pinnace.auth.certificates.authority import issue, new_ca
 from pinnace.client.client import Client
 from pinnace.client.transport import ConnectionLost
-from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.cluster import RunningCluster
 from pinnace.cluster.in_process import in_process_client
 from pinnace.model import errors
 from pinnace.model.node_connections import CommandStreams, ContainerLogOptions, PodAddress
@@ -80,7 +80,7 @@ class FakeKubelet:
 
 
 @pytest.fixture
-async def kubelet(cluster: Cluster, tmp_path: Path) -> AsyncIterator[FakeKubelet]:
+async def kubelet(cluster: RunningCluster, tmp_path: Path) -> AsyncIterator[FakeKubelet]:
     """A kubelet whose certificate is of its own making, and a pod on its node."""
     pair = issue(new_ca(), common_name="kubelet", server_names=["kubelet"])
     (tmp_path / "pair.pem").write_bytes(pair.certificate_pem + pair.key_pem)
@@ -100,7 +100,7 @@ async def kubelet(cluster: Cluster, tmp_path: Path) -> AsyncIterator[FakeKubelet
 
 
 @pytest.fixture
-def client(cluster: Cluster, kubelet: FakeKubelet) -> Client:
+def client(cluster: RunningCluster, kubelet: FakeKubelet) -> Client:
     return in_process_client(cluster.plane.local())
 
 
@@ -182,7 +182,7 @@ async def test_ports_are_forwarded_by_the_kubelet(client: Client) -> None:
             await connection.read()
 
 
-async def test_a_kubelet_that_is_not_there_is_told_of_before_anything_is_upgraded(cluster: Cluster) -> None:
+async def test_a_kubelet_that_is_not_there_is_told_of_before_anything_is_upgraded(cluster: RunningCluster) -> None:
     status = {
         "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": 1}},
@@ -196,7 +196,7 @@ async def test_a_kubelet_that_is_not_there_is_told_of_before_anything_is_upgrade
             assert (client.status, await client.message()) == (500, why)
 
 
-async def test_any_page_of_a_kubelet_can_be_asked_for(cluster: Cluster, kubelet: FakeKubelet) -> None:
+async def test_any_page_of_a_kubelet_can_be_asked_for(cluster: RunningCluster, kubelet: FakeKubelet) -> None:
     found = cluster.plane.nodes.find("far")
     answer = await found.ask("GET", "/metrics", [(b"host", b"elsewhere")], b"")
     assert (answer.status, [piece async for piece in answer.chunks()]) == (200, [b"GET /metrics"])

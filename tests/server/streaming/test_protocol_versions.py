@@ -12,7 +12,7 @@ import pytest
 from tests.server.streaming.process_node import ProcessNode
 from tests.server.streaming.raw_client import PODS, SECONDS, messages, upgraded
 
-from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.cluster import RunningCluster
 from pinnace.server.streaming.spdy import SpdySession, SpdyStream
 
 pytestmark = pytest.mark.usefixtures("node")
@@ -29,7 +29,7 @@ STATUS = {
 
 
 @pytest.mark.parametrize("protocol", ["v5.channel.k8s.io", "v4.channel.k8s.io"])
-async def test_newer_websockets_tell_the_exit_code(cluster: Cluster, protocol: str) -> None:
+async def test_newer_websockets_tell_the_exit_code(cluster: RunningCluster, protocol: str) -> None:
     async with upgraded(cluster, FAILING, protocols=[protocol]) as client:
         assert (client.status, client.headers["sec-websocket-protocol"]) == (101, protocol)
         said = await messages(client.socket())
@@ -38,7 +38,7 @@ async def test_newer_websockets_tell_the_exit_code(cluster: Cluster, protocol: s
 
 
 @pytest.mark.parametrize("protocol", ["channel.k8s.io", "v2.channel.k8s.io", "v3.channel.k8s.io", ""])
-async def test_older_websockets_tell_a_sentence(cluster: Cluster, protocol: str) -> None:
+async def test_older_websockets_tell_a_sentence(cluster: RunningCluster, protocol: str) -> None:
     async with upgraded(cluster, FAILING, protocols=[protocol] if protocol else []) as client:
         assert client.headers.get("sec-websocket-protocol", "") == protocol
         said = await messages(client.socket())
@@ -46,7 +46,7 @@ async def test_older_websockets_tell_a_sentence(cluster: Cluster, protocol: str)
 
 
 @pytest.mark.parametrize("protocol", ["base64.channel.k8s.io", "v4.base64.channel.k8s.io"])
-async def test_browsers_may_speak_base64(cluster: Cluster, protocol: str) -> None:
+async def test_browsers_may_speak_base64(cluster: RunningCluster, protocol: str) -> None:
     async with upgraded(cluster, ECHOING, protocols=[protocol]) as client:
         socket = client.socket()
         assert await socket.receive() == b"1"
@@ -55,21 +55,21 @@ async def test_browsers_may_speak_base64(cluster: Cluster, protocol: str) -> Non
         assert await socket.receive() == b"1" + base64.b64encode(b"hello")
 
 
-async def test_the_first_protocol_of_the_client_that_is_spoken_is_chosen(cluster: Cluster) -> None:
+async def test_the_first_protocol_of_the_client_that_is_spoken_is_chosen(cluster: RunningCluster) -> None:
     offered = ["v9.channel.k8s.io", "v4.channel.k8s.io", "v5.channel.k8s.io"]
     async with upgraded(cluster, ECHOING, protocols=offered) as client:
         assert client.headers["sec-websocket-protocol"] == "v4.channel.k8s.io"
 
 
 @pytest.mark.parametrize("is_spdy", [False, True], ids=["websocket", "spdy"])
-async def test_a_client_that_speaks_nothing_known_is_told_what_is(cluster: Cluster, is_spdy: bool) -> None:
+async def test_a_client_that_speaks_nothing_known_is_told_what_is(cluster: RunningCluster, is_spdy: bool) -> None:
     async with upgraded(cluster, ECHOING, protocols=["v9.channel.k8s.io"], is_spdy=is_spdy) as client:
         assert client.status == 403
         said = await client.message()
     assert "v9.channel.k8s.io" in said and "v4.channel.k8s.io" in said
 
 
-async def test_version_five_closes_the_input_alone(cluster: Cluster) -> None:
+async def test_version_five_closes_the_input_alone(cluster: RunningCluster) -> None:
     async with upgraded(cluster, ECHOING, protocols=["v5.channel.k8s.io"]) as client:
         socket = client.socket()
         socket.send(b"\x00hello")
@@ -79,7 +79,9 @@ async def test_version_five_closes_the_input_alone(cluster: Cluster) -> None:
     assert orjson.loads(said[3]) == {"metadata": {}, "status": "Success"}
 
 
-async def test_before_version_five_the_signal_to_close_is_only_a_channel(cluster: Cluster, node: ProcessNode) -> None:
+async def test_before_version_five_the_signal_to_close_is_only_a_channel(
+    cluster: RunningCluster, node: ProcessNode
+) -> None:
     async with upgraded(cluster, ECHOING, protocols=["v4.channel.k8s.io"]) as client:
         socket = client.socket()
         socket.send(bytes((255, 0)))
@@ -104,7 +106,7 @@ async def _opened(session: SpdySession, *kinds: str) -> dict[str, SpdyStream]:
 @pytest.mark.parametrize(
     "protocol", ["v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io", ""]
 )
-async def test_every_version_of_spdy_tells_how_a_command_ended(cluster: Cluster, protocol: str) -> None:
+async def test_every_version_of_spdy_tells_how_a_command_ended(cluster: RunningCluster, protocol: str) -> None:
     async with upgraded(cluster, FAILING, protocols=[protocol] if protocol else [], is_spdy=True) as client:
         assert (client.status, client.headers.get("x-stream-protocol-version", "")) == (101, protocol)
         session = client.session()
@@ -118,7 +120,7 @@ async def test_every_version_of_spdy_tells_how_a_command_ended(cluster: Cluster,
     assert orjson.loads(said) == STATUS if protocol.startswith("v4") else said == str(STATUS["message"]).encode()
 
 
-async def test_a_stream_that_was_not_asked_for_is_refused(cluster: Cluster) -> None:
+async def test_a_stream_that_was_not_asked_for_is_refused(cluster: RunningCluster) -> None:
     async with upgraded(cluster, FAILING, protocols=["v4.channel.k8s.io"], is_spdy=True) as client:
         session = client.session()
         reading = asyncio.ensure_future(session.run())
@@ -127,7 +129,7 @@ async def test_a_stream_that_was_not_asked_for_is_refused(cluster: Cluster) -> N
         reading.cancel()
 
 
-async def test_ports_may_be_named_beforehand_over_a_websocket(cluster: Cluster) -> None:
+async def test_ports_may_be_named_beforehand_over_a_websocket(cluster: RunningCluster) -> None:
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"echo " + await reader.readline())
         writer.close()
@@ -144,7 +146,7 @@ async def test_ports_may_be_named_beforehand_over_a_websocket(cluster: Cluster) 
     assert said[3].startswith(other + b"error forwarding port 1 to pod web") and said[3].endswith(b"refused")
 
 
-async def test_logs_may_be_followed_over_a_websocket(cluster: Cluster, node: ProcessNode) -> None:
+async def test_logs_may_be_followed_over_a_websocket(cluster: RunningCluster, node: ProcessNode) -> None:
     node.lines["main"] = [b"one\n"]
     async with upgraded(cluster, f"{PODS}/web/log?follow=1", protocols=["binary.k8s.io"]) as client:
         socket = client.socket()
@@ -159,7 +161,7 @@ async def test_logs_may_be_followed_over_a_websocket(cluster: Cluster, node: Pro
     assert said == [base64.b64encode(b"one\n"), base64.b64encode(b"two\n"), None]
 
 
-async def test_a_token_may_come_as_a_protocol_since_browsers_set_no_headers(cluster: Cluster) -> None:
+async def test_a_token_may_come_as_a_protocol_since_browsers_set_no_headers(cluster: RunningCluster) -> None:
     token = base64.urlsafe_b64encode(cluster.access.token.encode()).decode().rstrip("=")
     protocols = [f"base64url.bearer.authorization.k8s.io.{token}", "v4.channel.k8s.io"]
     async with upgraded(cluster, ECHOING, protocols=protocols) as client:

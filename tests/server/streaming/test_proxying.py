@@ -16,7 +16,7 @@ from tests.server.streaming.process_node import ProcessNode
 from tests.server.streaming.raw_client import upgraded
 
 from pinnace.auth.certificates.authority import issue, new_ca
-from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.cluster import RunningCluster
 from pinnace.server.http.header_cache import RequestHead
 from pinnace.server.http.messages import Peer, header_block
 from pinnace.server.http.server import (
@@ -95,7 +95,7 @@ async def serving(site: Site, context: Context | None = None) -> AsyncIterator[i
 
 
 @pytest.fixture
-async def browser(cluster: Cluster) -> AsyncIterator[aiohttp.ClientSession]:
+async def browser(cluster: RunningCluster) -> AsyncIterator[aiohttp.ClientSession]:
     context = ssl.create_default_context(cadata=cluster.access.ca.decode())
     headers = {"Authorization": f"Bearer {cluster.access.token}", "User-Agent": "test"}
     async with aiohttp.ClientSession(
@@ -173,7 +173,7 @@ async def test_a_pod_may_be_asked_over_https(browser: aiohttp.ClientSession, tmp
         assert await answer.text() == "GET /x "
 
 
-async def test_upgrades_pass_through(cluster: Cluster) -> None:
+async def test_upgrades_pass_through(cluster: RunningCluster) -> None:
     async with serving(Site()) as port:
         target = f"{PODS}/{POD}:{port}/proxy/echo"
         async with upgraded(cluster, target, handshake="Upgrade: echo\r\n") as client:
@@ -201,7 +201,9 @@ async def test_a_pod_that_breaks_off_is_unavailable(browser: aiohttp.ClientSessi
 
 
 @pytest.mark.parametrize("by", ["name", "number"])
-async def test_a_service_leads_to_one_of_its_pods(cluster: Cluster, browser: aiohttp.ClientSession, by: str) -> None:
+async def test_a_service_leads_to_one_of_its_pods(
+    cluster: RunningCluster, browser: aiohttp.ClientSession, by: str
+) -> None:
     async with serving(Site()) as port:
         await run_pod(cluster.plane, "backend", "main", ip="10.0.0.7")
         await made(
@@ -222,7 +224,7 @@ async def test_a_service_leads_to_one_of_its_pods(cluster: Cluster, browser: aio
 
 
 async def test_a_service_does_not_lead_to_addresses_that_are_no_pods(
-    cluster: Cluster, browser: aiohttp.ClientSession
+    cluster: RunningCluster, browser: aiohttp.ClientSession
 ) -> None:
     """Otherwise a user who may write Endpoints could reach any address."""
     await run_pod(cluster.plane, "backend", "main", ip="10.0.0.7")

@@ -16,13 +16,13 @@ from tests.server.streaming.conftest import POD
 from tests.server.streaming.process_node import ProcessNode
 
 from pinnace.cluster import kubeconfig
-from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.cluster import RunningCluster
 
 pytestmark = [pytest.mark.usefixtures("node"), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 
 @pytest.fixture
-def core(cluster: Cluster, tmp_path: Path) -> Callable[[], CoreV1Api]:
+def core(cluster: RunningCluster, tmp_path: Path) -> Callable[[], CoreV1Api]:
     """stream() changes the client that it is given, so each call has one of its own."""
     path = tmp_path / "kubeconfig"
     kubeconfig.write(path, cluster.access)

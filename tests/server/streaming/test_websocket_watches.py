@@ -12,7 +12,7 @@ import pytest
 from tests.server.streaming.conftest import made
 from tests.server.streaming.raw_client import KEY, SECONDS, Upgraded, upgraded
 
-from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.cluster import RunningCluster
 from pinnace.model.objects import Object
 from pinnace.server.cache import watch_cache
 from pinnace.server.read import watch as watches
@@ -44,7 +44,7 @@ async def event(client: Upgraded) -> tuple[str, str]:
     return told["type"], told["object"]["metadata"].get("name", told["object"].get("reason", ""))
 
 
-async def test_each_event_of_a_watch_is_a_message(cluster: Cluster) -> None:
+async def test_each_event_of_a_watch_is_a_message(cluster: RunningCluster) -> None:
     await made(cluster.plane, CONFIG_MAPS, labelled("one"))
     await made(cluster.plane, CONFIG_MAPS, labelled("two"))
     async with upgraded(cluster, WATCH, handshake=HANDSHAKE + ORIGIN) as watch:
@@ -56,13 +56,13 @@ async def test_each_event_of_a_watch_is_a_message(cluster: Cluster) -> None:
         assert await event(watch) == ("DELETED", "one")
 
 
-async def test_a_watch_that_is_over_says_so(cluster: Cluster) -> None:
+async def test_a_watch_that_is_over_says_so(cluster: RunningCluster) -> None:
     async with upgraded(cluster, f"{WATCH}&timeoutSeconds=1", handshake=HANDSHAKE + ORIGIN) as watch:
         assert await watch.rest() == NORMAL_END
 
 
 async def test_a_watch_from_a_time_that_is_forgotten_is_told_so_and_ended(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_cache, "RECENT_EVENTS", 1)
     for name in ("one", "two", "three"):
@@ -73,7 +73,7 @@ async def test_a_watch_from_a_time_that_is_forgotten_is_told_so_and_ended(
         assert await watch.rest() == NORMAL_END
 
 
-async def test_any_protocol_will_do_and_a_token_among_them_is_not_said_back(cluster: Cluster) -> None:
+async def test_any_protocol_will_do_and_a_token_among_them_is_not_said_back(cluster: RunningCluster) -> None:
     token = base64.urlsafe_b64encode(cluster.access.token.encode()).decode().rstrip("=")
     said = f"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.{token}, my.own\r\n"
     async with upgraded(cluster, WATCH, handshake=HANDSHAKE + ORIGIN + said) as watch:
@@ -91,12 +91,14 @@ async def test_any_protocol_will_do_and_a_token_among_them_is_not_said_back(clus
     ],
     ids=["no origin", "a null origin", "two protocols", "an old version", "no key"],
 )
-async def test_a_handshake_is_refused_as_kubernetes_refuses_it(cluster: Cluster, handshake: str, code: int) -> None:
+async def test_a_handshake_is_refused_as_kubernetes_refuses_it(
+    cluster: RunningCluster, handshake: str, code: int
+) -> None:
     async with upgraded(cluster, WATCH, handshake=handshake) as watch:
         assert watch.status == code
 
 
-async def test_connections_that_are_given_away_are_counted_without_a_code(cluster: Cluster) -> None:
+async def test_connections_that_are_given_away_are_counted_without_a_code(cluster: RunningCluster) -> None:
     before = await counted(cluster, "configmaps")
     async with upgraded(cluster, WATCH, handshake=HANDSHAKE + ORIGIN) as watch:
         assert watch.status == 101
@@ -108,7 +110,7 @@ async def test_connections_that_are_given_away_are_counted_without_a_code(cluste
     assert {code: after[code] - before.get(code, 0) for code in after} == {"0": 2, "400": 1}
 
 
-async def counted(cluster: Cluster, plural: str) -> dict[str, int]:
+async def counted(cluster: RunningCluster, plural: str) -> dict[str, int]:
     """How many watches of a resource were answered with each code."""
     body = (await cluster.plane.local().request("GET", "/metrics")).body
     assert isinstance(body, bytes)
@@ -117,7 +119,7 @@ async def counted(cluster: Cluster, plural: str) -> dict[str, int]:
     return {code: int(count) for code, about, count in found if about == plural}
 
 
-async def test_an_upgrade_of_what_is_no_watch_is_answered_as_if_it_were_none(cluster: Cluster) -> None:
+async def test_an_upgrade_of_what_is_no_watch_is_answered_as_if_it_were_none(cluster: RunningCluster) -> None:
     async with upgraded(cluster, CONFIG_MAPS, handshake=HANDSHAKE + ORIGIN) as listing:
         assert (listing.status, listing.headers["content-type"]) == (200, "application/json")
 
@@ -127,7 +129,7 @@ async def test_an_upgrade_of_what_is_no_watch_is_answered_as_if_it_were_none(clu
     [bytes((0x88, 0x80, 0, 0, 0, 0)), bytes((0x82, 1, 0)), bytes((0x82, 0xFF)) + struct.pack(">Q", 1 << 40) + b"mask"],
     ids=["a close", "no mask", "a terabyte"],
 )
-async def test_who_leaves_or_breaks_the_rules_is_watching_no_more(cluster: Cluster, frame: bytes) -> None:
+async def test_who_leaves_or_breaks_the_rules_is_watching_no_more(cluster: RunningCluster, frame: bytes) -> None:
     before = len(cluster.plane.fanout.watchers())
     async with upgraded(cluster, WATCH, handshake=HANDSHAKE + ORIGIN) as watch:
         await until_watching(cluster, before + 1)
@@ -136,7 +138,9 @@ async def test_who_leaves_or_breaks_the_rules_is_watching_no_more(cluster: Clust
         await until_watching(cluster, before)
 
 
-async def test_who_does_not_read_is_cut_off_and_forgotten(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_does_not_read_is_cut_off_and_forgotten(
+    cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(watches, "MAX_BUFFERED", 256 * 1024)
     monkeypatch.setattr(watch_sockets, "LINGER_SECONDS", 0.1)
     before = len(cluster.plane.fanout.watchers())
@@ -150,7 +154,7 @@ async def test_who_does_not_read_is_cut_off_and_forgotten(cluster: Cluster, monk
         await until_watching(cluster, before)
 
 
-async def until_watching(cluster: Cluster, count: int) -> None:
+async def until_watching(cluster: RunningCluster, count: int) -> None:
     async with asyncio.timeout(SECONDS):
         while len(cluster.plane.fanout.watchers()) != count:
             await asyncio.sleep(0)

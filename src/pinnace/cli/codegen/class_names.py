@@ -61,7 +61,7 @@ def class_name(word: str) -> str:
 
 
 def one_of(word: str) -> str:
-    """What one of several is called: one of conditions is a condition."""
+    """Return the singular of a word: one of conditions is a condition."""
     if word.endswith("ies") and len(word) > 4:
         return f"{word[:-3]}y"
     if word.endswith(("sses", "xes", "ches", "shes")):

@@ -29,22 +29,22 @@ _RULE_WORDS = {
     "optionalOldSelf": "optional_old_self",
 }
 INTEGERS = {"int32": "Int32", "int64": "Int64"}
-"""Names for the two kinds of integers that CRDs tell apart."""
+"""Names for the two integer formats of CRDs."""
 IMPORTED = ("Annotated", "Any", "Literal")
-"""What a module may have from typing."""
+"""The names that a module may import from typing."""
 FROM_SDK = ("Column", "CustomResource", "Field", "Maybe", "Model", "Rule", "Scale", "raw_schema")
 TAKEN = frozenset((*IMPORTED, *FROM_SDK, *INTEGERS.values(), "ConfigDict", "None", "True", "False"))
-"""What no class of the module may be called."""
-_ALIKE = frozenset(("date", "date-time", "email", "hostname", "ipv4", "ipv6", "uri", "uuid", "byte", "password"))
+"""The names that no class of the module may have."""
+_SAME_FORMATS = frozenset(("date", "date-time", "email", "hostname", "ipv4", "ipv6", "uri", "uuid", "byte", "password"))
 _JUNCTORS = ("allOf", "anyOf", "oneOf", "not")
 
 
-class Writer:
-    """Writes one module. Objects that are the same are one class, wherever they stand."""
+class ClassWriter:
+    """Writes one module. Equal object schemas become one class, wherever they are used."""
 
     def __init__(self) -> None:
         self.needs: set[str] = set()
-        """What the module imports."""
+        """The names that the module imports."""
         self.classes: list[list[str]] = []
         self._known: dict[bytes, str] = {}
         self._names: set[str] = set(TAKEN)
@@ -126,7 +126,7 @@ class Writer:
             return Code("datetime")
         if "format" in schema:
             # The SDK passes on the formats that pydantic and Kubernetes mean alike.
-            (extra if schema["format"] in _ALIKE else raw)["format"] = schema["format"]
+            (extra if schema["format"] in _SAME_FORMATS else raw)["format"] = schema["format"]
         raw |= {name: schema[name] for name in ("enum",) if name in schema}
         return Code("str")
 

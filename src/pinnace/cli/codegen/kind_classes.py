@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pinnace.cli.codegen.class_names import class_name, field_names
-from pinnace.cli.codegen.class_writer import FROM_SDK, IMPORTED, INTEGERS, OPEN, TAKEN, Writer, docstring, keywords
+from pinnace.cli.codegen.class_writer import FROM_SDK, IMPORTED, INTEGERS, OPEN, TAKEN, ClassWriter, docstring, keywords
 from pinnace.cli.codegen.layout import Code, call, keyword, laid_out, literal, subscript
 from pinnace.model.objects import Object
 from pinnace.sdk.resources.custom_resource import plural_of
@@ -18,7 +18,7 @@ _KNOWN = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
 
 def module_of(definitions: list[Object], *, source: str) -> str:
     """The source of a module with the classes of these definitions."""
-    writer = Writer()
+    writer = ClassWriter()
     kinds = [class_name(definition["spec"]["names"]["kind"]) for definition in definitions]
     named = [
         (_name_of(definition, version, is_double=kinds.count(kind) > 1), definition, version)
@@ -36,7 +36,7 @@ def module_of(definitions: list[Object], *, source: str) -> str:
     return f"{_head(writer, source)}\n\n\n{body}\n"
 
 
-def _head(writer: Writer, source: str) -> str:
+def _head(writer: ClassWriter, source: str) -> str:
     needs = writer.needs | {"CustomResource"}
     lines = docstring(f"The kinds of {source}, made by `pinnace models`.", indent=0)
     lines += ["", "from __future__ import annotations", ""]
@@ -73,7 +73,7 @@ def _name_of(definition: Object, version: Object, *, is_double: bool) -> str:
 class _Resource:
     """One version of one kind."""
 
-    def __init__(self, writer: Writer, name: str, definition: Object, version: Object) -> None:
+    def __init__(self, writer: ClassWriter, name: str, definition: Object, version: Object) -> None:
         self._writer = writer
         self._definition = definition
         self._version = version
@@ -108,7 +108,7 @@ class _Resource:
         return laid_out("model_config = ", call("ConfigDict", *options), indent=4)
 
     def _fields_beside(self) -> list[str]:
-        """What stands beside spec and status."""
+        """Return the fields beside spec and status."""
         properties = self._schema.get("properties") or {}
         fields = {name: inner for name, inner in properties.items() if name not in _KNOWN}
         names = field_names(fields, in_resource=True)

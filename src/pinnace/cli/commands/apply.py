@@ -1,4 +1,4 @@
-"""`pinnace apply`: objects brought to how files say they should be."""
+"""`pinnace apply`: apply the objects in files."""
 
 from __future__ import annotations
 
@@ -39,14 +39,12 @@ def apply(
     force_conflicts: Annotated[
         bool, typer.Option("--force-conflicts", help="With --server-side, take over fields that others manage.")
     ] = False,
-    field_manager: Annotated[
-        str, typer.Option(help="Who is said to manage the fields.", show_default="as kubectl")
-    ] = "",
+    field_manager: Annotated[str, typer.Option(help="The name of the field manager.", show_default="as kubectl")] = "",
     dry_run: Annotated[
-        str, typer.Option("--dry-run", help="none, client (ask the server nothing but how it is) or server.")
+        str, typer.Option("--dry-run", help="none, client (send no write to the server) or server.")
     ] = "none",
     validate: Annotated[
-        str, typer.Option(help="strict: refuse unknown fields; warn; ignore.", show_default="strict")
+        str, typer.Option(help="strict: reject unknown fields; warn; ignore.", show_default="strict")
     ] = "strict",
     output: Annotated[str, typer.Option("-o", "--output", help="name, json, yaml, ...", show_default=False)] = "",
     selector: Labels = "",
@@ -54,18 +52,18 @@ def apply(
     kubeconfig: Kubeconfig = None,
     context: Context = "",
 ) -> None:
-    """Bring objects to how files say they should be. What is not there is made.
+    """Apply the objects in files. Missing objects are created.
 
-    What was applied the last time is kept in an annotation: fields that are no longer in the file are removed, and
-    fields that others have set are left alone, exactly as kubectl does it. The two can be used in turn.
+    An annotation keeps the last applied configuration: fields that are no longer in the file are removed, and fields
+    that others have set stay, exactly as with kubectl. Both commands can be used in turn.
 
     \b
     Examples:
       pinnace apply -f website.yaml
       pinnace apply -f deploy/ -R                   all .yaml, .yml and .json files, at any depth
       cat website.yaml | pinnace apply -f -
-      pinnace apply -f website.yaml --dry-run=server    would it be accepted? nothing is stored
-      pinnace apply -f website.yaml --server-side       the server merges, and says who conflicts
+      pinnace apply -f website.yaml --dry-run=server    validate it without storing it
+      pinnace apply -f website.yaml --server-side       the server merges and reports conflicts
     """
     if not filename:
         failing_with(1, "error: must specify one of -f and -k")
@@ -109,12 +107,12 @@ async def _apply(client: Client, how: ClientSide | ServerSide, wanted: _Wanted) 
         documents = [one for one in documents if chosen.matches((one.object.get("metadata") or {}).get("labels") or {})]
     if not documents:
         raise CommandError("no objects passed to apply")
-    types = await ResourceTypes.learn(client)
+    types = await ResourceTypes.load(client)
     failures: list[Exception] = []
     applied: list[Object] = []
     for document in documents:
         try:
-            types = await _knowing(client, types, document.object)
+            types = await _with_kind(client, types, document.object)
             obj, verb = await how.apply(types, document, only_namespace=wanted.only_namespace)
         except (CommandError, errors.ApiError) as error:
             failures.append(error)
@@ -129,6 +127,6 @@ async def _apply(client: Client, how: ClientSide | ServerSide, wanted: _Wanted) 
     raise_all(failures)
 
 
-async def _knowing(client: Client, types: ResourceTypes, obj: Object) -> ResourceTypes:
-    """What the server serves, asked again for a kind that is new: its definition may just have been applied."""
-    return types if types.knows(obj) else await ResourceTypes.learn(client)
+async def _with_kind(client: Client, types: ResourceTypes, obj: Object) -> ResourceTypes:
+    """Return the served types, loaded again for an unknown kind: its definition may just have been applied."""
+    return types if types.knows(obj) else await ResourceTypes.load(client)

@@ -68,8 +68,8 @@ def controllers(
         access = find_access(path=kubeconfig, context=context)
         files = _files(certificates) if certificates is not None else None
         asyncio.run(_run(access, names, files, leads=leader_elect, uses_accounts=use_service_account_credentials))
-    except errors.Unauthorized as refusal:
-        _fail(f"the server does not know who this is ({refusal}); log in again, or choose another --context")
+    except errors.Unauthorized as rejected:
+        _fail(f"the server does not accept these credentials ({rejected}); log in again, or choose another --context")
     except (
         UnknownController,
         CertificateError,

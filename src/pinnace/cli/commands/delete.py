@@ -1,4 +1,4 @@
-"""`pinnace delete`: objects deleted, and waited for until they are gone."""
+"""`pinnace delete`: delete objects, and wait until they are gone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from pinnace.cli.kubectl.documents import read_documents
 from pinnace.cli.kubectl.durations import seconds_of
 from pinnace.cli.kubectl.read import Read, ReadRequest, pages, requests_for
 from pinnace.cli.kubectl.resource_types import ResourceTypes, of_object
-from pinnace.cli.session import CommandError, converse, failing_with, progress, raise_all
+from pinnace.cli.progress import progress
+from pinnace.cli.session import CommandError, converse, failing_with, raise_all
 from pinnace.client.client import Client, Propagation
 from pinnace.client.following import Event, Synced
 from pinnace.client.mapping import ServedKind
@@ -35,7 +36,7 @@ _CASCADES: dict[str, Propagation] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Deletion:
-    """How to delete."""
+    """The options of a deletion."""
 
     propagation: Propagation
     grace_seconds: int | None
@@ -55,21 +56,21 @@ def delete(
     every: Annotated[bool, typer.Option("--all", help="All objects of the kind.")] = False,
     namespace: Namespace = "",
     all_namespaces: AllNamespaces = False,
-    ignore_not_found: Annotated[bool, typer.Option("--ignore-not-found", help="What is missing is no error.")] = False,
+    ignore_not_found: Annotated[bool, typer.Option("--ignore-not-found", help="Missing objects are no error.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until they are gone.")] = True,
-    timeout: Annotated[str, typer.Option(help="How long to wait: 30s, 5m. 0s is for ever.")] = "0s",
+    timeout: Annotated[str, typer.Option(help="The longest wait: 30s, 5m; 0s for ever.")] = "0s",
     grace_period: Annotated[
-        int, typer.Option(help="Seconds to stop in; 1 for at once; -1 for what the object says.")
+        int, typer.Option(help="Seconds to stop gracefully; 1 for at once; -1 for the object's own.")
     ] = -1,
     now: Annotated[bool, typer.Option("--now", help="The same as --grace-period=1.")] = False,
     force: Annotated[
         bool, typer.Option("--force", help="With --grace-period=0: do not wait for the node to stop it.")
     ] = False,
     cascade: Annotated[
-        str, typer.Option(help="What becomes of what it owns: background, foreground (first), orphan (stays).")
+        str, typer.Option(help="Delete dependents in the background, in the foreground (first), or orphan them.")
     ] = "background",
     dry_run: Annotated[
-        str, typer.Option("--dry-run", help="none, client or server: say what would be deleted.")
+        str, typer.Option("--dry-run", help="none, client or server: print what would be deleted.")
     ] = "none",
     output: Annotated[str, typer.Option("-o", "--output", help="name: print only names.", show_default=False)] = "",
     kubeconfig: Kubeconfig = None,
@@ -79,12 +80,12 @@ def delete(
 
     \b
     Examples:
-      pinnace delete -f website.yaml                what a file says
+      pinnace delete -f website.yaml                the objects of a file
       pinnace delete pod web                        one object
       pinnace delete pod/web svc/web                two
       pinnace delete pods -l app=web                by label
       pinnace delete cm --all --wait=false          all of the namespace, without waiting
-      pinnace delete deploy web --cascade=orphan    its pods go on
+      pinnace delete deploy web --cascade=orphan    its pods keep running
     """
     if cascade not in _CASCADES:
         failing_with(
@@ -101,7 +102,7 @@ def delete(
         failing_with(1, f"error: unexpected -o output mode: {output}. We only support '-o name'")
     grace = _grace(grace_period, now=now, force=force)
     try:
-        patience = seconds_of(timeout)
+        timeout_seconds = seconds_of(timeout)
     except ValueError as error:
         failing_with(1, f'error: invalid argument "{timeout}" for "--timeout" flag: {error}')
     how = _Deletion(
@@ -110,7 +111,7 @@ def delete(
         dry_run=dry_run,
         ignores_missing=ignore_not_found or every or bool(selector or field_selector),
         waits=wait and dry_run == "none",
-        timeout=patience,
+        timeout=timeout_seconds,
         shows_names=output == "name",
     )
     read = Read(words=tuple(resources or ()), all_namespaces=all_namespaces, labels=selector, fields=field_selector)
@@ -143,7 +144,7 @@ def _grace(seconds: int, *, now: bool, force: bool) -> int | None:
         )
         return 0
     if now or seconds == 0:
-        return 1  # To end at once without asking the node is dangerous: it takes --force.
+        return 1  # A deletion without confirmation by the node is dangerous: it needs --force.
     return seconds if seconds > 0 else None
 
 
@@ -160,7 +161,7 @@ async def _requests(client: Client, read: Read, files: list[str], recursive: boo
             "Example resource specifications include:\n"
             "   '-f rsrc.yaml'\n   '--filename=rsrc.json'\n   '<resource> <name>'\n   '<resource>'"
         )
-    types = await ResourceTypes.learn(client)
+    types = await ResourceTypes.load(client)
     requests = requests_for(types, read, client.namespace)
     if not every and not read.labels and not read.fields and any(not request.name for request in requests):
         raise CommandError("resource(s) were provided, but no name was specified")
@@ -207,7 +208,7 @@ async def _names(client: Client, request: ReadRequest) -> list[tuple[str, str]]:
 
 
 async def _delete_one(client: Client, served: ServedKind, namespace: str, name: str, how: _Deletion) -> str:
-    """Delete one object and say so; its uid, to know it from one that takes its name."""
+    """Delete one object and print that; return its uid, to recognize another object that takes its name."""
     answer: Object = {}
     if how.dry_run == "client":
         await client.get(served.kind, name, namespace=namespace)
@@ -235,12 +236,14 @@ async def _wait(client: Client, gone: list[tuple[ServedKind, str, str, str]], ti
     for served, namespace, name, uid in gone:
         try:
             async with asyncio.timeout(timeout or None):
-                with progress(f"waiting for {of_object(served.kind)}/{name} to go: its finalizers are not done yet"):
+                with progress(
+                    f"waiting until {of_object(served.kind)}/{name} is gone: its finalizers are not done yet"
+                ):
                     await _until_gone(client, served, namespace, name, uid)
         except TimeoutError:
             raise CommandError(f"timed out waiting for the condition on {served.plural}/{name}") from None
         except (errors.Forbidden, errors.MethodNotAllowed):
-            continue  # One who may delete but not look cannot wait.
+            continue  # A user who may delete but not read cannot wait.
 
 
 async def _until_gone(client: Client, served: ServedKind, namespace: str, name: str, uid: str) -> None:

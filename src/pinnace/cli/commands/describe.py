@@ -1,4 +1,4 @@
-"""`pinnace describe`: objects in words, with what has happened to them."""
+"""`pinnace describe`: show the details of objects, with their events."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pinnace.cli.flags import AllNamespaces, Context, Files, Kubeconfig, Labels,
 from pinnace.cli.kubectl.documents import read_documents
 from pinnace.cli.kubectl.read import Read, ReadRequest, pages, requests_for
 from pinnace.cli.kubectl.resource_types import ResourceTypes
-from pinnace.cli.session import Unsuitable, converse, raise_all
+from pinnace.cli.session import PlainCommandError, converse, raise_all
 from pinnace.client.client import Client
 from pinnace.model import errors
 from pinnace.model.objects import Kind, Object, kind_of
@@ -35,17 +35,17 @@ from pinnace.model.objects import Kind, Object, kind_of
 Describe = Callable[[Client, Object, list[Object] | None], Awaitable[str]]
 
 
-def _alone(tell: Callable[[Description, Object], None], *, with_events: bool = True) -> Describe:
-    """A kind that is described by what its object says."""
+def _alone(write: Callable[[Description, Object], None], *, with_events: bool = True) -> Describe:
+    """Describe a kind by its object alone, without further requests."""
 
-    async def described(client: Client, obj: Object, events: list[Object] | None) -> str:
+    async def describe_one(client: Client, obj: Object, events: list[Object] | None) -> str:
         page = Description()
-        tell(page, obj)
+        write(page, obj)
         if with_events:
             page.events(events)
         return str(page)
 
-    return described
+    return describe_one
 
 
 _ROLE = _alone(access.role, with_events=False)
@@ -88,7 +88,7 @@ _SPECIAL: dict[tuple[str, str], tuple[str, Describe]] = {
     ("storage.k8s.io", "StorageClass"): ("v1", _alone(storage.storage_class)),
     ("storage.k8s.io", "VolumeAttributesClass"): ("", _alone(storage.attributes_class)),
 }
-"""The kinds that have a layout of their own, and the version that it is of: none if all versions are laid out alike."""
+"""The kinds with a layout of their own, and the version that it is for; empty for all versions."""
 
 
 def describe(
@@ -104,14 +104,14 @@ def describe(
         bool | None,
         typer.Option(
             "--show-events/--no-show-events",
-            help="Show what has happened to it.",
-            show_default="of one object, but not of several",
+            help="Show events.",
+            show_default="for one object, but not for several",
         ),
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
 ) -> None:
-    """Show objects in words, with their events. The values of secrets are not shown.
+    """Show the details of objects, with their events. The values of secrets are not shown.
 
     \b
     Examples:
@@ -119,7 +119,7 @@ def describe(
       pinnace describe pods -l app=web      those with a label
       pinnace describe deploy/web svc/web
       pinnace describe website blog         custom kinds, field by field
-      pinnace describe pod we               all pods whose name begins so
+      pinnace describe pod we               all pods whose name begins with "we"
       pinnace describe -f website.yaml
     """
 
@@ -127,7 +127,7 @@ def describe(
         documents = tuple(read_documents(filename, recursive=recursive)) if filename else ()
         words = tuple(resources or ())
         if not words and not documents:
-            raise Unsuitable(
+            raise PlainCommandError(
                 "error: You must specify the type of resource to describe. pinnace describe --help shows how."
             )
         read = Read(words=words, documents=documents, all_namespaces=all_namespaces, labels=selector)
@@ -137,27 +137,27 @@ def describe(
 
 
 async def _describe(client: Client, read: Read, *, show_events: bool | None) -> None:
-    types = await ResourceTypes.learn(client)
+    types = await ResourceTypes.load(client)
     requests = requests_for(types, read, client.namespace)
     failures: list[Exception] = []
     found: list[Object] = []
-    begun: list[Object] = []
+    prefixed: list[Object] = []
     for request in requests:
         try:
             found += [obj async for page in pages(client, request) for obj in page]
         except errors.NotFound as error:
-            begun = await _with_prefix(client, request) if len(requests) == 1 and len(read.words) == 2 else []
-            failures += [] if begun else [error]
+            prefixed = await _with_prefix(client, request) if len(requests) == 1 and len(read.words) == 2 else []
+            failures += [] if prefixed else [error]
         except errors.ApiError as error:
             failures.append(error)
     is_one = len(found) == 1 and not failures
     with_events = is_one if show_events is None else show_events
     for place, obj in enumerate(found):
-        sys.stdout.write(("\n\n" if place else "") + await _described(client, obj, with_events=with_events))
-    for obj in begun:
-        print(await _described(client, obj, with_events=bool(show_events)))
+        sys.stdout.write(("\n\n" if place else "") + await _describe_one(client, obj, with_events=with_events))
+    for obj in prefixed:
+        print(await _describe_one(client, obj, with_events=bool(show_events)))
     raise_all(failures)
-    if not found and not begun:
+    if not found and not prefixed:
         where = f" in {client.namespace} namespace." if requests[0].namespace else ""
         print(f"No resources found{where}", file=sys.stderr)
 
@@ -169,7 +169,7 @@ async def _with_prefix(client: Client, request: ReadRequest) -> list[Object]:
     ]
 
 
-async def _described(client: Client, obj: Object, *, with_events: bool) -> str:
+async def _describe_one(client: Client, obj: Object, *, with_events: bool) -> str:
     events = await _events(client, obj) if with_events else None
     kind = kind_of(obj)
     if (kind.group, kind.name) not in _SPECIAL:
@@ -187,12 +187,12 @@ async def _events(client: Client, obj: Object) -> list[Object]:
     about = ",".join(f"involvedObject.{key}={value}" for key, value in chosen.items())
     uids = [metadata.get("uid", "")]
     if obj["kind"] == "Node":
-        uids.append(metadata["name"])  # Kubelets have always said so, whatever the node's uid is.
+        uids.append(metadata["name"])  # Kubelets use the node's name as the uid in their events.
     found: list[Object] = []
     for uid in uids:
         try:
             fields = f"{about},involvedObject.uid={uid}"
             found += await client.list("v1/Event", namespace=chosen["namespace"], fields=fields)
         except errors.ApiError:
-            continue  # Who may not see events still sees the object.
+            continue  # A user without access to events still sees the object.
     return found

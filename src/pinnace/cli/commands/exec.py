@@ -1,4 +1,4 @@
-"""`pinnace exec`: a command in a container, with its input, its output, and its exit code."""
+"""`pinnace exec`: run a command in a container, with its input, output and exit code."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ from pinnace.model import errors
 def exec_(
     ctx: typer.Context,
     words: Annotated[list[str], typer.Argument(metavar="POD | TYPE/NAME -- COMMAND [ARGUMENT...]")],
-    stdin: Annotated[bool, typer.Option("-i", "--stdin", help="Pass on what is typed or piped in.")] = False,
+    stdin: Annotated[bool, typer.Option("-i", "--stdin", help="Pass standard input to the command.")] = False,
     tty: Annotated[bool, typer.Option("-t", "--tty", help="Give the command a terminal.")] = False,
-    container: Annotated[str, typer.Option("-c", "--container", help="Which one of several.", show_default=False)] = "",
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but what the command prints.")] = False,
+    container: Annotated[
+        str, typer.Option("-c", "--container", help="The container; needed if there are several.", show_default=False)
+    ] = "",
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print only the command's output.")] = False,
     namespace: Namespace = "",
     kubeconfig: Kubeconfig = None,
     context: Context = "",
@@ -69,9 +71,9 @@ def exec_(
         try:
             with _raw_terminal(tty):
                 async with running as session:
-                    code = await _attended(session, stdin=stdin, tty=tty)
+                    code = await _attend(session, stdin=stdin, tty=tty)
         except errors.ApiError as error:
-            raise CommandError(error.message) from None  # The node's words, not the server's.
+            raise CommandError(error.message) from None  # The node's message, without the server's prefix.
         if code and not quiet:
             print(f"command terminated with exit code {code}", file=sys.stderr)
         return code
@@ -79,47 +81,47 @@ def exec_(
     converse(talk, kubeconfig=kubeconfig, context=context, namespace=namespace)
 
 
-async def _attended(session: CommandSession, *, stdin: bool, tty: bool) -> int:
-    """Carry what goes in and what comes out until the command ends."""
+async def _attend(session: CommandSession, *, stdin: bool, tty: bool) -> int:
+    """Copy input and output until the command ends; return its exit code."""
     loop = asyncio.get_running_loop()
-    carried = [asyncio.ensure_future(_shown(session.stdout, 1)), asyncio.ensure_future(_shown(session.stderr, 2))]
-    typed = asyncio.ensure_future(_typed(session)) if stdin else None
+    outputs = [asyncio.ensure_future(_write(session.stdout, 1)), asyncio.ensure_future(_write(session.stderr, 2))]
+    input_copy = asyncio.ensure_future(_copy_stdin(session)) if stdin else None
     if tty:
-        await _resized(session)
+        await _resize(session)
         with contextlib.suppress(NotImplementedError):
-            loop.add_signal_handler(signal.SIGWINCH, lambda: asyncio.ensure_future(_resized(session)))
+            loop.add_signal_handler(signal.SIGWINCH, lambda: asyncio.ensure_future(_resize(session)))
     try:
-        await asyncio.gather(*carried)
+        await asyncio.gather(*outputs)
         return await session.wait()
     finally:
-        if typed is not None:
-            typed.cancel()
+        if input_copy is not None:
+            input_copy.cancel()
 
 
-async def _resized(session: CommandSession) -> None:
-    """Tell the size that the terminal has, whatever COLUMNS and LINES say to those who print for people."""
+async def _resize(session: CommandSession) -> None:
+    """Send the terminal's real size, whatever COLUMNS and LINES say."""
     columns, lines = 80, 24
     with contextlib.suppress(OSError):
         columns, lines = os.get_terminal_size(sys.stdin.fileno())
     await session.resize(columns, lines)
 
 
-async def _shown(output: Output, descriptor: int) -> None:
+async def _write(output: Output, descriptor: int) -> None:
     async for piece in output:
         rest = memoryview(piece)
         while rest:
             rest = rest[os.write(descriptor, rest) :]
 
 
-async def _typed(session: CommandSession) -> None:
-    """Pass on what is typed. A thread reads it: files, pipes and terminals can all be read so, and none else."""
+async def _copy_stdin(session: CommandSession) -> None:
+    """Send standard input to the command. A thread reads it: only that works for files, pipes and terminals."""
     loop = asyncio.get_running_loop()
     pieces: asyncio.Queue[bytes] = asyncio.Queue()
 
     def read() -> None:
         while True:
             piece = os.read(0, 65536)
-            with contextlib.suppress(RuntimeError):  # The command has ended meanwhile, and the loop with it.
+            with contextlib.suppress(RuntimeError):  # The command and the event loop have ended meanwhile.
                 loop.call_soon_threadsafe(pieces.put_nowait, piece)
             if not piece:
                 return
@@ -132,7 +134,7 @@ async def _typed(session: CommandSession) -> None:
 
 @contextlib.contextmanager
 def _raw_terminal(wanted: bool) -> Iterator[None]:
-    """Every key goes to the command, Ctrl-C too."""
+    """Set the terminal to raw mode, in which the command receives every key, also Ctrl-C."""
     if not wanted:
         yield
         return

@@ -1,4 +1,4 @@
-"""`pinnace get`: objects as a table, or in full."""
+"""`pinnace get`: show objects as a table, or in full."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Output = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What is to be shown, and how."""
+    """The objects to show, and their format."""
 
     read: Read
     output: str = ""
@@ -61,33 +61,33 @@ def get(
     filename: Files = None,
     recursive: Recursive = False,
     watch: Annotated[bool, typer.Option("-w", "--watch", help="Then show each change.")] = False,
-    watch_only: Annotated[bool, typer.Option("--watch-only", help="Show the changes alone.")] = False,
+    watch_only: Annotated[bool, typer.Option("--watch-only", help="Show only the changes.")] = False,
     output_watch_events: Annotated[
-        bool, typer.Option("--output-watch-events", help="With -w, say of each change what it is.")
+        bool, typer.Option("--output-watch-events", help="With -w, show the type of each change.")
     ] = False,
     sort_by: Annotated[
-        str, typer.Option("--sort-by", help="A path to sort by: .metadata.creationTimestamp.", show_default=False)
+        str, typer.Option("--sort-by", help="Sort by this path: .metadata.creationTimestamp.", show_default=False)
     ] = "",
-    show_labels: Annotated[bool, typer.Option("--show-labels", help="Show all labels, in a last column.")] = False,
+    show_labels: Annotated[bool, typer.Option("--show-labels", help="Show all labels in a last column.")] = False,
     label_columns: Annotated[
         list[str] | None,
-        typer.Option("-L", "--label-columns", metavar="<label>", help="A label to show in a column of its own."),
+        typer.Option("-L", "--label-columns", metavar="<label>", help="Show this label in a column of its own."),
     ] = None,
     show_kind: Annotated[bool, typer.Option("--show-kind", help="Show the kind with each name.")] = False,
-    no_headers: Annotated[bool, typer.Option("--no-headers", help="Leave the titles out.")] = False,
-    ignore_not_found: Annotated[bool, typer.Option("--ignore-not-found", help="What is missing is no error.")] = False,
+    no_headers: Annotated[bool, typer.Option("--no-headers", help="Leave out the column titles.")] = False,
+    ignore_not_found: Annotated[bool, typer.Option("--ignore-not-found", help="Missing objects are no error.")] = False,
     show_managed_fields: Annotated[
-        bool, typer.Option("--show-managed-fields", help="With json and yaml, show who manages which field.")
+        bool, typer.Option("--show-managed-fields", help="With json and yaml, show managedFields.")
     ] = False,
-    subresource: Annotated[str, typer.Option(help="Show this part: status or scale.", show_default=False)] = "",
-    chunk_size: Annotated[int, typer.Option(help="How many objects to ask for at a time; 0 for all.", min=0)] = 500,
+    subresource: Annotated[str, typer.Option(help="Show this subresource: status or scale.", show_default=False)] = "",
+    chunk_size: Annotated[int, typer.Option(help="The number of objects in each request; 0 for all.", min=0)] = 500,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
 ) -> None:
     """Show objects, as a table or in full.
 
-    TYPE is a plural, a singular, a short name or a kind, in any case; where two groups have it, add the group:
-    deployments.apps. `all` is what people run: pods, services, workloads.
+    TYPE is a plural, a singular, a short name or a kind, in any case; if two groups have it, add the group:
+    deployments.apps. `all` stands for pods, services and workloads.
 
     \b
     Examples:
@@ -99,7 +99,7 @@ def get(
       pinnace get nodes -o jsonpath='{.items[*].metadata.name}'
       pinnace get pods -o custom-columns=NAME:.metadata.name,IMAGE:.spec.containers[*].image
       pinnace get pods -w                           and then each change
-      pinnace get -f website.yaml                   how what a file says looks in the cluster
+      pinnace get -f website.yaml                   the objects of a file, as they are in the cluster
     """
     wanted = Wanted(
         read=Read(
@@ -144,8 +144,8 @@ async def _with_files(read: Read, files: list[str] | None, recursive: bool) -> R
 
 
 async def show(client: Client, wanted: Wanted) -> int | None:
-    """Print what is wanted. Raises what went wrong, when all the rest is printed."""
-    types = await ResourceTypes.learn(client)
+    """Print the objects; then raise the errors."""
+    types = await ResourceTypes.load(client)
     requests = requests_for(types, wanted.read, client.namespace)
     if wanted.follows:
         if wanted.sort_by:
@@ -196,7 +196,7 @@ async def _show_tables(client: Client, requests: list[ReadRequest], wanted: Want
     for served, several in kinds:
         found: list[Object] = []
         for request in several:
-            with _noted(failures, wanted):
+            with _collecting(failures, wanted):
                 found += [table async for table in tables(client, request)]
         answered.append((served, _by_order(found, wanted.sort_by, is_all=len(requests) == 1)))
     has_printed = False
@@ -215,8 +215,8 @@ async def _show_tables(client: Client, requests: list[ReadRequest], wanted: Want
 
 
 @contextmanager
-def _noted(failures: list[Exception], wanted: Wanted) -> Iterator[None]:
-    """What one request fails with is told when the others have been answered."""
+def _collecting(failures: list[Exception], wanted: Wanted) -> Iterator[None]:
+    """Collect the error of a request, to be raised after the others have been answered."""
     try:
         yield
     except errors.ApiError as error:
@@ -225,7 +225,7 @@ def _noted(failures: list[Exception], wanted: Wanted) -> Iterator[None]:
 
 
 def _by_order(found: list[Object], path: str, *, is_all: bool) -> list[Object]:
-    """The tables of one kind as one, in order."""
+    """Return the tables of one kind as one, sorted."""
     rows = [row for table in found for row in table.get("rows") or ()]
     if not path or (is_all and len(rows) < 2) or any(table.get("kind") != "Table" for table in found):
         return found
@@ -233,7 +233,7 @@ def _by_order(found: list[Object], path: str, *, is_all: bool) -> list[Object]:
         return [{**table, "rows": sorted_by(rows, path, lambda row: row["object"])} for table in found[:1]]
     except NoSuchField:
         if is_all:
-            return []  # Of one list that has not got the field kubectl says that it is empty, and of all else why.
+            return []  # For one list without the field kubectl prints that it is empty; else it prints the error.
         raise
 
 
@@ -246,7 +246,7 @@ async def _show_in_full(client: Client, requests: list[ReadRequest], wanted: Wan
     items: list[Object] = []
     is_single = len(requests) == 1 and bool(requests[0].name)
     for request in requests:
-        with _noted(failures, wanted):
+        with _collecting(failures, wanted):
             items += [item async for page in pages(client, request) for item in page]
     if is_single and failures:
         raise failures[0]

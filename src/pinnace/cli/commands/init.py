@@ -1,4 +1,4 @@
-"""`pinnace init`: a new extension that works and passes its own tests, to be changed into what is wanted."""
+"""`pinnace init`: create an extension project that works and passes its own tests."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pinnace import __version__
 
 _NAME = re.compile(r"^[a-z]([a-z0-9-]{0,50}[a-z0-9])?$")
 _TAKEN = frozenset(("Any", "Cluster", "Context", "CustomResource", "Field", "Metadata", "Model", "Operator", "None"))
-"""What the files below import: a kind of such a name gets another."""
+"""The names that the files below import: a kind of such a name gets a prefix."""
 
-_OPERATOR = '''"""{kind}: what it is, and what happens when somebody makes one."""
+_OPERATOR = '''"""The kind {kind}, and the function that reconciles its objects."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class {kind}Status(Model):
 
 
 class {kind}(CustomResource[{kind}Spec, {kind}Status], group="example.com", version="v1", columns=[".spec.greeting"]):
-    """Somebody who greets."""
+    """A greeting, which the operator keeps in a ConfigMap."""
 
 
 operator = Operator("{name}")
@@ -52,7 +52,7 @@ def config_map_of(obj: {kind}) -> dict[str, Any]:
     return {{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {{"name": f"{{obj.name}}-greeting"}}, "data": data}}
 '''
 
-_TEST = '''"""The operator at work in a cluster of the test's own."""
+_TEST = '''"""The operator in a cluster inside the test."""
 
 from __future__ import annotations
 
@@ -105,36 +105,36 @@ pythonpath = ["."]
 _README = """# {name}
 
     pip install -e '.[dev]'
-    pytest                                   # in a cluster of each test's own
-    pinnace run {module}.py --dev            # in a cluster that is gone afterwards
+    pytest                                   # each test has its own cluster
+    pinnace run {module}.py --dev            # in a temporary cluster
     pinnace run {module}.py                  # in the cluster that kubectl uses
     pinnace manifests {module}.py --out deploy
 """
 
 
 def init(
-    name: Annotated[str, typer.Argument(help="What the extension is called, such as website-controller.")],
-    directory: Annotated[Path | None, typer.Option(help="Where to make it.", show_default="./NAME")] = None,
+    name: Annotated[str, typer.Argument(help="The extension's name, such as website-controller.")],
+    directory: Annotated[Path | None, typer.Option(help="The directory to create.", show_default="./NAME")] = None,
 ) -> None:
-    """Make a new extension project: an operator, its tests, and how to run it."""
+    """Create an extension project: an operator, its tests, and a README."""
     if not _NAME.match(name):
         _fail(f"{name!r} cannot be the name of an operator: write small letters, digits and -, beginning with a letter")
     module = _module(name)
-    if _means_something(module):
-        _fail(f"{module} means something in Python, and {module}.py would stand in its way; choose another name")
+    if _is_taken(module):
+        _fail(f"{module} is a Python word or module, which {module}.py would hide; choose another name")
     target = directory or Path(name)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        _fail(f"{target} is there already, and not empty; choose another name or --directory")
+        _fail(f"{target} exists and is not empty; choose another name or --directory")
     for file, content in project(name).items():
         path = target / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
-    print(f"made {target}; next:")
+    print(f"created {target}; next:")
     print(f"  cd {target} && pytest && pinnace run {module}.py --dev")
 
 
 def project(name: str) -> dict[str, str]:
-    """The files of a new project, by path."""
+    """Return the files of a new project, by path."""
     module = _module(name)
     kind = "".join(word.capitalize() for word in name.removesuffix("-controller").removesuffix("-operator").split("-"))
     if kind in _TAKEN:
@@ -148,8 +148,8 @@ def project(name: str) -> dict[str, str]:
     }
 
 
-def _means_something(module: str) -> bool:
-    """Whether Python has this name, or a package that is installed and no project like this one."""
+def _is_taken(module: str) -> bool:
+    """Return whether Python or an installed package that does not use pinnace has this name."""
     if keyword.iskeyword(module) or module in sys.stdlib_module_names or module == "pinnace":
         return True
     packages = packages_distributions().get(module, ())

@@ -1,4 +1,4 @@
-"""`pinnace logs`: what containers have written."""
+"""`pinnace logs`: print the logs of containers."""
 
 from __future__ import annotations
 
@@ -34,41 +34,47 @@ class _Source:
 def logs(
     pod: Annotated[str, typer.Argument(metavar="POD | TYPE/NAME", show_default=False)] = "",
     container_word: Annotated[str, typer.Argument(metavar="[CONTAINER]", show_default=False)] = "",
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what is written from now on.")] = False,
-    container: Annotated[str, typer.Option("-c", "--container", help="Which one of several.", show_default=False)] = "",
-    all_containers: Annotated[bool, typer.Option("--all-containers", help="All of them, after each other.")] = False,
-    all_pods: Annotated[bool, typer.Option("--all-pods", help="Of TYPE/NAME, all pods.")] = False,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Continue with new lines.")] = False,
+    container: Annotated[
+        str, typer.Option("-c", "--container", help="The container; needed if there are several.", show_default=False)
+    ] = "",
+    all_containers: Annotated[
+        bool, typer.Option("--all-containers", help="All containers, one after the other.")
+    ] = False,
+    all_pods: Annotated[bool, typer.Option("--all-pods", help="All pods of TYPE/NAME.")] = False,
     tail: Annotated[
         int | None, typer.Option(help="Only the last lines; -1 for all.", show_default="all; 10 with -l")
     ] = None,
-    since: Annotated[str, typer.Option(help="Only what is younger: 30s, 5m, 2h.", show_default=False)] = "",
+    since: Annotated[str, typer.Option(help="Only lines younger than this: 30s, 5m, 2h.", show_default=False)] = "",
     since_time: Annotated[
-        str, typer.Option(help="Only what came after: 2026-01-31T10:00:00Z.", show_default=False)
+        str, typer.Option(help="Only lines after this time: 2026-01-31T10:00:00Z.", show_default=False)
     ] = "",
-    previous: Annotated[bool, typer.Option("-p", "--previous", help="Of the container before its last start.")] = False,
-    timestamps: Annotated[bool, typer.Option("--timestamps", help="Say when each line was written.")] = False,
-    limit_bytes: Annotated[int, typer.Option(help="No more than so many bytes; 0 for all.", min=0)] = 0,
-    prefix: Annotated[bool, typer.Option("--prefix", help="Say with each line where it comes from.")] = False,
-    max_log_requests: Annotated[int, typer.Option(help="How many may be followed at once.", min=1)] = 5,
+    previous: Annotated[
+        bool, typer.Option("-p", "--previous", help="The log before the container's last start.")
+    ] = False,
+    timestamps: Annotated[bool, typer.Option("--timestamps", help="Begin each line with its time.")] = False,
+    limit_bytes: Annotated[int, typer.Option(help="Print at most this many bytes; 0 for all.", min=0)] = 0,
+    prefix: Annotated[bool, typer.Option("--prefix", help="Begin each line with its pod and container.")] = False,
+    max_log_requests: Annotated[int, typer.Option(help="The most logs to follow at once.", min=1)] = 5,
     selector: Labels = "",
     namespace: Namespace = "",
     kubeconfig: Kubeconfig = None,
     context: Context = "",
 ) -> None:
-    """Print what the containers of a pod have written.
+    """Print the logs of the containers of a pod.
 
     \b
     Examples:
       pinnace logs web                      the pod's only container, or its first
       pinnace logs web -c sidecar --tail 20
-      pinnace logs web -f                   and all that it goes on to write
+      pinnace logs web -f                   and new lines as they are written
       pinnace logs web --since 10m --timestamps
       pinnace logs web --previous           why did it crash?
       pinnace logs deploy/web               of one of its pods
       pinnace logs -l app=web --prefix --all-containers
     """
     named = container or container_word
-    _refuse_nonsense(
+    _check(
         (
             not pod and not selector,
             "expected 'logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]'.\nPOD or TYPE/NAME is a "
@@ -111,14 +117,15 @@ def logs(
     converse(talk, kubeconfig=kubeconfig, context=context, namespace=namespace)
 
 
-def _refuse_nonsense(*checks: tuple[bool, str]) -> None:
-    for is_nonsense, complaint in checks:
-        if is_nonsense:
-            failing_with(1, f"error: {complaint}")
+def _check(*checks: tuple[bool, str]) -> None:
+    """Exit with the message of the first check that is true."""
+    for is_wrong, message in checks:
+        if is_wrong:
+            failing_with(1, f"error: {message}")
 
 
 def _seconds(since: str) -> int:
-    """Whole seconds, the nearest, but never none: the server takes that for a mistake."""
+    """Return whole seconds, rounded, but at least one: the server rejects zero."""
     try:
         seconds = seconds_of(since)
     except ValueError as error:
@@ -164,7 +171,7 @@ async def _print(client: Client, sources: list[_Source], options: dict[str, Any]
         async with asyncio.TaskGroup() as group:
             for source in sources:
                 group.create_task(_print_one(client, source, options))
-    except ExceptionGroup as failures:  # Not `except*`: Python 3.11.2 would leave what is raised within it in a group.
+    except ExceptionGroup as failures:  # Not `except*`: Python 3.11.2 would wrap an error raised within it in a group.
         first: BaseException = failures
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
@@ -172,7 +179,7 @@ async def _print(client: Client, sources: list[_Source], options: dict[str, Any]
 
 
 async def _print_one(client: Client, source: _Source, options: dict[str, Any]) -> None:
-    """Byte for byte, but by whole lines: several may be printed at once."""
+    """Print a log byte for byte, but by whole lines: several logs may be printed at once."""
     chunks = client.log_bytes(source.pod, namespace=source.namespace, container=source.container, **options)
     prefix, rest = source.prefix.encode(), b""
     try:
@@ -182,7 +189,7 @@ async def _print_one(client: Client, source: _Source, options: dict[str, Any]) -
                 _write(b"".join(b"%b%b\n" % (prefix, line) for line in whole), flush=options["follow"])
     except errors.BadRequest as error:
         if options["since_time"] and error.message.startswith("parsing time"):
-            raise CommandError(error.message) from None  # kubectl finds it out itself, with the same words.
+            raise CommandError(error.message) from None  # kubectl checks this itself and prints the same message.
         raise
     finally:
         _write(prefix + rest if rest else b"", flush=True)

@@ -1,4 +1,4 @@
-"""`pinnace manifests`: everything that a real cluster needs to run an operator."""
+"""`pinnace manifests`: print the manifests that run an operator in a real cluster."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def manifests(
     out: Annotated[
         Path | None, typer.Option(help="Write files into this directory, with a Dockerfile.", show_default=False)
     ] = None,
-    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Where the operator is to run.")] = "default",
+    namespace: Annotated[str, typer.Option("-n", "--namespace", help="The operator's namespace.")] = "default",
     image: Annotated[str, typer.Option(help="The operator's image.", show_default="NAME:latest")] = "",
-    replicas: Annotated[int, typer.Option(help="How many; one works, the others stand by.", min=1)] = 1,
+    replicas: Annotated[int, typer.Option(help="The number of replicas; one works, the others stand by.", min=1)] = 1,
 ) -> None:
     """Print the CRDs, the least permissions, the Deployment, the webhook configurations and APIs of an operator."""
     try:

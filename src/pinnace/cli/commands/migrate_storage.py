@@ -1,4 +1,4 @@
-"""`pinnace migrate-storage`: rewrite the stored objects of a custom kind in the version that is stored today."""
+"""`pinnace migrate-storage`: rewrite the stored objects of a custom kind in its storage version."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from pinnace.cli.progress import progress
 from pinnace.client.connect import connect
 from pinnace.client.kubeconfig import KubeconfigError
 from pinnace.extensions.custom.migration import CannotMigrate, Migrated, migrate_storage
@@ -17,12 +18,12 @@ from pinnace.model import errors
 
 def migrate(
     definition: Annotated[str, typer.Argument(help="The CustomResourceDefinition, such as websites.example.com.")],
-    kubeconfig: Annotated[Path | None, typer.Option(help="The way to the cluster.", show_default=False)] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="The kubeconfig file to use.", show_default=False)] = None,
     context: Annotated[str, typer.Option(help="The context to use.", show_default="the current one")] = "",
 ) -> None:
-    """Rewrite all objects of a custom kind in its storage version, and strike the others from its storedVersions."""
+    """Rewrite all objects of a custom kind in its storage version, and remove the others from its storedVersions."""
     try:
-        done = asyncio.run(_migrated(definition, kubeconfig, context))
+        done = asyncio.run(_migrate(definition, kubeconfig, context))
     except (KubeconfigError, CannotMigrate, errors.ApiError, OSError) as error:
         print(f"pinnace: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
@@ -30,10 +31,11 @@ def migrate(
     print(f"{objects} stored as {done.version}.")
     if done.dropped:
         print(
-            f"{definition} no longer needs {', '.join(done.dropped)}: remove it from spec.versions when nobody uses it."
+            f"{definition} no longer needs {', '.join(done.dropped)}: remove it from spec.versions when it is unused."
         )
 
 
-async def _migrated(definition: str, kubeconfig: Path | None, context: str) -> Migrated:
+async def _migrate(definition: str, kubeconfig: Path | None, context: str) -> Migrated:
     async with connect(kubeconfig=kubeconfig, context=context, field_manager="pinnace-migration") as client:
-        return await migrate_storage(client, definition)
+        with progress(f"rewriting the objects of {definition}"):
+            return await migrate_storage(client, definition)

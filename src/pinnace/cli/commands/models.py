@@ -1,4 +1,4 @@
-"""`pinnace models`: typed classes for the custom kinds that somebody else has defined."""
+"""`pinnace models`: generate typed classes from CRDs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def models(
         list[str],
         typer.Argument(metavar="FILE | DIRECTORY | - | NAME...", help="CRDs in files, or by name in a cluster."),
     ],
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="Write the module here.", show_default=False)] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Write the module to this file.", show_default=False)
+    ] = None,
     recursive: Recursive = False,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
@@ -32,8 +34,8 @@ def models(
     """Print a module with a class for each version of each kind of some CRDs.
 
     The classes are those of pinnace.sdk: use them in handlers, in tests, and with the client. Enums are Literals,
-    nested objects are classes, descriptions are docstrings. What a class makes of itself (`Website.crd()`) means the
-    same as the CRD that it was made from.
+    nested objects are classes, descriptions are docstrings. The CRD of a class (`Website.crd()`) is equivalent to the
+    one that it was generated from.
 
     \b
     Examples:
@@ -74,7 +76,7 @@ def _in_files(files: list[str], *, recursive: bool) -> list[Object]:
     ]
     if not found:
         raise CommandError(f"there is no {_DEFINITION} in {', '.join(files)}")
-    # Many notes say v1 and write what v1beta1 knew: one version for all, at the top.
+    # Many examples say v1 but have v1beta1's layout: one version for all, at the top.
     return [one if (one.get("spec") or {}).get("versions") else definition_to_v1(one) for one in found]
 
 

@@ -1,4 +1,4 @@
-"""`pinnace plugin`: puts a kubectl plug-in where kubectl finds it, or into the form that krew takes."""
+"""`pinnace plugin`: install a kubectl plug-in on the PATH, or package it for krew."""
 
 from __future__ import annotations
 
@@ -19,48 +19,49 @@ from pinnace.sdk.kubectl import Plugin
 from pinnace.sdk.kubectl.krew import archive_name, krew_archive, krew_manifest, krew_name
 
 _RUNS = """#!{python}
-# Made by `pinnace plugin install`; it may be deleted at any time.
+# Created by `pinnace plugin install`; it may be deleted at any time.
 from pinnace.cli.commands.plugin import plugin_in
 
 plugin_in({file!r}){method}()
 """
 
 
-class Action(StrEnum):
+class PluginAction(StrEnum):
     install = "install"
     uninstall = "uninstall"
     krew = "krew"
 
 
 def plugin(
-    action: Annotated[Action, typer.Argument(help="What to do with it.", metavar="install|uninstall|krew")],
+    action: Annotated[PluginAction, typer.Argument(help="What to do with it.", metavar="install|uninstall|krew")],
     file: Annotated[str, typer.Argument(help="The plug-in's file; file.py:name if it has several.")],
     directory: Annotated[
         Path | None,
         typer.Option(help="install: a directory of your PATH.", show_default="the one that pinnace is in"),
     ] = None,
-    out: Annotated[Path, typer.Option(help="krew: where to write the archive and the manifest.")] = Path("dist"),
+    out: Annotated[Path, typer.Option(help="krew: the directory for the archive and the manifest.")] = Path("dist"),
     uri: Annotated[
-        str, typer.Option(help="krew: where the archive will be, as https://.../NAME.tar.gz.", show_default=False)
+        str, typer.Option(help="krew: the archive's URL, as https://.../NAME.tar.gz.", show_default=False)
     ] = "",
     license_file: Annotated[
-        Path | None, typer.Option("--license", help="krew: the license; its index asks for one.", show_default=False)
+        Path | None,
+        typer.Option("--license", help="krew: the license file; krew's index requires one.", show_default=False),
     ] = None,
 ) -> None:
-    """Make `kubectl NAME` of a Python file, or give it to everybody with krew.
+    """Install a Python file as `kubectl NAME`, or package it for krew.
 
     \b
       pinnace plugin install websites.py
       kubectl websites --help
       pinnace plugin krew websites.py --uri https://example.com/websites-v0.1.0.tar.gz --license LICENSE
 
-    A package needs none of this: two lines under [project.scripts] make pip install it. They are printed by install.
+    A package needs none of this: with two lines under [project.scripts], which install prints, pip installs it.
     """
     try:
         found, source = plugin_in(file), file_of(file).resolve()
-        if action is Action.krew:
+        if action is PluginAction.krew:
             _write_for_krew(found, source, out, uri, license_file)
-        elif action is Action.install:
+        elif action is PluginAction.install:
             _install(found, file, directory or _own_directory())
         else:
             _uninstall(found, directory or _own_directory())
@@ -69,7 +70,7 @@ def plugin(
 
 
 def plugin_in(target: str) -> Plugin:
-    """The plug-in of a file. Raises NoOperator if there is none, or several of which none is named."""
+    """Return the plug-in of a file. Raise NoOperator if there is none, or several and none is named."""
     return only_in(target, Plugin)
 
 
@@ -93,7 +94,7 @@ def _install(found: Plugin, target: str, directory: Path) -> None:
 def _uninstall(found: Plugin, directory: Path) -> None:
     for executable in (found.executable, found.completer):
         (directory / executable).unlink(missing_ok=True)
-    print(f"kubectl {found.name} is gone from {directory}")
+    print(f"removed kubectl {found.name} from {directory}")
 
 
 def _write_for_krew(found: Plugin, source: Path, out: Path, uri: str, license_file: Path | None) -> None:
@@ -109,7 +110,7 @@ def _write_for_krew(found: Plugin, source: Path, out: Path, uri: str, license_fi
 
 
 def _own_directory() -> Path:
-    """Where pinnace itself is: whoever can run that has it on the PATH."""
+    """Return the directory of the pinnace command, which is on the user's PATH."""
     found = shutil.which("pinnace")
     return Path(os.path.realpath(found)).parent if found else Path(sys.executable).parent
 

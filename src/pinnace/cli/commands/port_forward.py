@@ -1,4 +1,4 @@
-"""`pinnace port-forward`: ports of a pod, reached from this machine."""
+"""`pinnace port-forward`: forward local ports to a pod."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def port_forward(
     kubeconfig: Kubeconfig = None,
     context: Context = "",
 ) -> None:
-    """Reach the ports of a pod from here, until Ctrl-C. A port may be named as the pod or the service names it.
+    """Forward local ports to a pod, until Ctrl-C. A port may be a number or a name of the pod or the service.
 
     \b
     Examples:
-      pinnace port-forward web 8080             localhost:8080 leads to the pod's 8080
-      pinnace port-forward web 8080:80          localhost:8080 to its 80
-      pinnace port-forward web :80              a free port of this machine, which is told
+      pinnace port-forward web 8080             localhost:8080 to the pod's port 8080
+      pinnace port-forward web 8080:80          localhost:8080 to its port 80
+      pinnace port-forward web :80              a free port of this machine, which is printed
       pinnace port-forward svc/web 8080:http 9000
       pinnace port-forward deploy/web 8080      to one of its pods
     """
@@ -65,7 +65,7 @@ def port_forward(
 
 
 def _pair(obj: Object, pod: Object, text: str) -> tuple[int, int]:
-    """The local and the pod's port. A service's port leads to the one that it targets."""
+    """Return the local port and the pod's port. A service's port is replaced by its target port."""
     local, colon, remote = text.rpartition(":")
     number = _remote(obj, pod, remote)
     if colon and not local:

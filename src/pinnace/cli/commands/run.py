@@ -1,4 +1,4 @@
-"""`pinnace run`: an operator from a file, at work in the current cluster or in one that is gone afterwards."""
+"""`pinnace run`: run the operator in a file, in the current cluster or in a temporary one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import typer
 
 from pinnace.cli.file_watch import Saves
 from pinnace.cli.operator_files import NoOperator
+from pinnace.cli.progress import progress
 from pinnace.cli.reloading import Loaded, load, next_loaded
-from pinnace.cli.session import progress
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
 from pinnace.client.credentials import NoCredentials
@@ -37,34 +37,34 @@ from pinnace.sdk.resources.schemas import NotStructural
 def run(
     file: Annotated[str, typer.Argument(help="The operator's file; file.py:name if it has several.")],
     dev: Annotated[
-        bool, typer.Option("--dev", help="Start a cluster for it, which is gone when the operator stops.")
+        bool, typer.Option("--dev", help="Start a temporary cluster, which ends with the operator.")
     ] = False,
     kubeconfig: Annotated[
         Path | None,
-        typer.Option(help="The way to the cluster; with --dev, where to write it.", show_default="kubectl's"),
+        typer.Option(help="The kubeconfig to use; with --dev, the file to write.", show_default="kubectl's"),
     ] = None,
     context: Annotated[str, typer.Option(help="The context to use.", show_default="the current one")] = "",
-    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Where its lease is kept.")] = "",
+    namespace: Annotated[str, typer.Option("-n", "--namespace", help="The namespace of its lease.")] = "",
     no_install: Annotated[
-        bool, typer.Option("--no-install", help="The CRDs and webhook configurations are there already.")
+        bool, typer.Option("--no-install", help="Do not install CRDs and webhook configurations.")
     ] = False,
     leader_election: Annotated[
-        bool, typer.Option("--leader-election", help="Work only while no other replica does.")
+        bool, typer.Option("--leader-election", help="Work only while this replica holds the lease.")
     ] = False,
     webhook_host: Annotated[str, typer.Option(help="The address to serve webhooks on.")] = "127.0.0.1",
     webhook_port: Annotated[int, typer.Option(help="The port for webhooks; 0 takes a free one.")] = 0,
     webhook_service: Annotated[
-        str, typer.Option(help="The Service, as namespace/name, that leads to the webhooks.", show_default=False)
+        str, typer.Option(help="The Service of the webhooks, as namespace/name.", show_default=False)
     ] = "",
-    reload: Annotated[bool, typer.Option("--reload/--no-reload", help="Start again when the file is saved.")] = True,
+    reload: Annotated[bool, typer.Option("--reload/--no-reload", help="Restart when the file is saved.")] = True,
     metrics_port: Annotated[
         int | None, typer.Option(help="Serve /metrics, /healthz and /readyz on this port.", show_default=False)
     ] = None,
 ) -> None:
     """Run the operator in a file until Ctrl-C. Its kinds are installed first.
 
-    When the file is saved, or one that it imports from beside it, what changed is told and the new operator takes the
-    place of the old one; the cluster of --dev and all that is in it stay. A file that cannot be loaded changes nothing.
+    When the file, or one beside it that it imports, is saved, the changes are printed and the new operator replaces
+    the old one; the cluster of --dev keeps its objects. A file that cannot be loaded is ignored.
 
     \b
     Examples:
@@ -89,10 +89,10 @@ def run(
             asyncio.run(_run_in_new_cluster(loaded, kubeconfig, options, reload=reload))
         else:
             asyncio.run(_run(loaded, kubeconfig, context, namespace, options, reload=reload, is_alone=False))
-    except errors.Forbidden as refusal:
-        _fail(str(missing_permission(refusal) or refusal))
-    except errors.Unauthorized as refusal:
-        _fail(f"the server does not know who this is ({refusal}); log in again, or choose another --context")
+    except errors.Forbidden as denied:
+        _fail(str(missing_permission(denied) or denied))
+    except errors.Unauthorized as rejected:
+        _fail(f"the server does not accept these credentials ({rejected}); log in again, or choose another --context")
     except (
         NoOperator,
         NotStructural,
@@ -133,17 +133,17 @@ async def _run_in_new_cluster(
 
 
 class _Working:
-    """An operator at work, and the one that takes its place when its file is saved. The cluster stays."""
+    """A running operator, and the one that replaces it when its file is saved. The cluster stays."""
 
     def __init__(self, client: Client, options: dict[str, Any], server: str, *, is_alone: bool) -> None:
-        """`is_alone` if the cluster was started for the operator: then nobody else will install what it uses."""
+        """`is_alone` if the cluster was started for the operator: then it also installs the external kinds it uses."""
         self._client = client
         self._is_alone = is_alone
         self._options = options
         self._server = server
 
     async def until_saved(self, loaded: Loaded) -> None:
-        """Work; start again with what is saved, for ever. Only the first start may fail: later ones are said."""
+        """Run, and restart after each save. Only the first start may fail: later errors are printed."""
         with Saves() as saves:
             is_first = True
             while True:
@@ -155,7 +155,7 @@ class _Working:
                     if working.done():
                         if is_first or working.cancelled():
                             await working
-                        _say_failure(loaded.operator.name, working.exception())
+                        _print_failure(loaded.operator.name, working.exception())
                         await asyncio.wait((saved,))
                     loaded, is_first = saved.result(), False
                 finally:
@@ -165,19 +165,19 @@ class _Working:
 
     async def work(self, operator: Operator) -> None:
         async with AsyncExitStack() as stack:
-            with progress(f"{operator.name} is being installed; the server takes its time"):
+            with progress(f"installing {operator.name}"):
                 if self._is_alone and self._options["install"]:
                     await install_external_definitions(self._client, operator.declarations)
                 manager = await stack.enter_async_context(operator.running(self._client, **self._options))
             await stack.enter_async_context(answer_why(manager, server=self._server))
-            print(f"{operator.name} is at work; Ctrl-C stops it.", flush=True)
+            print(f"{operator.name} is running; Ctrl-C stops it.", flush=True)
             await asyncio.get_running_loop().create_future()
 
 
-def _say_failure(name: str, error: BaseException | None) -> None:
-    said = missing_permission(error) if isinstance(error, errors.Forbidden) else None
-    print(f"pinnace: {name} could not start: {said or error}", file=sys.stderr)
-    print("the cluster is still there; save the file to try again.", file=sys.stderr, flush=True)
+def _print_failure(name: str, error: BaseException | None) -> None:
+    missing = missing_permission(error) if isinstance(error, errors.Forbidden) else None
+    print(f"pinnace: {name} could not start: {missing or error}", file=sys.stderr)
+    print("the cluster still runs; save the file to retry.", file=sys.stderr, flush=True)
 
 
 def _fail(message: str) -> None:

@@ -1,4 +1,4 @@
-"""`pinnace up`: a cluster in the foreground, until it is told to stop."""
+"""`pinnace up`: run a cluster in the foreground until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -22,6 +24,7 @@ from pinnace.auth.certificates.authority import CertificateError
 from pinnace.auth.remote import RemoteConfigError
 from pinnace.auth.settings import AuthSettings
 from pinnace.cli import STARTED
+from pinnace.cli.progress import progress
 from pinnace.cluster import kubeconfig
 from pinnace.cluster.auditing import AuditSettings
 from pinnace.cluster.cluster import running
@@ -37,7 +40,7 @@ from pinnace.server.audit.webhook import BatchOptions
 from pinnace.store.store import StoreError
 
 COLLECT_AFTER = (20_000, 20, 50)
-"""Stored objects live long and form no cycles: looking through them at Python's own pace costs a write 7 % more."""
+"""Stored objects live long and form no cycles: Python's default thresholds cost a write 7 % more."""
 
 _UNUSABLE = (CertificateError, TokenFileError, RemoteConfigError, AuditPolicyError)
 
@@ -50,7 +53,7 @@ def default_data_dir() -> Path:
 def up(
     data_dir: Annotated[
         Path | None,
-        typer.Option(help="Where the cluster keeps its state, certificates and kubeconfig.", show_default=False),
+        typer.Option(help="The directory for state, certificates and kubeconfig.", show_default=False),
     ] = None,
     ephemeral: Annotated[
         bool, typer.Option("--ephemeral", help="Keep everything in memory and leave nothing behind.")
@@ -61,28 +64,26 @@ def up(
         Path | None,
         typer.Option(
             "--kubeconfig",
-            help="Write a kubeconfig here, complete, at the moment the cluster is ready.",
+            help="Write a kubeconfig to this file when the cluster is ready.",
             show_default=False,
         ),
     ] = None,
     merge: Annotated[
         bool, typer.Option("--merge", help="Also add the cluster to your own kubeconfig and make it the current one.")
     ] = False,
-    name: Annotated[str, typer.Option(help="What the cluster is called in kubeconfigs.")] = kubeconfig.DEFAULT_NAME,
+    name: Annotated[str, typer.Option(help="The cluster's name in kubeconfigs.")] = kubeconfig.DEFAULT_NAME,
     kubernetes_version: Annotated[
-        str, typer.Option(help="The minor of Kubernetes whose API is served, such as 1.31.", show_default="newest")
+        str, typer.Option(help="The Kubernetes minor version to serve, such as 1.31.", show_default="newest")
     ] = "",
     no_old_versions: Annotated[
         bool,
-        typer.Option(
-            "--no-old-versions", help="Do not serve API versions that Kubernetes has removed, as it would not."
-        ),
+        typer.Option("--no-old-versions", help="Do not serve API versions that Kubernetes has removed."),
     ] = False,
     no_controllers: Annotated[
         bool,
         typer.Option(
             "--no-controllers",
-            help="Serve the API alone: namespaces are not emptied, and nothing that has lost its owner is removed.",
+            help="Run no controllers: deleted namespaces are not emptied, and orphans are not garbage collected.",
         ),
     ] = False,
     nodes: Annotated[
@@ -105,102 +106,107 @@ def up(
         Path | None, typer.Option(help='Static tokens: lines of token,user,uid,"group1,group2".', show_default=False)
     ] = None,
     oidc_issuer_url: Annotated[
-        str, typer.Option(help="Believe the tokens of this OpenID Connect issuer.", show_default=False)
+        str, typer.Option(help="Accept the tokens of this OpenID Connect issuer.", show_default=False)
     ] = "",
-    oidc_client_id: Annotated[str, typer.Option(help="Whom its tokens must be for.", show_default=False)] = "",
-    oidc_username_claim: Annotated[str, typer.Option(help="The claim that names the user.")] = "sub",
+    oidc_client_id: Annotated[
+        str, typer.Option(help="The audience that OIDC tokens must carry.", show_default=False)
+    ] = "",
+    oidc_username_claim: Annotated[str, typer.Option(help="The claim with the user's name.")] = "sub",
     oidc_username_prefix: Annotated[
-        str, typer.Option(help="Put before the user's name; - for nothing.", show_default="ISSUER#")
+        str, typer.Option(help="The prefix of users' names; - for none.", show_default="ISSUER#")
     ] = "",
-    oidc_groups_claim: Annotated[str, typer.Option(help="The claim that lists groups.", show_default=False)] = "",
-    oidc_groups_prefix: Annotated[str, typer.Option(help="Put before each group.", show_default=False)] = "",
+    oidc_groups_claim: Annotated[str, typer.Option(help="The claim with the user's groups.", show_default=False)] = "",
+    oidc_groups_prefix: Annotated[str, typer.Option(help="The prefix of groups' names.", show_default=False)] = "",
     oidc_required_claim: Annotated[
         list[str] | None,
-        typer.Option(metavar="<name=value>", help="Must be claimed. May be said again.", show_default=False),
+        typer.Option(
+            metavar="<name=value>", help="A claim that tokens must carry; may be repeated.", show_default=False
+        ),
     ] = None,
     oidc_ca_file: Annotated[
-        Path | None, typer.Option(help="Who signs the issuer's certificate.", show_default="the system's")
+        Path | None, typer.Option(help="The CA of the issuer's certificate.", show_default="the system's")
     ] = None,
-    oidc_signing_algs: Annotated[str, typer.Option(help="Algorithms that it may sign with.")] = "RS256",
+    oidc_signing_algs: Annotated[
+        str, typer.Option(help="The signing algorithms to accept, separated by commas.")
+    ] = "RS256",
     authentication_token_webhook_config_file: Annotated[
-        Path | None, typer.Option(help="A kubeconfig: where to send TokenReviews.", show_default=False)
+        Path | None, typer.Option(help="A kubeconfig for the webhook that receives TokenReviews.", show_default=False)
     ] = None,
     authorization_webhook_config_file: Annotated[
-        Path | None, typer.Option(help="A kubeconfig: where to send SubjectAccessReviews.", show_default=False)
+        Path | None,
+        typer.Option(help="A kubeconfig for the webhook that receives SubjectAccessReviews.", show_default=False),
     ] = None,
     audit_policy_file: Annotated[
-        Path | None, typer.Option(help="An audit policy: which requests are written down.", show_default=False)
+        Path | None, typer.Option(help="The audit policy, which selects the requests to record.", show_default=False)
     ] = None,
     audit_log_path: Annotated[
-        Path | None, typer.Option(help="The file to write them to, a line each; - for here.", show_default=False)
+        Path | None,
+        typer.Option(
+            help="Write audit events to this file, one JSON line each; - for standard output.", show_default=False
+        ),
     ] = None,
     audit_log_maxsize: Annotated[
-        int, typer.Option(help="Megabytes after which the file is put aside and a new one begun.", min=0)
+        int, typer.Option(help="Rotate the audit log at this size, in megabytes.", min=0)
     ] = 100,
     audit_log_maxbackup: Annotated[
-        int, typer.Option(help="How many files that were put aside are kept; 0 for all.", min=0)
+        int, typer.Option(help="The number of rotated audit logs to keep; 0 for all.", min=0)
     ] = 0,
-    audit_log_maxage: Annotated[int, typer.Option(help="For how many days they are kept; 0 for ever.", min=0)] = 0,
+    audit_log_maxage: Annotated[int, typer.Option(help="The days to keep rotated audit logs; 0 for ever.", min=0)] = 0,
     audit_log_compress: Annotated[
-        bool, typer.Option("--audit-log-compress", help="Compress files that are put aside.")
+        bool, typer.Option("--audit-log-compress", help="Compress rotated audit logs.")
     ] = False,
     audit_webhook_config_file: Annotated[
-        Path | None, typer.Option(help="A kubeconfig: where to send them, many at a time.", show_default=False)
+        Path | None,
+        typer.Option(help="A kubeconfig for the webhook that receives batches of audit events.", show_default=False),
     ] = None,
-    audit_webhook_batch_max_size: Annotated[int, typer.Option(help="How many go together at most.", min=1)] = 400,
+    audit_webhook_batch_max_size: Annotated[int, typer.Option(help="The most events in a batch.", min=1)] = 400,
     audit_webhook_batch_max_wait: Annotated[
-        str, typer.Option(help="How long they wait for each other at most.")
+        str, typer.Option(help="The longest delay before a batch is sent.")
     ] = "30s",
     audit_webhook_batch_buffer_size: Annotated[
-        int, typer.Option(help="How many may wait to be sent; what is more is lost.", min=1)
+        int, typer.Option(help="The most events that wait to be sent; further ones are dropped.", min=1)
     ] = 10_000,
     audit_webhook_initial_backoff: Annotated[
-        str, typer.Option(help="How long until what could not be sent is sent again, at first.")
+        str, typer.Option(help="The delay before the first retry of a batch.")
     ] = "10s",
     request_timeout: Annotated[
-        str, typer.Option(help="How long a request may take, unless it goes on by its nature, as a watch does.")
+        str, typer.Option(help="The longest duration of a request, except watches and other streams.")
     ] = "1m0s",
     min_request_timeout: Annotated[
-        int, typer.Option(help="Seconds that a watch lasts at least whose client does not say how long.", min=1)
+        int, typer.Option(help="The shortest duration, in seconds, of a watch without a timeout.", min=1)
     ] = 1800,
     encryption_key_file: Annotated[
         Path | None,
         typer.Option(
-            help="Encrypt secrets where they are stored: lines of NAME:KEY, 32 bytes in base64, the newest first. "
-            "All of the keys decrypt; every start encrypts anew what is not encrypted with the first.",
+            help="Encrypt stored secrets: lines of NAME:KEY, 32 bytes in base64, the newest first. All keys decrypt; "
+            "each start encrypts again what is not encrypted with the first key.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Start a cluster in the foreground and say how to reach it. Ctrl-C stops it.
+    """Start a cluster in the foreground and print how to reach it. Ctrl-C stops it.
 
-    The first start makes a certificate authority, an admin and the namespaces that every cluster has. State is kept in
-    the data directory, so that the next start goes on where this one stopped.
+    The first start creates a certificate authority, an administrator and the default namespaces. State is kept in the
+    data directory, from which the next start continues.
     """
     if ephemeral and data_dir is not None:
         _fail("--ephemeral keeps nothing, so it cannot be combined with --data-dir; leave one of them out")
     wanted = kubernetes_version.removeprefix("v")
     if wanted and wanted not in minors():
         _fail(f"Kubernetes {wanted} cannot be served; choose one of {', '.join(minors())}")
-    providers: tuple[Provider, ...] = ()
     if oidc_client_id and not oidc_issuer_url:
-        _fail("--oidc-client-id says whom tokens must be for, but not whose: --oidc-issuer-url is missing")
-    if oidc_issuer_url:
-        try:
-            provider = Provider(
-                issuer_url=oidc_issuer_url,
-                client_id=oidc_client_id,
-                username_claim=oidc_username_claim,
-                username_prefix=oidc_username_prefix,
-                groups_claim=oidc_groups_claim,
-                groups_prefix=oidc_groups_prefix,
-                required_claims=dict(_pair(claim) for claim in oidc_required_claim or ()),
-                ca_file=oidc_ca_file,
-                signing_algorithms=tuple(oidc_signing_algs.split(",")),
-            )
-        except ValueError as error:
-            _fail(str(error))
-        providers = (provider,)
+        _fail("--oidc-client-id needs --oidc-issuer-url, the issuer of the tokens; add it")
+    providers = _oidc_providers(
+        issuer_url=oidc_issuer_url,
+        client_id=oidc_client_id,
+        username_claim=oidc_username_claim,
+        username_prefix=oidc_username_prefix,
+        groups_claim=oidc_groups_claim,
+        groups_prefix=oidc_groups_prefix,
+        required_claims=oidc_required_claim or (),
+        ca_file=oidc_ca_file,
+        signing_algorithms=tuple(oidc_signing_algs.split(",")),
+    )
     settings = Settings(
         data_dir=None if ephemeral else (data_dir or default_data_dir()),
         host=host,
@@ -240,6 +246,20 @@ def up(
     )
     if stages is not None and not nodes:
         _fail("--stages is for simulated nodes, and there are none; add --nodes N")
+    _start(settings, kubeconfig_path, merge=merge)
+
+
+def _oidc_providers(*, issuer_url: str, required_claims: Sequence[str], **options: Any) -> tuple[Provider, ...]:
+    if not issuer_url:
+        return ()
+    try:
+        claims = dict(_pair(claim) for claim in required_claims)
+        return (Provider(issuer_url=issuer_url, required_claims=claims, **options),)
+    except ValueError as error:
+        _fail(str(error))
+
+
+def _start(settings: Settings, kubeconfig_path: Path | None, *, merge: bool) -> None:
     _allow_many_connections()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -261,20 +281,22 @@ async def _serve(settings: Settings, kubeconfig_path: Path | None, *, merge: boo
 
     gc.set_threshold(*COLLECT_AFTER)
 
-    def tell(access: ClusterAccess) -> None:
-        gc.freeze()  # What is there by now stays: kinds, schemas, code.
+    def write_kubeconfigs(access: ClusterAccess) -> None:
+        gc.freeze()  # The objects of now stay: kinds, schemas, code.
         if merge:
             kubeconfig.merge(kubeconfig.user_kubeconfig(), access, use=True)
-        for path in paths:  # The one that was asked for comes last: who waits for it finds all else done.
+        for path in paths:  # The one from --kubeconfig is last: a script that waits for it finds all else done.
             kubeconfig.write(path, access)
 
-    async with running(settings, before_ready=tell) as cluster:
-        _say_ready(cluster.url, paths, merge=merge, seconds=time.monotonic() - STARTED)
+    async with AsyncExitStack() as stack:
+        with progress("starting the cluster"):
+            cluster = await stack.enter_async_context(running(settings, before_ready=write_kubeconfigs))
+        _print_ready(cluster.url, paths, merge=merge, seconds=time.monotonic() - STARTED)
         await stop.wait()
         print("stopping: requests in flight finish, watches end", file=sys.stderr, flush=True)
 
 
-def _say_ready(url: str, paths: list[Path], *, merge: bool, seconds: float) -> None:
+def _print_ready(url: str, paths: list[Path], *, merge: bool, seconds: float) -> None:
     print(f"pinnace {__version__} is ready at {url} ({seconds:.2f} s)")
     if merge:
         print("  kubectl get namespaces")
@@ -282,18 +304,18 @@ def _say_ready(url: str, paths: list[Path], *, merge: bool, seconds: float) -> N
         print(f"  export KUBECONFIG={paths[-1]}")
         print("  kubectl get namespaces")
     else:
-        print("  no kubeconfig was asked for: start with --kubeconfig PATH or --merge to have one")
+        print("  no kubeconfig was written: start with --kubeconfig PATH or --merge to get one")
     print("Ctrl-C stops it.", flush=True)
 
 
 def _allow_many_connections() -> None:
-    """Each client is an open file, and the usual limit of these is for programs that have few."""
+    """Raise the limit of open files: each client is one, and the usual limit is for programs with few."""
     try:
         import resource  # noqa: PLC0415 - not on every platform
     except ImportError:
         return
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):  # Some systems tell of more than they grant.
+    with contextlib.suppress(OSError, ValueError):  # Some systems report a higher limit than they grant.
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
@@ -313,7 +335,7 @@ def _pair(claim: str) -> tuple[str, str]:
 
 
 def _seconds(option: str, text: str) -> float:
-    """A duration as Go's programs are told it."""
+    """Return the seconds of a duration in Go's format. Exit if it is not one."""
     try:
         seconds = parse_duration(text).nanos / NANOS
     except ValueError:

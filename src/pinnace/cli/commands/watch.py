@@ -1,4 +1,4 @@
-"""`pinnace watch`: what happens to objects, as it happens."""
+"""`pinnace watch`: show objects, then each change."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def watch(
     all_namespaces: AllNamespaces = False,
     selector: Labels = "",
     field_selector: Fields = "",
-    only_changes: Annotated[bool, typer.Option("--only-changes", help="Leave out what is there already.")] = False,
-    show_labels: Annotated[bool, typer.Option("--show-labels", help="Show all labels, in a last column.")] = False,
-    no_headers: Annotated[bool, typer.Option("--no-headers", help="Leave the titles out.")] = False,
+    only_changes: Annotated[bool, typer.Option("--only-changes", help="Leave out existing objects.")] = False,
+    show_labels: Annotated[bool, typer.Option("--show-labels", help="Show all labels in a last column.")] = False,
+    no_headers: Annotated[bool, typer.Option("--no-headers", help="Leave out the column titles.")] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
 ) -> None:
-    """Show objects, then each change as it happens, until Ctrl-C. The first column says what it is.
+    """Show objects, then each change as it happens, until Ctrl-C. The first column is the type of the change.
 
-    The same as `kubectl get --watch --output-watch-events`; one that goes on when the server ends the connection.
+    It is `kubectl get --watch --output-watch-events`, but continues after the server ends the connection.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`pinnace why`: what made an operator look at an object, and what came of it."""
+"""`pinnace why`: explain why an operator reconciled an object, with the result."""
 
 from __future__ import annotations
 
@@ -33,23 +33,25 @@ def why(
     namespace: Namespace = "",
     inside: Annotated[
         str,
-        typer.Option("--in", help="Ask the operator in this pod: POD or deploy/NAME, in its namespace after a colon."),
+        typer.Option("--in", help="Ask the operator in this pod: POD, deploy/NAME or NAMESPACE:deploy/NAME."),
     ] = "",
-    operator: Annotated[str, typer.Option(help="Ask only the operator of this name.", show_default=False)] = "",
-    output: Annotated[str, typer.Option("-o", "--output", help="json: all that is known.", show_default=False)] = "",
+    operator: Annotated[str, typer.Option(help="Ask only the operator with this name.", show_default=False)] = "",
+    output: Annotated[
+        str, typer.Option("-o", "--output", help="json: print everything that is known.", show_default=False)
+    ] = "",
     kubeconfig: Kubeconfig = None,
     context: Context = "",
 ) -> None:
-    """Say what made an operator look at an object: whose change, which fields, by whom; how long it waited and took,
-    what came of it, and when it looks again.
+    """Explain why an operator reconciled an object: the change, its fields and field managers, the time it took, the
+    result, and the time of the next reconcile.
 
-    Operators that `pinnace run` runs on this machine are found by themselves. One that runs in the cluster is asked
-    in its pod, with --in. Without an object, the last that were looked at are shown.
+    Operators that `pinnace run` runs on this machine are found automatically. Use --in for an operator that runs in
+    the cluster. Without an object, the last reconciled objects are shown.
 
     \b
     Examples:
-      pinnace why                               what has been going on?
-      pinnace why website/blog                  why was this one reconciled?
+      pinnace why                               the last reconciles
+      pinnace why website/blog                  the reconciles of one object
       pinnace why websites blog -n web -o json
       pinnace why website/blog --in deploy/website-controller
       pinnace why website/blog --in operators:deploy/website-controller
@@ -77,7 +79,7 @@ def why(
     if output == "json":
         sys.stdout.write(as_json(chosen))
         return
-    lines = [line for answer in chosen for line in _told(answer, place, name)]
+    lines = [line for answer in chosen for line in _format_answer(answer, place, name)]
     print("\n".join(lines))
 
 
@@ -100,7 +102,7 @@ def _namespace(kubeconfig: Path | None, context: str) -> str:
 
 
 def _ask_inside(inside: str, question: list[str], namespace: str, kubeconfig: Path | None, context: str) -> NoReturn:
-    """Ask in the operator's pod. Where that is says nothing of where the object is: `question` says it."""
+    """Run `pinnace why` in the operator's pod. `question` names the object and its namespace."""
     where, _, target = inside.rpartition(":")
     command = ["pinnace", "why", *question]
 
@@ -118,7 +120,7 @@ def _ask_inside(inside: str, question: list[str], namespace: str, kubeconfig: Pa
 
 
 async def _ask_all(question: Object) -> list[Object]:
-    """The answers of all operators of this user on this machine."""
+    """Return the answers of all operators of this user on this machine."""
     place = socket_directory()
     found = sorted(place.glob("*.sock")) if place.is_dir() else []
     answers = [await _ask(path, question) for path in found]
@@ -137,8 +139,8 @@ async def _ask(path: Path, question: Object) -> Object | None:
     answer = await reader.read()
     writer.close()
     with suppress(orjson.JSONDecodeError):
-        told: Object = orjson.loads(answer)
-        return told
+        decoded: Object = orjson.loads(answer)
+        return decoded
     return None
 
 
@@ -150,7 +152,7 @@ def _only(answer: Object, kind: str) -> Object:
     return {**answer, "controllers": controllers}
 
 
-def _told(answer: Object, namespace: str, name: str) -> Iterator[str]:
+def _format_answer(answer: Object, namespace: str, name: str) -> Iterator[str]:
     for controller in answer["controllers"]:
         about = (
             f"{controller['kind']} {namespace}/{name}"
@@ -160,11 +162,11 @@ def _told(answer: Object, namespace: str, name: str) -> Iterator[str]:
         yield f"{answer['operator']} ({controller['controller']}, process {answer['process']}): {about}"
         if not controller["runs"]:
             yield "  not looked at yet" if name else "  nothing was looked at yet"
-        for equal_ignoring_empty in list(_alike(controller["runs"]))[:_SHOWN]:
-            yield from _told_run(equal_ignoring_empty[0], with_name=not name)
-            if len(equal_ignoring_empty) > 1:
-                since = _ago(equal_ignoring_empty[-1])
-                yield f"    and {len(equal_ignoring_empty) - 1} times before, with the same end, since {since} ago"
+        for repeated in list(_group_repeated(controller["runs"]))[:_SHOWN]:
+            yield from _format_run(repeated[0], with_name=not name)
+            if len(repeated) > 1:
+                since = _ago(repeated[-1])
+                yield f"    and {len(repeated) - 1} times before, with the same end, since {since} ago"
         if name and controller["next"]:
             tries = f" after {controller['failures']} failures" if controller["failures"] else ""
             yield f"  looks again in {_length(controller['next'])}{tries}"
@@ -172,22 +174,22 @@ def _told(answer: Object, namespace: str, name: str) -> Iterator[str]:
             yield f"  {controller['waiting']} objects wait to be looked at"
 
 
-def _alike(runs: list[Object]) -> Iterator[list[Object]]:
-    """Runs that say the same, such as one failure after the other, together."""
+def _group_repeated(runs: list[Object]) -> Iterator[list[Object]]:
+    """Group consecutive runs with the same result, such as repeated failures."""
 
-    def says(run: Object) -> object:
+    def result_of(run: Object) -> object:
         is_again = [reason["what"] for reason in run["reasons"]] in (["retry"], ["requeue"], ["resync"])
         return (run["namespace"], run["name"], run["outcome"], run["error"]) if is_again else run["began"]
 
-    for _, equal_ignoring_empty in groupby(runs, key=says):
-        yield list(equal_ignoring_empty)
+    for _, repeated in groupby(runs, key=result_of):
+        yield list(repeated)
 
 
 def _ago(run: Object) -> str:
     return format_duration((datetime.now(UTC) - datetime.fromisoformat(run["began"])).total_seconds())
 
 
-def _told_run(run: Object, *, with_name: bool) -> Iterator[str]:
+def _format_run(run: Object, *, with_name: bool) -> Iterator[str]:
     which = f" {run['namespace']}/{run['name']}".replace(" /", " ") if with_name else ""
     took = f"waited {_length(run['waited'])}, took {_length(run['seconds'])}"
     again = f", again in {_length(run['again'])}" if run["again"] else ""

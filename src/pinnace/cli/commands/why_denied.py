@@ -1,4 +1,4 @@
-"""`pinnace why-denied`: why a user may not do something, and what would let him."""
+"""`pinnace why-denied`: explain why a user may not do something, and what would allow it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -26,52 +27,54 @@ DENIED = 1
 
 
 def why_denied(
-    user: Annotated[str, typer.Argument(help="Who: a user's name, or system:serviceaccount:NAMESPACE:NAME.")],
+    user: Annotated[str, typer.Argument(help="The user's name, or system:serviceaccount:NAMESPACE:NAME.")],
     verb: Annotated[str, typer.Argument(help="get, list, watch, create, update, patch, delete, deletecollection, ...")],
     resource: Annotated[str, typer.Argument(help="pods, deployments.apps, pods/log, or a path such as /metrics.")],
-    name: Annotated[str, typer.Argument(help="One object's name.", show_default=False)] = "",
+    name: Annotated[str, typer.Argument(help="The name of one object.", show_default=False)] = "",
     namespace: Annotated[
-        str, typer.Option("-n", "--namespace", help="Where; the context's namespace if not said.", show_default=False)
+        str, typer.Option("-n", "--namespace", help="The namespace.", show_default="the context's namespace")
     ] = "",
     all_namespaces: Annotated[bool, typer.Option("-A", "--all-namespaces", help="In all namespaces.")] = False,
     group: Annotated[
         list[str] | None,
-        typer.Option("--group", metavar="<str>", help="A group of the user. May be said again.", show_default=False),
+        typer.Option("--group", metavar="<str>", help="A group of the user; may be repeated.", show_default=False),
     ] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(help="The way to the cluster.", show_default=False)] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="The kubeconfig file to use.", show_default=False)] = None,
 ) -> None:
-    """Say which binding lets a user do something; or if none does, which would, and which rule to add."""
+    """Print the binding that allows a user to do something; if none does, the bindings and the rule that would."""
+    question = _Question(verb=verb, resource=resource, name=name, namespace=namespace, all_namespaces=all_namespaces)
     try:
-        code = asyncio.run(_answer(user, verb, resource, name, namespace, all_namespaces, group or [], kubeconfig))
+        code = asyncio.run(_answer(_user(user, group or []), question, kubeconfig))
     except (KubeconfigError, errors.ApiError, OSError, ValueError) as error:
         print(f"pinnace: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
     raise typer.Exit(code)
 
 
-async def _answer(
-    user_name: str,
-    verb: str,
-    resource: str,
-    name: str,
-    namespace: str,
-    all_namespaces: bool,
-    groups: list[str],
-    kubeconfig: Path | None,
-) -> int:
-    user = _user(user_name, groups)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Question:
+    """The action to explain, as the command line gives it."""
+
+    verb: str
+    resource: str
+    name: str
+    namespace: str
+    all_namespaces: bool
+
+
+async def _answer(user: User, question: _Question, kubeconfig: Path | None) -> int:
     async with connect(kubeconfig=kubeconfig) as client:
-        where = "" if all_namespaces else namespace or client.namespace
-        action = await _action(client, verb, resource, name, where)
+        where = "" if question.all_namespaces else question.namespace or client.namespace
+        action = await _action(client, question, where)
         rbac = await _roles(client)
     explanation = explain(rbac, user, action)
-    for line in told(user, action, explanation):
+    for line in format_explanation(user, action, explanation):
         print(line)
     return 0 if explanation.allowed_by else DENIED
 
 
-def told(user: User, action: Action, explanation: Explanation) -> Iterator[str]:
-    """The explanation in words, with the commands that would change it."""
+def format_explanation(user: User, action: Action, explanation: Explanation) -> Iterator[str]:
+    """Yield the lines of an explanation, with the commands that would allow the action."""
     what = _what(action)
     if explanation.allowed_by:
         yield f"{user.name} may {what}: {explanation.allowed_by}."
@@ -94,11 +97,11 @@ def told(user: User, action: Action, explanation: Explanation) -> Iterator[str]:
 def _binding_command(user: User, action: Action, kind: str, role: str) -> str:
     account = split_service_account(user.name)
     subject = f"--serviceaccount={account[0]}:{account[1]}" if account is not None else f"--user={user.name}"
-    called = re.sub(r"[^a-z0-9.-]+", "-", f"{user.name}-{role}".lower())
+    name = re.sub(r"[^a-z0-9.-]+", "-", f"{user.name}-{role}".lower())
     of_role = f"--{kind.lower()}={role}"
     if action.resource and action.namespace:
-        return f"kubectl create rolebinding {called} -n {action.namespace} {of_role} {subject}"
-    return f"kubectl create clusterrolebinding {called} {of_role} {subject}"
+        return f"kubectl create rolebinding {name} -n {action.namespace} {of_role} {subject}"
+    return f"kubectl create clusterrolebinding {name} {of_role} {subject}"
 
 
 def _what(action: Action) -> str:
@@ -118,13 +121,14 @@ def _listed(values: Iterable[str]) -> str:
 
 def _user(name: str, groups: list[str]) -> User:
     if not name:
-        raise ValueError("say which user: the name is empty")
+        raise ValueError("the user's name is empty: give one")
     account = split_service_account(name)
     own = service_account_groups(account[0]) if account is not None else ()
     return authenticated(User(name, (*own, *groups)))
 
 
-async def _action(client: Client, verb: str, resource: str, name: str, namespace: str) -> Action:
+async def _action(client: Client, question: _Question, namespace: str) -> Action:
+    verb, resource, name = question.verb, question.resource, question.name
     if resource.startswith("/"):
         return Action(verb, path=resource)
     wanted, _, subresource = resource.partition("/")

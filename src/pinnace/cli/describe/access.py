@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pinnace.cli.describe.parts import Description, heading, labelled
-from pinnace.cli.kubectl.formats import shown
+from pinnace.cli.kubectl.formats import format_value
 from pinnace.model.objects import Object
 
 
 class _Allowed(NamedTuple):
-    """What verbs are allowed on: one resource, all of it or one object, or one URL."""
+    """The target of a rule's verbs: one resource, one object of it, or one URL."""
 
     group: str = ""
     resource: str = ""
@@ -20,7 +20,7 @@ class _Allowed(NamedTuple):
 
 
 def role(page: Description, obj: Object) -> None:
-    """What is allowed, by resource: rules that name several are taken apart, and the verbs of each put together."""
+    """Describe a role by resource: rules with several resources are split, and the verbs of each are merged."""
     verbs: dict[_Allowed, list[str]] = {}
     of_urls: list[tuple[_Allowed, list[str]]] = []
     for rule in obj.get("rules") or ():
@@ -33,7 +33,7 @@ def role(page: Description, obj: Object) -> None:
     labelled(page, obj)
     page.line("PolicyRule:")
     rows = [
-        (_resource(allowed), _listed(allowed.url), _listed(allowed.name), shown(several))
+        (_resource(allowed), _listed(allowed.url), _listed(allowed.name), format_value(several))
         for allowed, several in sorted([*of_urls, *verbs.items()], key=_order)
     ]
     page.table(("Resources", "Non-Resource URLs", "Resource Names", "Verbs"), rows)
@@ -77,7 +77,7 @@ def _order(row: tuple[_Allowed, list[str]]) -> str:
     allowed, verbs = row
     of_url = allowed.url is not None
     return (
-        f"Verbs:{shown(verbs)},APIGroups:{'[]' if of_url else _listed(allowed.group)},"
+        f"Verbs:{format_value(verbs)},APIGroups:{'[]' if of_url else _listed(allowed.group)},"
         f"Resources:{'[]' if of_url else _listed(allowed.resource)},ResourceNames:{_listed(allowed.name)},"
         f"NonResourceURLs:{_listed(allowed.url)},"
     )

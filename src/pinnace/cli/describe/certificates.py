@@ -9,7 +9,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from pinnace.cli.describe.parts import Description, heading, long_time
-from pinnace.cli.session import Unsuitable
+from pinnace.cli.session import PlainCommandError
 from pinnace.kinds.cells import format_duration, format_labels
 from pinnace.kinds.certificates.columns import request_state
 from pinnace.model.objects import Object
@@ -61,7 +61,7 @@ def _parsed(encoded: str) -> x509.CertificateSigningRequest:
     try:
         return x509.load_pem_x509_csr(base64.b64decode(encoded))
     except ValueError as error:
-        raise Unsuitable(f"error: Error parsing CSR: {error}") from None
+        raise PlainCommandError(f"error: Error parsing CSR: {error}") from None
 
 
 def _values(name: x509.Name, kind: x509.ObjectIdentifier) -> list[str]:

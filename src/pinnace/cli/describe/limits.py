@@ -65,7 +65,7 @@ async def namespace(client: Client, obj: Object, events: list[Object] | None) ->
 def resource_quota(page: Description, obj: Object) -> None:
     heading(page, obj)
     _scopes(page, obj, level=0, bullet=" *")
-    # What is used is written in the form that the quota was written in: 1Gi of 2Gi, 1e9 of 2e9.
+    # Used amounts have the same format as the quota: 1Gi of 2Gi, 1e9 of 2e9.
     rows = [
         (resource, used if used.format == hard.format else quantity.of(used.value, hard.format), hard)
         for resource, used, hard in _amounts(obj)

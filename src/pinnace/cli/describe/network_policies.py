@@ -8,7 +8,7 @@ from pinnace.model.objects import Object
 
 _ANY_PORT = "To Port: <any> (traffic allowed to all ports)"
 _PEERS = (
-    # A peer that names both kinds of selector means pods of namespaces, and is told in this order.
+    # A peer with both selectors means pods of namespaces; kubectl prints them in this order.
     ("namespaceSelector", "NamespaceSelector"),
     ("podSelector", "PodSelector"),
 )

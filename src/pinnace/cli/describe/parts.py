@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pinnace.cli.kubectl.alignment import aligned
-from pinnace.cli.kubectl.formats import shown
+from pinnace.cli.kubectl.formats import format_value
 from pinnace.kinds.cells import format_duration
 from pinnace.model.objects import Object
 from pinnace.model.patches.last_applied import LAST_APPLIED
@@ -35,7 +35,7 @@ class Description:
         """Those of the pairs that have a value."""
         for title, value in pairs:
             if value is not None:
-                self.pair(title, value if isinstance(value, str) else shown(value), level)
+                self.pair(title, value if isinstance(value, str) else format_value(value), level)
 
     def table(
         self, titles: Iterable[str], rows: Iterable[Iterable[object]], *, level: int = 1, rule: Iterable[str] = ()
@@ -85,7 +85,7 @@ class Description:
 
 
 def heading(page: Description, obj: Object, *, namespaced: bool = True) -> None:
-    """What most descriptions begin with."""
+    """Write the lines with which most descriptions begin."""
     metadata = obj["metadata"]
     page.pair("Name", metadata["name"])
     if namespaced:
@@ -174,9 +174,9 @@ def _fields(page: Description, content: Object, level: int) -> None:
                 if isinstance(item, dict):
                     _fields(page, item, level + 1)
                 else:
-                    page.line(shown(item), level + 1)
+                    page.line(format_value(item), level + 1)
         else:
-            page.line(f"{title}:\t{shown(value)}", level)
+            page.line(f"{title}:\t{format_value(value)}", level)
 
 
 def title_of(field: str) -> str:

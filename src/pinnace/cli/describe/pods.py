@@ -18,8 +18,8 @@ def pod(page: Description, obj: Object) -> None:
     heading(page, obj)
     if spec.get("priority") is not None:
         page.pair("Priority", spec["priority"])
-    _said(page, spec, ("priorityClassName", "Priority Class Name"), ("runtimeClassName", "Runtime Class Name"))
-    _said(page, spec, ("serviceAccountName", "Service Account"))
+    _pairs_if_set(page, spec, ("priorityClassName", "Priority Class Name"), ("runtimeClassName", "Runtime Class Name"))
+    _pairs_if_set(page, spec, ("serviceAccountName", "Service Account"))
     page.pair("Node", f"{spec['nodeName']}/{status.get('hostIP', '')}" if spec.get("nodeName") else NONE)
     if status.get("startTime"):
         page.pair("Start Time", long_time(status["startTime"]))
@@ -29,12 +29,12 @@ def pod(page: Description, obj: Object) -> None:
         page.pair("Termination Grace Period", f"{metadata.get('deletionGracePeriodSeconds', 0)}s")
     else:
         page.pair("Status", status.get("phase", ""))
-    _said(page, status, ("reason", "Reason"), ("message", "Message"))
+    _pairs_if_set(page, status, ("reason", "Reason"), ("message", "Message"))
     _seccomp(page, spec.get("securityContext"), 0)
     page.pair("IP", status.get("podIP", ""))
     _addresses(page, status.get("podIPs") or ())
     controlled(page, obj)
-    _said(page, status, ("nominatedNodeName", "NominatedNodeName"))
+    _pairs_if_set(page, status, ("nominatedNodeName", "NominatedNodeName"))
     if spec.get("resources"):
         page.line("Resources:")
         _resources(page, spec["resources"], 1)
@@ -74,7 +74,7 @@ def template(page: Description, obj: Object | None) -> None:
     _group(page, spec, "  ")
 
 
-def _said(page: Description, where: Object, *fields: tuple[str, str]) -> None:
+def _pairs_if_set(page: Description, where: Object, *fields: tuple[str, str]) -> None:
     for name, title in fields:
         if where.get(name):
             page.pair(title, where[name])
@@ -95,8 +95,8 @@ def _gates_and_conditions(page: Description, spec: Object, status: Object) -> No
     if spec.get("readinessGates"):
         page.line("Readiness Gates:")
         page.line("Type\tStatus", 1)
-        for gate in spec["readinessGates"]:
-            page.line(f"{gate['conditionType']} \t{found.get(gate['conditionType'], NONE)} ", 1)
+        for readiness in spec["readinessGates"]:
+            page.line(f"{readiness['conditionType']} \t{found.get(readiness['conditionType'], NONE)} ", 1)
     if conditions:
         page.line("Conditions:")
         page.line("Type\tStatus", 1)
@@ -309,7 +309,7 @@ def _flag(reference: Object) -> str:
 
 
 def _field(pod: Object, path: str) -> str:
-    """What a variable is filled with, as far as that is known before the pod runs."""
+    """Return the value of a variable, as far as it is known before the pod runs."""
     if path in ("metadata.name", "metadata.namespace", "metadata.uid"):
         return str(pod["metadata"].get(path.partition(".")[2], ""))
     return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pinnace.cli.describe.parts import NONE, UNSET, Description, heading, labelled, long_time
-from pinnace.cli.kubectl.formats import shown
+from pinnace.cli.kubectl.formats import format_value
 from pinnace.client.client import Client
 from pinnace.kinds.cells import format_labels
 from pinnace.model import errors
@@ -123,7 +123,7 @@ def endpoint_slice(page: Description, obj: Object) -> None:
         ready, target = (one.get("conditions") or {}).get("ready"), one.get("targetRef")
         page.pair("- Addresses", ", ".join(one.get("addresses") or ()) or NONE, 1)
         page.line("Conditions:", 2)
-        page.pair("Ready", UNSET if ready is None else shown(ready), 3)
+        page.pair("Ready", UNSET if ready is None else format_value(ready), 3)
         page.pairs(
             ("Hostname", one.get("hostname", UNSET)),
             ("TargetRef", f"{target.get('kind', '')}/{target.get('name', '')}" if target else None),
@@ -211,7 +211,7 @@ def address(page: Description, obj: Object) -> None:
 
 
 async def _backend(client: Client, namespace: str, backend: Object) -> str:
-    """What requests are led to: a service with the endpoints that it has now, or an object of any kind."""
+    """Return the target of requests: a service with its current endpoints, or an object of any kind."""
     chosen = backend.get("service")
     if not chosen:
         resource = backend.get("resource") or {}

@@ -16,7 +16,7 @@ from pinnace.cli.describe.parts import (
     yes,
 )
 from pinnace.cli.describe.volumes import origin, source
-from pinnace.cli.kubectl.formats import shown
+from pinnace.cli.kubectl.formats import format_value
 from pinnace.client.client import Client
 from pinnace.kinds.cells import format_labels
 from pinnace.model.objects import Object
@@ -115,7 +115,7 @@ def attributes_class(page: Description, obj: Object) -> None:
 
 
 def node_drivers(page: Description, obj: Object) -> None:
-    """What a node can attach: a CSINode."""
+    """Describe a CSINode: the volumes that a node can attach."""
     heading(page, obj, namespaced=False)
     labelled(page, obj)
     page.pair("CreationTimestamp", long_time(obj["metadata"].get("creationTimestamp")))
@@ -131,7 +131,7 @@ def node_drivers(page: Description, obj: Object) -> None:
             page.line("Allocatables:", 3)
             page.pair("Count", count, 4)
         if driver.get("topologyKeys") is not None:
-            page.pair("Topology Keys", shown(driver["topologyKeys"]), 3)
+            page.pair("Topology Keys", format_value(driver["topologyKeys"]), 3)
 
 
 def _affinity(page: Description, required: Object | None) -> None:

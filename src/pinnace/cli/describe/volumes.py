@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from pinnace.cli.describe.parts import NONE, UNSET, Description
-from pinnace.cli.kubectl.formats import shown
+from pinnace.cli.kubectl.formats import format_value
 from pinnace.model import quantity
 from pinnace.model.objects import Object
 
 Lines = list[tuple[str, object]]
 Field = tuple[str, str, object]
-"""A title, the field that it stands for, and what is told where the field is not set."""
+"""A title, its field, and the value that is printed if the field is not set."""
 
 _LONG_ATTRIBUTE = 140
 _WITHOUT_COLON = "ISCSIInterface"  # As kubectl has it.
@@ -32,8 +32,8 @@ def volumes(page: Description, found: Iterable[Object], *, indent: str = "") -> 
 
 def source(page: Description, kind: str, content: Object, *, is_persistent: bool = False) -> None:
     """Where what is in a volume comes from."""
-    told = _OF_PERSISTENT.get(kind) if is_persistent else None
-    title, fields = told or _KNOWN.get(kind, ("", ()))
+    text = _OF_PERSISTENT.get(kind) if is_persistent else None
+    title, fields = text or _KNOWN.get(kind, ("", ()))
     if not title:
         page.line("<unknown>", 1)
         return
@@ -44,7 +44,7 @@ def source(page: Description, kind: str, content: Object, *, is_persistent: bool
 
 
 def origin(spec: Object) -> list[str]:
-    """What a claimed volume is filled with at first."""
+    """Return the lines of the data source of a claim."""
     found = spec.get("dataSource")
     if not found:
         return []
@@ -60,8 +60,8 @@ def _read(content: Object, fields: Iterable[Field], *, is_persistent: bool) -> L
             value = (value or {}).get(step)
         if path == "secretRef" and value is not None:
             value = _reference(value, is_persistent=is_persistent)
-        told = shown(otherwise if value is None else value)
-        lines.append(("", f"{title}\t{told}") if title == _WITHOUT_COLON else (title, told))
+        text = format_value(otherwise if value is None else value)
+        lines.append(("", f"{title}\t{text}") if title == _WITHOUT_COLON else (title, text))
     return lines
 
 
@@ -89,12 +89,12 @@ def _csi(source: Object) -> Lines:
         ("Driver", source.get("driver", "")),
         ("FSType", source.get("fsType", "")),
         *([("VolumeHandle", source["volumeHandle"])] if "volumeHandle" in source else []),
-        ("ReadOnly", shown(bool(source.get("readOnly")))),
+        ("ReadOnly", format_value(bool(source.get("readOnly")))),
     ]
     attributes = source.get("volumeAttributes") or {}
-    told = [_shortened(f"{key}={attributes[key]}") for key in sorted(attributes)] or [NONE]
-    lines.append(("VolumeAttributes", "    " + told[0] if attributes else told[0]))
-    return lines + [("", f"\t    {one}") for one in told[1:]]
+    text = [_shortened(f"{key}={attributes[key]}") for key in sorted(attributes)] or [NONE]
+    lines.append(("VolumeAttributes", "    " + text[0] if attributes else text[0]))
+    return lines + [("", f"\t    {one}") for one in text[1:]]
 
 
 def _shortened(attribute: str) -> str:
@@ -307,4 +307,4 @@ _OF_PERSISTENT: dict[str, tuple[str, tuple[Field, ...]]] = {
         ),
     ),
 }
-"""What persistent volumes tell besides: they are in no namespace, so they say which one they mean."""
+"""Further fields of persistent volumes: they have no namespace, so their references name one."""

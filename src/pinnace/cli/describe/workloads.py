@@ -61,7 +61,7 @@ async def replication_controller(client: Client, obj: Object, events: list[Objec
 
 
 async def _copies(page: Description, client: Client, obj: Object, events: list[Object] | None) -> str:
-    """What is told of pods that are all the same, after the lines that say whose they are."""
+    """Describe the replicas of a workload, after the lines about the workload itself."""
     spec, status = obj["spec"], obj.get("status") or {}
     page.pair("Replicas", f"{status.get('replicas', 0)} current / {spec.get('replicas', 0)} desired")
     page.pair("Pods Status", await _pods_of(client, obj))

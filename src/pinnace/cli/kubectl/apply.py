@@ -28,7 +28,7 @@ from pinnace.schema.shape import Schema
 
 _MERGE, _STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
 _ATTEMPTS = 5
-"""How often a patch is worked out anew because somebody else was faster."""
+"""How often a patch is computed again after a conflict."""
 
 
 class _Applying:
@@ -156,7 +156,7 @@ def _patch(served: ServedKind, modified: Object, current: Object) -> tuple[str, 
 
 
 def _patched(served: ServedKind, current: Object, patch: Object) -> Object:
-    """What the server would make of it, as far as one can tell from here."""
+    """Return the object as the server would patch it, as far as the client can compute that."""
     schema = _schema_of(served)
     return json_merge_patch(current, patch) if schema is None else strategic_merge(current, patch, schema)
 

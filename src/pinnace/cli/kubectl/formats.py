@@ -142,12 +142,14 @@ class Printer:
             rows.append([title for title, _ in self._columns])
             self._headers = False
         for item in _items(obj):
-            rows.append([",".join(shown(value) for value in find(item)) or "<none>" for _, find in self._columns])
+            rows.append(
+                [",".join(format_value(value) for value in find(item)) or "<none>" for _, find in self._columns]
+            )
         self._write(self._rows.format(rows))
 
 
 def void(_: object) -> None:
-    """For functions that write and return what nobody needs."""
+    """Drop a value: for functions that write and return something."""
 
 
 class Template:
@@ -232,25 +234,25 @@ def _filled(nodes: Sequence[_Node], obj: Any) -> Iterator[str]:
         if kind == "text":
             yield value
         elif kind == "path":
-            yield " ".join(shown_in_path(found) for found in value(obj))
+            yield " ".join(format_in_path(found) for found in value(obj))
         else:
             for found in value(obj):
                 yield from _filled(inner, found)
 
 
-def shown_in_path(value: Any) -> str:
+def format_in_path(value: Any) -> str:
     return "" if value is None else text_of(value)
 
 
-def shown(value: Any) -> str:
-    """A value as Go prints it when it is told nothing about it, which is what custom columns show."""
+def format_value(value: Any) -> str:
+    """Return a value in Go's default format (%v), which custom columns show."""
     match value:
         case None:
             return "<nil>"
         case dict():
-            return "map[" + " ".join(f"{key}:{shown(value[key])}" for key in sorted(value)) + "]"
+            return "map[" + " ".join(f"{key}:{format_value(value[key])}" for key in sorted(value)) + "]"
         case list():
-            return "[" + " ".join(shown(item) for item in value) + "]"
+            return "[" + " ".join(format_value(item) for item in value) + "]"
     return text_of(value)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from pinnace.cli.kubectl.resource_types import ResourceTypes, asked_for
+from pinnace.cli.kubectl.resource_types import ResourceTypes, parse_resources
 from pinnace.cli.session import CommandError
 from pinnace.client.client import Client
 from pinnace.model import selectors
@@ -18,8 +18,8 @@ async def object_named(client: Client, word: str) -> Object:
     """The pod of that name, or what TYPE/NAME names."""
     if "/" not in word:
         return await client.get("v1/Pod", word)
-    types = await ResourceTypes.learn(client)
-    asked = asked_for(types, [word])[0]
+    types = await ResourceTypes.load(client)
+    asked = parse_resources(types, [word])[0]
     return await client.get(asked.served.kind, asked.name)
 
 
@@ -55,19 +55,19 @@ def container_for(pod: Object, wanted: str, *, says: bool = True) -> str:
     if wanted:
         if wanted not in known:
             name = pod["metadata"]["name"]
-            raise CommandError(f"container {wanted} is not valid for pod {name} out of: {_told(pod)}")
+            raise CommandError(f"container {wanted} is not valid for pod {name} out of: {_format_containers(pod)}")
         return wanted
     preferred: str = (pod["metadata"].get("annotations") or {}).get(_DEFAULT, "")
     if preferred in known:
         return preferred
     first = str(pod["spec"]["containers"][0]["name"])
     if len(known) > 1 and says:
-        print(f"Defaulted container {quoted(first)} out of: {_told(pod)}", file=sys.stderr, flush=True)
+        print(f"Defaulted container {quoted(first)} out of: {_format_containers(pod)}", file=sys.stderr, flush=True)
     return first
 
 
-def _told(pod: Object) -> str:
-    """The names of all containers; those of the others say what they are."""
+def _format_containers(pod: Object) -> str:
+    """Return the names of all containers, with the type of ephemeral and init containers."""
     groups = (("containers", ""), ("ephemeralContainers", " (ephem)"), ("initContainers", " (init)"))
     return ", ".join(f"{one['name']}{what}" for group, what in groups for one in pod["spec"].get(group) or ())
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import orjson
 
 from pinnace.cli.kubectl.documents import Document
-from pinnace.cli.kubectl.resource_types import ResourceTypes, asked_for
+from pinnace.cli.kubectl.resource_types import ResourceTypes, parse_resources
 from pinnace.cli.kubectl.tables import ACCEPT
-from pinnace.cli.session import CommandError, progress
+from pinnace.cli.progress import progress
+from pinnace.cli.session import CommandError
 from pinnace.client.client import Client
 from pinnace.client.exchange import target_of
 from pinnace.client.mapping import ServedKind
@@ -62,7 +63,7 @@ def requests_for(types: ResourceTypes, read: Read, namespace: str) -> list[ReadR
     """One request for each object that is named, else one for each kind. Raises CommandError."""
     if read.documents:
         return [_request_of(types, document, namespace, read) for document in read.documents]
-    asked = asked_for(types, read.words)
+    asked = parse_resources(types, read.words)
     if any(one.name for one in asked):
         if read.labels or read.fields:
             raise CommandError("name cannot be provided when a selector is specified")

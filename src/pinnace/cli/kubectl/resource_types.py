@@ -1,4 +1,4 @@
-"""What `pods`, `deploy/web` or `websites.v1.example.com` on a command line stand for: learnt from the server."""
+"""Resolve `pods`, `deploy/web` or `websites.v1.example.com` on a command line by the server's discovery."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import orjson
 
-from pinnace.cli.session import CommandError, Unsuitable, progress
+from pinnace.cli.progress import progress
+from pinnace.cli.session import CommandError, PlainCommandError
 from pinnace.client.client import Client
 from pinnace.client.mapping import ServedKind
 from pinnace.model.objects import Kind, Object, kind_of
@@ -17,25 +18,25 @@ _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryL
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Objects that a command is about: those of a kind, or one of them."""
+class ResourceArgument:
+    """The objects that an argument names: all of a kind, or one of them."""
 
     served: ServedKind
     name: str = ""
 
 
 class ResourceTypes:
-    """All that a server serves, preferred versions first."""
+    """All kinds that a server serves, preferred versions first."""
 
     def __init__(self, served: Sequence[ServedKind]) -> None:
         self._served = served
 
     @classmethod
-    async def learn(cls, client: Client) -> ResourceTypes:
-        """Ask the server, with two requests if it can tell all at once."""
+    async def load(cls, client: Client) -> ResourceTypes:
+        """Read the server's discovery, with two requests if it has aggregated discovery."""
         served: list[ServedKind] = []
         for root in ("/api", "/apis"):
-            with progress("waiting for the server to say what it serves"):
+            with progress("waiting for the server's discovery"):
                 answer = orjson.loads(await client.read(root, accept=_AGGREGATED))
             if answer.get("kind") != "APIGroupDiscoveryList":
                 return cls(await client.kinds.all())
@@ -43,7 +44,7 @@ class ResourceTypes:
         return cls(served)
 
     def find(self, name: str) -> ServedKind:
-        """The kind that a plural, singular, short name or kind stands for; .GROUP or .VERSION.GROUP may follow."""
+        """Return the kind of a plural, singular, short name or kind; .GROUP or .VERSION.GROUP may follow."""
         for served in self._matching(name):
             return served
         raise CommandError(f"the server doesn't have a resource type {quoted(name.partition('.')[0])}")
@@ -52,11 +53,11 @@ class ResourceTypes:
         return next((served for served in self._served if served.kind == kind), None)
 
     def knows(self, obj: Object) -> bool:
-        """Whether the kind that an object says it is of is served."""
+        """Return whether the kind of an object is served."""
         return self.find_kind(kind_of(obj)) is not None
 
     def find_all(self, name: str) -> list[ServedKind]:
-        """The kinds of a category such as `all`, or the one that the name stands for."""
+        """Return the kinds of a category such as `all`, or the one that the name stands for."""
         found: dict[tuple[str, str], ServedKind] = {}
         if not any(self._matching(name)):
             for served in self._served:
@@ -78,10 +79,12 @@ class ResourceTypes:
                 yield served
 
 
-def asked_for(types: ResourceTypes, words: Sequence[str], *, names_needed: bool = False) -> list[Asked]:
-    """What the arguments of a command name: TYPE, TYPE,TYPE, TYPE NAME NAME, or TYPE/NAME TYPE/NAME."""
+def parse_resources(
+    types: ResourceTypes, words: Sequence[str], *, names_needed: bool = False
+) -> list[ResourceArgument]:
+    """Parse the arguments of a command: TYPE, TYPE,TYPE, TYPE NAME NAME, or TYPE/NAME TYPE/NAME."""
     if not words:
-        raise Unsuitable(
+        raise PlainCommandError(
             "You must specify the type of resource to get. pinnace get --help shows how, and which types there are."
         )
     if any("/" in word for word in words):
@@ -90,11 +93,11 @@ def asked_for(types: ResourceTypes, words: Sequence[str], *, names_needed: bool 
     if len(words) == 1:
         if names_needed:
             raise CommandError("resource(s) were provided, but no name was specified")
-        return [Asked(served) for served in dict.fromkeys(kinds)]
-    return [Asked(served, name) for served in kinds for name in words[1:]]
+        return [ResourceArgument(served) for served in dict.fromkeys(kinds)]
+    return [ResourceArgument(served, name) for served in kinds for name in words[1:]]
 
 
-def _named(types: ResourceTypes, word: str, *, alone: bool) -> Asked:
+def _named(types: ResourceTypes, word: str, *, alone: bool) -> ResourceArgument:
     kind, slash, name = word.partition("/")
     if not slash:
         raise CommandError(
@@ -106,11 +109,11 @@ def _named(types: ResourceTypes, word: str, *, alone: bool) -> Asked:
         raise CommandError("arguments in resource/name form may not have more than one slash")
     if not kind or not name:
         raise CommandError("arguments in resource/name form must have a single resource and name")
-    return Asked(types.find(kind), name)
+    return ResourceArgument(types.find(kind), name)
 
 
 def qualified(served: ServedKind) -> str:
-    """pod, deployment.apps: how kubectl names the kind of an object that it has changed."""
+    """Return kubectl's name for the kind of a changed object: pod, deployment.apps."""
     return _with_group(served.singular or served.kind.name.lower(), served.kind.group)
 
 

@@ -1,8 +1,8 @@
-"""What must change in a live object for it to be as a file says: kubectl's three-way patch.
+"""kubectl's three-way patch, which changes a live object to the state in a file.
 
-Three states are compared: `original`, which was applied the last time, `modified`, which is to be applied now, and
-`current`, which is in the cluster. What is in `modified` is set; what was in `original` and is no longer in `modified`
-is removed; what others have added to `current` is left alone.
+It compares three states: `original`, the last applied one, `modified`, the one to apply, and `current`, the live one.
+Fields of `modified` are set; fields of `original` that are not in `modified` are removed; fields that others have added
+to `current` stay.
 """
 
 from __future__ import annotations

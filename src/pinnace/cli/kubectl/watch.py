@@ -1,4 +1,4 @@
-"""Prints what exists, then each change as it happens, until it is told to stop."""
+"""Print existing objects, then each change as it happens, until cancelled."""
 
 from __future__ import annotations
 
