@@ -45,6 +45,7 @@ from pinnace.controllers.services.load_balancer import LoadBalancerController
 from pinnace.controllers.services.loopback_balancer import LoopbackBalancer
 from pinnace.controllers.services.mirroring import SliceMirroring
 from pinnace.controllers.services.service_cidrs import ServiceCidrs
+from pinnace.controllers.storage.attachments import VolumeAttachments
 from pinnace.controllers.storage.binder import VolumeBinder
 from pinnace.controllers.storage.ephemeral import EphemeralVolumes
 from pinnace.controllers.storage.expansion import Expansion
@@ -256,6 +257,7 @@ CONTROLLERS: tuple[ControllerRow, ...] = (
     ControllerRow("persistentvolume-binder-controller", "persistent-volume-binder", _plain(VolumeBinder)),
     ControllerRow("local-path-provisioner", "persistent-volume-binder", _plain(LocalPathProvisioner)),
     ControllerRow("persistentvolume-expander-controller", "expand-controller", _plain(Expansion)),
+    ControllerRow("persistentvolume-attach-detach-controller", "attachdetach-controller", _plain(VolumeAttachments)),
     ControllerRow("ephemeral-volume-controller", "ephemeral-volume-controller", _plain(EphemeralVolumes)),
     ControllerRow(
         "persistentvolumeclaim-protection-controller",
