@@ -12,7 +12,7 @@ from tests.server.in_process import control_plane
 from tests.testing.both_ways import TOKENS, reached
 
 from pinnace.auth.certificates.authority import CertificateFiles, ensure_certificates
-from pinnace.cluster.controllers import controllers_of
+from pinnace.cluster.controllers import CONTROLLERS, controllers_of
 from pinnace.cluster.in_process import in_process_client
 from pinnace.testing.clock import ManualClock
 
@@ -27,10 +27,19 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
     return ensure_certificates(tmp_path_factory.mktemp("pki"))
 
 
+@pytest.fixture
+def left_out() -> frozenset[str]:
+    """The controllers that do not run. A folder of tests may say which."""
+    return frozenset()
+
+
 @pytest.fixture(params=WAYS)
-async def world(request: pytest.FixtureRequest, clock: ManualClock, files: CertificateFiles) -> AsyncIterator[World]:
+async def world(
+    request: pytest.FixtureRequest, clock: ManualClock, files: CertificateFiles, left_out: frozenset[str]
+) -> AsyncIterator[World]:
+    only = {row.name for row in CONTROLLERS} - left_out
     async with control_plane(clock=clock, tokens=TOKENS) as api, reached(api.plane, request.param) as transport_of:
-        manager = controllers_of(api.plane, files, clock=clock, transport_of=transport_of)
+        manager = controllers_of(api.plane, files, clock=clock, transport_of=transport_of, only=only)
         definitions = asyncio.create_task(
             api.plane.custom_resources.run(in_process_client(api.plane.local(), clock=clock))
         )
