@@ -27,7 +27,7 @@ ALLOCATION = {"devices": {"results": [_result("d.example.com"), _result("e.examp
 RESERVED = [{"resource": "pods", "name": "web", "uid": "1"}]
 
 
-def _told(driver: str, **more: Any) -> Object:
+def _status_error(driver: str, **more: Any) -> Object:
     return {"driver": driver, "pool": "p", "device": "x", **more}
 
 
@@ -128,8 +128,8 @@ async def test_what_else_is_wrong_is_told_afterwards(claims: Claims) -> None:
 
 async def test_drivers_tell_of_their_own_devices_alone(claims: Claims) -> None:
     assert await claims.write("binder", {"allocation": ALLOCATION}) == []
-    one = {"allocation": ALLOCATION, "devices": [_told("d.example.com")]}
-    both = {"allocation": ALLOCATION, "devices": [_told("e.example.com"), _told("d.example.com")]}
+    one = {"allocation": ALLOCATION, "devices": [_status_error("d.example.com")]}
+    both = {"allocation": ALLOCATION, "devices": [_status_error("e.example.com"), _status_error("d.example.com")]}
     anywhere, there = "arbitrary-node:update", "associated-node:update"
     refused = [_driver("joe", name, anywhere) for name in ("d.example.com", "e.example.com")]
     assert await claims.write("joe", both) == refused
@@ -141,7 +141,7 @@ async def test_drivers_tell_of_their_own_devices_alone(claims: Claims) -> None:
     assert await claims.write(ACCOUNT, both, extra=ON_NODE) == [_driver(ACCOUNT, "e.example.com", there, anywhere)]
     assert await claims.write(ACCOUNT, one, extra=ON_NODE) == []
     assert await claims.write("joe", one) == []
-    changed = {"allocation": ALLOCATION, "devices": [_told("d.example.com", data={"speed": 1})]}
+    changed = {"allocation": ALLOCATION, "devices": [_status_error("d.example.com", data={"speed": 1})]}
     assert await claims.write("joe", changed) == [_driver("joe", "d.example.com", anywhere)]
     assert await claims.write("joe", {"allocation": ALLOCATION}) == [_driver("joe", "d.example.com", anywhere)]
     assert await claims.write("driver", {"allocation": ALLOCATION}) == []
@@ -151,4 +151,4 @@ async def test_before_1_36_who_may_write_a_status_may_write_all_of_it() -> None:
     async with control_plane(settings=Settings(kubernetes_version="1.35")) as api:
         older = Claims(api)
         await older.prepare()
-        assert await older.write("joe", {"allocation": ALLOCATION, "devices": [_told("d.example.com")]}) == []
+        assert await older.write("joe", {"allocation": ALLOCATION, "devices": [_status_error("d.example.com")]}) == []

@@ -1,4 +1,4 @@
-"""Expressions that take long are evaluated beside the event loop, so that nobody else waits for them."""
+"""Evaluates CEL expressions: cheap ones on the event loop, costly ones in a thread beside it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pinnace.schema.cel.errors import ExceedsInlineBudget
 from pinnace.schema.cel.library.authorizer import Decision, Oracle, Question
 
 INLINE_BUDGET = 2_000
-"""What an evaluation may cost while everybody waits for it: one to five milliseconds. Nearly all cost a hundredth."""
+"""The largest cost of an evaluation on the event loop: one to five milliseconds. Nearly all cost a hundredth."""
 
 _AT_A_TIME = 2
-"""So many go on beside the loop, which gets its turns between theirs."""
+"""The number of threads; the loop gets its turns between theirs."""
 _SECONDS_TO_ANSWER = 30.0
 
 Evaluated = TypeVar("Evaluated")
@@ -26,20 +26,20 @@ the second time in another thread: it changes nothing but its result."""
 
 
 class CelExecutor:
-    """Has expressions evaluated: those that are quick at once, the others while the rest of the server goes on."""
+    """Evaluates expressions: quick ones at once, the others in a thread while the server goes on."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
         self._known: dict[str, object] = {}
 
     def is_known(self, name: str, owner: object) -> bool:
-        """Whether the owner of these expressions has taken long before. One that has changed is a new one."""
+        """Whether these expressions took long before. A changed policy or webhook is a new owner."""
         return self._known.get(name) is owner
 
     async def evaluate(
         self, name: str, owner: object, evaluation: Evaluation[Evaluated], oracles: Oracles
     ) -> Evaluated:
-        """What the evaluation returns, or raises but for ExceedsInlineBudget."""
+        """Return or raise as the evaluation does, except for ExceedsInlineBudget."""
         if self._known.get(name) is not owner:
             try:
                 return evaluation(oracles, INLINE_BUDGET)
@@ -56,7 +56,7 @@ class CelExecutor:
 
 
 class _Distant:
-    """Whoever answers on the event loop, asked from a thread."""
+    """An authorizer of the event loop, called from a thread."""
 
     def __init__(self, near: Oracle, loop: asyncio.AbstractEventLoop) -> None:
         self._near = near

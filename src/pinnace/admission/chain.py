@@ -30,7 +30,7 @@ EVERYTHING: tuple[Interest, ...] = (("*", "*", ALL),)
 
 
 class Requester(Protocol):
-    """Who makes the write."""
+    """The user that makes the write."""
 
     @property
     def name(self) -> str: ...
@@ -43,17 +43,17 @@ class Requester(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Rounds:
-    """A webhook that has changed something may call for a second look at what those before it saw."""
+class Reinvocation:
+    """The second round of mutating webhooks: a change makes earlier webhooks run again."""
 
     is_second: bool = False
     is_wanted: bool = False
     previous: set[str] = field(default_factory=set)
-    """Webhooks that were asked and want to be asked again after changes."""
+    """Webhooks that were called and want to be called again after changes."""
     due: set[str] = field(default_factory=set)
-    """Those of them that have to be, since something was changed after they were asked."""
+    """Those to call again: the object changed after their call."""
     last_seen: bytes = b""
-    """What the object was when the last webhook had answered."""
+    """The encoded object after the last webhook."""
 
     def require_previous(self) -> None:
         self.due |= self.previous
@@ -62,7 +62,7 @@ class Rounds:
 
 @dataclass(slots=True, eq=False)
 class Review:
-    """One write, as the plug-ins see it. A mutator changes `new`; nobody else does."""
+    """One write, as the plug-ins see it. Only mutators change `new`."""
 
     operation: str  # CREATE, UPDATE, DELETE or CONNECT.
     resource: Resource
@@ -77,15 +77,15 @@ class Review:
     options: Object = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     audit: dict[str, str] = field(default_factory=dict)
-    """What the plug-ins want to be written down about the request."""
+    """Audit annotations that the plug-ins add to the request."""
     afterwards: list[Callable[[], None]] = field(default_factory=list)
     """To be called once the write is stored or has come to nothing: what a gate has reserved ends then."""
-    _rounds: Rounds | None = None
+    _rounds: Reinvocation | None = None
 
     @property
-    def rounds(self) -> Rounds:
+    def reinvocation(self) -> Reinvocation:
         if self._rounds is None:
-            self._rounds = Rounds()
+            self._rounds = Reinvocation()
         return self._rounds
 
     @property
@@ -93,7 +93,7 @@ class Review:
         return self._rounds is not None and self._rounds.is_wanted
 
     def end(self, *, is_open: bool = False) -> None:
-        """The write is stored, or has come to nothing. `is_open`: nobody waits for it, and the store may yet do it."""
+        """Note that the write is over. `is_open`: the client has left, and the store may still commit it."""
         if is_open and self.afterwards:
             asyncio.get_running_loop().call_later(OPEN_SECONDS, self.end)
             return
@@ -134,7 +134,7 @@ class Asking(Protocol):
 
 @runtime_checkable
 class Finding(Protocol):
-    """A Validator whose refusals are told before whatever else is wrong with an object, and together with it."""
+    """A Validator whose errors come before, and together with, the other errors of an object."""
 
     async def errs(self, review: Review) -> list[FieldError]:
         """Those for which it would refuse."""
@@ -143,8 +143,7 @@ class Finding(Protocol):
 class AdmissionChain:
     """Mutators in order, then (after validation of the object) validators in order: together one Mutator and Validator.
 
-    Who is interested in which writes is looked up once for each resource: a write costs nothing at plug-ins that are
-    made for others.
+    The plug-ins of each resource are looked up once: a write costs nothing at plug-ins for other resources.
     """
 
     def __init__(self, mutators: Sequence[Mutator] = (), validators: Sequence[Validator] = ()) -> None:
@@ -173,7 +172,7 @@ class AdmissionChain:
             if (pending := mutator.mutate(review)) is not None:
                 await pending
         if review.needs_second_round:  # Only those who take time want one.
-            review.rounds.is_second, review.rounds.is_wanted = True, False
+            review.reinvocation.is_second, review.reinvocation.is_wanted = True, False
             for mutator in self._plugins_for(review)[0]:
                 if (pending := mutator.mutate(review)) is not None:
                     await pending
@@ -187,7 +186,7 @@ class AdmissionChain:
         return None
 
     async def errs(self, review: Review) -> list[FieldError]:
-        """What validators find in an object with which something else is wrong, so that it does not come to them."""
+        """The errors of such validators for an object that has other errors and so does not reach them."""
         return [
             err for one in self._plugins_for(review)[1] if isinstance(one, Finding) for err in await one.errs(review)
         ]
@@ -211,8 +210,8 @@ async def _validate_on(review: Review, waiting: Awaitable[None], plugins: Iterat
             await pending
 
 
-def _is_interested(gate: Any, place: tuple[str, str, str]) -> bool:
-    interests: tuple[Interest, ...] = getattr(gate, "interests", EVERYTHING)
+def _is_interested(plugin: Any, place: tuple[str, str, str]) -> bool:
+    interests: tuple[Interest, ...] = getattr(plugin, "interests", EVERYTHING)
     group, plural, operation = place
     return any(
         operation in operations and known_group in ("*", group) and known_plural in ("*", plural)

@@ -14,15 +14,15 @@ from pinnace.schema.cel.policies import REQUEST_RESOURCE, compiled
 from pinnace.schema.cel.program import Program, Variable
 
 MOST_COST = 10_000_000
-"""What all expressions of one policy or webhook may cost for one write."""
+"""The largest cost of all expressions of one policy or webhook for one write."""
 MOST_COST_OF_ONE = 1_000_000
-"""What each of them may."""
+"""The largest cost of each of them."""
 MOST_COST_OF_CONDITIONS = 2_500_000
-"""What all conditions of one policy or webhook may, beside the rest of it."""
+"""The largest cost of all match conditions of one policy or webhook, counted apart."""
 OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 
 Oracles = Callable[[Requester], Oracle]
-"""Whom to ask what a user may do."""
+"""Returns the authorizer of a user, for expressions."""
 
 
 def bindings(
@@ -98,7 +98,7 @@ class Budget:
 
     @property
     def cost(self) -> int:
-        """What has been spent."""
+        """The cost so far."""
         return self._run.cost
 
     @property
@@ -106,7 +106,7 @@ class Budget:
         return self._run.cost > self._limit
 
     def evaluate(self, program: Program) -> Any:
-        """Raises CelError. What a variable costs that is looked at meanwhile is not counted as this program's own."""
+        """Raises CelError. The cost of variables that the program reads is not counted as its own."""
         run, outer, before = self._run, self._of_one, self._run.cost
         self._of_one = min(self._limit, before + MOST_COST_OF_ONE)
         run.limit = min(self._of_one, self._inline_budget)
@@ -129,11 +129,11 @@ class Condition:
 
 
 class ConditionFailed(Exception):
-    """A condition has no value, and whoever asked must not go on without."""
+    """A match condition could not be evaluated, and the failure policy is Fail."""
 
 
 def tried(expression: str, more: Mapping[str, Variable] | None = None) -> Program | CompileError:
-    """What is wrong with it is told when it is used."""
+    """Its compile error is raised when it is used."""
     try:
         return compiled(expression, more)
     except CompileError as err:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pinnace.admission.chain import Review
-from pinnace.admission.sources import Objects
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
 from pinnace.model.selectors import LabelSelector, from_object
+from pinnace.model.watched_objects import WatchedObjects
 
 GROUP = "admissionregistration.k8s.io"
 _EXEMPT = frozenset(
@@ -40,7 +40,7 @@ Equivalents = Callable[[Resource], Iterable[Resource]]
 
 
 def is_exempt(resource: Resource) -> bool:
-    """Nobody is asked about those who are asked: a bad one could not be mended."""
+    """Webhooks and policies are never called for their own configurations: a bad one could not be repaired."""
     return resource.group == GROUP and resource.plural in _EXEMPT
 
 
@@ -50,7 +50,7 @@ def is_question(resource: Resource) -> bool:
 
 
 class Scope(NamedTuple):
-    """What the rules are matched with; the rest of a review is looked at when it comes."""
+    """The part of a review that rules match; selectors are evaluated for each review."""
 
     resource: Resource
     subresource: str
@@ -99,7 +99,7 @@ class Matcher:
                         return other
         return None
 
-    def selects(self, review: Review, namespaces: Objects) -> bool:
+    def selects(self, review: Review, namespaces: WatchedObjects) -> bool:
         """Whether the labels of the object and of its namespace are those that are meant."""
         if not self.objects.matches_everything and not any(
             self.objects.matches(obj["metadata"].get("labels") or {})
@@ -113,7 +113,7 @@ class Matcher:
         return labels is None or self.namespaces.matches(labels)
 
 
-def namespace_labels(review: Review, namespaces: Objects) -> Mapping[str, str] | None:
+def namespace_labels(review: Review, namespaces: WatchedObjects) -> Mapping[str, str] | None:
     """The labels of the namespace that a write is about; None where there is none."""
     if is_namespace(review.resource):
         obj = review.new or review.old or {"metadata": {}}

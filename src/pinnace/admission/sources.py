@@ -1,28 +1,17 @@
-"""What admission asks of the server's memory, and of those who decide what a user may do."""
+"""The objects and permissions that admission plug-ins read."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable
 from typing import Protocol
 
 from pinnace.admission.chain import Requester
 from pinnace.model.objects import Object
-
-
-class Objects(Protocol):
-    """The objects of one kind, as they are now. Keys are namespace/name, or the name alone."""
-
-    def get(self, key: str) -> Object | None:
-        """The object, which belongs to the caller, or None if there is none."""
-
-    def items(self) -> Iterable[tuple[str, Object]]: ...
-
-    def on_change(self, changed: Callable[[str], None]) -> None:
-        """Call back with the key of every object that is made, changed or gone, before its writer gets an answer."""
+from pinnace.model.watched_objects import WatchedObjects
 
 
 class Permissions(Protocol):
-    """Who may do what."""
+    """The permissions of users."""
 
     def forbidden_error(
         self,
@@ -35,13 +24,13 @@ class Permissions(Protocol):
         namespace: str = "",
         name: str = "",
     ) -> Awaitable[str]:
-        """What who asks for it is told; empty if it is allowed."""
+        """The denial message; empty when allowed."""
 
 
 class Kept:
-    """What is worked out from all objects of a kind, once, and again only after one of them has changed."""
+    """A value computed from all objects of a kind, and again only after a change."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: WatchedObjects) -> None:
         self._objects = objects
         self._items: list[Object] | None = None
         objects.on_change(self._forget)
@@ -59,7 +48,7 @@ class Kept:
 class KeptByNamespace:
     """The objects of a namespaced kind by namespace, kept until one of that namespace changes."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: WatchedObjects) -> None:
         self._objects = objects
         self._keys: dict[str, set[str]] = {}
         for key, _ in objects.items():

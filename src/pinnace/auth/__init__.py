@@ -1,1 +1,1 @@
-"""Who is calling, and what may they do."""
+"""Authenticates users and authorizes their requests."""

@@ -48,7 +48,7 @@ class Remote:
         return await asyncio.to_thread(self._exchange, "GET", None)
 
     async def post(self, document: Any) -> Any:
-        """What is answered to a document. Raises RemoteError."""
+        """The answer to a document. Raises RemoteError."""
         return await asyncio.to_thread(self._exchange, "POST", orjson.dumps(document))
 
     async def send(self, document: bytes) -> None:

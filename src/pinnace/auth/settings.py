@@ -1,4 +1,4 @@
-"""How users are to be told and allowed, beside certificates, service accounts and roles, which every cluster has."""
+"""Settings of authentication and authorization, beside the certificates, service accounts and RBAC of every cluster."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ class AuthSettings:
     authorization_webhook: Path | None = None
     """A kubeconfig that says where to send SubjectAccessReviews, asked after the roles."""
     issuer: str = ISSUER
-    """Who service account tokens say has made them."""
+    """The issuer of service account tokens."""
     audiences: tuple[str, ...] = field(default=())
-    """Whom tokens must be for to be good here; the issuer if empty."""
+    """The audiences that tokens must carry; the issuer if empty."""

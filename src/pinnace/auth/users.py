@@ -1,4 +1,4 @@
-"""Who is calling: a name, its groups, and what else an authenticator knows."""
+"""The user of a request: name, groups, uid and extra values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def authenticated(user: User) -> User:
 
 
 def service_account_name(namespace: str, name: str) -> str:
-    """What a service account is called as a user."""
+    """The user name of a service account."""
     return f"{_SERVICE_ACCOUNT}{namespace}:{name}"
 
 

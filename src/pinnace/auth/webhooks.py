@@ -1,4 +1,4 @@
-"""Questions to somebody outside: whose token is this, and may this user do that. Answers are remembered for a while."""
+"""Authentication and authorization webhooks. Answers are cached for a while."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Answered = TypeVar("Answered")
 
 
 class WebhookTokens:
-    """Sends TokenReviews. Who answers decides, until `remembered` has passed."""
+    """Sends TokenReviews. An answer holds until `remembered` has passed."""
 
     def __init__(self, remote: Remote, clock: Clock, *, remembered: timedelta = TOKENS_REMEMBERED) -> None:
         self._remote = remote
@@ -85,7 +85,7 @@ class WebhookAuthorizer:
             log.warning("the authorization webhook could not be asked: %s", error)
             return Decision("no opinion", "the authorization webhook could not be asked")
         reason = str(status.get("reason") or "")
-        if status.get("denied") is True:  # Who says both means no.
+        if status.get("denied") is True:  # An answer that says both means no.
             decision = Decision("deny", reason)
         elif status.get("allowed") is True:
             decision = Decision("allow", reason)

@@ -1,4 +1,4 @@
-"""What the checks of this folder are told of a write."""
+"""The part of a write that the checks of this folder read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pinnace.model.resources import Resource
 
 
 class Writer(Protocol):
-    """Who makes the write."""
+    """The user that makes the write."""
 
     @property
     def name(self) -> str: ...
@@ -23,7 +23,7 @@ class Writer(Protocol):
 
 
 class Write(Protocol):
-    """What admission tells of one write."""
+    """One write, as admission passes it."""
 
     @property
     def operation(self) -> str: ...

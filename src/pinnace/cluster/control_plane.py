@@ -38,6 +38,7 @@ from pinnace.server.local import LocalApi
 from pinnace.server.metrics import RequestMetrics
 from pinnace.server.read.reader import ObjectReader
 from pinnace.server.targets import Targets
+from pinnace.server.verbs import Verbs
 from pinnace.server.write.field_ownership import Ownerships
 from pinnace.server.write.pipeline import Pipeline
 from pinnace.server.write.reservations import ServiceReservations
@@ -89,39 +90,23 @@ async def build(
 ) -> ControlPlane:
     """Build the control plane over a store and load all stored objects.
 
-    `needs_service_accounts`: refuse pods whose service account does not exist. Set it where a controller creates the
-    default account of every namespace.
+    `needs_service_accounts`: refuse pods whose service account does not exist.
     """
-    clock = clock or SystemClock()
-    foundation = await lay_foundation(settings, store, clock, Supervisor(clock))
+    foundation = await lay_foundation(settings, store, clock or SystemClock())
     fanout = foundation.fanout
     webhooks = HttpsWebhookClient(ServedAddresses(fanout))
     custom_resources = CustomResources(foundation, webhooks)
     aggregation = Aggregation(foundation, files.front_proxy_client if files is not None else None)
     security = build_security(foundation, settings.auth, tokens=tokens or {}, files=files)
     admission = build_admission(foundation, security, webhooks, needs_service_accounts=needs_service_accounts)
-    ownerships = Ownerships(foundation.registry)
     nodes = Nodes(fanout, files)
-    streams = LateStreams(fanout, nodes, admission, security.authorizer, minor=foundation.definitions.minor)
     metrics = RequestMetrics()
-    flows = FlowControl(
-        foundation.objects(FLOW_CONTROL, "flowschemas"),
-        foundation.objects(FLOW_CONTROL, "prioritylevelconfigurations"),
-        queue_seconds=settings.request_timeout / 4,
-        on_reject=metrics.drop,
-    )
+    flows = _build_flow_control(foundation, settings, metrics)
     health = Health(store, fanout, foundation.supervisor)
     discovery = DiscoveryPages(foundation.registry, aggregated=aggregation.api_services)
     api = Handler(
         targets=Targets(foundation.registry, aggregation.api_services),
-        verbs=build_verbs(
-            foundation,
-            reader=ObjectReader(fanout, store, watch_seconds=settings.min_request_timeout),
-            pipeline=_build_pipeline(foundation, admission, security, ownerships),
-            ownerships=ownerships,
-            security=security,
-            streams=streams,
-        ),
+        verbs=_build_verbs(foundation, settings, security, admission, nodes),
         pages=NonResourcePages(
             version=version_of(foundation.definitions.minor),
             discovery=discovery,
@@ -131,17 +116,12 @@ async def build(
             health=health,
             aggregated=aggregation.api_services,
         ),
-        access=AccessControl(
-            identify=security.identify,
-            impersonator=Impersonator(security.authorizer, constrained=foundation.is_since(36)),
-            authorizer=security.authorizer,
-        ),
+        access=_build_access(foundation, security),
         limits=RequestLimits(flow_control=flows, deadlines=Deadlines(settings.request_timeout)),
         metrics=metrics,
         audit=audit,
     )
-    _add_gauges(metrics, foundation, flows, audit)
-    aggregation.measured_by(metrics)
+    _add_gauges(metrics, foundation, aggregation, flows, audit)
     return ControlPlane(
         api=api,
         registry=foundation.registry,
@@ -157,6 +137,38 @@ async def build(
         webhooks=webhooks,
         nodes=nodes,
         minor=foundation.definitions.minor,
+    )
+
+
+def _build_access(foundation: Foundation, security: Security) -> AccessControl:
+    return AccessControl(
+        identify=security.identify,
+        impersonator=Impersonator(security.authorizer, constrained=foundation.is_since(36)),
+        authorizer=security.authorizer,
+    )
+
+
+def _build_flow_control(foundation: Foundation, settings: Settings, metrics: RequestMetrics) -> FlowControl:
+    return FlowControl(
+        foundation.objects(FLOW_CONTROL, "flowschemas"),
+        foundation.objects(FLOW_CONTROL, "prioritylevelconfigurations"),
+        queue_seconds=settings.request_timeout / 4,
+        on_reject=metrics.drop,
+    )
+
+
+def _build_verbs(
+    foundation: Foundation, settings: Settings, security: Security, admission: AdmissionChain, nodes: Nodes
+) -> Verbs:
+    fanout, store = foundation.fanout, foundation.store
+    ownerships = Ownerships(foundation.registry)
+    return build_verbs(
+        foundation,
+        reader=ObjectReader(fanout, store, watch_seconds=settings.min_request_timeout),
+        pipeline=_build_pipeline(foundation, admission, security, ownerships),
+        ownerships=ownerships,
+        security=security,
+        streams=LateStreams(fanout, nodes, admission, security.authorizer, minor=foundation.definitions.minor),
     )
 
 
@@ -177,7 +189,14 @@ def _build_pipeline(
     )
 
 
-def _add_gauges(metrics: RequestMetrics, foundation: Foundation, flows: FlowControl, audit: Auditor | None) -> None:
+def _add_gauges(
+    metrics: RequestMetrics,
+    foundation: Foundation,
+    aggregation: Aggregation,
+    flows: FlowControl,
+    audit: Auditor | None,
+) -> None:
+    aggregation.measured_by(metrics)
     fanout, supervisor = foundation.fanout, foundation.supervisor
     for name, about, read in flow_metrics.gauges(flows):
         metrics.gauge(name, about, read)

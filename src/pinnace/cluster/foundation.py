@@ -42,10 +42,10 @@ class Foundation:
         return int(self.definitions.minor.partition(".")[2]) >= minor
 
 
-async def lay_foundation(settings: Settings, store: Store, clock: AlarmClock, supervisor: Supervisor) -> Foundation:
+async def lay_foundation(settings: Settings, store: Store, clock: AlarmClock) -> Foundation:
     """Load the definitions of the kinds, and all stored objects into the watch caches."""
     definitions = Definitions.load(settings.kubernetes_version or minors()[-1])
     registry = Registry(catalog.resources(definitions, old_versions=settings.old_versions))
     fanout = Fanout(store)
     await fanout.load()
-    return Foundation(definitions, registry, store, fanout, clock, supervisor)
+    return Foundation(definitions, registry, store, fanout, clock, Supervisor(clock))

@@ -32,6 +32,7 @@ from pinnace.auth.webhooks import WebhookAuthorizer, WebhookTokens
 from pinnace.cluster.bootstrap.default_roles import default_role
 from pinnace.cluster.foundation import Foundation
 from pinnace.cluster.status.role_aggregation import RoleAggregation
+from pinnace.model.clock import Clock
 
 RBAC = "rbac.authorization.k8s.io"
 
@@ -76,16 +77,7 @@ def build_security(
     )
     key = load_key(files.token_key) if files is not None else ec.generate_private_key(ec.SECP256R1())
     issuer = TokenIssuer(key, accounts, clock, issuer=settings.issuer, audiences=settings.audiences)
-    static = {**read_token_file(settings.token_file), **tokens} if settings.token_file is not None else tokens
-    issuers: list[Tokens] = [
-        StaticTokens(static, own_audiences=issuer.audiences),
-        ServiceAccountTokens(issuer, accounts, clock),
-        BootstrapTokens(accounts.secrets, clock),
-        *(OidcTokens(provider, clock) for provider in settings.providers),
-    ]
-    if settings.token_webhook is not None:
-        issuers.append(WebhookTokens(read_remote(settings.token_webhook), clock))
-    known_tokens = AnyOf(issuers, own_audiences=issuer.audiences)
+    known_tokens = _build_tokens(settings, tokens, issuer, accounts, clock)
     authenticators: list[Authenticator] = []
     if files is not None:
         proxy_ca = files.front_proxy_ca.certificate.read_bytes()
@@ -110,6 +102,21 @@ def build_security(
         rules=HeldRules(rbac, has_webhook=settings.authorization_webhook is not None),
         no_escalation=NoEscalation(rbac, authorizer),
     )
+
+
+def _build_tokens(
+    settings: AuthSettings, tokens: Mapping[str, User], issuer: TokenIssuer, accounts: Accounts, clock: Clock
+) -> AnyOf:
+    static = {**read_token_file(settings.token_file), **tokens} if settings.token_file is not None else tokens
+    issuers: list[Tokens] = [
+        StaticTokens(static, own_audiences=issuer.audiences),
+        ServiceAccountTokens(issuer, accounts, clock),
+        BootstrapTokens(accounts.secrets, clock),
+        *(OidcTokens(provider, clock) for provider in settings.providers),
+    ]
+    if settings.token_webhook is not None:
+        issuers.append(WebhookTokens(read_remote(settings.token_webhook), clock))
+    return AnyOf(issuers, own_audiences=issuer.audiences)
 
 
 def _aggregate_roles(foundation: Foundation) -> None:

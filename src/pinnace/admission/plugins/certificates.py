@@ -1,4 +1,4 @@
-"""Who may approve and sign certificates, and which subjects nobody may ask for."""
+"""Permissions to approve and sign certificates, and the subjects that are never signed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ClusterTrustBundleAttest:
 
 
 class CertificateSubjectRestriction:
-    """Nobody becomes a master by asking for a certificate."""
+    """Refuses certificate requests for the group system:masters."""
 
     interests = ((*_REQUESTS, CREATE),)
 
@@ -74,7 +74,7 @@ class CertificateSubjectRestriction:
 
 
 def subject_of(request: Object, attribute: str) -> list[str]:
-    """What a request wants to have in its certificate's subject: nothing where it cannot be read."""
+    """The organizations in the subject of a request; none if it cannot be parsed."""
     for block in pem_blocks(decoded((request.get("spec") or {}).get("request") or "")):
         subject = parse_request(block.der).subject
         return [str(one.value) for one in subject if one.oid.dotted_string == attribute]

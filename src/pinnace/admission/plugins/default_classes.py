@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pinnace.admission.chain import CREATE, Review
-from pinnace.admission.sources import Kept, Objects
+from pinnace.admission.sources import Kept
 from pinnace.model.objects import Object
+from pinnace.model.watched_objects import WatchedObjects
 
 _STORAGE = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
 _INGRESS = ("ingressclass.kubernetes.io/is-default-class",)
@@ -15,7 +16,7 @@ _OLD_INGRESS_CLASS = "kubernetes.io/ingress.class"
 class DefaultStorageClass:
     interests = (("", "persistentvolumeclaims", CREATE),)
 
-    def __init__(self, classes: Objects) -> None:
+    def __init__(self, classes: WatchedObjects) -> None:
         self._classes = Kept(classes)
 
     def mutate(self, review: Review) -> None:
@@ -30,7 +31,7 @@ class DefaultStorageClass:
 class DefaultIngressClass:
     interests = (("networking.k8s.io", "ingresses", CREATE), ("extensions", "ingresses", CREATE))
 
-    def __init__(self, classes: Objects) -> None:
+    def __init__(self, classes: WatchedObjects) -> None:
         self._classes = Kept(classes)
 
     def mutate(self, review: Review) -> None:

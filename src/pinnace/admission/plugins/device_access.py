@@ -1,5 +1,4 @@
-"""Keeps devices to their users: who wants a hand in those of others must be in a namespace that is let, and who says
-whose they are must be let to say so."""
+"""Guards devices: admin access needs a labelled namespace, and each part of a claim's status its own permission."""
 
 from __future__ import annotations
 
@@ -8,21 +7,22 @@ from typing import Any
 
 from pinnace.admission.chain import WRITES, Review
 from pinnace.admission.plugins.resource_claim_status import status_refusals
-from pinnace.admission.sources import Objects, Permissions
+from pinnace.admission.sources import Permissions
 from pinnace.model import errors
 from pinnace.model.field_errors import FieldError, forbidden
 from pinnace.model.objects import Object
+from pinnace.model.watched_objects import WatchedObjects
 
 GROUP = "resource.k8s.io"
 LABEL = "resource.kubernetes.io/admin-access"
 
 
 class DeviceAccess:
-    """`permissions` are asked about each part of a claim's status; None if whoever may write it may write all of it."""
+    """`permissions` check each part of a claim's status; None: permission to write the status covers all parts."""
 
     interests = tuple((GROUP, plural, WRITES) for plural in ("resourceclaims", "resourceclaimtemplates"))
 
-    def __init__(self, namespaces: Objects, permissions: Permissions | None) -> None:
+    def __init__(self, namespaces: WatchedObjects, permissions: Permissions | None) -> None:
         self._namespaces = namespaces
         self._permissions = permissions
 
@@ -51,11 +51,11 @@ def _refusal(field: str) -> FieldError:
 
 
 def _newly_wanted(review: Review) -> str:
-    """The field that asks for it; empty where none does, or where it was let before."""
+    """The field that asks for admin access; empty if none does, or if it was admitted before."""
     if review.subresource == "status":
         return "" if _granted(review.old or {}) else _granted(review.changed)
     if review.subresource or review.old is not None:
-        return ""  # What is asked for does not change.
+        return ""  # The request does not change.
     spec = review.changed.get("spec") or {}
     devices = (spec.get("spec") or spec).get("devices") or {}
     requests = [request.get("exactly") or request for request in devices.get("requests") or ()]

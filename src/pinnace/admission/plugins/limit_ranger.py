@@ -1,4 +1,4 @@
-"""What a LimitRange of the namespace gives containers that ask for nothing, and what it refuses."""
+"""Applies the LimitRanges of a namespace: defaults for containers, and limits on requests."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pinnace.admission.chain import CREATE, WRITES, Review
-from pinnace.admission.sources import KeptByNamespace, Objects
+from pinnace.admission.sources import KeptByNamespace
 from pinnace.kinds.pods.resource_amounts import sum_of
 from pinnace.model.objects import Object
 from pinnace.model.quantity import Quantity, parse
+from pinnace.model.watched_objects import WatchedObjects
 
 ANNOTATION = "kubernetes.io/limit-ranger"
 _OF_PODS = ("cpu", "memory")
@@ -20,17 +21,17 @@ Amounts = Mapping[str, Quantity]
 class LimitRanger:
     interests = (("", "pods", WRITES), ("", "persistentvolumeclaims", WRITES))
 
-    def __init__(self, limit_ranges: Objects) -> None:
+    def __init__(self, limit_ranges: WatchedObjects) -> None:
         self._ranges = KeptByNamespace(limit_ranges)
 
     def mutate(self, review: Review) -> None:
-        if not self._ranges.has(review.namespace) or review.resource.plural != "pods" or not _is_meant(review):
+        if not self._ranges.has(review.namespace) or review.resource.plural != "pods" or not _is_selected(review):
             return
         for limit_range in self._ranges.of(review.namespace):
             _give_defaults(review.changed, _limits(limit_range))
 
     def validate(self, review: Review) -> None:
-        if not self._ranges.has(review.namespace) or not _is_meant(review):
+        if not self._ranges.has(review.namespace) or not _is_selected(review):
             return
         errors_of = _validate_pod if review.resource.plural == "pods" else _validate_claim
         for limit_range in self._ranges.of(review.namespace):
@@ -39,7 +40,7 @@ class LimitRanger:
                 raise review.forbidden(errs[0] if len(errs) == 1 else f"[{', '.join(errs)}]")
 
 
-def _is_meant(review: Review) -> bool:
+def _is_selected(review: Review) -> bool:
     if review.old is not None and "deletionTimestamp" in review.old["metadata"]:
         return False
     if review.resource.plural == "pods":

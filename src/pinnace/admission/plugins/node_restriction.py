@@ -9,9 +9,9 @@ from pinnace.admission.chain import ALL, Review
 from pinnace.admission.plugins.certificates import COMMON_NAME, subject_of
 from pinnace.admission.plugins.pod_references import MIRROR, is_mirror, reference_of
 from pinnace.admission.plugins.token_audiences import TokenAudiences
-from pinnace.admission.sources import Objects
 from pinnace.model import errors
 from pinnace.model.objects import Object
+from pinnace.model.watched_objects import WatchedObjects
 
 NODES = "system:nodes"
 _USER = "system:node:"
@@ -48,7 +48,7 @@ class NodeRestriction:
         ("certificates.k8s.io", "certificatesigningrequests", ALL),
     )
 
-    def __init__(self, nodes: Objects, pods: Objects, audiences: TokenAudiences | None) -> None:
+    def __init__(self, nodes: WatchedObjects, pods: WatchedObjects, audiences: TokenAudiences | None) -> None:
         """Without `audiences`, as before 1.33, a node may have tokens made for anyone."""
         self._nodes = nodes
         self._pods = pods

@@ -1,4 +1,4 @@
-"""Nobody has an object deleted, or an owner kept from deletion, that he could not delete or keep himself."""
+"""Owner references need the permissions of their effect: to delete the object, or to hold back its owner."""
 
 from __future__ import annotations
 

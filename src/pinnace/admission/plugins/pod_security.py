@@ -8,10 +8,10 @@ from typing import NamedTuple, Protocol
 
 from pinnace.admission.chain import CREATE, UPDATE, WRITES, Review
 from pinnace.admission.plugins.pod_security_standards import NEWEST, checks_of
-from pinnace.admission.sources import Objects
 from pinnace.model import errors
 from pinnace.model.field_errors import FieldError, invalid
 from pinnace.model.objects import Object
+from pinnace.model.watched_objects import WatchedObjects
 
 PREFIX = "pod-security.kubernetes.io/"
 _STRICTNESS = {"privileged": 0, "baseline": 1, "restricted": 2}
@@ -31,7 +31,7 @@ class Level(NamedTuple):
         return f"{self.name}:{'latest' if self.minor is None else f'v1.{self.minor}'}"
 
 
-class Policy(NamedTuple):
+class NamespacePolicy(NamedTuple):
     enforce: Level = Level()
     audit: Level = Level()
     warn: Level = Level()
@@ -50,10 +50,10 @@ class PodSecurity:
         *(("batch", plural, WRITES) for plural in ("jobs", "cronjobs")),
     )
 
-    def __init__(self, namespaces: Objects, pods: NamespacedPods) -> None:
+    def __init__(self, namespaces: WatchedObjects, pods: NamespacedPods) -> None:
         self._namespaces = namespaces
         self._pods = pods
-        self._policies: dict[str, Policy | None] = {}
+        self._policies: dict[str, NamespacePolicy | None] = {}
         namespaces.on_change(self._forget)
 
     def validate(self, review: Review) -> None:
@@ -73,7 +73,7 @@ class PodSecurity:
             if template is not None:
                 _tell(review, policy, template)
 
-    def _policy_of(self, namespace: str) -> Policy | None:
+    def _policy_of(self, namespace: str) -> NamespacePolicy | None:
         """None where pods may do as they please."""
         if namespace not in self._policies:
             found = self._namespaces.get(namespace)
@@ -85,7 +85,7 @@ class PodSecurity:
     def _forget(self, namespace: str) -> None:
         self._policies.pop(namespace, None)
 
-    def _check_pod(self, review: Review, policy: Policy) -> None:
+    def _check_pod(self, review: Review, policy: NamespacePolicy) -> None:
         review.audit["pod-security.kubernetes.io/enforce-policy"] = str(policy.enforce)
         _, told = violations(review.changed, policy.enforce)
         if told:
@@ -109,7 +109,7 @@ class PodSecurity:
         review.warnings.extend(self._violating(review.name, policy.enforce))
 
     def _violating(self, namespace: str, level: Level) -> list[str]:
-        """What the pods that are there already would be refused for."""
+        """Warnings for existing pods that violate the new policy of their namespace."""
         pods = [pod for _, pod in self._pods.in_namespace(namespace)]
         found: dict[str, list[str]] = {}
         for pod in pods[:_MOST_PODS]:
@@ -127,8 +127,8 @@ class PodSecurity:
         return told + sorted(f"{_first_of(names)}: {reasons}" for reasons, names in found.items())
 
 
-def policy_of(labels: Mapping[str, str]) -> tuple[Policy, list[FieldError]]:
-    """What the labels of a namespace ask for, and which of them mean nothing."""
+def policy_of(labels: Mapping[str, str]) -> tuple[NamespacePolicy, list[FieldError]]:
+    """The policy in the labels of a namespace, and the labels that are invalid."""
     errs: list[FieldError] = []
     levels: dict[str, Level] = {}
     for mode in _MODES:
@@ -147,11 +147,11 @@ def policy_of(labels: Mapping[str, str]) -> tuple[Policy, list[FieldError]]:
         levels[mode] = Level(name, minor)
     enforced = labels.get(f"{PREFIX}enforce")
     if f"{PREFIX}warn" not in labels and _STRICTNESS.get(enforced or "", 0) > 0:
-        # Who has workloads whose pods would be refused is told so when he makes the workload.
+        # A workload whose pods would be refused is admitted with a warning.
         has_version = f"{PREFIX}warn-version" in labels
         minor = levels["warn"].minor if has_version else levels["enforce"].minor
         levels["warn"] = Level(levels["enforce"].name, minor)
-    return Policy(**levels), errs
+    return NamespacePolicy(**levels), errs
 
 
 def violations(pod: Object, level: Level) -> tuple[str, str]:
@@ -164,7 +164,7 @@ def violations(pod: Object, level: Level) -> tuple[str, str]:
     return ", ".join(reason for reason, _ in found), ", ".join(f"{reason} ({detail})" for reason, detail in found)
 
 
-def _tell(review: Review, policy: Policy, pod: Object) -> None:
+def _tell(review: Review, policy: NamespacePolicy, pod: Object) -> None:
     _, audited = violations(pod, policy.audit)
     if audited:
         review.audit["pod-security.kubernetes.io/audit-violations"] = (

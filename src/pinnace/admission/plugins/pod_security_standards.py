@@ -105,7 +105,7 @@ class Check(NamedTuple):
 
 @lru_cache(maxsize=128)
 def checks_of(level: str, minor: int) -> tuple[CheckPod, ...]:
-    """Those of a level as of a minor, in the order in which their findings are told."""
+    """The checks of a level in a minor, in the order of their messages."""
     minor = min(minor, NEWEST)
     known = [check for check in _CHECKS if check.since <= minor]
     if level == "baseline":
@@ -141,7 +141,7 @@ def _containers(names: list[str]) -> str:
 
 
 def _setters(is_pod: bool, names: list[str]) -> str:
-    """Who set something bad: the pod, some containers, or both."""
+    """The places that violate a check: the pod, some containers, or both."""
     return " and ".join([*(["pod"] if is_pod else []), *([_containers(names)] if names else [])])
 
 
@@ -150,7 +150,7 @@ def _is_windows(spec: Object) -> bool:
 
 
 def _is_relaxed(spec: Object, minor: int) -> bool:
-    """Root inside of a user namespace of its own is nobody outside."""
+    """Whether the pod has a user namespace of its own, in which root has no power outside."""
     return minor >= 35 and spec.get("hostUsers") is False
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pinnace.admission.chain import CREATE, WRITES, Review
-from pinnace.admission.sources import Kept, Objects
+from pinnace.admission.sources import Kept
 from pinnace.model.objects import Object
+from pinnace.model.watched_objects import WatchedObjects
 
 GROUP = "scheduling.k8s.io"
 
@@ -12,7 +13,7 @@ GROUP = "scheduling.k8s.io"
 class Priority:
     interests = (("", "pods", WRITES), (GROUP, "priorityclasses", WRITES), (GROUP, "podgroups", CREATE))
 
-    def __init__(self, classes: Objects) -> None:
+    def __init__(self, classes: WatchedObjects) -> None:
         self._classes = classes
         self._all = Kept(classes)
 

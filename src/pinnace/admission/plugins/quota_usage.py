@@ -1,4 +1,4 @@
-"""What one object uses up of a quota: pods their resources, claims their storage, services their ports, all a count."""
+"""The quota usage of one object: resources of pods, storage of claims, ports of services, and a count of each."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def is_in_scope(place: Place, obj: Object, quota_spec: Object) -> bool:
 
 
 def unsaid(spec: Object, limited: Iterable[str]) -> str:
-    """What the containers of a pod must say, since a quota limits it, and do not say. Empty: all is said."""
+    """The resources that a quota limits and that the containers of a pod do not set."""
     if spec.get("resources"):
         return ""
     wanted = [name for name in sorted(limited) if name in _TO_BE_SAID]

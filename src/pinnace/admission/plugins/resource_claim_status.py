@@ -1,7 +1,7 @@
-"""Who may write the status of a claim for devices: its parts belong to schedulers and to drivers.
+"""Permissions for the parts of a ResourceClaim's status, which belong to schedulers and to drivers.
 
-Whoever may write the status at all must, for each part that changes, be let to write a subresource that is asked about
-but never served: `binding` for what is allocated and for whom, `driver` for what drivers tell of their devices.
+A change of a part needs, beside the permission for the status, one for a subresource that is never served: `binding`
+for allocations and reservations, `driver` for the device statuses of drivers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ACCOUNT = ["system", "serviceaccount"]
 
 
 async def status_refusals(review: Review, permissions: Permissions) -> list[FieldError]:
-    """What the writer of a claim's status may not change of it."""
+    """The parts of a claim's status that its writer has changed without permission."""
     new, old = review.changed.get("status") or {}, (review.old or {}).get("status") or {}
     found: list[FieldError] = []
     if _is_bound_otherwise(new, old):
@@ -32,15 +32,17 @@ async def status_refusals(review: Review, permissions: Permissions) -> list[Fiel
         why = await _refusal(review, permissions, review.verb, BINDING)
         if why:
             changed = "status.allocation or status.reservedFor"
-            found.append(_told("status.allocation", changed, f'resourceclaims/{BINDING}", verb="{review.verb}', why))
+            found.append(
+                _error_of("status.allocation", changed, f'resourceclaims/{BINDING}", verb="{review.verb}', why)
+            )
     if new.get("allocation") is None:
-        return found  # What was told of devices has gone with them.
+        return found  # The device statuses were removed with their devices.
     verbs = _driver_verbs(review.user, new["allocation"], review.verb)
     for driver in sorted(_changed_drivers(new, old)):
         reasons = [await _refusal(review, permissions, verb, DRIVER, review.namespace, driver) for verb in verbs]
         if all(reasons):
             wanted = f'resourceclaims/{DRIVER}", verb="[{" ".join(verbs)}]'
-            found.append(_told("status.devices", "status.devices", wanted, reasons[0]))
+            found.append(_error_of("status.devices", "status.devices", wanted, reasons[0]))
     return found
 
 
@@ -58,7 +60,7 @@ async def _refusal(
     )
 
 
-def _told(field: str, changed: str, wanted: str, why: str) -> FieldError:
+def _error_of(field: str, changed: str, wanted: str, why: str) -> FieldError:
     return forbidden(field, f'changing {changed} requires resource="{wanted}" permission: {why}')
 
 
@@ -72,7 +74,7 @@ def _is_bound_otherwise(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
 
 
 def _changed_drivers(new: Mapping[str, Any], old: Mapping[str, Any]) -> set[str]:
-    """Those of whose devices something else is told than before, or nothing any more."""
+    """The drivers whose device statuses were changed or removed."""
     before = dict(_by_device(old))
     after = dict(_by_device(new))
     return {

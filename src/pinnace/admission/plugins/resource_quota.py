@@ -26,10 +26,10 @@ from pinnace.admission.plugins.quota_usage import (
     unsaid,
     usage_of,
 )
-from pinnace.admission.sources import Objects
 from pinnace.model.clock import Clock
 from pinnace.model.objects import Object
 from pinnace.model.quantity import Quantity, of, parse
+from pinnace.model.watched_objects import WatchedObjects
 
 _NONE = of(0)
 
@@ -56,7 +56,7 @@ class _Account:
     shares: dict[tuple[Place, str], Amounts] = field(default_factory=dict)
 
     def usage(self, place: Place, obj: Object, all_usage: Amounts) -> Amounts:
-        """What of an object's usage this quota bounds."""
+        """The part of an object's usage that this quota limits."""
         if not is_in_scope(place, obj, self.spec):
             return {}
         return {name: amount for name, amount in all_usage.items() if name in self.hard}
@@ -78,23 +78,23 @@ class _Account:
 class ResourceQuota:
     interests = (("*", "*", WRITES),)
 
-    def __init__(self, quotas: Objects, counted: Callable[[Place], Counted | None], clock: Clock) -> None:
+    def __init__(self, quotas: WatchedObjects, counted: Callable[[Place], Counted | None], clock: Clock) -> None:
         self._quotas = quotas
         self._counted = counted
         self._clock = clock
         self._accounts: dict[str, dict[str, _Account]] = {}
         self._followed: dict[Place, Counted] = {}
-        self._told: list[Callable[[str], None]] = []
+        self._status_error: list[Callable[[str], None]] = []
         for key, quota in quotas.items():
             self._open(key, quota)
         quotas.on_change(self._quota_changed)
 
     def on_change(self, changed: Callable[[str], None]) -> None:
         """Call back with the key of a quota whose status is no longer what it says."""
-        self._told.append(changed)
+        self._status_error.append(changed)
 
     def status_of(self, key: str) -> Object | None:
-        """What a quota's status should say; None if there is no such quota."""
+        """The status of a quota; None if there is no such quota."""
         account = self._accounts.get(key.partition("/")[0], {}).get(key)
         if account is None:
             return None
@@ -180,7 +180,7 @@ class ResourceQuota:
                 self._tell(quota)
 
     def _tell(self, key: str) -> None:
-        for told in self._told:
+        for told in self._status_error:
             told(key)
 
 
@@ -206,10 +206,10 @@ def _check(review: Review, account: _Account, place: Place, share: Amounts, befo
     exceeded = [name for name, more in asked.items() if more > _NONE and account.used[name] + more > account.hard[name]]
     if exceeded:
         raise review.forbidden(
-            f"exceeded quota: {account.name}, requested: {_shown(asked, exceeded)}, "
-            f"used: {_shown(account.used, exceeded)}, limited: {_shown(account.hard, exceeded)}"
+            f"exceeded quota: {account.name}, requested: {_format_amounts(asked, exceeded)}, "
+            f"used: {_format_amounts(account.used, exceeded)}, limited: {_format_amounts(account.hard, exceeded)}"
         )
 
 
-def _shown(amounts: dict[str, Quantity], names: list[str]) -> str:
+def _format_amounts(amounts: dict[str, Quantity], names: list[str]) -> str:
     return ",".join(f"{name}={amounts[name]}" for name in sorted(names))

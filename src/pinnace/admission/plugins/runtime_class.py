@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pinnace.admission.chain import CREATE, Review
-from pinnace.admission.sources import Objects
 from pinnace.model.objects import Object
 from pinnace.model.quantity import parse
+from pinnace.model.watched_objects import WatchedObjects
 
 _OTHER_OVERHEAD = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
 
@@ -13,7 +13,7 @@ _OTHER_OVERHEAD = "pod rejected: Pod's Overhead doesn't match RuntimeClass's def
 class RuntimeClass:
     interests = (("", "pods", CREATE),)
 
-    def __init__(self, classes: Objects) -> None:
+    def __init__(self, classes: WatchedObjects) -> None:
         self._classes = classes
 
     def mutate(self, review: Review) -> None:

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 from pinnace.admission.chain import CREATE, WRITES, Review
 from pinnace.admission.plugins.pod_references import is_mirror, projections_of, secrets_of
-from pinnace.admission.sources import Objects
 from pinnace.model.objects import Object
+from pinnace.model.watched_objects import WatchedObjects
 
 DEFAULT = "default"
 MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -26,7 +26,7 @@ _SORTS = (("initContainers", "init container"), ("containers", "container"))
 class ServiceAccount:
     interests = (("", "pods", WRITES),)
 
-    def __init__(self, accounts: Objects) -> None:
+    def __init__(self, accounts: WatchedObjects) -> None:
         self._accounts = accounts
         self._awaited: dict[str, asyncio.Future[None]] = {}
         accounts.on_change(self._came)
@@ -104,7 +104,7 @@ class ServiceAccount:
 
 
 def _check_mirror(review: Review, pod: Object) -> None:
-    """A node's own pod is told of, not served: it may use nothing that the API keeps."""
+    """Refuse API objects in a mirror pod: its kubelet only reports it."""
     spec = pod.get("spec") or {}
     if spec.get("serviceAccountName"):
         raise review.forbidden("a mirror pod may not reference service accounts")

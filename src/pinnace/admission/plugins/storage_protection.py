@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pinnace.admission.chain import CREATE, UPDATE, Review
-from pinnace.admission.sources import Objects
 from pinnace.model.objects import Object
 from pinnace.model.quantity import ZERO, Quantity, parse
+from pinnace.model.watched_objects import WatchedObjects
 
 _FINALIZERS = {
     "persistentvolumes": "kubernetes.io/pv-protection",
@@ -35,7 +35,7 @@ class PersistentVolumeClaimResize:
 
     interests = (("", "persistentvolumeclaims", UPDATE),)
 
-    def __init__(self, classes: Objects) -> None:
+    def __init__(self, classes: WatchedObjects) -> None:
         self._classes = classes
 
     def validate(self, review: Review) -> None:

@@ -1,4 +1,4 @@
-"""A new node takes no pods before somebody has seen that it is ready."""
+"""Taints a new node, so that it takes no pods before it is known to be ready."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""For whom a node may have tokens made: those whom the pod's volumes name, and those whom a role opens to the node."""
+"""The audiences that a node may request tokens for: those of its pods' volumes, and those that a role permits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from pinnace.admission.chain import Review
-from pinnace.admission.sources import Objects, Permissions
+from pinnace.admission.sources import Permissions
 from pinnace.model.objects import Object
+from pinnace.model.watched_objects import WatchedObjects
 
 VERB = "request-serviceaccounts-token-audience"
 _DRIVERS = {
@@ -22,11 +23,13 @@ _DRIVERS = {
 
 
 class _Missing(Exception):
-    """Something that a volume refers to is not there, so that nobody can say for whom its tokens are."""
+    """An object that a volume refers to does not exist, so its audiences are unknown."""
 
 
 class TokenAudiences:
-    def __init__(self, *, claims: Objects, volumes: Objects, drivers: Objects, permissions: Permissions) -> None:
+    def __init__(
+        self, *, claims: WatchedObjects, volumes: WatchedObjects, drivers: WatchedObjects, permissions: Permissions
+    ) -> None:
         self._claims = claims
         self._volumes = volumes
         self._drivers = drivers
@@ -43,7 +46,7 @@ class TokenAudiences:
                 return
         except _Missing as err:
             raise review.forbidden(f'error validating audience "{audience}": {err}') from None
-        refusal = await self._permissions.forbidden_error(
+        denied = await self._permissions.forbidden_error(
             review.user,
             VERB,
             group="",
@@ -51,7 +54,7 @@ class TokenAudiences:
             namespace=review.namespace,
             name=review.name,
         )
-        if refusal:
+        if denied:
             why = f"{review.user.name} is not authorized to request tokens for this audience"
             raise review.forbidden(f'audience "{audience}" not found in pod spec volume, {why}')
 

@@ -1,4 +1,4 @@
-"""What validating and mutating policies share: their bindings, whom they mean, and with which parameters."""
+"""Shared by validating and mutating policies: bindings, the writes that they select, and parameters."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from pinnace.admission.expressions import (
     tried,
 )
 from pinnace.admission.rules import Equivalents, Matcher, Scope, is_exempt, is_namespace, is_question, shown_in
-from pinnace.admission.sources import Objects
 from pinnace.admission.webhooks.reviews import request_of
 from pinnace.model.objects import Object, new_uid
 from pinnace.model.resources import Resource
 from pinnace.model.selectors import from_object
+from pinnace.model.watched_objects import WatchedObjects
 from pinnace.schema.cel.errors import CompileError
 from pinnace.schema.cel.policies import own_variable
 from pinnace.schema.cel.program import Program, Variable
 from pinnace.schema.cel.types import DYN
 
 Compiled = TypeVar("Compiled")
-"""What a sort of policy makes of its expressions."""
+"""The compiled expressions of a kind of policy."""
 
 
 class NotConfigured(Exception):
@@ -116,8 +116,8 @@ class PolicyTable(Generic[Compiled]):
 
     def __init__(
         self,
-        policies: Objects,
-        bound: Objects,
+        policies: WatchedObjects,
+        bound: WatchedObjects,
         compile_policy: Callable[[Policy], Compiled],
         equivalents: Equivalents,
         revision: Callable[[], int],
@@ -146,7 +146,7 @@ class PolicyTable(Generic[Compiled]):
         found = self._known.get(place)
         if found is None:
             scope = Scope(resource, review.subresource, review.operation)
-            found = self._known[place] = list(self._meant(everything, scope))
+            found = self._known[place] = list(self._select(everything, scope))
         if any(policy.matcher.names_matter for policy, _, _ in found):
             scope = Scope(resource, review.subresource, review.operation)
             named = (one for one in found if self.matches(one[0].matcher, scope, review.name))
@@ -156,7 +156,7 @@ class PolicyTable(Generic[Compiled]):
     def matches(self, matcher: Matcher, scope: Scope, name: str) -> bool:
         return matcher.target(scope, self._equivalents, name=name) is not None
 
-    def is_bound(self, binding: Binding, review: Review, namespaces: Objects) -> bool:
+    def is_bound(self, binding: Binding, review: Review, namespaces: WatchedObjects) -> bool:
         """Whether a binding means this write, too."""
         matcher = binding.matcher
         if matcher is None:
@@ -171,7 +171,7 @@ class PolicyTable(Generic[Compiled]):
                 return False
         return matcher.selects(review, namespaces)
 
-    def _meant(
+    def _select(
         self, everything: list[tuple[Policy, Compiled]], scope: Scope
     ) -> Iterator[tuple[Policy, Compiled, Resource]]:
         if is_exempt(scope.resource) or is_question(scope.resource):
@@ -209,7 +209,7 @@ def _unnamed(rules: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...
 
 
 def parameters_of(policy: Policy, binding: Binding, review: Review, kinds: ParametersOf) -> list[Object | None]:
-    """What the policy is to be asked with, once for each; [None] where it has no parameters. Raises NotConfigured."""
+    """The parameters to evaluate the policy with, one by one; [None] if it has none. Raises NotConfigured."""
     kind, reference = policy.parameter_kind, binding.reference
     if kind is None or reference is None:
         return [None]
@@ -251,7 +251,7 @@ class Situation:
         self.namespace = namespace
 
     @classmethod
-    async def of(cls, review: Review, target: Resource, namespaces: Objects) -> Situation:
+    async def of(cls, review: Review, target: Resource, namespaces: WatchedObjects) -> Situation:
         new = await shown_in(review.new, review.resource, target)
         old = await shown_in(review.old, review.resource, target)
         request = request_of(review, target, new, old, uid=new_uid())

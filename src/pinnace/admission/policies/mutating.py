@@ -19,11 +19,11 @@ from pinnace.admission.policies.bindings import (
     parameters_of,
 )
 from pinnace.admission.rules import copied, is_message, put_back
-from pinnace.admission.sources import Objects
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.model.patches import json_and_merge
 from pinnace.model.resources import Resource
+from pinnace.model.watched_objects import WatchedObjects
 from pinnace.schema.cel.errors import CelError, CompileError
 from pinnace.schema.cel.program import Program
 from pinnace.schema.golang.decode import DecodeError
@@ -65,7 +65,7 @@ class MutatingPolicies:
     def __init__(
         self,
         table: PolicyTable[Mutations],
-        namespaces: Objects,
+        namespaces: WatchedObjects,
         oracles: Oracles,
         kinds: ParametersOf,
         read: Read,
@@ -83,21 +83,21 @@ class MutatingPolicies:
         return self._mutate(review, meant) if meant and review.new is not None else None
 
     async def _mutate(self, review: Review, meant: list[tuple[Policy, Mutations, Resource]]) -> None:
-        rounds = review.rounds
+        reinvocation = review.reinvocation
         for policy, mutations, target in meant:
             if not policy.matcher.selects(review, self._namespaces):
                 continue
             for binding in policy.bindings:
                 name = f"policy/{policy.name}/{binding.name}"
-                if rounds.is_second and name not in rounds.due:
+                if reinvocation.is_second and name not in reinvocation.due:
                     continue
                 if not self._table.is_bound(binding, review, self._namespaces):
                     continue
                 if await self._apply(policy, binding, mutations, review, target):
-                    rounds.require_previous()
-                    rounds.is_wanted = True
+                    reinvocation.require_previous()
+                    reinvocation.is_wanted = True
                 if mutations.is_reinvoked:
-                    rounds.previous.add(name)
+                    reinvocation.previous.add(name)
 
     async def _apply(
         self, policy: Policy, binding: Binding, mutations: Mutations, review: Review, target: Resource
@@ -112,7 +112,7 @@ class MutatingPolicies:
         for param in params:
             situation = await Situation.of(review, target, self._namespaces)
             try:
-                if not await self._is_meant(policy, situation, param):
+                if not await self._is_selected(policy, situation, param):
                     continue
                 before = situation.request["object"]
                 for step in mutations.steps:
@@ -128,7 +128,7 @@ class MutatingPolicies:
                 is_changed = True
         return is_changed
 
-    async def _is_meant(self, policy: Policy, situation: Situation, param: Object | None) -> bool:
+    async def _is_selected(self, policy: Policy, situation: Situation, param: Object | None) -> bool:
         """Whether the policy's conditions hold. Raises ConditionFailed."""
         if not policy.conditions:
             return True
@@ -140,7 +140,7 @@ class MutatingPolicies:
         return await self._executor.evaluate(f"mutating/{policy.name}", policy, holding, self._oracles)
 
     async def _value(self, policy: Policy, step: Mutation, situation: Situation, param: Object | None) -> Any:
-        """What a mutation says. Raises NotMutated."""
+        """The value of a mutation's expression. Raises NotMutated."""
         program = step.program
 
         def evaluated(oracles: Oracles, inline_budget: int | None) -> Any:
@@ -212,7 +212,7 @@ def _merged(shown: Object, configuration: Any, target: Resource) -> Object:
 
 
 def _atomics(node: Node, value: Any, path: str) -> Iterator[str]:
-    """What can only be set as a whole: to say a part of it would throw away the rest."""
+    """The paths of atomic values in an apply configuration: setting a part of one would drop the rest."""
     if not isinstance(value, dict | list):
         return
     if node.facet(value).shape == ATOMIC:
@@ -226,7 +226,7 @@ def _atomics(node: Node, value: Any, path: str) -> Iterator[str]:
 
 
 def _at(why: str, operations: Any) -> str:
-    """Removals are told with their place."""
+    """Describe a removal with its path."""
     if not why.startswith("Unable to remove nonexistent key: "):
         return ""
     key = why.removeprefix("Unable to remove nonexistent key: ").partition(":")[0]

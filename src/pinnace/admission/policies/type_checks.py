@@ -15,7 +15,7 @@ from pinnace.schema.cel.types import DYN
 
 
 def type_warnings(policy: Object, resources: Iterable[Resource]) -> list[Object]:
-    """What the expressions of a validating policy get wrong about the kinds that it is about."""
+    """The type errors of a validating policy's expressions for the kinds that it names."""
     spec = policy.get("spec") or {}
     found: dict[str, list[str]] = {}
     without = frozenset() if spec.get("paramKind") else NO_PARAMS

@@ -21,11 +21,11 @@ from pinnace.admission.policies.bindings import (
     Situation,
     parameters_of,
 )
-from pinnace.admission.sources import Objects
 from pinnace.model import errors
 from pinnace.model.errors import qualified
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
+from pinnace.model.watched_objects import WatchedObjects
 from pinnace.schema.cel.errors import CelError, CompileError
 from pinnace.schema.cel.program import Program
 
@@ -44,7 +44,7 @@ class Refused(errors.ApiError):
         details = {"name": review.name, "group": resource.group, "kind": resource.plural}
         kept: dict[str, Any] = {name: value for name, value in details.items() if value}
         super().__init__(f"{named} is forbidden: {message}", details={**kept, "causes": [{"message": message}]})
-        # What is a property of the class elsewhere is said by the policy here.
+        # The policy chooses the code, which is a property of the class elsewhere.
         self.__dict__["code"] = _CODES.get(reason, 422)
         self.__dict__["reason"] = reason
 
@@ -82,7 +82,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a policy says about one write with one parameter."""
+    """The result of a policy for one write with one parameter."""
 
     failures: tuple[Failure, ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
@@ -114,7 +114,7 @@ class ValidatingPolicies:
     def __init__(
         self,
         table: PolicyTable[Validations],
-        namespaces: Objects,
+        namespaces: WatchedObjects,
         oracles: Oracles,
         kinds: ParametersOf,
         executor: CelExecutor,
@@ -182,7 +182,7 @@ class ValidatingPolicies:
 def _judged(
     policy: Policy, validations: Validations, variables: dict[str, Any], inline_budget: int | None
 ) -> Judgement:
-    """What the policy says, with no effect yet. Raises ExceedsInlineBudget.
+    """The judgement of the policy, without effect yet. Raises ExceedsInlineBudget.
 
     An expression that costs too much has no value, and the rest go on; once all together do, nothing of it counts.
     """
@@ -201,7 +201,7 @@ def _judged(
 
 
 def _failures(policy: Policy, validations: Validations, budget: Budget) -> list[Failure]:
-    """What does not hold, and what has no value, where that is to count. Raises _OutOfBudget."""
+    """The validations that are false, and those without a value if the policy fails closed. Raises _OutOfBudget."""
     found: list[tuple[int, Validation, str]] = []
     for index, check in enumerate(validations.checks):
         try:

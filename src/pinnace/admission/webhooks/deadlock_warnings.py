@@ -7,9 +7,9 @@ from typing import Any
 
 from pinnace.admission.chain import WRITES, Review
 from pinnace.admission.rules import GROUP, Matcher, Scope
-from pinnace.admission.sources import Objects
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
+from pinnace.model.watched_objects import WatchedObjects
 
 _NEEDED = ("pods", "services", "endpointslices")
 
@@ -17,7 +17,7 @@ _NEEDED = ("pods", "services", "endpointslices")
 class SelfBlockingWebhooks:
     interests = ((GROUP, "mutatingwebhookconfigurations", WRITES), (GROUP, "validatingwebhookconfigurations", WRITES))
 
-    def __init__(self, namespaces: Objects, find: Callable[[str, str], Resource | None]) -> None:
+    def __init__(self, namespaces: WatchedObjects, find: Callable[[str, str], Resource | None]) -> None:
         self._namespaces = namespaces
         self._find = find
 

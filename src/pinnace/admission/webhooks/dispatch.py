@@ -1,6 +1,6 @@
-"""Asks the webhooks that users have configured: those that may change one by one, the others all at once.
+"""Calls the configured admission webhooks: mutating ones one by one, validating ones all at once.
 
-Who is to be asked is looked up by resource, subresource and operation: a write that no rule means pays for one look.
+The webhooks of a resource, subresource and operation are looked up: a write that no rule selects pays for one lookup.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from pinnace.admission.expressions import (
     read_conditions,
 )
 from pinnace.admission.rules import Equivalents, Matcher, Scope, is_exempt, is_message, put_back, shown_in
-from pinnace.admission.sources import Objects
 from pinnace.admission.webhooks.reviews import GROUP, Answer, Denied, InvalidAnswer, read_answer, request_of
 from pinnace.model import errors
 from pinnace.model.objects import Object, new_uid
 from pinnace.model.patches import json_and_merge
 from pinnace.model.resources import Resource
+from pinnace.model.watched_objects import WatchedObjects
 from pinnace.model.webhooks import WebhookCallError, WebhookClient, WebhookEndpoint
 from pinnace.schema.golang.decode import DecodeError
 
@@ -81,7 +81,7 @@ class Hook:
 class HookTable:
     """The webhooks of all configurations of one kind, by what they are to be asked about."""
 
-    def __init__(self, configurations: Objects, equivalents: Equivalents, revision: Callable[[], int]) -> None:
+    def __init__(self, configurations: WatchedObjects, equivalents: Equivalents, revision: Callable[[], int]) -> None:
         self._configurations = configurations
         self._equivalents = equivalents
         self._revision = revision
@@ -102,10 +102,10 @@ class HookTable:
         found = self._known.get(place)
         if found is None:
             scope = Scope(resource, subresource, operation)
-            found = self._known[place] = tuple(self._meant(hooks, scope))
+            found = self._known[place] = tuple(self._select(hooks, scope))
         return found
 
-    def _meant(self, hooks: Iterable[Hook], scope: Scope) -> Iterable[tuple[Hook, Resource]]:
+    def _select(self, hooks: Iterable[Hook], scope: Scope) -> Iterable[tuple[Hook, Resource]]:
         if is_exempt(scope.resource):
             return
         for hook in hooks:
@@ -128,10 +128,15 @@ class HookTable:
 
 
 class _Webhooks:
-    """What both sorts share: whether to ask, and the question and answer."""
+    """Shared by mutating and validating webhooks: selection, request and response."""
 
     def __init__(
-        self, table: HookTable, client: WebhookClient, namespaces: Objects, oracles: Oracles, executor: CelExecutor
+        self,
+        table: HookTable,
+        client: WebhookClient,
+        namespaces: WatchedObjects,
+        oracles: Oracles,
+        executor: CelExecutor,
     ) -> None:
         self._table = table
         self._client = client
@@ -144,15 +149,15 @@ class _Webhooks:
         return bool(self._table.of(resource, "", "CREATE"))
 
     async def _question(self, review: Review, hook: Hook, target: Resource) -> Object | None:
-        """What to ask; None if this one is not to be asked."""
+        """The review to send; None if this webhook is not called."""
         if not hook.matcher.selects(review, self._namespaces):
             return None
         new = await shown_in(review.new, review.resource, target)
         old = await shown_in(review.old, review.resource, target)
         request = request_of(review, target, new, old, uid=new_uid())
-        return request if not hook.conditions or await self._is_meant(review, hook, request) else None
+        return request if not hook.conditions or await self._is_selected(review, hook, request) else None
 
-    async def _is_meant(self, review: Review, hook: Hook, request: Object) -> bool:
+    async def _is_selected(self, review: Review, hook: Hook, request: Object) -> bool:
         """Whether the conditions of a webhook hold."""
 
         def holding(oracles: Oracles, inline_budget: int | None) -> bool:
@@ -199,7 +204,7 @@ class MutatingWebhooks(_Webhooks):
         self,
         table: HookTable,
         client: WebhookClient,
-        namespaces: Objects,
+        namespaces: WatchedObjects,
         oracles: Oracles,
         executor: CelExecutor,
         read: Read,
@@ -212,27 +217,27 @@ class MutatingWebhooks(_Webhooks):
         return self._mutate(review, meant) if meant else None
 
     async def _mutate(self, review: Review, meant: tuple[tuple[Hook, Resource], ...]) -> None:
-        rounds = review.rounds
-        if rounds.is_second and rounds.last_seen != _seen(review.new):
-            rounds.require_previous()  # A built-in gate has changed what the webhooks had left.
+        reinvocation = review.reinvocation
+        if reinvocation.is_second and reinvocation.last_seen != _seen(review.new):
+            reinvocation.require_previous()  # A built-in gate has changed what the webhooks had left.
         for hook, target in meant:
-            if rounds.is_second and hook.uid not in rounds.due:
+            if reinvocation.is_second and hook.uid not in reinvocation.due:
                 continue
             request = await self._question(review, hook, target)
             if request is None:
                 continue
-            note = f"round_{int(rounds.is_second)}_index_{hook.place}"
+            note = f"round_{int(reinvocation.is_second)}_index_{hook.place}"
             _note_mutation(review, hook, note, mutated=False)
             answer = await self._ask(review, hook, request, may_patch=True, note=f"{MUTATION_NOTE}{note}")
             if answer is not None and answer.patch:
                 _note_patch(review, hook, note, answer.patch)
                 if await self._patch(review, hook, target, request, answer.patch):
                     _note_mutation(review, hook, note, mutated=True)
-                    rounds.require_previous()
-                    rounds.is_wanted = True
+                    reinvocation.require_previous()
+                    reinvocation.is_wanted = True
             if hook.is_reinvoked:
-                rounds.previous.add(hook.uid)
-        rounds.last_seen = _seen(review.new)
+                reinvocation.previous.add(hook.uid)
+        reinvocation.last_seen = _seen(review.new)
 
     async def _patch(self, review: Review, hook: Hook, target: Resource, request: Object, patch: Any) -> bool:
         """Whether anything is other than before."""

@@ -1,4 +1,4 @@
-"""What is asked of an admission webhook, and what its answer means."""
+"""AdmissionReview requests, and the meaning of their responses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Denied(errors.ApiError):
         why = result.get("message") or result.get("reason")
         super().__init__(f"{denied}: {why}" if why else f"{denied} without explanation")
         code = result.get("code")
-        # What is a property of the class elsewhere is said by the webhook here.
+        # The webhook chooses the code, which is a property of the class elsewhere.
         self.__dict__["code"] = code if isinstance(code, int) and code >= 400 else 400
         self.__dict__["reason"] = str(result.get("reason") or "")
         if isinstance(result.get("details"), dict):

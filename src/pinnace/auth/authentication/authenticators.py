@@ -1,4 +1,4 @@
-"""Who is calling: told by a proxy, a client certificate or a bearer token; nobody in particular if none was shown."""
+"""Authenticates a request by front proxy, client certificate or bearer token; without any it is anonymous."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pinnace.model.clock import Clock, SystemClock
 _REMEMBERED = 1024
 _CREDENTIAL = "authentication.kubernetes.io/credential-id"
 _UID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")
-"""How the uid of a user is called in the subject of his certificate."""
+"""The OID of a user's uid in the subject of a certificate."""
 _NO_TIME = (datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC))
 _EXTRA_HEADER = b"x-remote-extra-"
 _Seen = TypeVar("_Seen")
 
 
 class Credentials(Protocol):
-    """What a request shows of its sender."""
+    """The credentials of a request."""
 
     @property
     def certificate(self) -> bytes | None:
@@ -34,9 +34,9 @@ class Credentials(Protocol):
 
     @property
     def chain(self) -> Sequence[bytes]:
-        """The certificates by which TLS has verified it, from itself to one that is trusted, as DER.
+        """The chain by which TLS verified the certificate, from itself to a trusted one, as DER.
 
-        Empty where TLS does not tell: then nobody stands between who signed it and us.
+        Empty if TLS does not report it: then there is no intermediate certificate.
         """
 
     @property
@@ -54,7 +54,7 @@ class Authenticator(Protocol):
 
 
 class _Known(dict[bytes, _Seen]):
-    """What certificates (DER) were found to be. Reading one takes longer than all else that a request needs."""
+    """A cache of verified certificates (DER): reading one takes longer than the rest of a request."""
 
     def keep(self, der: bytes, seen: _Seen) -> _Seen:
         if len(self) >= _REMEMBERED:
@@ -64,10 +64,10 @@ class _Known(dict[bytes, _Seen]):
 
 
 class CertificateAuthenticator:
-    """The common name is the user, each organisation a group.
+    """Authenticates by client certificate: the common name is the user, each organization a group.
 
-    TLS has checked the chain, but it trusts proxies' certificates, too: only those that `ca` (PEM) signed, or
-    somebody whom it signed for that, are users here. Without a `ca` all are. A certificate without a name is nobody's.
+    TLS has checked the chain, but it trusts proxies' certificates, too: only certificates
+    that chain to `ca` (PEM) are users here. Without a `ca` all are. A certificate without a name is refused.
     """
 
     def __init__(self, ca: bytes | None = None, *, clock: Clock | None = None) -> None:
@@ -135,7 +135,7 @@ class ProxyAuthenticator:
 
 
 class BearerAuthenticator:
-    """Whoever shows a token is whom it stands for; a token that nobody knows is refused."""
+    """Authenticates by bearer token; an unknown token is refused."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
@@ -156,9 +156,9 @@ class BearerAuthenticator:
 
 
 class FirstOf:
-    """Asks each in turn; who shows nothing is anonymous.
+    """Asks each in turn; a request without credentials is anonymous.
 
-    Who shows something that is good is known by it, whatever is wrong with the rest that he shows.
+    The first valid credential authenticates the request; invalid ones beside it are ignored.
     """
 
     def __init__(self, authenticators: Sequence[Authenticator]) -> None:
@@ -227,7 +227,7 @@ def _is_issued_by(certificate: x509.Certificate, issuers: Sequence[x509.Certific
     for issuer in issuers:
         try:
             certificate.verify_directly_issued_by(issuer)
-        except Exception:  # Whatever is wrong with it, it was not this one.
+        except Exception:  # Any failure means: not signed by this certificate.
             continue
         return True
     return False

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from pinnace.auth.authentication.tokens import Bearer
-from pinnace.auth.sources import Objects
 from pinnace.auth.users import User, authenticated
 from pinnace.model.clock import Clock
 from pinnace.model.objects import Object
+from pinnace.model.watched_objects import WatchedObjects
 
 NAMESPACE = "kube-system"
 TYPE = "bootstrap.kubernetes.io/token"
@@ -22,7 +22,7 @@ _EXTRA_GROUP = re.compile(r"system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]", re.
 
 
 class BootstrapTokens:
-    def __init__(self, secrets: Objects, clock: Clock) -> None:
+    def __init__(self, secrets: WatchedObjects, clock: Clock) -> None:
         self._secrets = secrets
         self._clock = clock
 

@@ -1,7 +1,7 @@
-"""Acting as somebody else: what the headers of a request ask for, and what its sender must be allowed for that.
+"""Impersonation: the identity that the headers of a request ask for, and the permissions that it needs.
 
-There are several ways, tried in order: what Kubernetes calls constrained impersonation lets somebody be a node, a
-service account or a user for some requests alone; whoever may simply `impersonate` may do it for all.
+There are several modes, tried in order: constrained impersonation permits to act as a node, a service account or a user
+for some requests only; permission to `impersonate` covers all requests.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to act as somebody else: who one is then, and every step that must be allowed, in order."""
+    """One mode of impersonation: the resulting user, and the actions that must be allowed, in order."""
 
     name: str
     user: User
@@ -59,7 +59,7 @@ class Way:
 
 
 class Impersonator:
-    """Asks whether somebody may be somebody else for a request. The way that went last is tried first."""
+    """Authorizes impersonation. The mode that was allowed last is tried first."""
 
     def __init__(self, authorizer: Authorizer, *, constrained: bool = True) -> None:
         """Without `constrained`, as before Kubernetes 1.36, there is one way alone."""
@@ -100,7 +100,7 @@ class Impersonator:
 
 
 def wanted_user(headers: Iterable[tuple[bytes, bytes]]) -> User | None:
-    """Whom the headers, with names in lower case, ask for; None if nobody. Raises BadRequest for half a wish."""
+    """The identity that the headers (names in lower case) ask for, or None. Raises BadRequest if it is incomplete."""
     name = uid = ""
     groups: list[str] = []
     extra: dict[str, list[str]] = {}
@@ -119,7 +119,7 @@ def wanted_user(headers: Iterable[tuple[bytes, bytes]]) -> User | None:
     if name:
         return User(name, tuple(groups), uid, {key: tuple(values) for key, values in extra.items()})
     if uid or groups or extra:
-        raise errors.BadRequest(f"requested {_told(groups, uid, extra)} without impersonating a user name")
+        raise errors.BadRequest(f"requested {_describe(groups, uid, extra)} without impersonating a user name")
     return None
 
 
@@ -172,7 +172,7 @@ def _other_steps(wanted: User, verb: str, *, group: str) -> Iterator[Step]:
 
 
 def _errs(wanted: User, asked: Action) -> Iterator[Step]:
-    """What nobody may be in a constrained way. All groups are looked at before any is asked about."""
+    """Refuse identities that constrained impersonation excludes. All groups are checked before any is authorized."""
     if asked.resource == "groups":
         if "" in wanted.groups:
             yield Step(asked._replace(name=""), "impersonating the empty string group is not allowed")
@@ -220,7 +220,7 @@ def _with_common_group(user: User) -> User:
     return User(user.name, (*user.groups, UNAUTHENTICATED), user.uid, user.extra)
 
 
-def _told(groups: list[str], uid: str, extra: dict[str, list[str]]) -> str:
+def _describe(groups: list[str], uid: str, extra: dict[str, list[str]]) -> str:
     """As Go prints a user in a message."""
     texts = {key: _go_list(values) for key, values in sorted(extra.items())}
     shown = "{" + ", ".join(f"{json.dumps(key)}:{values}" for key, values in texts.items()) + "}" if extra else "(nil)"

@@ -1,6 +1,6 @@
-"""JSON web tokens: signed, read and verified. The algorithm is tied to the kind of the key, never to what a token says.
+"""Signs, reads and verifies JSON web tokens. The algorithm is tied to the kind of the key, never to the token.
 
-`none` and all symmetric algorithms are unknown here, so that nobody can sign with what everybody may read.
+`none` and all symmetric algorithms do not exist here, so that a public key cannot serve as a shared secret.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CURVES: dict[str, tuple[type[ec.EllipticCurve], str, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One that can be read, which says nothing about who wrote it: see `verify`."""
+    """A parsed token. Its signature is not checked yet: see `verify`."""
 
     header: Claims
     claims: Claims

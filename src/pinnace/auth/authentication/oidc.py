@@ -1,4 +1,4 @@
-"""Tokens of an OpenID Connect provider: whose they are is said by its claims, that they are its, by its keys."""
+"""Tokens of an OpenID Connect provider: claims name the user, the provider's keys verify the signature."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ FETCH_AGAIN_AFTER = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """Whose tokens are believed, and how a user is read from them. The names are those of kube-apiserver's flags."""
+    """A trusted issuer, and how its claims map to a user. The names are those of kube-apiserver's flags."""
 
     issuer_url: str
     client_id: str
     username_claim: str = "sub"
     username_prefix: str = ""
-    """Empty: the issuer and a hash sign, unless the user is told by his email. A minus: none at all."""
+    """Empty: the issuer and `#`, except for the claim email. `-`: no prefix."""
     groups_claim: str = ""
     groups_prefix: str = ""
     required_claims: Mapping[str, str] = field(default_factory=dict)

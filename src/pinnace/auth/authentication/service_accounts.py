@@ -15,11 +15,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from pinnace.auth.authentication import jwt
 from pinnace.auth.authentication.tokens import BadToken, Bearer, token_hash
-from pinnace.auth.sources import Objects
 from pinnace.auth.users import User, authenticated, service_account_groups, service_account_name
 from pinnace.model import errors, field_errors
 from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Object
+from pinnace.model.watched_objects import WatchedObjects
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 LEGACY_ISSUER = "kubernetes/serviceaccount"
@@ -29,7 +29,7 @@ SHORTEST = 600
 LONGEST = 1 << 32
 DEFAULT_SECONDS = 3600
 WARN_AFTER = 3607
-"""What a projected volume asks for. Such tokens live a year, for clients that never read theirs again."""
+"""The lifetime that projected volumes request. Such tokens live a year, for clients that never reread them."""
 EXTENDED = 365 * 24 * 3600
 _EXTRA = "authentication.kubernetes.io/"
 _LEGACY = "kubernetes.io/serviceaccount/"
@@ -41,10 +41,10 @@ _REMEMBERED = 4096
 class Accounts:
     """All that tokens can be bound to, as it is now."""
 
-    service_accounts: Objects
-    pods: Objects
-    secrets: Objects
-    nodes: Objects
+    service_accounts: WatchedObjects
+    pods: WatchedObjects
+    secrets: WatchedObjects
+    nodes: WatchedObjects
 
 
 class TokenIssuer:
@@ -72,11 +72,11 @@ class TokenIssuer:
 
     @property
     def jwks(self) -> Object:
-        """What others verify tokens with."""
+        """The public keys for verifying tokens."""
         return {"keys": [jwt.to_jwk(self._key.public_key())]}
 
     def complete(self, namespace: str, name: str, request: Object) -> None:
-        """Say what a TokenRequest leaves unsaid, so that whoever decides about it sees what is asked for."""
+        """Fill in the defaults of a TokenRequest, so that admission sees the effective values."""
         metadata, spec = dict(request.get("metadata") or {}), dict(request.get("spec") or {})
         request["metadata"] = {**metadata, "name": metadata.get("name") or name}
         request["metadata"]["namespace"] = metadata.get("namespace") or namespace
@@ -249,7 +249,7 @@ class ServiceAccountTokens:
             self._good.pop(digest, None)
 
     def _claims(self, token: str, digest: bytes) -> jwt.Claims | None:
-        """The claims of a token that we have signed; None if it is somebody else's."""
+        """The claims of a token of this issuer; None for a token of another."""
         known = self._verified.get(digest)
         if known is not None:
             return known
@@ -292,7 +292,7 @@ class ServiceAccountTokens:
         user = User(service_account_name(namespace, name), service_account_groups(namespace), uid, extra)
         return authenticated(user), [] if any(is_leaving) else [(what, key) for what, key, _ in bound]
 
-    def _source(self, what: str) -> Objects:
+    def _source(self, what: str) -> WatchedObjects:
         accounts = self._accounts
         sources = {"service account": accounts.service_accounts, "secret": accounts.secrets, "pod": accounts.pods}
         return sources.get(what) or accounts.nodes

@@ -22,7 +22,7 @@ class TokenFileError(Exception):
 
 
 class Bearer(NamedTuple):
-    """Who a token stands for, and the audiences, of those that were asked for, that it is good for."""
+    """The user of a token, and the requested audiences that it is valid for."""
 
     user: User
     audiences: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ class AnyOf:
         return None
 
     def _good_for(self, bearer: Bearer, audiences: Sequence[str]) -> Bearer | None:
-        """Who does not know of audiences speaks for this API's own."""
+        """Authenticators without audiences are good for this API's own."""
         if bearer.audiences:
             return bearer
         good_for = tuple(one for one in audiences if one in self._own) if audiences else self._own

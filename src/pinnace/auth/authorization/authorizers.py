@@ -1,4 +1,4 @@
-"""What a user may do: one decision for one action, asked of several authorizers in order."""
+"""Authorizes actions: several authorizers in order, one decision."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pinnace.model import errors
 
 
 class Action(NamedTuple):
-    """One thing that somebody wants to do: a verb on a resource, or on a plain path.
+    """One action to authorize: a verb on a resource or on a non-resource path.
 
     A tuple, since one is made for every request: a frozen dataclass costs four times as much to make.
     """
@@ -30,7 +30,7 @@ class Action(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What an authorizer says. Who has no opinion leaves it to the next one; a denial ends the matter."""
+    """The answer of an authorizer. Without an opinion the next one decides; a denial is final."""
 
     verdict: Literal["allow", "deny", "no opinion"]
     reason: str = ""
@@ -57,7 +57,7 @@ class Masters:
 
 
 class InOrder:
-    """Asks each in turn until one allows or denies. Whom nobody allows may not."""
+    """Asks each in turn until one allows or denies. The default is to deny."""
 
     def __init__(self, authorizers: Sequence[Authorizer]) -> None:
         self._authorizers = tuple(authorizers)

@@ -1,4 +1,4 @@
-"""Nobody grants what he does not hold: the check of every role and binding that is written."""
+"""Prevents privilege escalation: checks every role and binding that is written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OF_GARBAGE_COLLECTION = frozenset(("ownerReferences", "finalizers", "managedFie
 
 
 class NoEscalation:
-    """Refuses roles and bindings that give more than their writer has, unless he may `escalate` or `bind`."""
+    """Refuses roles and bindings that grant more than their writer holds, unless it may `escalate` or `bind`."""
 
     interests = ((GROUP, "*", frozenset(("CREATE", "UPDATE"))),)
 

@@ -1,4 +1,4 @@
-"""Why somebody may not do something, and what would let him: bindings to join, roles to bind, a rule to add."""
+"""Explains a denied action and the ways to allow it: bindings to join, roles to bind, a rule to add."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _FEW = 5
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`allowed_by` is what lets the user do it, if he may; the rest is what would."""
+    """`allowed_by` is the binding that allows the action, if any; the rest are ways to allow it."""
 
     allowed_by: str
     held: tuple[Grant, ...]
-    """What is bound to the user there, none of which is enough."""
+    """The user's roles there, none of which is sufficient."""
     joinable: tuple[Grant, ...]
     """Bindings that allow it to others."""
     bindable: tuple[tuple[str, str], ...]
@@ -58,7 +58,7 @@ def _bindable(rbac: Rbac, action: Action) -> Iterator[tuple[str, str]]:
 
 
 def _is_for_a_controller(name: str) -> bool:
-    """The system's own parts have roles cut to their measure, which are nobody else's."""
+    """Whether a role is made for one part of the system: it is no suggestion for users."""
     return name.startswith(("system:controller:", "system:kube-"))
 
 

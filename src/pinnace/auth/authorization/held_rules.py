@@ -1,4 +1,4 @@
-"""What a user may do, as a list of rules, and whether the list can be trusted to be whole."""
+"""The rules that a user holds, and whether the list is complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node may do: look after itself and its pods, and read what those pods need."""
+"""The permissions of nodes: to manage themselves and their pods, and to read what those pods need."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from pinnace.auth.authorization.authorizers import ALLOWED, NO_OPINION, Action, Decision
 from pinnace.auth.authorization.rules import Rule
-from pinnace.auth.sources import Objects
 from pinnace.auth.users import User
 from pinnace.model.objects import Object
+from pinnace.model.watched_objects import WatchedObjects
 
 GROUP = "system:nodes"
 _NAME = "system:node:"
@@ -23,7 +23,7 @@ _NEEDED = frozenset(
 
 
 def node_name(user: User) -> str | None:
-    """The node that a user is; None if he is none."""
+    """The node name of a user; None if the user is no node."""
     if not user.name.startswith(_NAME) or GROUP not in user.groups:
         return None
     return user.name[len(_NAME) :] or None
@@ -35,7 +35,7 @@ class NodeAuthorizer:
     Volume attachments and slices of devices are left to the rules and to admission.
     """
 
-    def __init__(self, *, rules: Sequence[Rule], pods: Objects, claims: Objects) -> None:
+    def __init__(self, *, rules: Sequence[Rule], pods: WatchedObjects, claims: WatchedObjects) -> None:
         self._rules = tuple(rules)
         self._needs = _Needs(pods, claims)
 
@@ -117,7 +117,7 @@ class _Pod:
 class _Needs:
     """Which pods run where and what they need. Pods are looked at when a node first asks, then as they change."""
 
-    def __init__(self, pods: Objects, claims: Objects) -> None:
+    def __init__(self, pods: WatchedObjects, claims: WatchedObjects) -> None:
         self._pods = pods
         self._claims = claims
         self._known: dict[str, _Pod] = {}
@@ -170,7 +170,7 @@ class _Needs:
 
 
 def _needs_of(pod: Object) -> Iterator[tuple[str, str]]:
-    """What a pod refers to: resource and name."""
+    """The objects that a pod refers to: resource and name."""
     spec = pod["spec"]
     if spec.get("serviceAccountName"):
         yield "serviceaccounts", spec["serviceAccountName"]

@@ -1,4 +1,4 @@
-"""Roles and their bindings, indexed by whom they are bound to, and what follows from them for one action."""
+"""RBAC: roles and bindings indexed by subject, and the decision for one action."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from operator import itemgetter
 
 from pinnace.auth.authorization.authorizers import NO_OPINION, Action, Decision
 from pinnace.auth.authorization.rules import Rule, rules_of
-from pinnace.auth.sources import Objects
 from pinnace.auth.users import User, service_account_name
 from pinnace.model.objects import Object
+from pinnace.model.watched_objects import WatchedObjects
 
 _USERS_REMEMBERED = 10_000
 _ACTIONS_REMEMBERED = 5_000
-"""Of one user. Whoever asks for ever new paths or namespaces fills his own memory, which is then emptied."""
+"""Remembered decisions of one user. Ever new paths or namespaces fill this memory, which is then emptied."""
 _ROLE_KINDS = {"Role": "role", "ClusterRole": "clusterrole"}
 _GROUP = "rbac.authorization.k8s.io"
 
@@ -31,7 +31,7 @@ class Grant:
     role_kind: str
     role: str
     subject: str
-    """As it is told: Group "developers"."""
+    """The subject in messages, such as Group "developers"."""
 
     @property
     def role_key(self) -> str:
@@ -58,7 +58,7 @@ class _Held:
         self._by_resource: dict[str, list[tuple[int, Grant, Rule]]] = {}
         self._count = 0
         self.missing: dict[str, None] = {}
-        """What is to be told of roles that are bound but not there."""
+        """Messages about roles that are bound but do not exist."""
 
     def add(self, grant: Grant, rules: tuple[Rule, ...] | None) -> None:
         if rules is None:
@@ -85,7 +85,14 @@ class _Held:
 class Rbac:
     """Decides by roles. Follows every change at once; decisions are remembered until something changes."""
 
-    def __init__(self, *, roles: Objects, cluster_roles: Objects, bindings: Objects, cluster_bindings: Objects) -> None:
+    def __init__(
+        self,
+        *,
+        roles: WatchedObjects,
+        cluster_roles: WatchedObjects,
+        bindings: WatchedObjects,
+        cluster_bindings: WatchedObjects,
+    ) -> None:
         self._roles = {"Role": roles, "ClusterRole": cluster_roles}
         self._rules: dict[tuple[str, str], tuple[Rule, ...] | None] = {}
         self._grants: dict[_Subject, dict[str, dict[str, Grant]]] = {}  # By subject, namespace and binding.
@@ -130,7 +137,7 @@ class Rbac:
         return NO_OPINION
 
     def grants(self, user: User, namespace: str) -> Iterator[Grant]:
-        """What is bound to a user, everywhere and in a namespace."""
+        """The bindings of a user, cluster-wide and in a namespace."""
         subjects = (("User", user.name), *(("Group", group) for group in user.groups))
         for where in ("", namespace) if namespace else ("",):
             for subject in subjects:
@@ -186,7 +193,7 @@ class Rbac:
         return [*by_name, (frozenset(), refused)] if by_name else refused
 
     def _held(self, user: User, namespace: str) -> Iterator[_Held]:
-        """What each of a user's subjects holds, everywhere and in a namespace."""
+        """The rules of each of a user's subjects, cluster-wide and in a namespace."""
         subjects = (("User", user.name), *(("Group", group) for group in user.groups))
         for where in ("", namespace) if namespace else ("",):
             for subject in subjects:

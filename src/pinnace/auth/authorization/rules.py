@@ -104,7 +104,7 @@ def rules_of(role: Object) -> tuple[Rule, ...]:
 
 
 def missing_from(held: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
-    """What of the wanted rules is not held, one resource or path at a time, in the order in which it is told."""
+    """The wanted rules that are not held, one resource or path at a time, in the order of messages."""
     missing: dict[tuple[str, str, str], list[str]] = {}
     paths: list[Rule] = []
     for rule in wanted:

@@ -77,7 +77,7 @@ class CertificateFiles:
     front_proxy_ca: PairFiles
     """Signs the certificates of proxies, whose word on who is calling is believed."""
     front_proxy_client: PairFiles
-    """What this server shows to those it proxies to."""
+    """The client certificate of this server towards aggregated servers."""
 
 
 def new_ca(*, name: str = "pinnace", now: datetime | None = None) -> KeyPair:

@@ -1,4 +1,4 @@
-"""Who asks for a certificate is written into the request by the server, whatever the request says."""
+"""Writes the requesting user into a certificate signing request, whatever the request contains."""
 
 from __future__ import annotations
 

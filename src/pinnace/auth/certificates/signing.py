@@ -13,7 +13,7 @@ from pinnace.auth.certificates.authority import CLOCK_SKEW, CertificateError, Ke
 from pinnace.model.clock import Clock
 
 SHORT = timedelta(hours=8)
-"""What lives shorter is not made to end earlier for having begun earlier."""
+"""Certificates with shorter lifetimes are not backdated at the cost of their end."""
 
 _SUBJECT = (
     NameOID.COUNTRY_NAME,

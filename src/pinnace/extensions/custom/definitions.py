@@ -14,7 +14,7 @@ import orjson
 
 from pinnace.extensions.custom.columns import columns_of
 from pinnace.extensions.custom.conversion import Converter
-from pinnace.extensions.custom.versions import CustomVersion, Neighbours
+from pinnace.extensions.custom.versions import CustomVersion, Neighbours, VersionFacts
 from pinnace.model.jsonpath import JsonPathError, fields_of, value_at
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import Resource, ScalePaths, Strategy, Subresource
@@ -145,11 +145,13 @@ def _custom_version(
     return CustomVersion(
         Kind(definition.group, said["name"], names.kind),
         load_schema=_loader(body, said["name"]),
-        keeps_unknown=bool(spec.get("preserveUnknownFields")),
         metadata=built_in.metadata,
-        settled_since=definition.spec_revision,
-        scale=_scale_paths(said),
-        is_leaving=definition.is_leaving,
+        facts=VersionFacts(
+            keeps_unknown=bool(spec.get("preserveUnknownFields")),
+            settled_since=definition.spec_revision,
+            scale=_scale_paths(said),
+            is_leaving=definition.is_leaving,
+        ),
         neighbours=neighbours,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -70,6 +71,19 @@ class Neighbours:
         return self.converter.convert(objects, api_version)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionFacts:
+    """The facts of a version that are known without its schema."""
+
+    keeps_unknown: bool
+    """Whether spec.preserveUnknownFields is set."""
+    settled_since: int
+    """The revision from which stored objects are pruned and defaulted by the present schema."""
+    scale: ScalePaths | None
+    is_leaving: bool
+    """Whether the definition is being deleted."""
+
+
 class CustomVersion:
     """One version of a custom kind, as `pinnace.model.resources.Custom`. Its schema is compiled when first needed."""
 
@@ -78,18 +92,15 @@ class CustomVersion:
         kind: Kind,
         *,
         load_schema: Callable[[], Object],
-        keeps_unknown: bool,
         metadata: Decoder,
-        settled_since: int,
-        scale: ScalePaths | None,
-        is_leaving: bool,
+        facts: VersionFacts,
         neighbours: Neighbours,
     ) -> None:
         self.kind = kind
-        self.keeps_unknown = keeps_unknown
-        self.settled_since = settled_since
-        self.scale = scale
-        self.is_leaving = is_leaving
+        self.keeps_unknown = facts.keeps_unknown
+        self.settled_since = facts.settled_since
+        self.scale = facts.scale
+        self.is_leaving = facts.is_leaving
         self._load_schema = load_schema
         self._metadata = metadata
         self._neighbours = neighbours
