@@ -218,7 +218,7 @@ async def test_an_annotation_delays_the_completion_of_one_pod(cluster: Cluster) 
         pytest.param(["/bin/sh", "-c", "sleep 1m; exit 3"], 60, "Failed", 3, id="sleep and exit"),
         pytest.param(["false"], 0, "Failed", 1, id="false"),
         pytest.param(["sh", "-c", "echo hello && exit 0"], 0, "Succeeded", 0, id="exit 0"),
-        pytest.param(["agnhost", "pause"], 0, "Succeeded", 0, id="another command"),
+        pytest.param(["agnhost", "version"], 0, "Succeeded", 0, id="another command"),
     ],
 )
 async def test_the_pod_of_a_job_ends_as_its_command_says(
@@ -236,6 +236,24 @@ async def test_the_pod_of_a_job_ends_as_its_command_says(
     status = (await cluster.client.get("v1/Pod", "work"))["status"]
     assert status["phase"] == phase
     assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == code
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        pytest.param({"image": "registry.k8s.io/pause:3.10"}, id="pause"),
+        pytest.param({"image": "busybox", "command": ["sleep", "infinity"]}, id="sleep infinity"),
+        pytest.param({"image": "busybox", "command": ["sh", "-c", "tail -f /dev/null"]}, id="tail"),
+    ],
+)
+async def test_a_command_that_never_ends_keeps_the_pod_of_a_job_running(cluster: Cluster, container: Object) -> None:
+    await cluster.add_nodes(1)
+    made = pod("work", owner=await create_job(cluster.client), restartPolicy="Never")
+    made["spec"]["containers"][0] |= container
+    await cluster.client.create(made)
+    await cluster.settle()
+    await cluster.advance(100)
+    assert (await cluster.client.get("v1/Pod", "work"))["status"]["phase"] == "Running"
 
 
 async def test_a_container_that_fails_is_restarted_where_the_policy_says_so(cluster: Cluster) -> None:

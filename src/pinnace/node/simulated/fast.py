@@ -96,7 +96,10 @@ class FastLife:
             return [self._fail]
         if not any(owner.get("kind") == "Job" for owner in metadata.get("ownerReferences") or ()):
             return []
-        if outcome_of(obj).code:
+        outcome = outcome_of(obj)
+        if outcome.is_never:
+            return []
+        if outcome.code:
             return [self._restart if obj["spec"].get("restartPolicy") == "OnFailure" else self._fail]
         return [self._complete, self._fail] if self._pace.failure_rate else [self._complete]
 
