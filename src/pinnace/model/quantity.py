@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from decimal import ROUND_CEILING, ROUND_UP, Context, Decimal
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_UP, Context, Decimal
 from enum import Enum
 from functools import lru_cache
+
+from pinnace.schema.golang.numbers import parse_int
 
 FORMAT_ERROR = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 NUMBER_ERROR = "unable to parse numeric part of quantity"
 SUFFIX_ERROR = "unable to parse quantity's suffix"
 
-_split = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)").fullmatch
-_exponent = re.compile(r"[eE]([+-]?[0-9]+)").fullmatch
+# Possessive (*+): a run of digits is taken as a whole and never given back, so a mismatch is found in linear time.
+_split = re.compile(r"([+-]?)([0-9]*+)(?:\.([0-9]*+))?([eEinumkKMGTP]*+[-+]?[0-9]*+)").fullmatch
 
 _DECIMAL_SUFFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY_SUFFIXES = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -24,7 +26,8 @@ _SMALLEST = -9  # The smallest amount is a nano: less is rounded up to it.
 _LARGEST_BINARY = Decimal(2**63 - 1)
 _FAST_DIGITS = 18  # The digits that Go parses as an int64; longer numbers lose their original text.
 # Enough for any sum of real amounts, and bounded, so that 1e999999999 cannot fill the memory.
-_arithmetic = Context(prec=400, rounding=ROUND_UP, Emax=2**33, Emin=-(2**33))
+_MOST_DIGITS = 400
+_arithmetic = Context(prec=_MOST_DIGITS, rounding=ROUND_UP, Emax=2**33, Emin=-(2**33))
 
 
 class InvalidQuantity(ValueError):
@@ -89,19 +92,18 @@ class Quantity:
             return self
         if len(digits) + own < exponent:
             return Quantity(Decimal((self.amount.is_signed(), (1,), exponent)) if self else Decimal(0), self.format)
-        context = Context(prec=len(digits) + 10)
-        amount = self.amount.quantize(Decimal((0, (1,), exponent)), rounding=ROUND_UP, context=context)
+        amount = self.amount.quantize(Decimal((0, (1,), exponent)), ROUND_UP, _exact(len(digits) + 10))
         return Quantity(amount, self.format)
 
     @property
     def value(self) -> int:
         """Return whole units, rounded up."""
-        return int(self.amount.to_integral_value(rounding=ROUND_CEILING))
+        return _whole(self.amount)
 
     @property
     def milli_value(self) -> int:
         """Return thousandths, rounded up: the unit of cpu."""
-        return int(_arithmetic.scaleb(self.amount, 3).to_integral_value(rounding=ROUND_CEILING))
+        return _whole(_arithmetic.scaleb(self.amount, 3))
 
 
 ZERO = Quantity(Decimal(0))
@@ -110,10 +112,10 @@ ZERO = Quantity(Decimal(0))
 def parse(value: str | int | float) -> Quantity:
     """Parse a JSON string or number. Raise InvalidQuantity."""
     if isinstance(value, str):
-        return _parse(value)
+        return _remembered(value) if len(value) <= _LONGEST_REMEMBERED else _parse(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return _parse(str(value))
+    return _remembered(str(value))
 
 
 def canonical(value: str | int | float) -> str:
@@ -121,17 +123,24 @@ def canonical(value: str | int | float) -> str:
     return str(parse(value))
 
 
-@lru_cache(maxsize=4096)
 def canonical_in_list(value: str | int | float) -> str:
     """Return the canonical form in a ResourceList (limits, capacity, quotas): no finer than a thousandth."""
+    is_long = isinstance(value, str) and len(value) > _LONGEST_REMEMBERED
+    return _round_in_list(value) if is_long else _remembered_in_list(value)
+
+
+def _round_in_list(value: str | int | float) -> str:
     return str(parse(value).round_up_to(-3))
+
+
+_remembered_in_list = lru_cache(maxsize=4096)(_round_in_list)
+_LONGEST_REMEMBERED = 64  # Longer texts are rare, and could fill the memory.
 
 
 def of(value: int, format: Format = Format.DECIMAL_SI) -> Quantity:
     return Quantity(Decimal(value), format)
 
 
-@lru_cache(maxsize=8192)
 def _parse(text: str) -> Quantity:
     text = text.strip()
     parts = _split(text)
@@ -143,7 +152,7 @@ def _parse(text: str) -> Quantity:
         return _parse_binary(text, sign, shifted, len(fraction), _BINARY_SUFFIXES[suffix])
     exponent, format = _decimal_exponent(suffix)
     scale = exponent - len(fraction)
-    amount = Decimal((sign == "-", tuple(map(int, shifted)), scale))
+    amount = Decimal(f"{sign}{shifted}E{scale}")
     if len(shifted) <= _FAST_DIGITS and scale >= _SMALLEST:
         kept = scale % 3 == 0 and not shifted.endswith("000") and shifted[0] != "0"
         return _quantity(amount, format, text if kept else "")
@@ -152,9 +161,11 @@ def _parse(text: str) -> Quantity:
     return _quantity(Quantity(amount).round_up_to(_SMALLEST).amount, format)
 
 
+_remembered = lru_cache(maxsize=8192)(_parse)
+
+
 def _parse_binary(text: str, sign: str, digits: str, decimals: int, exponent: int) -> Quantity:
-    magnitude = int(digits) << exponent
-    amount = Decimal((0, tuple(map(int, str(magnitude))), -decimals))
+    amount = _exact(len(digits) + exponent).multiply(Decimal(f"{digits}E-{decimals}"), 2**exponent)
     is_fast = not decimals and 14 - len(digits) - exponent * 3 // 10 >= 0
     format = Format.BINARY_SI
     written = ""
@@ -173,12 +184,23 @@ def _quantity(amount: Decimal, format: Format, written: str = "") -> Quantity:
     return Quantity(amount, format, written)
 
 
+def _exact(digits: int) -> Context:
+    """Return a context for arithmetic that does not round results of so many digits."""
+    return Context(prec=digits, Emax=MAX_EMAX, Emin=MIN_EMIN)
+
+
+def _whole(amount: Decimal) -> int:
+    """Return the amount rounded up. One of too many digits to be real is cut: its integer could fill the memory."""
+    if amount.adjusted() > _MOST_DIGITS:
+        amount = Decimal((amount.is_signed(), (1,), _MOST_DIGITS))
+    return int(amount.to_integral_value(rounding=ROUND_CEILING))
+
+
 def _decimal_exponent(suffix: str) -> tuple[int, Format]:
     if suffix in _DECIMAL_SUFFIXES:
         return _DECIMAL_SUFFIXES[suffix], Format.DECIMAL_SI
-    written = _exponent(suffix)
-    exponent = int(written[1]) if written and len(written[1]) < 21 else 2**63
-    if not -(2**63) <= exponent < 2**63:
+    exponent = parse_int(suffix[1:]) if suffix[0] in "eE" else None
+    if exponent is None:
         raise InvalidQuantity(SUFFIX_ERROR)
     return (exponent + 2**31) % 2**32 - 2**31, Format.DECIMAL_EXPONENT  # An int32 in Go, which overflows.
 

@@ -10,7 +10,7 @@ Decoders are put together field by field, when a field is first met: a kind's ra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -18,8 +18,11 @@ from pinnace.schema.golang.base64 import canonical_base64
 from pinnace.schema.golang.times import canonical_micro_time, canonical_time
 from pinnace.schema.shape import Schema
 
+MAX_UNKNOWN = 100
+"""How many unknown fields of a body are reported, as in Kubernetes. All are removed."""
+
 Decoder = Callable[[Any], list[str]]
-"""Decode in place; return the paths of the unknown fields that were removed, in the order of the document."""
+"""Decode in place; return the paths of the first MAX_UNKNOWN unknown fields, in the order of the document."""
 
 Canonical = Callable[[str], str]
 
@@ -254,52 +257,46 @@ class Decoders:
             read = met[field] = _plain_type(known) or self._read(known)
             return read
 
-        def read_struct(obj: Any) -> list[str] | None:
+        def write_empty(field: str) -> Any:
+            empty: dict[str, Any] = {}
+            self._read(schema.properties[field])(empty)
+            return empty
+
+        # One call for each object of a body, so no call for each field that needs none.
+        def read_struct(obj: Any) -> list[str] | None:  # noqa: C901 - the hot path of every write
             if obj.__class__ is not dict:
                 raise _Mismatch(obj, expected)
-            unknown = removed = None
+            unknown: list[str] | None = None
+            removed: list[str] | None = None
             for field, value in obj.items():
                 read = how_to_read(field)
                 if value.__class__ is read:
-                    if not value and field in left_out:
-                        removed = [*(removed or ()), field]
-                    continue
-                if read is None and (read := meet(field)) is None:
-                    unknown = [*(unknown or ()), field]
-                    removed = [*(removed or ()), field]
-                elif value is None:
-                    removed = [*(removed or ()), field]
-                else:
+                    if value or field not in left_out:
+                        continue
+                elif read is None and (read := meet(field)) is None:
+                    unknown = _gather(unknown, (field,))
+                elif value is not None:
                     try:
-                        if read is str or read is bool:
-                            if value.__class__ is not read:
-                                raise _Mismatch(value, _GO_NAME[read])
-                            result = None
-                        else:
-                            result = read(value)
+                        result = _PLAIN_READ[read](value) if read is str or read is bool else read(value)
                     except _Mismatch as mismatch:
                         self._locate(mismatch, schema, field)
                         raise
-                    if result is None:
-                        if not value and field in left_out:
-                            removed = [*(removed or ()), field]
-                    elif result.__class__ is list:
-                        unknown = [*(unknown or ()), *(_below(field, path) for path in result)]
-                        if not value and field in left_out:
-                            removed = [*(removed or ()), field]
-                    elif not result and field in left_out:
-                        removed = [*(removed or ()), field]
-                    else:
-                        obj[field] = result
-            if removed:
+                    if result.__class__ is list:
+                        unknown = _gather(unknown, result, below=field)
+                    elif result is not None:
+                        value = obj[field] = result
+                    if value or field not in left_out:
+                        continue
+                if removed is None:
+                    removed = [field]
+                else:
+                    removed.append(field)
+            if removed is not None:
                 for field in removed:
                     del obj[field]
             for field, zero in always:
                 if field not in obj:
-                    if zero.__class__ is dict:
-                        zero = {}
-                        self._read(schema.properties[field])(zero)
-                    obj[field] = zero
+                    obj[field] = write_empty(field) if zero.__class__ is dict else zero
             return unknown
 
         return read_struct
@@ -331,7 +328,7 @@ class Decoders:
                     continue
                 result = read(value)
                 if result.__class__ is list:
-                    unknown = [*(unknown or ()), *(_below(key, path) for path in result)]
+                    unknown = _gather(unknown, result, below=key)
                 elif result is not None:
                     obj[key] = result
             return unknown
@@ -356,7 +353,7 @@ class Decoders:
                     continue
                 result = read(value)
                 if result.__class__ is list:
-                    unknown = [*(unknown or ()), *(_below(f"[{at}]", path) for path in result)]
+                    unknown = _gather(unknown, result, below=f"[{at}]")
                 elif result is not None:
                     obj[at] = result
             return unknown
@@ -379,6 +376,15 @@ class Decoders:
 def compile(schema: Schema, *, quantity: Canonical) -> Decoder:
     """A decoder of its own. Where there are many, `Decoders` shares their common parts."""
     return Decoders(quantity=quantity).of(schema)
+
+
+def _gather(unknown: list[str] | None, paths: Sequence[str], *, below: str | None = None) -> list[str]:
+    """Return the unknown fields with those of one more field, as many as are reported."""
+    if unknown is None:
+        unknown = []
+    for path in paths[: MAX_UNKNOWN - len(unknown)]:
+        unknown.append(path if below is None else _below(below, path))
+    return unknown
 
 
 def _below(field: str, path: str) -> str:
@@ -464,6 +470,7 @@ def _integer(format: str, *, reads_itself: bool = False) -> _Read:
     return read_integer
 
 
+_PLAIN_READ: dict[Any, _Read] = {str: _plain(str), bool: _plain(bool)}
 _read_int32 = _integer("int32", reads_itself=True)
 
 
