@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pinnace.schema.golang import decode
 from pinnace.schema.golang.decode import DecodeError
 from pinnace.schema.shape import Schema
-from pinnace.schema.validation.prune_and_default import Settler, unknown_fields
+from pinnace.schema.validation.prune_and_default import PrunerAndDefaulter, unknown_fields
 
 TEXT = {"type": "string"}
 SPEC: dict[str, Any] = {
@@ -122,7 +122,7 @@ def with_spec(spec: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(("spec", "expected", "unknown"), SETTLED, ids=lambda value: orjson.dumps(value).decode()[:60])
 def test_an_object_becomes_what_its_schema_says(spec: Any, expected: dict[str, Any], unknown: list[str]) -> None:
     obj = with_spec(orjson.loads(orjson.dumps(spec)))
-    assert Settler(KIND, metadata=METADATA).settle(obj) == unknown
+    assert PrunerAndDefaulter(KIND, metadata=METADATA).prune_and_default(obj) == unknown
     assert obj == with_spec({**DEFAULTS, **expected})
 
 
@@ -142,47 +142,47 @@ def test_an_object_becomes_what_its_schema_says(spec: Any, expected: dict[str, A
     ],
 )
 def test_malformed_metadata_inside_is_refused_when_written_and_dropped_when_read(inside: Any, why: str) -> None:
-    settler = Settler(KIND, metadata=METADATA)
+    pruner = PrunerAndDefaulter(KIND, metadata=METADATA)
     with pytest.raises(DecodeError) as refused:
-        settler.settle(with_spec({"erp": dict(inside)}))
+        pruner.prune_and_default(with_spec({"erp": dict(inside)}))
     assert str(refused.value) == why
     stored = with_spec({"erp": orjson.loads(orjson.dumps(inside))})
-    settler.settle_stored(stored)
+    pruner.prune_and_default_stored(stored)
     assert "labels" not in stored["spec"]["erp"].get("metadata", {})
 
 
 def test_defaults_can_come_without_pruning() -> None:
     obj = with_spec({"zz": {"y": 1}, "o": {"u": [1]}, "a": None, "b": None})
-    Settler(KIND).default(obj)
+    PrunerAndDefaulter(KIND).default(obj)
     assert obj["spec"] == {**DEFAULTS, "zz": {"y": 1}, "o": {"u": [1], "x": 1}, "b": None}
 
 
 def test_unknown_fields_can_go_without_defaults_coming() -> None:
     obj = with_spec({"zz": {"y": 1}, "o": {"u": [1]}, "a": None, "b": None})
-    Settler(KIND).prune(obj)
+    PrunerAndDefaulter(KIND).prune(obj)
     assert obj["spec"] == {"o": {}, "a": None, "b": None}
 
 
 def test_where_nothing_has_a_default_nothing_is_looked_at() -> None:
-    settler = Settler({"type": "object", "properties": {"spec": {"type": "object", "properties": {"a": {}}}}})
+    pruner = PrunerAndDefaulter({"type": "object", "properties": {"spec": {"type": "object", "properties": {"a": {}}}}})
     obj = {"spec": {"a": None, "b": {"c": None}}}
-    settler.default(obj)
+    pruner.default(obj)
     assert obj == {"spec": {"a": None, "b": {"c": None}}}
 
 
 def test_whole_numbers_lose_their_point() -> None:
     number, text = {"type": "number"}, {"type": "string"}
     spec = {"n": number, "i": {"type": "integer"}, "l": {"type": "array", "items": number}, "s": text}
-    settler = Settler({"type": "object", "properties": {"spec": {"type": "object", "properties": spec}}})
+    pruner = PrunerAndDefaulter({"type": "object", "properties": {"spec": {"type": "object", "properties": spec}}})
     obj = {"spec": {"n": 3.0, "i": 2.0, "l": [1.0, 1.5, 1e300], "s": 4.0}}
-    settler.settle(obj)
+    pruner.prune_and_default(obj)
     assert orjson.dumps(obj["spec"]) == b'{"n":3,"i":2,"l":[1,1.5,1e+300],"s":4.0}'
 
 
 def test_each_object_gets_a_default_of_its_own() -> None:
-    settler, one, other = Settler(KIND), with_spec({}), with_spec({})
-    settler.settle(one)
-    settler.settle(other)
+    pruner, one, other = PrunerAndDefaulter(KIND), with_spec({}), with_spec({})
+    pruner.prune_and_default(one)
+    pruner.prune_and_default(other)
     one["spec"]["od"]["y"] = "changed"
     assert other["spec"]["od"]["y"] == "q"
 
@@ -204,11 +204,11 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(st.sampled_from([*SPEC, "zz"]), VALUES, max_size=6))
 def test_what_is_settled_stays_as_it_is(spec: dict[str, Any]) -> None:
-    settler = Settler({"type": "object", "properties": {"spec": {"type": "object", "properties": {**SPEC, "er": {}}}}})
+    pruner = PrunerAndDefaulter({"type": "object", "properties": {"spec": {"type": "object", "properties": {**SPEC, "er": {}}}}})
     obj = with_spec({key: value for key, value in spec.items() if key != "erp"})
-    settler.settle(obj)
+    pruner.prune_and_default(obj)
     once = orjson.loads(orjson.dumps(obj))
-    assert settler.settle(obj) == []
+    assert pruner.prune_and_default(obj) == []
     assert obj == once
-    settler.settle_stored(obj)
+    pruner.prune_and_default_stored(obj)
     assert obj == once

@@ -15,7 +15,7 @@ from pinnace.model import names
 from pinnace.model.field_errors import FieldError
 from pinnace.model.metadata import validate_metadata
 from pinnace.schema.validation.explain import explain
-from pinnace.schema.validation.prune_and_default import Settler
+from pinnace.schema.validation.prune_and_default import PrunerAndDefaulter
 from pinnace.schema.validation.validate import Compiler, Validator
 
 CASES = orjson.loads((Path(__file__).parent / "value_cases.json").read_bytes())
@@ -44,7 +44,7 @@ def holding(schema: dict[str, Any]) -> dict[str, Any]:
 def test_a_value_has_the_errors_that_kubernetes_finds(schema: Any, value: Any, expected: list[list[str]]) -> None:
     obj = {"apiVersion": "a.example.com/v1", "kind": "A", "metadata": {"name": "x"}, "spec": {"f": value}}
     kind = holding(schema)
-    Settler(kind).settle(obj)
+    PrunerAndDefaulter(kind).prune_and_default(obj)
     assert sorted(map(list, Validator(kind, validate_metadata=errors_inside).validate(obj))) == sorted(expected)
 
 
@@ -67,7 +67,7 @@ def test_an_update_is_not_blamed_for_what_it_does_not_touch(change: Any, expecte
     """The schema became strict after the old object was stored, and hardly anything of it would be let in today."""
     kind, old = RATCHETED["schema"], {"spec": RATCHETED["old"]}
     new = {"spec": {**RATCHETED["old"], **change}}
-    Settler(kind).settle(new)
+    PrunerAndDefaulter(kind).prune_and_default(new)
     found = Validator(kind).validate_update(new, old)
     assert sorted(map(list, found)) == expected
 

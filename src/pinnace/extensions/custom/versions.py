@@ -19,7 +19,7 @@ from pinnace.model.resources import ScalePaths
 from pinnace.schema.cel.rules.rules import Rules, rules_of
 from pinnace.schema.golang.decode import Decoder
 from pinnace.schema.shape import Schema
-from pinnace.schema.validation.prune_and_default import Settler
+from pinnace.schema.validation.prune_and_default import PrunerAndDefaulter
 from pinnace.schema.validation.validate import Validator
 
 INLINE_BUDGET = 2_000
@@ -111,8 +111,8 @@ class CustomVersion:
         return self._load_schema()
 
     @cached_property
-    def _pruner(self) -> Settler:
-        return Settler(self.raw_schema, metadata=self._metadata)
+    def _pruner(self) -> PrunerAndDefaulter:
+        return PrunerAndDefaulter(self.raw_schema, metadata=self._metadata)
 
     @cached_property
     def _validator(self) -> Validator:
@@ -140,7 +140,7 @@ class CustomVersion:
         if self.keeps_unknown:
             self._pruner.default(obj)
         else:
-            unknown += self._pruner.settle(obj)
+            unknown += self._pruner.prune_and_default(obj)
         return unknown
 
     def default(self, obj: Object) -> None:
@@ -170,7 +170,7 @@ class CustomVersion:
         if self.keeps_unknown:
             self._pruner.default(obj)
         else:
-            self._pruner.settle_stored(obj)
+            self._pruner.prune_and_default_stored(obj)
 
     def trim(self, converted: list[Object]) -> list[Object]:
         """Prune the fields that this version does not have from converted objects, which are defaulted already."""

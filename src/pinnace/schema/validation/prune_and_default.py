@@ -1,4 +1,4 @@
-"""Makes an object what its schema says it is: unknown fields go, defaults come, in one walk over the object."""
+"""Prune unknown fields and fill in defaults by a schema, in one walk over the object."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _PLAIN = frozenset((str, int, bool))
 _GREATEST_WHOLE = float(2**63)
 
 _Unknown = list[tuple[bool, str]] | None
-"""Unknown fields: whether one is in the metadata of an object inside, and its path. Those are told last."""
+"""Unknown fields: whether one is in the metadata of an embedded object, and its path. Those are listed last."""
 
 
-class Settler:
-    """Prunes and defaults objects by one schema. Making one costs nothing; nodes are prepared when they are met.
+class PrunerAndDefaulter:
+    """Prunes and defaults objects by one schema. Construction is cheap: nodes are prepared when they are first met.
 
-    The apiVersion, kind and metadata of the object itself are left alone: they are not the schema's business.
+    The object's own apiVersion, kind and metadata are left alone.
     """
 
     def __init__(self, schema: Raw, *, metadata: Decoder | None = None) -> None:
-        """`metadata` decodes the metadata of objects inside the object, and names their unknown fields."""
+        """`metadata` decodes the metadata of embedded objects and returns their unknown fields."""
         self._schema = schema
         strict, lenient = _Embedded(metadata, is_lenient=False), _Embedded(metadata, is_lenient=True)
         self._written = _Node(schema, strict, is_root=True)
@@ -37,28 +37,28 @@ class Settler:
         self._kept = _Node(schema, lenient, is_root=True, prunes=False)
         self._converted = _Node(schema, lenient, is_root=True, fills=False)
 
-    def settle(self, obj: dict[str, Any]) -> list[str]:
-        """Of an object that is written: removes unknown fields and fills in defaults, in place.
+    def prune_and_default(self, obj: dict[str, Any]) -> list[str]:
+        """Remove unknown fields from an object that is written, and fill in defaults, in place.
 
-        Returns the paths of the unknown fields. Raises DecodeError if the metadata of an object inside is malformed.
+        Return the paths of the unknown fields. Raise DecodeError if the metadata of an embedded object is malformed.
         """
         try:
-            return _paths(self._written.settle(obj))
-        except _Malformed as malformed:
+            return _paths(self._written.apply(obj))
+        except _MalformedMetadata as malformed:
             raise DecodeError(f"{malformed.path}: {malformed.detail}") from None
 
-    def settle_stored(self, obj: dict[str, Any]) -> None:
-        """Of an object that is read: the schema may have changed since it was written. Malformed metadata goes."""
-        self._stored.settle(obj)
+    def prune_and_default_stored(self, obj: dict[str, Any]) -> None:
+        """Do the same to an object from the store, whose schema may have changed. Malformed metadata is removed."""
+        self._stored.apply(obj)
 
     def prune(self, obj: dict[str, Any]) -> None:
-        """Of an object that comes from another version: removes unknown fields only. Malformed metadata goes."""
-        self._converted.settle(obj)
+        """Only remove unknown fields, from an object of another version. Malformed metadata is removed."""
+        self._converted.apply(obj)
 
     def default(self, obj: dict[str, Any]) -> None:
-        """Fills in defaults only: for a kind that keeps all unknown fields, or an object that was changed meanwhile."""
+        """Only fill in defaults: for a kind that keeps all unknown fields, or an object that was changed meanwhile."""
         if self._changes_kept:
-            self._kept.settle(obj)
+            self._kept.apply(obj)
 
     @cached_property
     def _changes_kept(self) -> bool:
@@ -66,7 +66,7 @@ class Settler:
 
 
 def _may_change_kept(schema: Any) -> bool:
-    """Something below has a default, or is an object whose metadata is looked at."""
+    """Return whether something below has a default, or is an embedded object, whose metadata is decoded."""
     if not isinstance(schema, Mapping):
         return False
     if schema.get("default") is not None or schema.get("x-kubernetes-embedded-resource"):
@@ -76,23 +76,23 @@ def _may_change_kept(schema: Any) -> bool:
 
 
 def unknown_fields(schema: Raw, value: Any) -> list[str]:
-    """The paths of what pruning would take from the value, which stays as it is."""
+    """Return the paths of the fields that pruning would remove. The value is not changed."""
     node = _Node(schema, _Embedded(None, is_lenient=True))
-    return _paths(node.settle(orjson.loads(orjson.dumps(value))))
+    return _paths(node.apply(orjson.loads(orjson.dumps(value))))
 
 
 class _Embedded:
-    """What happens to apiVersion, kind and metadata of an object inside another one."""
+    """Checks apiVersion, kind and metadata of embedded objects."""
 
     def __init__(self, decode: Decoder | None, *, is_lenient: bool) -> None:
         self._decode = decode
         self._is_lenient = is_lenient
 
-    def settle(self, obj: dict[str, Any]) -> _Unknown:
+    def apply(self, obj: dict[str, Any]) -> _Unknown:
         for field in ("apiVersion", "kind"):
             if field in obj and obj[field].__class__ is not str:
                 if not self._is_lenient:
-                    raise _Malformed(field, obj[field], "must be a string")
+                    raise _MalformedMetadata(field, obj[field], "must be a string")
                 del obj[field]
         if "metadata" not in obj or self._decode is None:
             return None
@@ -101,7 +101,7 @@ class _Embedded:
             return [(True, below("metadata", path)) for path in self._decode(metadata)]
         except DecodeError as err:
             if not self._is_lenient:
-                raise _Malformed("metadata", metadata, str(err)) from None
+                raise _MalformedMetadata("metadata", metadata, str(err)) from None
         if metadata.__class__ is dict:
             for field in [field for field, value in metadata.items() if self._is_malformed(field, value)]:
                 del metadata[field]
@@ -115,8 +115,8 @@ class _Embedded:
             return True
 
 
-class _Malformed(Exception):
-    """Metadata that cannot be read, on its way up to where its path is known."""
+class _MalformedMetadata(Exception):
+    """Metadata of an embedded object cannot be decoded. The path is completed while the exception travels up."""
 
     def __init__(self, field: str, value: Any, detail: str) -> None:
         self.path = field
@@ -124,10 +124,21 @@ class _Malformed(Exception):
 
 
 class _Node:
-    """One node of the schema. Without a schema nothing is known, so everything that has fields is emptied."""
+    """One node of the schema. Without a schema no field is known, so all fields are removed."""
 
     __slots__ = (
-        *("_additional", "_defaulted", "_embedded", "_fills", "_is_object", "_items", "_known", "_prunes", "_raw"),
+        *(
+            "_additional",
+            "_adds_fields",
+            "_defaulted",
+            "_embedded",
+            "_fills",
+            "_is_embedded",
+            "_items",
+            "_known",
+            "_prunes",
+            "_raw",
+        ),
         *("_ready", "_root", "default", "is_number", "nullable"),
     )
 
@@ -141,20 +152,20 @@ class _Node:
         self._root = is_root
         self._ready = False
         self.is_number = raw is not None and raw.get("type") in ("integer", "number")
-        self.nullable = raw is None or not fills or bool(raw.get("nullable"))  # Or else a default takes its place.
+        self.nullable = raw is None or not fills or bool(raw.get("nullable"))  # If not, the default replaces null.
         self.default: Callable[[], Any] | None = None
         if fills and raw is not None and raw.get("default") is not None:
             self.default = self._first_default
 
     def _first_default(self) -> Any:
-        """The default with the defaults inside it, made once. Each object gets a copy of its own."""
+        """Return the default, with the defaults inside it. It is built once; each object gets its own copy."""
         assert self._raw is not None
         value = self._raw["default"]
         if value.__class__ is not dict and value.__class__ is not list:
             self.default = lambda: value
             return value
         whole = orjson.loads(orjson.dumps(value))
-        self.settle(whole)
+        self.apply(whole)
         encoded = orjson.dumps(whole)
         self.default = lambda: orjson.loads(encoded)
         return whole
@@ -162,11 +173,11 @@ class _Node:
     def _prepare(self) -> None:
         raw = self._raw or {}
         self._ready = True
-        self._is_object = self._root or bool(raw.get("x-kubernetes-embedded-resource"))
+        self._is_embedded = not self._root and bool(raw.get("x-kubernetes-embedded-resource"))
         self._known: dict[str, _Node] = {}
         for key, child in (raw.get("properties") or {}).items():
             if not (self._root and key in META_FIELDS):
-                self._known[key] = self._child(child, prunes=not (self._is_object and key in META_FIELDS))
+                self._known[key] = self._child(child, prunes=not (self._is_embedded and key in META_FIELDS))
         self._defaulted = [(key, child) for key, child in self._known.items() if child.default is not None]
         keeps = not self._prunes or bool(raw.get("x-kubernetes-preserve-unknown-fields"))
         self._additional: _Node | None = None
@@ -174,10 +185,12 @@ class _Node:
             self._additional = self._child(values if isinstance(values, Mapping) else None)
         elif keeps:
             self._additional = _Kept(None, self._embedded)
+        elif self._root or self._is_embedded:
+            self._known = dict.fromkeys(META_FIELDS, _Kept(None, self._embedded)) | self._known
         items = raw.get("items")
         self._items: _Node | None = None
         if isinstance(items, Mapping):
-            # A list that keeps what is unknown keeps it in its items, too.
+            # A list that preserves unknown fields preserves them in its items, too.
             self._items = self._child({**items, "x-kubernetes-preserve-unknown-fields": True} if keeps else items)
         elif not keeps:
             self._items = self._child(None)
@@ -190,62 +203,60 @@ class _Node:
             return _Kept(None, self._embedded)
         return _Node(raw, self._embedded, prunes=prunes, fills=self._fills)
 
-    def settle(self, value: Any) -> _Unknown:
-        """Settles the value in place; the unknown fields that it had, from here on."""
+    def apply(self, value: Any) -> _Unknown:
+        """Prune and default the value in place; return its unknown fields, with paths from here."""
         if not self._ready:
             self._prepare()
         if value.__class__ is dict:
-            return self._settle_map(value)
-        return self._settle_list(value) if value.__class__ is list else None
+            return self._apply_to_map(value)
+        return self._apply_to_list(value) if value.__class__ is list else None
 
-    def _settle_map(self, obj: dict[str, Any]) -> _Unknown:
+    def _apply_to_map(self, obj: dict[str, Any]) -> _Unknown:
         known, additional = self._known, self._additional
-        unknown: _Unknown = None
+        unknown: list[tuple[bool, str]] = []
         gone: list[str] = []
-        key = ""
-        try:
-            for key, value in obj.items():
-                if key in known:
-                    if value.__class__ in _PLAIN:
-                        continue
-                    child = known[key]
-                elif additional is not None:
-                    child = additional
-                elif key in META_FIELDS and self._is_object:
-                    continue
-                else:
-                    gone.append(key)
-                    unknown = [*(unknown or ()), (False, key)]
-                    continue
-                if value.__class__ is dict or value.__class__ is list:
-                    if (found := child.settle(value)) is not None:
-                        unknown = [*(unknown or ()), *_all_below(key, found)]
-                elif value is None and not child.nullable:
-                    if child.default is not None:
-                        obj[key] = child.default()
-                    elif self._prunes:
-                        gone.append(key)
-                elif value.__class__ is float and child.is_number:
-                    obj[key] = _as_written(value)
-        except _Malformed as malformed:
-            malformed.path = _joined(key, malformed.path)
-            raise
+        for key, value in obj.items():
+            if value.__class__ in _PLAIN and (key in known or additional is not None):
+                continue
+            child = known.get(key, additional)
+            if child is None:
+                gone.append(key)
+                unknown.append((False, key))
+            elif value.__class__ is dict or value.__class__ is list:
+                try:
+                    found = child.apply(value)
+                except _MalformedMetadata as malformed:
+                    malformed.path = _joined(key, malformed.path)
+                    raise
+                if found is not None:
+                    unknown += _all_below(key, found)
+            elif not self._keeps_scalar(obj, key, value, child):
+                gone.append(key)
         for key in gone:
             del obj[key]
         for key, child in self._defaulted:
             if key not in obj:
                 assert child.default is not None
                 obj[key] = child.default()
-        if self._is_object and not self._root:
-            found = self._embedded.settle(obj)
-            unknown = [*(unknown or ()), *found] if found else unknown
-        return unknown
+        if self._is_embedded:
+            unknown += self._embedded.apply(obj) or ()
+        return unknown or None
 
-    def _settle_list(self, items: list[Any]) -> _Unknown:
+    def _keeps_scalar(self, obj: dict[str, Any], key: str, value: Any, child: _Node) -> bool:
+        """Put a default in the place of null, and write a float as Go would. Return whether the field stays."""
+        if value is None and not child.nullable:
+            if child.default is None:
+                return not self._prunes
+            obj[key] = child.default()
+        elif value.__class__ is float and child.is_number:
+            obj[key] = _as_written(value)
+        return True
+
+    def _apply_to_list(self, items: list[Any]) -> _Unknown:
         child = self._items
         if child is None:
             return None
-        unknown: _Unknown = None
+        unknown: list[tuple[bool, str]] = []
         for index, value in enumerate(items):
             if value.__class__ in _PLAIN:
                 continue
@@ -258,26 +269,26 @@ class _Node:
                     items[index] = _as_written(value)
                 continue
             try:
-                found = child.settle(value)
-            except _Malformed as malformed:
+                found = child.apply(value)
+            except _MalformedMetadata as malformed:
                 malformed.path = _joined(f"[{index}]", malformed.path)
                 raise
             if found is not None:
-                unknown = [*(unknown or ()), *_all_below(f"[{index}]", found)]
-        return unknown
+                unknown += _all_below(f"[{index}]", found)
+        return unknown or None
 
 
 class _Kept(_Node):
-    """What nobody knows and nobody touches."""
+    """A node whose value is kept unchanged."""
 
     __slots__ = ()
 
-    def settle(self, value: Any) -> _Unknown:
+    def apply(self, value: Any) -> _Unknown:
         return None
 
 
 def _as_written(number: float) -> int | float:
-    """A whole number is shown and stored without a point, whoever wrote 2.0: clients read integers as such."""
+    """Return a whole number as an int: 2.0 is stored as 2, because clients read an integer there."""
     return int(number) if number.is_integer() and -_GREATEST_WHOLE < number < _GREATEST_WHOLE else number
 
 

@@ -20,7 +20,7 @@ from pinnace.model.resources import Column, Resource, Subresource
 from pinnace.schema.cel.rules.rules import rules_of
 from pinnace.schema.golang.decode import DecodeError, Decoders
 from pinnace.schema.shape import Schema
-from pinnace.schema.validation.prune_and_default import Settler
+from pinnace.schema.validation.prune_and_default import PrunerAndDefaulter
 from pinnace.schema.validation.validate import Validator
 from pinnace.sdk.resources.custom_resource import AnyResource, version_of
 
@@ -42,7 +42,7 @@ class ApiKind:
         self.may_update = callable(getattr(backend, "update", None))
         self.may_delete = callable(getattr(backend, "delete", None))
         self._decode_metadata = Decoders(quantity=quantity.canonical).of(definitions.schema(_METADATA))
-        self._defaulter = Settler(self.raw_schema, metadata=self._decode_metadata)
+        self._pruner = PrunerAndDefaulter(self.raw_schema, metadata=self._decode_metadata)
         self._validator = Validator(self.raw_schema)
         self._rules = rules_of(Schema(self.raw_schema), is_root=True)
         self.resource = self._resource(version, definitions)
@@ -97,7 +97,7 @@ class ApiKind:
         """Decode a client's object in place: set defaults, remove unknown fields and return their paths."""
         try:
             unknown = [f"metadata.{path}" for path in self._decode_metadata(obj.setdefault("metadata", {}))]
-            return unknown + self._defaulter.settle(obj)
+            return unknown + self._pruner.prune_and_default(obj)
         except DecodeError as err:
             raise errors.BadRequest(str(err)) from None
 
