@@ -1,4 +1,4 @@
-"""Label and field selectors, parsed from text or objects and compiled once."""
+"""Label and field selectors: parsed from text or from LabelSelector objects, compiled once, matched often."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pinnace.model import field_errors, names
 from pinnace.model.errors import BadRequest
 from pinnace.model.field_errors import FieldError
 from pinnace.model.objects import Object
-from pinnace.model.text_cache import LONGEST, cache_short_texts
+from pinnace.schema.golang.numbers import parse_int
 
 Labels = Mapping[str, str]
 
@@ -21,7 +21,6 @@ _SYMBOLS = frozenset(["=", "==", "!=", "!", "(", ")", ",", "<", ">"])
 _END = ""
 _OPERATORS = {"in": "in", "notin": "notin", "=": "=", "==": "=", "!=": "!=", ">": "gt", "<": "lt"}
 _OBJECT_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
-_int64_text = re.compile("[+-]?[0-9]+").fullmatch
 
 
 class Requirement(NamedTuple):
@@ -48,15 +47,15 @@ class Requirement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """A set of labelled objects. Equal selectors are the same object, so comparing and hashing are cheap."""
+    """A set of objects, by their labels. Short selectors that are equal are one object, so comparing them is cheap."""
 
     requirements: tuple[Requirement, ...]
     matches_nothing: bool = False
     matches: Callable[[Labels], bool] = field(init=False, compare=False, repr=False)
-    """Return whether an object with these labels matches."""
+    """Whether an object with these labels is selected."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "matches", _never if self.matches_nothing else _compiled(self.requirements))
+        object.__setattr__(self, "matches", _never if self.matches_nothing else _compile(self.requirements))
 
     def __str__(self) -> str:
         return ",".join(map(str, self.requirements))
@@ -66,7 +65,7 @@ class LabelSelector:
         return not self.requirements and not self.matches_nothing
 
     def equalities(self) -> dict[str, str]:
-        """Return the labels that every match must have with exactly this value: an index can use them."""
+        """Return the labels that every match has with exactly this value, for a lookup in an index."""
         return {
             key: values[0]
             for key, operator, values in self.requirements
@@ -75,14 +74,14 @@ class LabelSelector:
 
 
 def label_selector(text: str) -> LabelSelector:
-    """Parse `labelSelector=` of a query. Raise BadRequest in the words of Kubernetes' parser."""
-    return _parsed(text) if text else EVERYTHING
+    """Parse the value of `labelSelector=` in a query. Raise BadRequest with the message of Kubernetes' parser."""
+    return _parse(text) if text else EVERYTHING
 
 
 def from_object(selector: Mapping[str, Any] | None) -> LabelSelector:
     """Return the selector of a LabelSelector object: None matches nothing, an empty one everything.
 
-    Raise ValueError for an unknown operator; `validate_label_selector` finds those first.
+    Raise ValueError for an operator that does not exist; `validate_label_selector` finds those first.
     """
     if selector is None:
         return NOTHING
@@ -94,16 +93,16 @@ def from_object(selector: Mapping[str, Any] | None) -> LabelSelector:
         values = tuple(expression.get("values") or ())
         requirements.append(Requirement(expression.get("key", ""), _OBJECT_OPERATORS[operator], values))
     requirements.sort(key=_key_of_requirement)
-    return _selector(tuple(requirements))
+    return _share(tuple(requirements))
 
 
 def from_labels(labels: Labels | None) -> LabelSelector:
-    """Return a selector of objects with these labels (spec.selector of a Service). None or empty matches everything."""
-    return _selector(tuple(Requirement(key, "=", (value,)) for key, value in sorted((labels or {}).items())))
+    """Return a selector of the objects that have all these labels (spec.selector of a Service); empty matches all."""
+    return _share(tuple(Requirement(key, "=", (value,)) for key, value in sorted((labels or {}).items())))
 
 
 def validate_label_selector(selector: Object | None, path: str) -> Iterator[FieldError]:
-    """Yield the errors of a LabelSelector object; None has none."""
+    """Yield the errors of a LabelSelector object; none for None."""
     if not selector:
         return
     yield from validate_label(selector.get("matchLabels"), f"{path}.matchLabels")
@@ -154,8 +153,13 @@ def _never(labels: Labels) -> bool:
     return False
 
 
-def _compiled(requirements: Sequence[Requirement]) -> Callable[[Labels], bool]:
-    """Compile all requirements to one expression: half the cost of a loop, for every list and watch."""
+_MOST_COMPILED = 64
+
+
+def _compile(requirements: Sequence[Requirement]) -> Callable[[Labels], bool]:
+    """Return one expression for all terms: it costs half of a loop over them, on the path of every list and watch."""
+    if len(requirements) > _MOST_COMPILED:
+        return _TermsByKey(requirements).match
     terms = []
     for index, (key, operator, values) in enumerate(requirements):
         found = f"labels.get({key!r})"
@@ -171,32 +175,84 @@ def _compiled(requirements: Sequence[Requirement]) -> Callable[[Labels], bool]:
                 sign = ">" if operator == "gt" else "<"
                 terms.append(f"(n{index} := number_of({found})) is not None and n{index} {sign} {int(values[0])}")
     source = f"lambda labels: {' and '.join(terms) or 'True'}"
-    # Every text is inserted as its repr, which is one literal and never code.
+    # Each text is inserted as its repr, which is one literal and never code.
     compiled: Callable[[Labels], bool] = eval(source, {"__builtins__": {}, "number_of": _number_of})
     return compiled
 
 
+class _TermsByKey:
+    """Matches a selector of many terms in time that depends on the number of labels, not of terms."""
+
+    def __init__(self, requirements: Sequence[Requirement]) -> None:
+        self._required: dict[str, set[str] | None] = {}
+        """The labels that must exist, with the values that they may have; None for any."""
+        self._excluded: dict[str, set[str] | None] = {}
+        """The values that labels must not have; None where the label must not exist."""
+        self._above: dict[str, int] = {}
+        self._below: dict[str, int] = {}
+        for requirement in requirements:
+            self._add(*requirement)
+
+    def _add(self, key: str, operator: str, values: tuple[str, ...]) -> None:
+        match operator:
+            case "=" | "in":
+                allowed = self._required.get(key)
+                self._required[key] = set(values) if allowed is None else allowed.intersection(values)
+            case "!=" | "notin":
+                excluded = self._excluded.setdefault(key, set())
+                if excluded is not None:
+                    excluded.update(values)
+            case "exists":
+                self._required.setdefault(key, None)
+            case "!":
+                self._excluded[key] = None
+            case "gt":
+                self._above[key] = max(int(values[0]), self._above.get(key, int(values[0])))
+            case "lt":
+                self._below[key] = min(int(values[0]), self._below.get(key, int(values[0])))
+
+    def match(self, labels: Labels) -> bool:
+        if max(len(self._required), len(self._above), len(self._below)) > len(labels):
+            return False
+        for key, allowed in self._required.items():
+            if key not in labels or (allowed is not None and labels[key] not in allowed):
+                return False
+        for key, value in labels.items():
+            if key in self._excluded and ((excluded := self._excluded[key]) is None or value in excluded):
+                return False
+        return self._is_in_range(labels)
+
+    def _is_in_range(self, labels: Labels) -> bool:
+        for key, limit in self._above.items():
+            if (number := _number_of(labels.get(key))) is None or number <= limit:
+                return False
+        for key, limit in self._below.items():
+            if (number := _number_of(labels.get(key))) is None or number >= limit:
+                return False
+        return True
+
+
 def _number_of(text: str | None) -> int | None:
-    """Parse an int64 as Go does; None if it is not one."""
-    if text is None or not _int64_text(text):
-        return None
-    number = int(text)
-    return number if -(2**63) <= number < 2**63 else None
+    """Return an int64 as Go reads it, or None."""
+    return None if text is None else parse_int(text)
 
 
-@lru_cache(maxsize=4096)
-def _selector(requirements: tuple[Requirement, ...]) -> LabelSelector:
-    return LabelSelector(requirements)
+def _share(requirements: tuple[Requirement, ...]) -> LabelSelector:
+    """Return the one selector of these requirements. Long ones are not kept: they could fill the memory."""
+    return _shared(requirements) if len(requirements) <= _MOST_COMPILED else LabelSelector(requirements)
+
+
+_shared = lru_cache(maxsize=4096)(LabelSelector)
 
 
 @cache_short_texts(4096)
-def _parsed(text: str) -> LabelSelector:
+def _parse(text: str) -> LabelSelector:
     requirements = tuple(sorted(_Parser(text).requirements(), key=_key_of_requirement))
-    return _selector(requirements) if len(text) <= LONGEST else LabelSelector(requirements)
+    return _share(requirements) if len(text) <= LONGEST else LabelSelector(requirements)
 
 
 class _Parser:
-    """Parses the text token by token; errors have Kubernetes' wording."""
+    """Parses the text token by token; every error message is the one of Kubernetes at that point."""
 
     def __init__(self, text: str) -> None:
         self._tokens: list[str] = [*_tokens(text), _END]
@@ -242,7 +298,7 @@ class _Parser:
         if operator is None:
             raise ValueError(f"found '{found}', expected: in, notin, =, ==, !=, gt, lt")
         values = self._set() if operator in ("in", "notin") else (self._exact(),)
-        _refuse_bad_values(key, operator, values)
+        _validate_values(key, operator, values)
         return Requirement(key, operator, values)
 
     def _exact(self) -> str:
@@ -271,7 +327,7 @@ class _Parser:
                 values.add(found)
                 if ahead not in (",", ")"):
                     raise ValueError(f"found '{ahead}', expected: ',' or ')'")
-            elif found == ",":  # An empty place between, before or after commas means the empty value.
+            elif found == ",":  # No value between, before or after commas is the empty value.
                 if not values or ahead in (",", ")"):
                     values.add("")
             else:
@@ -285,20 +341,20 @@ def _is_word(token: str) -> bool:
     return token != _END and token not in _SYMBOLS
 
 
-def _refuse_bad_values(key: str, operator: str, values: tuple[str, ...]) -> None:
-    told = []
+def _validate_values(key: str, operator: str, values: tuple[str, ...]) -> None:
+    errs = []
     for index, value in enumerate(values):
         if operator in ("gt", "lt") and _number_of(value) is None:
             detail = "for 'Gt', 'Lt' operators, the value must be an integer"
-            told.append(str(field_errors.invalid(f"values[{index}]", value, detail)))
+            errs.append(str(field_errors.invalid(f"values[{index}]", value, detail)))
     for index, value in enumerate(values):
-        if errs := _validate_value(value):
-            told.append(str(field_errors.invalid(f"values[{index}][{key}]", value, "; ".join(errs))))
-    if told:
-        raise ValueError(told[0] if len(told) == 1 else f"[{', '.join(told)}]")
+        if wrong := _validate_value(value):
+            errs.append(str(field_errors.invalid(f"values[{index}][{key}]", value, "; ".join(wrong))))
+    if errs:
+        raise ValueError(errs[0] if len(errs) == 1 else f"[{', '.join(errs)}]")
 
 
-EVERYTHING = _selector(())
+EVERYTHING = _share(())
 NOTHING = LabelSelector((), matches_nothing=True)
 
 
@@ -312,25 +368,44 @@ class FieldRequirement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
-    """A set of objects, by values of their fields. The kind decides which fields are selectable."""
+    """A set of objects, by values of their fields. Each kind decides which fields can be selected by."""
 
     requirements: tuple[FieldRequirement, ...] = ()
+    _allowed: Mapping[str, frozenset[str]] = field(init=False, compare=False, repr=False)
+    _excluded: Mapping[str, set[str]] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        allowed: dict[str, frozenset[str]] = {}
+        excluded: dict[str, set[str]] = {}
+        for name, operator, value in self.requirements:
+            if operator == "=":
+                allowed[name] = allowed.get(name, frozenset((value,))) & {value}
+            else:
+                excluded.setdefault(name, set()).add(value)
+        object.__setattr__(self, "_allowed", allowed)
+        object.__setattr__(self, "_excluded", excluded)
 
     def matches(self, get: Callable[[str], str]) -> bool:
-        """Return whether an object matches; `get` returns its field values."""
-        return all((get(field) == value) == (operator == "=") for field, operator, value in self.requirements)
+        """Return whether an object is selected; `get` returns the value of one of its fields."""
+        for name, allowed in self._allowed.items():
+            if get(name) not in allowed:
+                return False
+        for name, excluded in self._excluded.items():
+            if get(name) in excluded:
+                return False
+        return True
 
     def exact(self, field: str) -> str | None:
-        """Return the only value that this field may have, or None if there may be several."""
+        """Return the first value that the selector requires of this field; None if it requires none."""
         return next((value for name, operator, value in self.requirements if name == field and operator == "="), None)
 
     def __str__(self) -> str:
-        return ",".join(f"{field}{operator}{_escaped(value)}" for field, operator, value in self.requirements)
+        return ",".join(f"{field}{operator}{_escape(value)}" for field, operator, value in self.requirements)
 
 
 @cache_short_texts(4096)
 def field_selector(text: str) -> FieldSelector:
-    """Parse `fieldSelector=` of a query. Raise BadRequest in the words of Kubernetes' parser."""
+    """Parse the value of `fieldSelector=` in a query. Raise BadRequest with the message of Kubernetes' parser."""
     requirements = []
     for term in sorted(_terms(text)):
         if not term:
@@ -350,7 +425,7 @@ _special_in_value = re.compile(r"\\(.?)|[,=]", re.DOTALL).sub
 
 
 def _terms(text: str) -> Iterator[str]:
-    """Split at commas that are not escaped."""
+    """Yield the parts between commas that are not escaped."""
     start = 0
     while (term := _terms_of(text, start)) is not None:
         yield term[0]
@@ -370,5 +445,5 @@ def _unescape(value: str) -> str:
     return _special_in_value(plain, value)
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=")
