@@ -390,10 +390,7 @@ class FieldSelector:
         for name, allowed in self._allowed.items():
             if get(name) not in allowed:
                 return False
-        for name, excluded in self._excluded.items():
-            if get(name) in excluded:
-                return False
-        return True
+        return not self._excluded or all(get(name) not in values for name, values in self._excluded.items())
 
     def exact(self, field: str) -> str | None:
         """Return the first value that the selector requires of this field; None if it requires none."""

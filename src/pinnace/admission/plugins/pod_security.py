@@ -12,6 +12,7 @@ from pinnace.model import errors
 from pinnace.model.field_errors import FieldError, invalid
 from pinnace.model.objects import Object
 from pinnace.model.watched_objects import WatchedObjects
+from pinnace.schema.golang.numbers import parse_int
 
 PREFIX = "pod-security.kubernetes.io/"
 _STRICTNESS = {"privileged": 0, "baseline": 1, "restricted": 2}
@@ -141,7 +142,7 @@ def policy_of(labels: Mapping[str, str]) -> tuple[NamespacePolicy, list[FieldErr
                 errs.append(invalid(f"metadata.labels[{PREFIX}{mode}]", said, why))
         if (said := labels.get(f"{PREFIX}{mode}-version")) is not None and said != "latest":
             if found := _version(said):
-                minor = int(found[1])
+                minor = parse_int(found[1])
             else:
                 errs.append(invalid(f"metadata.labels[{PREFIX}{mode}-version]", said, 'must be "latest" or "v1.x"'))
         levels[mode] = Level(name, minor)

@@ -13,6 +13,7 @@ from pinnace.model.field_errors import IMMUTABLE, FieldError, forbidden, invalid
 from pinnace.model.objects import Object
 from pinnace.model.selectors import from_object, validate_label_selector
 from pinnace.schema.equality import equal_ignoring_empty
+from pinnace.schema.golang.numbers import parse_int
 
 MISMATCH = "`selector` does not match template `labels`"
 _MORE_THAN_ALL = "cannot be greater than status.replicas"
@@ -51,11 +52,15 @@ def amount_of(value: int | str) -> int:
     if isinstance(value, int):
         return value
     digits = value[:-1] if not names.percent(value) else value
-    return int(digits) if digits.isascii() and digits.lstrip("+-").isdigit() else 0
+    return parse_int(digits) or 0
+
+
+def _is_at_most_100(percentage: str) -> bool:
+    return parse_int(percentage[:-1], greatest=100) is not None
 
 
 def validate_over_all(value: int | str, path: str, errs: list[FieldError]) -> None:
-    if isinstance(value, str) and not names.percent(value) and int(value[:-1]) > 100:
+    if isinstance(value, str) and not names.percent(value) and not _is_at_most_100(value):
         errs.append(invalid(path, value, "must not be greater than 100%"))
 
 
@@ -164,5 +169,5 @@ def scaled_amount(value: int | str, total: int, *, round_up: bool) -> int:
         return value
     if names.percent(value):
         return 0
-    share = int(value[:-1]) * total
+    share = (parse_int(value[:-1]) or 0) * total
     return -(-share // 100) if round_up else share // 100

@@ -31,6 +31,7 @@ from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
 from pinnace.model.selectors import from_object, validate_label_selector
 from pinnace.schema.equality import equal_ignoring_empty, equal_json
+from pinnace.schema.golang.numbers import parse_int
 
 TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 _DAEMON_COUNTS = ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady")
@@ -181,8 +182,7 @@ def _prepare_daemon_set(new: Object, old: Object | None) -> None:
 
 
 def _template_generation(annotations: dict[str, str]) -> int:
-    said = annotations.get(TEMPLATE_GENERATION, "")
-    return int(said) if said.isascii() and said.lstrip("-").isdigit() else 0
+    return parse_int(annotations.get(TEMPLATE_GENERATION, "")) or 0
 
 
 def _validate_daemon_set(new: Object, old: Object | None) -> list[FieldError]:

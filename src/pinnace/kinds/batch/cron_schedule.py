@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property, lru_cache
 
+from pinnace.schema.golang.numbers import parse_int
+
 _MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAY_NAMES = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _MONTHS = {name: number for number, name in enumerate(_MONTH_NAMES, 1)}
@@ -223,8 +225,8 @@ def _number(text: str, names: dict[str, int]) -> int:
         return named
     if not _int(text):
         raise InvalidSchedule(f'failed to parse int from {text}: strconv.Atoi: parsing "{text}": invalid syntax')
-    number = int(text)
-    if not -(2**63) <= number < 2**63:
+    number = parse_int(text)
+    if number is None:
         raise InvalidSchedule(f'failed to parse int from {text}: strconv.Atoi: parsing "{text}": value out of range')
     if number < 0:
         raise InvalidSchedule(f"negative number ({number}) not allowed: {text}")

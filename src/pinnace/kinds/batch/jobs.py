@@ -10,6 +10,7 @@ from pinnace.kinds.validation.fields import validate_counts, validate_qualified_
 from pinnace.model import names
 from pinnace.model.field_errors import FieldError, duplicate, invalid, not_supported, required, too_long, too_many
 from pinnace.model.objects import Object
+from pinnace.schema.golang.numbers import parse_int
 
 _COUNTS = (
     "parallelism",
@@ -243,11 +244,12 @@ def index_interval(text: str, completions: int) -> tuple[int, int]:
         )
     ends = []
     for part in parts:
-        if not (part.isascii() and part.lstrip("+").isdigit()):
+        index = parse_int(part)
+        if index is None:
             raise ValueError(f'cannot convert string to integer for index: "{part}"')
-        if int(part) >= completions:
+        if index >= completions:
             raise ValueError(f'too large index: "{part}"')
-        ends.append(int(part))
+        ends.append(index)
     if len(ends) > 1 and ends[0] >= ends[1]:
         raise ValueError(f"non-increasing order, previous: {ends[0]}, current: {ends[1]}")
     return ends[0], ends[-1]

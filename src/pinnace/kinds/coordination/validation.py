@@ -10,6 +10,7 @@ from pinnace.model import names
 from pinnace.model.field_errors import FieldError, invalid, not_supported, required
 from pinnace.model.objects import Object
 from pinnace.model.resources import Strategy
+from pinnace.schema.golang.numbers import parse_int
 
 STRATEGIES = ("OldestEmulationVersion",)
 NOT_A_VERSION = "must be a valid semantic version"
@@ -20,6 +21,7 @@ _semver = re.compile(
     r"(?:-((?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*))*))?"
     r"(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
 ).fullmatch
+_GREATEST = 2**64 - 1
 _Version = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
 _ZERO: _Version = (0, 0, 0, True, ())
 
@@ -83,10 +85,16 @@ def _version(text: str) -> _Version | None:
     found = _semver(text)
     if found is None:
         return None
-    parts = tuple(
-        (not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in (found[4] or "").split(".")
-    )
-    return int(found[1]), int(found[2]), int(found[3]), not found[4], parts if found[4] else ()
+    major, minor, patch = (parse_int(number, greatest=_GREATEST) for number in found.group(1, 2, 3))
+    if major is None or minor is None or patch is None:
+        return None
+    parts: list[tuple[bool, int, str]] = []
+    for part in found[4].split(".") if found[4] else ():
+        number = parse_int(part, greatest=_GREATEST) if part.isdigit() else 0
+        if number is None:
+            return None
+        parts.append((not part.isdigit(), number, part))
+    return major, minor, patch, not parts, tuple(parts)
 
 
 LEASE = Strategy(

@@ -37,6 +37,7 @@ from pinnace.model.field_errors import (
 from pinnace.model.metadata import validate_annotation
 from pinnace.model.objects import Object
 from pinnace.model.selectors import validate_label
+from pinnace.schema.golang.numbers import parse_int
 
 MIRROR = "kubernetes.io/config.mirror"
 APP_ARMOR_PREFIX = "container.apparmor.security.beta.kubernetes.io/"
@@ -379,13 +380,17 @@ def _validate_file_key_volume(spec: Object, path: str, errs: list[FieldError]) -
                         errs.append(invalid(where, name, "referenced volume must be of type emptyDir"))
 
 
+def _is_int32(text: str) -> bool:
+    return parse_int(text, least=-(2**31), greatest=2**31 - 1) is not None
+
+
 def validate_pod_annotation(annotations: dict[str, str], spec: Object, path: str, errs: list[FieldError]) -> None:
     """Check annotations that Kubernetes itself uses."""
     if MIRROR in annotations and not spec.get("nodeName"):
         detail = "must set spec.nodeName if mirror pod annotation is set"
         errs.append(invalid(f"{path}[{MIRROR}]", annotations[MIRROR], detail))
     cost = annotations.get(_DELETION_COST)
-    if cost is not None and not (_deletion_cost(cost) and -(2**31) <= int(cost) < 2**31):
+    if cost is not None and not (_deletion_cost(cost) and _is_int32(cost)):
         errs.append(invalid(f"{path}[{_DELETION_COST}]", cost, "must be a 32bit integer"))
     for key, value in annotations.items():
         if not key.startswith(_PROFILE_PREFIXES):

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import orjson
 
 from pinnace.model.errors import ApiError, BadRequest, TooLarge
 from pinnace.model.objects import Object
+from pinnace.schema.golang.numbers import parse_int
 
 MOST_OPERATIONS = 10_000
 MOST_COPIED_BYTES = 3 * 1024 * 1024
-
-_go_int = re.compile("[+-]?[0-9]+").fullmatch
 
 
 class PatchRefused(ApiError):
@@ -250,9 +248,9 @@ def _child(container: Any, key: str) -> Any:
 
 def _index(key: str, length: int) -> int:
     """Return an index in a list; negative ones count from the end, which the API server allows."""
-    if not _go_int(key):
+    index = parse_int(key)
+    if index is None:
         raise PatchRefused(f"value was not a proper array index: '{key}'")
-    index = int(key)
     if not -length <= index < length:
         raise PatchRefused(f"Unable to access invalid index: {index}: invalid index referenced")
     return index + length if index < 0 else index

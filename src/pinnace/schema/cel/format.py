@@ -12,9 +12,11 @@ from pinnace.schema.cel.library.standard import double_text
 from pinnace.schema.cel.times import duration_text, timestamp_text
 from pinnace.schema.cel.tree import ListLiteral, MapLiteral, Node
 from pinnace.schema.cel.values import Duration, Timestamp, TypeValue, Uint, type_name
+from pinnace.schema.golang.numbers import parse_int
 from pinnace.schema.golang.text import quoted
 
 _DIGITS = 6
+_MAX_PRECISION = 1_000_000  # That of Go's fmt.
 _SUPERSCRIPTS = str.maketrans("0123456789-+", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺")
 _NUMBER_WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _TEXT_ERROR = (
@@ -129,7 +131,12 @@ def _clause(template: str, at: int) -> tuple[_Clause, int]:
         if not digits:
             parsing = 'strconv.Atoi: parsing "": invalid syntax'
             raise CelError(f"{error}: error while converting precision to integer: {parsing}")
-        precision, at = int(digits), end
+        precision, at = parse_int(digits), end
+        if precision is None:
+            parsing = f'strconv.Atoi: parsing "{digits}": value out of range'
+            raise CelError(f"{error}: error while converting precision to integer: {parsing}")
+        if precision > _MAX_PRECISION:
+            raise CelError(f"{error}: precision {precision} exceeds maximum allowed precision {_MAX_PRECISION}")
     letter = template[at]
     if letter not in "sdfebxXo":
         raise CelError(f'could not parse formatting clause: unrecognized formatting clause "{letter}"')

@@ -21,6 +21,7 @@ from pinnace.schema.cel.tree import (
     Select,
 )
 from pinnace.schema.cel.values import MAXIMUM_INT, MAXIMUM_UINT, MINIMUM_INT, Uint
+from pinnace.schema.golang.numbers import parse_int
 
 MAXIMUM_DEPTH = 250
 MAXIMUM_LENGTH = 100_000
@@ -353,10 +354,14 @@ class _Parser:
             return Literal(at, float(sign + token.text))
         is_uint = token.kind == "uint"
         digits = token.text[:-1] if is_uint else token.text
-        value = int(sign + digits, 16 if digits.startswith("0x") else 10)
         lowest, highest = (0, MAXIMUM_UINT) if is_uint else (MINIMUM_INT, MAXIMUM_INT)
-        if not lowest <= value <= highest:
+        if digits.startswith("0x"):
+            value: int | None = int(sign + digits, 16)
+        else:
+            value = parse_int(sign + digits, least=lowest, greatest=highest)
+        if value is None or not lowest <= value <= highest:
             self._complain(at, f"invalid {token.kind} literal")
+            value = 0
         return Literal(at, Uint(value) if is_uint else value)
 
     def _text(self, token: Token) -> Node:

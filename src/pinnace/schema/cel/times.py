@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pinnace.schema.cel.errors import CelError
 from pinnace.schema.cel.values import MAXIMUM_INT, MINIMUM_INT, NANOS, Duration, Timestamp, checked_timestamp
+from pinnace.schema.golang.numbers import parse_int
 
 _MOMENT = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?(Z|[+-][0-9]{2}:[0-9]{2})?"
@@ -19,7 +20,8 @@ _UNITS = {
     "ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": 1_000_000,
     "s": NANOS, "m": 60 * NANOS, "h": 3600 * NANOS,
 }  # fmt: skip
-_PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
+_PART = re.compile(r"([0-9]*+)(?:\.([0-9]*+))?(ns|us|µs|μs|ms|s|m|h)")
+_EXACT_DIGITS = 18  # Of a fraction; Go drops those that an int64 cannot hold.
 
 
 @lru_cache(maxsize=1024)
@@ -66,9 +68,10 @@ def parse_duration(text: str) -> Duration:
         if match is None or not (match[1] or match[2]):
             raise ValueError(f"{text!r} is no duration")
         unit = _UNITS[match[3]]
-        total += int(match[1] or 0) * unit
-        if match[2]:
-            total += int(match[2]) * unit // 10 ** len(match[2])
+        whole, fraction = parse_int(match[1] or "0"), (match[2] or "0")[:_EXACT_DIGITS]
+        if whole is None:
+            raise ValueError(f"{text!r} is too long a duration")
+        total += whole * unit + int(fraction) * unit // 10 ** len(fraction)
         at = match.end()
     total = -total if text.startswith("-") else total
     if not MINIMUM_INT <= total <= MAXIMUM_INT:
@@ -94,7 +97,7 @@ def parse_worded_duration(text: str) -> Duration:
         for count, unit in _WORDED.findall(text):
             for variants, nanos in _WORDED_UNITS:
                 if unit.lower() in variants or unit.lower().startswith(variants[-1]):
-                    total += int(count) * nanos
+                    total += (parse_int(count) or 0) * nanos
                     found = True
                     break
         if not found:
@@ -137,7 +140,7 @@ def local_time(moment: Timestamp, zone: str = "UTC") -> datetime:
         try:
             offset = int(hours) * 60 - int(minutes) if zone.startswith("-") else int(hours) * 60 + int(minutes)
             return utc.astimezone(timezone(timedelta(minutes=offset)))
-        except ValueError:
+        except (ValueError, OverflowError):
             raise CelError(f'strconv.Atoi: parsing "{hours}": invalid syntax') from None
     try:
         return utc.astimezone(ZoneInfo(zone))

@@ -263,7 +263,7 @@ class Decoders:
             return empty
 
         # One call for each object of a body, so no call for each field that needs none.
-        def read_struct(obj: Any) -> list[str] | None:  # noqa: C901 - the hot path of every write
+        def read_struct(obj: Any) -> list[str] | None:
             if obj.__class__ is not dict:
                 raise _Mismatch(obj, expected)
             unknown: list[str] | None = None

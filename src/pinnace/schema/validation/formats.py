@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from ipaddress import AddressValueError, IPv6Address
 
+from pinnace.schema.golang.numbers import parse_int
 from pinnace.schema.golang.patterns import compile_pattern
 
 Check = Callable[[str], bool]
@@ -112,7 +113,7 @@ def is_ipv6(text: str) -> bool:
 
 def _is_dotted(text: str) -> bool:
     parts = text.split(".")
-    return len(parts) == 4 and all(part.isascii() and part.isdigit() and int(part) <= 255 for part in parts)
+    return len(parts) == 4 and all(part.isdigit() and parse_int(part, greatest=255) is not None for part in parts)
 
 
 def _is_ipv6_address(text: str) -> bool:

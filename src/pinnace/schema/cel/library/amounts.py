@@ -11,14 +11,17 @@ from typing import Any, ClassVar
 from pinnace.schema.cel.errors import CelError
 from pinnace.schema.cel.functions import function, library, member, overload
 from pinnace.schema.cel.types import BOOL, DOUBLE, INT, STRING, object_type
-from pinnace.schema.cel.values import MAXIMUM_INT, MINIMUM_INT
+from pinnace.schema.cel.values import MAXIMUM_INT, MAXIMUM_UINT, MINIMUM_INT
+from pinnace.schema.golang.numbers import parse_int
 
 QUANTITY = object_type("kubernetes.Quantity")
 SEMVER = object_type("kubernetes.Semver")
 
 _FORMAT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _SUFFIX = "unable to parse quantity's suffix"
-_QUANTITY = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
+# Possessive (*+): a run of digits is taken as a whole and never given back, so a mismatch is found in linear time.
+_QUANTITY = re.compile(r"([+-]?)([0-9]*+)(?:\.([0-9]*+))?([eEinumkKMGTP]*+[-+]?[0-9]*+)")
+_MOST_DIGITS = 400  # More than any real amount has. Arithmetic takes quadratic time in them.
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _NANO = -9
@@ -55,15 +58,19 @@ def _parsed(text: str) -> Quantity:
     match = _QUANTITY.fullmatch(text)
     if match is None or not (match[2] or match[3]):
         raise CelError(_FORMAT)
-    sign, whole, fraction, suffix = match[1], match[2], match[3] or "", match[4]
-    digits = whole.lstrip("0") + fraction
+    sign, whole, fraction, suffix = match[1], match[2].lstrip("0"), match[3] or "", match[4]
+    digits = whole + fraction
+    if len(whole) > _MOST_DIGITS:
+        whole = "9" * _MOST_DIGITS
+    if len(fraction) > _MOST_DIGITS:  # Amounts are rounded up: any digit that is lost counts as one.
+        fraction = fraction[:_MOST_DIGITS] + "1"
     number = Fraction(int((whole + fraction) or "0"), 10 ** len(fraction))
-    exponent = re.fullmatch("[eE]([+-]?[0-9]+)", suffix)
+    exponent = parse_int(suffix[1:]) if suffix[:1] in ("e", "E") else None
     if suffix in _BINARY:
         amount, scale = number * 2 ** _BINARY[suffix], 0 if not fraction else None
         amount = min(amount, Fraction(MAXIMUM_INT))
     elif suffix in _DECIMAL or exponent is not None:
-        power = _DECIMAL[suffix] if exponent is None else int(exponent[1])
+        power = _DECIMAL[suffix] if exponent is None else exponent
         if abs(power) > 10_000:
             raise CelError(_SUFFIX)
         amount = number * Fraction(10) ** power
@@ -149,7 +156,14 @@ def _number(text: str, name: str) -> int:
         raise CelError(f'{name.capitalize()} number must not contain leading zeroes "{text}"')
     if not text:
         raise CelError('strconv.ParseUint: parsing "": invalid syntax')
-    return int(text)
+    return _uint64(text)
+
+
+def _uint64(text: str) -> int:
+    number = parse_int(text, greatest=MAXIMUM_UINT)
+    if number is None:
+        raise CelError(f'strconv.ParseUint: parsing "{text}": value out of range')
+    return number
 
 
 def _prerelease(text: str) -> int | str:
@@ -158,7 +172,7 @@ def _prerelease(text: str) -> int | str:
     if text.isascii() and text.isdigit():
         if len(text) > 1 and text.startswith("0"):
             raise CelError(f'Numeric PreRelease version must not contain leading zeroes "{text}"')
-        return int(text)
+        return _uint64(text)
     if _WORD.fullmatch(text) is None:
         raise CelError(f'Invalid character(s) found in prerelease "{text}"')
     return text

@@ -50,6 +50,7 @@ from pinnace.schema.cel.values import (
     checked_uint,
 )
 from pinnace.schema.field_errors import go_float
+from pinnace.schema.golang.numbers import parse_int
 from pinnace.schema.golang.patterns import PatternError, compile_pattern
 
 A = parameter("A")
@@ -213,10 +214,10 @@ def _uint_of_double(value: float) -> Uint:
 
 
 def _decimal(text: str, lowest: int, highest: int, target: str) -> int:
-    digits = text[1:] if lowest < 0 and text[:1] in ("+", "-") else text
-    if not (digits.isascii() and digits.isdigit()) or not lowest <= int(text) <= highest:
+    number = parse_int(text, least=lowest, greatest=highest)
+    if number is None or (lowest == 0 and text[0] in "+-"):
         raise _conversion_error("string", target)
-    return int(text)
+    return number
 
 
 def _double_of_text(text: str) -> float:
