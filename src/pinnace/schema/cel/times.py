@@ -79,7 +79,7 @@ def parse_duration(text: str) -> Duration:
     return Duration(total)
 
 
-_WORDED = re.compile(r"([0-9]+)\s*([A-Za-zµ]+)")
+_WORDED = re.compile(r"(?<![0-9])([0-9]++)\s*+([A-Za-zµ]++)")
 _WORDED_UNITS = (
     (("ns", "nano"), 1), (("us", "µs", "micro"), 1_000), (("ms", "milli"), 1_000_000), (("s", "sec"), NANOS),
     (("m", "min"), 60 * NANOS), (("h", "hr", "hour"), 3600 * NANOS), (("d", "day"), 86400 * NANOS),

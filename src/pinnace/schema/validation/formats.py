@@ -15,10 +15,12 @@ INTEGER_FORMATS = ("int32", "int64")
 NUMBER_FORMATS = ("float", "double")
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_ATOM = r"[^\x00-\x20()<>\[\]:;@\\,.\"\x7f]+"
+# Possessive (*+, ++): a run is taken as a whole and never given back, so a mismatch is found in linear time.
+_ATOM = r"[^\x00-\x20()<>\[\]:;@\\,.\"\x7f]++"
+_BLANKS = r"[\t-\r ]*+"
 _LOCAL = rf'(?:{_ATOM}(?:\.{_ATOM})*|"(?:[^"\\\x00-\x1f\x7f]|\\.)*")'
-_MAIL = rf"{_LOCAL}@(?:{_ATOM}(?:\.{_ATOM})*|\[[^\[\]\\]*\])"
-_EMAIL = re.compile(rf"\s*(?:{_MAIL}|(?:(?:{_ATOM}|\"[^\"]*\")\s*)*<{_MAIL}>)\s*")
+_MAIL = rf"{_LOCAL}@(?:{_ATOM}(?:\.{_ATOM})*|\[[^\[\]\\]*+\])"
+_EMAIL = re.compile(rf"{_BLANKS}(?:{_MAIL}|(?:(?:{_ATOM}|\"[^\"]*+\"){_BLANKS})*<{_MAIL}>){_BLANKS}")
 _SYMBOLIC_HOSTNAME = (
     r"^([a-zA-Z0-9\p{S}\p{L}]((-?[a-zA-Z0-9\p{S}\p{L}]{0,62})?)|([a-zA-Z0-9\p{S}\p{L}]"
     r"(([a-zA-Z0-9-\p{S}\p{L}]{0,61}[a-zA-Z0-9\p{S}\p{L}])?)(\.)){1,}([a-zA-Z\p{L}]){2,63})$"
@@ -38,7 +40,7 @@ _USUAL_MOMENT = re.compile(
 )
 """Most of them: a day that every month has, in UTC."""
 _GO_DURATION = re.compile(r"[+-]?(?:0|(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+)")
-_WORDED_DURATION = re.compile(r"[0-9]+\s*([A-Za-zµ]+)")
+_WORDED_DURATION = re.compile(r"(?<![0-9])[0-9]++\s*+([A-Za-zµ]++)")
 _UNIT_WORDS = frozenset(("ns", "us", "µs", "ms", "s", "m", "h", "hr", "d", "w", "wk"))
 _UNIT_STARTS = ("nano", "micro", "milli", "sec", "min", "hour", "day", "week")
 _DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
