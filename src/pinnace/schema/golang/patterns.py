@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-_MOST_MEMORY = 64 << 20
+MAX_LENGTH = 10_000
+"""The most characters of a pattern. Go has no such limit, but RE2 takes quadratic time to compile some patterns."""
+_MOST_MEMORY = 32 << 20
 """Go has no such limit of its own, but its syntax limits a program to about this."""
 _MOST_REPEATS = 1000
 _NESTED, _COUNT = "invalid nested repetition operator", "invalid repeat count"
@@ -39,7 +41,7 @@ class PatternError(ValueError):
 
 
 class Match:
-    """A place in a text where a pattern matched."""
+    """A match of a pattern in a text."""
 
     __slots__ = ("_data", "_span")
 
@@ -48,7 +50,7 @@ class Match:
         self._span = span
 
     def group(self) -> str:
-        """The text of that place."""
+        """Return the text that matched."""
         start, end = self._span
         return self._data[start:end].decode("utf-8", "replace")
 
@@ -67,7 +69,7 @@ class Pattern:
         self._anywhere = re2._Anchor.UNANCHORED
 
     def search(self, text: str, /) -> Match | None:
-        """The first match anywhere in the text."""
+        """Return the first match anywhere in the text."""
         data = text.encode("utf-8", "replace")
         span = start, end = self._find(self._anywhere, data, 0, len(data))[0]
         if start == end and start > 0:  # Rare: an empty match, not at the start.
@@ -75,7 +77,7 @@ class Pattern:
         return None if span == _NO_MATCH else Match(data, span)
 
     def finditer(self, text: str, /) -> Iterator[Match]:
-        """All matches that do not overlap, from left to right."""
+        """Yield all matches that do not overlap, from left to right."""
         data = text.encode("utf-8", "replace")
         at, last_end = 0, -1
         while at <= len(data):
@@ -89,9 +91,11 @@ class Pattern:
             at = end if start < end else _next_character(data, end)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def compile_pattern(pattern: str) -> Pattern:
-    """A pattern that finds what Go's regexp would find. Raises PatternError."""
+    """Compile a pattern that finds what Go's regexp would find. Raise PatternError if it is invalid or too long."""
+    if len(pattern) > MAX_LENGTH:
+        raise PatternError(f"expression too large: longer than {MAX_LENGTH} characters", f"{pattern[:40]}…")
     return Pattern(pattern)
 
 
