@@ -12,6 +12,7 @@ from pinnace.model import field_errors, names
 from pinnace.model.errors import BadRequest
 from pinnace.model.field_errors import FieldError
 from pinnace.model.objects import Object
+from pinnace.model.text_cache import LONGEST, cache_short_texts
 from pinnace.schema.golang.numbers import parse_int
 
 Labels = Mapping[str, str]
