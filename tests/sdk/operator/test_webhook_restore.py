@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.sdk.test_webhooks import converter
+from tests.sdk.operator.test_webhooks import converter
 
 from pinnace.sdk.operator.installation import DEFINITION
 from pinnace.testing.cluster import Cluster

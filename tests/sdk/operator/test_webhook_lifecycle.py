@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from tests.sdk.test_webhooks import MUTATING, VALIDATING, converter, gatekeeper
+from tests.sdk.operator.test_webhooks import MUTATING, VALIDATING, converter, gatekeeper
 from tests.sdk.websites import website
 
 from pinnace.client.client import Client

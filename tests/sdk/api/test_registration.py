@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 from tests.clients.server_process import free_port
+from tests.sdk.operator.test_webhook_lifecycle import deploy, run_replica
 from tests.sdk.recipes import KIND, kitchen, recipe
-from tests.sdk.test_webhook_upkeep import deploy, run_replica
 
 from pinnace.client.client import Client
 from pinnace.model import errors

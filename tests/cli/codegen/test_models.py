@@ -29,7 +29,7 @@ from pinnace.testing.plugin import cluster
 __all__ = ["cluster"]
 
 CRDS = Path(__file__).parent / "crds"
-NOTES = sorted((Path(__file__).parents[1] / "clients" / "notes").rglob("*.yaml"))
+NOTES = sorted((Path(__file__).parents[2] / "clients" / "notes").rglob("*.yaml"))
 
 
 def module_from(source: str, path: Path) -> ModuleType:

@@ -24,7 +24,7 @@ from pinnace.testing.plugin import cluster
 
 __all__ = ["cluster"]
 
-SOURCES = Path(__file__).parents[2] / "src"
+SOURCES = Path(__file__).parents[3] / "src"
 PLACE = DeploymentOptions(namespace="default", image="example.com/website:1", file="website.py")
 
 
