@@ -22,7 +22,7 @@ class Writer(Protocol):
     def extra(self) -> Mapping[str, tuple[str, ...]]: ...
 
 
-class Write(Protocol):
+class WriteAttributes(Protocol):
     """One write, as admission passes it."""
 
     @property

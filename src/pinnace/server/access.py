@@ -1,4 +1,4 @@
-"""Who may send a request: authentication, impersonation and authorization, as the handler uses them."""
+"""Authentication, impersonation and authorization, as the handler uses them."""
 
 from __future__ import annotations
 

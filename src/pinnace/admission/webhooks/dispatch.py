@@ -23,7 +23,7 @@ from pinnace.admission.expressions import (
     read_conditions,
 )
 from pinnace.admission.rules import Equivalents, Matcher, Scope, is_exempt, is_message, put_back, shown_in
-from pinnace.admission.webhooks.reviews import GROUP, Answer, Denied, InvalidAnswer, read_answer, request_of
+from pinnace.admission.webhooks.reviews import GROUP, Denied, InvalidAnswer, WebhookAnswer, read_answer, request_of
 from pinnace.model import errors
 from pinnace.model.objects import Object, new_uid
 from pinnace.model.patches import json_and_merge
@@ -169,7 +169,9 @@ class _Webhooks:
         except ConditionFailed as err:
             raise review.forbidden(str(err)) from None
 
-    async def _ask(self, review: Review, hook: Hook, request: Object, *, may_patch: bool, note: str) -> Answer | None:
+    async def _ask(
+        self, review: Review, hook: Hook, request: Object, *, may_patch: bool, note: str
+    ) -> WebhookAnswer | None:
         """The answer, which allows it; None where a failure is to be overlooked, which is noted under `note`."""
         if review.is_dry_run and hook.has_side_effects:
             raise errors.BadRequest(f'admission webhook "{hook.name}" does not support dry run')
@@ -280,7 +282,7 @@ class ValidatingWebhooks(_Webhooks):
         return self._validate(review, meant) if meant else None
 
     async def _validate(self, review: Review, meant: tuple[tuple[Hook, Resource], ...]) -> None:
-        asked: list[Awaitable[Answer | None]] = []
+        asked: list[Awaitable[WebhookAnswer | None]] = []
         for hook, target in meant:
             request = await self._question(review, hook, target)
             if request is not None:

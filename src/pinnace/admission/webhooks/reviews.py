@@ -39,7 +39,7 @@ class Denied(errors.ApiError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WebhookAnswer:
     allowed: bool
     result: Mapping[str, Any]
     patch: Any
@@ -98,7 +98,7 @@ def _resource(resource: Resource) -> Object:
     return {"group": resource.group, "version": resource.version, "resource": resource.plural}
 
 
-def read_answer(body: Any, *, uid: str, version: str, may_patch: bool) -> Answer:
+def read_answer(body: Any, *, uid: str, version: str, may_patch: bool) -> WebhookAnswer:
     """Raises InvalidAnswer, in Kubernetes' words."""
     if not isinstance(body, dict):
         raise InvalidAnswer("webhook response was absent")
@@ -116,7 +116,7 @@ def read_answer(body: Any, *, uid: str, version: str, may_patch: bool) -> Answer
             )
         _check_patch(patch, patch_type, may_patch=may_patch)
     result = response.get("status")
-    return Answer(
+    return WebhookAnswer(
         allowed=response.get("allowed") is True,
         result=result if isinstance(result, dict) else {},
         patch=_operations(patch) if patch and may_patch else None,

@@ -8,7 +8,7 @@ from pinnace.auth.authorization.authorizers import Action, Authorizer, Decision
 from pinnace.auth.authorization.rbac import Rbac
 from pinnace.auth.authorization.rules import Rule, missing_from, quoted, rules_of
 from pinnace.auth.users import MASTERS, User
-from pinnace.auth.writes import Write
+from pinnace.auth.writes import WriteAttributes
 from pinnace.model import errors
 from pinnace.model.objects import Object
 
@@ -28,7 +28,7 @@ class NoEscalation:
         self._rbac = rbac
         self._authorizer = authorizer
 
-    async def validate(self, review: Write) -> None:
+    async def validate(self, review: WriteAttributes) -> None:
         resource, new = review.resource, review.new
         if resource.group != GROUP or new is None or MASTERS in review.user.groups:
             return
@@ -41,7 +41,7 @@ class NoEscalation:
         elif resource.plural in _BINDINGS:
             await self._check_binding(review, user, new)
 
-    async def _check_role(self, review: Write, user: User, role: Object) -> None:
+    async def _check_role(self, review: WriteAttributes, user: User, role: Object) -> None:
         plural = review.resource.plural
         name = review.name if review.operation == "UPDATE" else ""
         if await self._may(user, Action("escalate", "", GROUP, plural, "", review.namespace, name)):
@@ -51,7 +51,7 @@ class NoEscalation:
         if gathers and missing_from(self._rbac.rules_for(user, review.namespace), _EVERYTHING):
             raise _refused(review, "must have cluster-admin privileges to use the aggregationRule")
 
-    async def _check_binding(self, review: Write, user: User, binding: Object) -> None:
+    async def _check_binding(self, review: WriteAttributes, user: User, binding: Object) -> None:
         role = binding.get("roleRef") or {}
         kind, name = role.get("kind", ""), role.get("name", "")
         plural = "roles" if kind == "Role" else "clusterroles"
@@ -64,7 +64,7 @@ class NoEscalation:
             raise errors.NotFound(group=GROUP, plural=review.resource.plural, name=name)
         self._check_held(review, user, rules)
 
-    def _check_held(self, review: Write, user: User, rules: Iterable[Rule]) -> None:
+    def _check_held(self, review: WriteAttributes, user: User, rules: Iterable[Rule]) -> None:
         missing = missing_from(self._rbac.rules_for(user, review.namespace), rules)
         if missing:
             told = "\n".join(dict.fromkeys(str(rule) for rule in missing))
@@ -83,7 +83,7 @@ def _gathers(role: Object) -> bool:
     return bool((role.get("aggregationRule") or {}).get("clusterRoleSelectors"))
 
 
-def _refused(review: Write, why: str) -> errors.Forbidden:
+def _refused(review: WriteAttributes, why: str) -> errors.Forbidden:
     return errors.Forbidden(why, group=GROUP, plural=review.resource.plural, name=review.name)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pinnace.auth.writes import Write
+from pinnace.auth.writes import WriteAttributes
 
 
 class CertificateRequester:
     interests = (("certificates.k8s.io", "certificatesigningrequests", frozenset(("CREATE",))),)
 
-    async def mutate(self, review: Write) -> None:
+    async def mutate(self, review: WriteAttributes) -> None:
         resource, new = review.resource, review.new
         if review.operation != "CREATE" or new is None or review.subresource:
             return

@@ -14,7 +14,14 @@ from pinnace.model.field_errors import FieldError
 from pinnace.model.objects import Object, kind_of
 from pinnace.model.patches.field_ownership import OF_NOBODY, Ownership, current_entries, given_up
 from pinnace.model.patches.last_applied import fields_of_last_applied, sync_last_applied
-from pinnace.model.patches.managed_field_entries import Managed, Manager, OwnedFields, decode, without_entries, write
+from pinnace.model.patches.managed_field_entries import (
+    FieldManager,
+    Managed,
+    OwnedFields,
+    decode,
+    without_entries,
+    write,
+)
 from pinnace.model.patches.managed_fields import updated
 from pinnace.schema.merge import field_sets
 from pinnace.schema.merge.changes import Changes, of, with_structs
@@ -53,7 +60,7 @@ def apply(
         raise ApplyFailed(f"failed to decode managed fields: {err}") from None
     # The caller changes the new object further, and the cached empty one must stay empty.
     before = without_entries(live) if live is not None else copy.deepcopy(ownership.empty())
-    me = Manager(manager, "Apply", "", ownership.subresource)
+    me = FieldManager(manager, "Apply", "", ownership.subresource)
     try:
         if not managed and live is not None:
             managed = updated(None, before, {}, ownership, manager="before-first-apply", now=now)
@@ -79,7 +86,7 @@ def apply(
 
 
 class _Conflicts(Exception):
-    def __init__(self, found: list[tuple[Manager, Path]]) -> None:
+    def __init__(self, found: list[tuple[FieldManager, Path]]) -> None:
         self.found = sorted(found, key=lambda conflict: conflict[0].sort_key)
 
     def as_error(self) -> ApplyConflict:
@@ -99,7 +106,7 @@ class _Conflicts(Exception):
 
 
 def _applied(
-    live: Object, applied: Object, managed: Managed, ownership: Ownership, *, me: Manager, force: bool
+    live: Object, applied: Object, managed: Managed, ownership: Ownership, *, me: FieldManager, force: bool
 ) -> tuple[Object, Managed]:
     """Merge once: return the merged object and its managers. Raise _Conflicts."""
     managed = current_entries(managed, ownership)
@@ -122,7 +129,7 @@ def _applied(
     return merged, given_up(live, merged, managed, ownership, changes, me=me)
 
 
-def _settle(managed: Managed, me: Manager, *, time: str) -> None:
+def _settle(managed: Managed, me: FieldManager, *, time: str) -> None:
     """Record the applier's fields, with `time` if something has changed."""
     owned, api_version, last_time, wire = managed[me]
     kept = _strip(owned)
@@ -140,8 +147,8 @@ def _strip(owned: FieldSet) -> FieldSet:
 
 
 def _conflicts(
-    old: Object, new: Object, managed: Managed, ownership: Ownership, changes: Changes, *, me: Manager
-) -> Iterable[tuple[Manager, Path]]:
+    old: Object, new: Object, managed: Managed, ownership: Ownership, changes: Changes, *, me: FieldManager
+) -> Iterable[tuple[FieldManager, Path]]:
     for manager, entry in managed.items():
         if manager == me:
             continue

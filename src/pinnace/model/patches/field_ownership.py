@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pinnace.model.objects import Object
-from pinnace.model.patches.managed_field_entries import Managed, Manager
+from pinnace.model.patches.managed_field_entries import FieldManager, Managed
 from pinnace.schema.merge import field_sets
 from pinnace.schema.merge.changes import Changes, Outline, changed, settled
 from pinnace.schema.merge.field_sets import FieldSet
@@ -111,7 +111,7 @@ def current_entries(managed: Managed, ownership: Ownership) -> Managed:
 
 
 def given_up(
-    old: Object, new: Object, managed: Managed, ownership: Ownership, changes: Changes, *, me: Manager | None
+    old: Object, new: Object, managed: Managed, ownership: Ownership, changes: Changes, *, me: FieldManager | None
 ) -> Managed:
     """Remove the changed fields from all managers but `me`. Conflicts decide about applied fields."""
     by_version: dict[str, Changes | None] = {ownership.api_version: changes}

@@ -15,7 +15,7 @@ from pinnace.schema.merge.field_sets import FieldSet
 MOST_UPDATE_MANAGERS = 10
 
 
-class Manager(NamedTuple):
+class FieldManager(NamedTuple):
     """The identity of an entry. It has no version for an applier, whose entry stays when its version changes."""
 
     name: str
@@ -48,7 +48,7 @@ class OwnedFields(NamedTuple):
         return self if owned is self.owned or owned == self.owned else OwnedFields(owned, self.api_version, self.time)
 
 
-Managed = dict[Manager, OwnedFields]
+Managed = dict[FieldManager, OwnedFields]
 
 
 def _as_stored(owned: Any) -> FieldSet:
@@ -70,7 +70,7 @@ def decode(entries: Any, *, parse: Callable[[Any], FieldSet] = _as_stored) -> Ma
         if fields_type != "FieldsV1":
             what = f"invalid fieldsType {quoted(fields_type)}" if fields_type else "missing fieldsType"
             raise ValueError(f"{what} in managed fields entry {number}")
-        manager = Manager(
+        manager = FieldManager(
             entry.get("manager", ""),
             operation,
             api_version if operation == "Update" else "",
@@ -89,12 +89,12 @@ def write(obj: Object, managed: Managed) -> None:
     metadata["managedFields"] = [managed[manager].wire or encode(manager, managed[manager]) for manager in order]
 
 
-def encode(manager: Manager, entry: OwnedFields) -> Object:
+def encode(manager: FieldManager, entry: OwnedFields) -> Object:
     """Return the entry as in metadata.managedFields."""
     return written(manager, field_sets.ordered(entry.owned), api_version=entry.api_version, time=entry.time)
 
 
-def written(manager: Manager, owned: FieldSet, *, api_version: str, time: str) -> Object:
+def written(manager: FieldManager, owned: FieldSet, *, api_version: str, time: str) -> Object:
     """Encode a set that is already sorted."""
     wire: Object = {"manager": manager.name} if manager.name else {}
     wire["operation"] = manager.operation
@@ -122,7 +122,7 @@ def cap_managers(managed: Managed) -> Managed:
     if excess <= 0:
         return managed
     updaters.sort(key=lambda manager: (managed[manager].time, manager.sort_key))
-    first_of: dict[str, Manager] = {}
+    first_of: dict[str, FieldManager] = {}
     for manager in updaters:
         if excess <= 0:
             break
@@ -130,7 +130,7 @@ def cap_managers(managed: Managed) -> Managed:
         first = first_of.setdefault(entry.api_version, manager)
         if first == manager:
             continue
-        bucket = Manager("ancient-changes", "Update", entry.api_version, "")
+        bucket = FieldManager("ancient-changes", "Update", entry.api_version, "")
         if bucket not in managed:
             managed[bucket] = managed.pop(first)
         owned = field_sets.union(entry.owned, managed[bucket].owned)

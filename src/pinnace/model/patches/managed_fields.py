@@ -10,8 +10,8 @@ import orjson
 from pinnace.model.objects import Object
 from pinnace.model.patches.field_ownership import OF_NOBODY, Ownership, current_entries, given_up
 from pinnace.model.patches.managed_field_entries import (
+    FieldManager,
     Managed,
-    Manager,
     OwnedFields,
     cap_managers,
     decode,
@@ -75,7 +75,7 @@ def updated(
     left = given_up(old, new, managed, ownership, changes, me=None)
     mine = field_sets.difference(field_sets.union(changes.modified, changes.added), OF_NOBODY)
     if mine:
-        me = Manager(manager or "unknown", "Update", ownership.api_version, ownership.subresource)
+        me = FieldManager(manager or "unknown", "Update", ownership.api_version, ownership.subresource)
         held = managed.get(me)
         if held is not None and held.wire and not changes.removed and not field_sets.difference(mine, held.owned):
             # Most repeated writes change fields that their manager owns already: only the time differs.
@@ -111,7 +111,7 @@ def _own_everything(new: Object, ownership: Ownership, *, manager: str, now: str
         _remembered(before, new, ownership) if before in _BLANKS else field_sets.ordered(_made(before, new, ownership))
     )
     if mine:
-        me = Manager(manager or "unknown", "Update", ownership.api_version, ownership.subresource)
+        me = FieldManager(manager or "unknown", "Update", ownership.api_version, ownership.subresource)
         new["metadata"]["managedFields"] = [written(me, mine, api_version=ownership.api_version, time=now)]
 
 

@@ -13,7 +13,7 @@ from pinnace.model.resources import Resource
 NODE_PORTS = range(30000, 32768)
 
 
-class Reservation:
+class ServiceReservation:
     """The addresses that one write has taken, and those that it frees when it is stored."""
 
     def __init__(self, addresses: set[str], ports: set[int]) -> None:
@@ -39,17 +39,17 @@ class ServiceReservations:
         self._network = ipaddress.ip_network(network)
         self._addresses: set[str] = set()
         self._ports: set[int] = set()
-        self._nothing = Reservation(self._addresses, self._ports)
+        self._nothing = ServiceReservation(self._addresses, self._ports)
 
     def adopt(self, service: Object) -> None:
         """Register a service that was stored before this process started."""
         self._addresses.update(_addresses_of(service))
         self._ports.update(_ports_of(service))
 
-    def reserve(self, resource: Resource, new: Object, old: Object | None) -> Reservation:
+    def reserve(self, resource: Resource, new: Object, old: Object | None) -> ServiceReservation:
         if resource.plural != "services" or resource.group:
             return self._nothing
-        reservation = Reservation(self._addresses, self._ports)
+        reservation = ServiceReservation(self._addresses, self._ports)
         spec = new.setdefault("spec", {})
         held_addresses = set(_addresses_of(old)) if old else set()
         held_ports = set(_ports_of(old)) if old else set()

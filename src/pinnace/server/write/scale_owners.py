@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pinnace.model.objects import Object
-from pinnace.model.patches.managed_field_entries import Manager, OwnedFields, decode, write
+from pinnace.model.patches.managed_field_entries import FieldManager, OwnedFields, decode, write
 from pinnace.schema.merge import field_sets
 
 SCALE_VERSION = "autoscaling/v1"
@@ -36,7 +36,7 @@ def own_replicas(workload: Object, entries: Any, of_scale: Any, replicas_in: Rep
     a new entry, and a new entry has no time.
     """
     before, scalers = decode(entries), decode(of_scale)
-    found: dict[Manager, OwnedFields] = {}
+    found: dict[FieldManager, OwnedFields] = {}
     for manager, entry in before.items():
         path = replicas_in(entry.api_version)
         if path is None:
