@@ -35,9 +35,10 @@ class Kubelet:
     async def step(self) -> int:
         """Take every pod to the end of its current step: running and ready, or deleted. Return how many changed."""
         pods = await self._client.list(POD, namespace=self._namespace)
-        return sum([await self._advance(pod) for pod in pods])
+        return sum([await self.advance(pod) for pod in pods])
 
-    async def _advance(self, pod: Object) -> bool:
+    async def advance(self, pod: Object) -> bool:
+        """Take one pod to the end of its current step. Return whether it changed."""
         name = pod["metadata"]["name"]
         if "deletionTimestamp" in pod["metadata"]:
             return await self.end(name, uid=pod["metadata"]["uid"])
@@ -53,9 +54,11 @@ class Kubelet:
         return True
 
     async def bind(self, name: str, node: str = "") -> None:
-        """Bind a pod to a node: the named one, or the next of this kubelet's."""
+        """Bind a pod to a node: the named one, the one that its affinity names, or the next of this kubelet's."""
         self._placed += 1
-        target = {"kind": "Node", "name": node or self._nodes[self._placed % len(self._nodes)]}
+        pod = await self._client.get(POD, name, namespace=self._namespace)
+        node = node or pinned_to(pod) or self._nodes[self._placed % len(self._nodes)]
+        target = {"kind": "Node", "name": node}
         binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
         await self._client.create_below(POD, name, "binding", binding, namespace=self._namespace)
 
@@ -93,3 +96,11 @@ class Kubelet:
 def is_ready(pod: Object) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+
+
+def pinned_to(pod: Object) -> str:
+    """Return the node that the affinity of a pod names, as for the pods of DaemonSets; empty if it names none."""
+    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    fields = [field for term in required.get("nodeSelectorTerms") or () for field in term.get("matchFields") or ()]
+    return fields[0]["values"][0] if fields else ""

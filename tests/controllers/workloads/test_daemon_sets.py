@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.controllers.kubelet import Kubelet
+from tests.controllers.kubelet import Kubelet, pinned_to
 from tests.controllers.workloads.objects import (
     DAEMON_SET,
     POD,
@@ -29,25 +29,6 @@ NODE = "v1/Node"
 HASH = "controller-revision-hash"
 
 
-@pytest.fixture
-def kubelet(world: World) -> DaemonKubelet:
-    return DaemonKubelet(world)
-
-
-class DaemonKubelet(Kubelet):
-    """Binds each pod to the node that its affinity names."""
-
-    async def bind(self, name: str, node: str = "") -> None:
-        found = await self._client.get(POD, name, namespace="default")
-        await super().bind(name, node or pinned_to(found))
-
-
-def pinned_to(found: Object) -> str:
-    required = found["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    node: str = required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]
-    return node
-
-
 async def add_nodes(world: World, *names: str, labels: dict[str, str] | None = None, **spec: Any) -> None:
     for name in names:
         metadata = {"name": name, "labels": labels or {}}
@@ -67,7 +48,7 @@ async def placed(world: World) -> dict[str, list[str]]:
     return {node: sorted(images) for node, images in found.items()}
 
 
-async def test_every_node_gets_a_pod_that_is_pinned_to_it(world: World, kubelet: DaemonKubelet) -> None:
+async def test_every_node_gets_a_pod_that_is_pinned_to_it(world: World, kubelet: Kubelet) -> None:
     await add_nodes(world, "a", "b")
     made = await world.client.create(workload(DAEMON_SET))
     await kubelet.run_all()
@@ -102,7 +83,7 @@ async def test_every_node_gets_a_pod_that_is_pinned_to_it(world: World, kubelet:
 
 
 async def test_a_node_that_comes_gets_a_pod_and_one_that_no_longer_fits_loses_it(
-    world: World, kubelet: DaemonKubelet
+    world: World, kubelet: Kubelet
 ) -> None:
     await add_nodes(world, "plain")
     await world.client.create(workload(DAEMON_SET) | {"spec": selecting(nodeSelector={"disk": "ssd"})})
@@ -148,9 +129,7 @@ def selecting(**spec: Any) -> Object:
     ],
     ids=["node name", "tolerated taint", "taint", "affinity"],
 )
-async def test_pods_run_only_on_nodes_that_fit(
-    world: World, kubelet: DaemonKubelet, spec: Object, nodes: list[str]
-) -> None:
+async def test_pods_run_only_on_nodes_that_fit(world: World, kubelet: Kubelet, spec: Object, nodes: list[str]) -> None:
     await add_nodes(world, "a")
     await add_nodes(world, "b", labels={"zone": "east"})
     await add_nodes(world, "tainted", taints=[{"key": "gpu", "effect": "NoSchedule"}])
@@ -159,7 +138,7 @@ async def test_pods_run_only_on_nodes_that_fit(
     assert sorted(await placed(world)) == nodes
 
 
-async def test_a_taint_keeps_new_pods_away_and_only_no_execute_drives_out(world: World, kubelet: DaemonKubelet) -> None:
+async def test_a_taint_keeps_new_pods_away_and_only_no_execute_drives_out(world: World, kubelet: Kubelet) -> None:
     await add_nodes(world, "a")
     await world.client.create(workload(DAEMON_SET))
     await kubelet.run_all()
@@ -173,7 +152,7 @@ async def test_a_taint_keeps_new_pods_away_and_only_no_execute_drives_out(world:
     assert await placed(world) == {}
 
 
-async def test_a_heartbeat_of_a_node_causes_no_work(world: World, kubelet: DaemonKubelet) -> None:
+async def test_a_heartbeat_of_a_node_causes_no_work(world: World, kubelet: Kubelet) -> None:
     await add_nodes(world, "a")
     await world.client.create(workload(DAEMON_SET))
     await kubelet.run_all()
@@ -195,9 +174,7 @@ async def test_an_unbound_pod_of_a_node_that_is_gone_goes_as_well(world: World) 
     assert await placed(world) == {}
 
 
-async def test_a_failed_pod_is_replaced_later_each_time(
-    world: World, kubelet: DaemonKubelet, clock: ManualClock
-) -> None:
+async def test_a_failed_pod_is_replaced_later_each_time(world: World, kubelet: Kubelet, clock: ManualClock) -> None:
     await add_nodes(world, "a")
     await world.client.create(workload(DAEMON_SET))
     await kubelet.run_all()
@@ -213,7 +190,7 @@ async def test_a_failed_pod_is_replaced_later_each_time(
     assert "FailedDaemonPod" in [reason for _, reason, _ in await events(world)]
 
 
-async def test_a_second_pod_on_a_node_goes(world: World, kubelet: DaemonKubelet) -> None:
+async def test_a_second_pod_on_a_node_goes(world: World, kubelet: Kubelet) -> None:
     await add_nodes(world, "a")
     made = await world.client.create(workload(DAEMON_SET))
     await kubelet.run_all()
@@ -225,7 +202,7 @@ async def test_a_second_pod_on_a_node_goes(world: World, kubelet: DaemonKubelet)
     assert await placed(world) == {"a": ["1"]}
 
 
-async def test_orphans_are_adopted_and_released_by_their_labels(world: World, kubelet: DaemonKubelet) -> None:
+async def test_orphans_are_adopted_and_released_by_their_labels(world: World, kubelet: Kubelet) -> None:
     await add_nodes(world, "a", "b")
     orphan = pod("orphan")
     orphan["spec"]["nodeName"] = "a"
@@ -249,7 +226,7 @@ def rolling(surge: int | str = 0, unavailable: int | str = 0) -> Object:
     return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}}
 
 
-async def test_an_update_replaces_as_many_pods_as_may_be_unavailable(world: World, kubelet: DaemonKubelet) -> None:
+async def test_an_update_replaces_as_many_pods_as_may_be_unavailable(world: World, kubelet: Kubelet) -> None:
     await add_nodes(world, "a", "b", "c", "d")
     await world.client.create(workload(DAEMON_SET, updateStrategy=rolling(unavailable="50%")))
     await kubelet.run_all()
@@ -262,7 +239,7 @@ async def test_an_update_replaces_as_many_pods_as_may_be_unavailable(world: Worl
     assert (status["updatedNumberScheduled"], status["numberAvailable"]) == (4, 4)
 
 
-async def test_an_update_stops_where_new_pods_do_not_become_ready(world: World, kubelet: DaemonKubelet) -> None:
+async def test_an_update_stops_where_new_pods_do_not_become_ready(world: World, kubelet: Kubelet) -> None:
     await add_nodes(world, "a", "b", "c")
     await world.client.create(workload(DAEMON_SET, updateStrategy=rolling(unavailable=1)))
     await kubelet.run_all()
@@ -273,7 +250,7 @@ async def test_an_update_stops_where_new_pods_do_not_become_ready(world: World, 
 
 
 async def test_with_surge_the_old_pod_stays_until_the_new_one_is_available(
-    world: World, kubelet: DaemonKubelet, clock: ManualClock
+    world: World, kubelet: Kubelet, clock: ManualClock
 ) -> None:
     await add_nodes(world, "a", "b", "c")
     await world.client.create(workload(DAEMON_SET, updateStrategy=rolling(surge=1), minReadySeconds=5))
@@ -292,7 +269,7 @@ async def test_with_surge_the_old_pod_stays_until_the_new_one_is_available(
     assert await placed(world) == {"a": ["2"], "b": ["2"], "c": ["2"]}
 
 
-async def test_on_delete_updates_only_what_somebody_deletes(world: World, kubelet: DaemonKubelet) -> None:
+async def test_on_delete_updates_only_what_somebody_deletes(world: World, kubelet: Kubelet) -> None:
     await add_nodes(world, "a", "b")
     await world.client.create(workload(DAEMON_SET, updateStrategy={"type": "OnDelete"}))
     await kubelet.run_all()
@@ -305,7 +282,7 @@ async def test_on_delete_updates_only_what_somebody_deletes(world: World, kubele
     assert await placed(world) == {"a": ["1"], "b": ["2"]}
 
 
-async def test_revisions_are_numbered_reused_and_limited(world: World, kubelet: DaemonKubelet) -> None:
+async def test_revisions_are_numbered_reused_and_limited(world: World, kubelet: Kubelet) -> None:
     await add_nodes(world, "a")
     await world.client.create(workload(DAEMON_SET, revisionHistoryLimit=1))
     await kubelet.run_all()
@@ -324,7 +301,7 @@ async def test_revisions_are_numbered_reused_and_limited(world: World, kubelet: 
         assert await numbers() == expected
 
 
-async def test_a_quota_that_refuses_pods_is_told(world: World, kubelet: DaemonKubelet, clock: ManualClock) -> None:
+async def test_a_quota_that_refuses_pods_is_told(world: World, kubelet: Kubelet, clock: ManualClock) -> None:
     quota: Object = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "default"}}
     await world.client.create({**quota, "spec": {"hard": {"pods": "1"}}})
     await add_nodes(world, "a", "b", "c")

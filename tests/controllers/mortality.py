@@ -1,0 +1,76 @@
+"""Managers that die after a number of writes: what they have begun, the next one has to finish."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from tests.server.in_process import InProcess
+
+from pinnace.auth.users import User
+from pinnace.client.transport import Answer, ConnectionLost, Stream, Transport
+from pinnace.cluster.controllers import controllers_of
+from pinnace.cluster.in_process import InProcessTransport
+from pinnace.testing.clock import ManualClock
+
+
+@dataclass(slots=True)
+class Life:
+    """How many writes a manager has left. Its last one is stored, but the answer does not arrive."""
+
+    writes: int
+
+    @property
+    def is_over(self) -> bool:
+        return self.writes <= 0
+
+
+@dataclass(slots=True)
+class Journal:
+    """What was created in all lives: paths, one for each object."""
+
+    created: list[str] = field(default_factory=list)
+
+    def count(self, plural: str) -> int:
+        return sum(path.endswith(f"/{plural}") for path in self.created)
+
+
+class MortalTransport:
+    """Refuses writes once the life of its manager is over. Reads go on, so that the manager comes to rest."""
+
+    def __init__(self, inner: Transport, life: Life, journal: Journal) -> None:
+        self._inner = inner
+        self._life = life
+        self._journal = journal
+
+    async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        if method == "GET":
+            return await self._inner.request(method, target, body, headers)
+        if self._life.is_over:
+            raise ConnectionLost("the manager has been killed", was_sent=False)
+        self._life.writes -= 1
+        answer = await self._inner.request(method, target, body, headers)
+        if method == "POST" and answer.status == 201:
+            self._journal.created.append(target.partition("?")[0])
+        if self._life.is_over:
+            raise ConnectionLost("the manager has been killed", was_sent=True)
+        return answer
+
+    async def stream(self, target: str, headers: Mapping[str, str], *, silence: float) -> Stream | Answer:
+        return await self._inner.stream(target, headers, silence=silence)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+async def live(api: InProcess, clock: ManualClock, *, only: Collection[str], writes: int, journal: Journal) -> bool:
+    """Run controllers until they rest or have made so many writes. Return whether they came to rest."""
+    life = Life(writes)
+
+    def transport_of(user: User) -> Transport:
+        return MortalTransport(InProcessTransport(api.plane.local(user)), life, journal)
+
+    manager = controllers_of(api.plane, None, clock=clock, transport_of=transport_of, only=only)
+    async with manager.running():
+        await manager.settle()
+    return not life.is_over
