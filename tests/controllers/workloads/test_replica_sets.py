@@ -268,3 +268,32 @@ async def test_where_every_pod_is_refused_one_is_tried_not_all(world: World) -> 
     await world.settle()
     failed = [message for _, reason, message in await events(world) if reason == "FailedCreate"]
     assert 1 <= len(failed) <= 3, "one in each try, not a hundred"
+
+
+async def test_a_webhook_that_refuses_every_pod_is_told_and_pods_come_when_it_is_gone(
+    world: World, clock: ManualClock
+) -> None:
+    kind = "admissionregistration.k8s.io/v1/ValidatingWebhookConfiguration"
+    webhook = {
+        "name": "no.example.com",
+        "clientConfig": {"url": "https://127.0.0.1:1/no"},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    api_version, _, name = kind.rpartition("/")
+    await world.client.create(
+        {"apiVersion": api_version, "kind": name, "metadata": {"name": "no"}, "webhooks": [webhook]}
+    )
+    await world.client.create(workload(REPLICA_SET, replicas=3))
+    await world.settle()
+    assert await listed(world, POD) == []
+    found = await condition(world, REPLICA_SET, "ReplicaFailure")
+    assert found is not None
+    assert found[:2] == ("True", "FailedCreate")
+    assert 'failed calling webhook "no.example.com"' in found[2]
+    await world.client.delete(kind, "no")
+    await clock.advance(30)
+    await world.settle()
+    assert len(await listed(world, POD)) == 3
+    assert await condition(world, REPLICA_SET, "ReplicaFailure") is None
