@@ -286,6 +286,17 @@ async def test_annotations_and_min_ready_seconds_follow_without_a_new_revision(w
 # Ownership
 
 
+async def test_the_revision_goes_on_from_that_of_an_adopted_replica_set(world: World, kubelet: Kubelet) -> None:
+    old = workload(REPLICA_SET, "old", image="web:0", replicas=1)
+    old["metadata"]["labels"] = {"app": "web"}
+    old["metadata"]["annotations"] = {"deployment.kubernetes.io/revision": "3546343826724305832"}
+    await world.client.create(old)
+    await world.client.create(workload(DEPLOYMENT, replicas=1))
+    await kubelet.run_all()
+    made = await world.client.get(DEPLOYMENT, "web", namespace="default")
+    assert made["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "3546343826724305833"
+
+
 async def test_replica_sets_are_adopted_and_released_by_their_labels(world: World, kubelet: Kubelet) -> None:
     orphan = workload(REPLICA_SET, "old", image="web:0", replicas=1)
     orphan["metadata"]["labels"] = {"app": "web"}

@@ -21,6 +21,7 @@ _OWN_TO_EACH = frozenset({_LAST_APPLIED, REVISION, REVISION_HISTORY, DESIRED_REP
 _MOST_HISTORY = 2000
 _LONGEST_NAME = 253
 _INT32 = 2**31
+_MOST_DIGITS = 40
 
 
 def annotations_of(obj: Object) -> dict[str, str]:
@@ -148,4 +149,7 @@ def revision_before_last(sets: Sequence[Object]) -> int:
 
 def _int64(text: str) -> int | None:
     digits = text[1:] if text[:1] in ("-", "+") else text
-    return int(text) if digits.isascii() and digits.isdigit() and len(digits) < 19 else None
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
