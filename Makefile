@@ -1,7 +1,8 @@
-# The few verbs. Nothing but Python 3.11 or newer and make is needed: the rest is set up on the first use.
+# The few verbs. `make up` needs Python 3.11 or newer; the rest is set up on the first use. See docs/support.md for what
+# the tests need beside it.
 
-# Of the Pythons here that will do, the quickest: one built without optimisation needs twice the CPU
-# (docs/decisions/0004-the-interpreter.md). Each is looked at twice, since other work on the machine slows some moments.
+# Take the fastest suitable Python on the machine: one built without optimisation needs twice the CPU
+# (docs/decisions/0004-the-interpreter.md). Each is measured twice, since other work on the machine slows some moments.
 PACE := import sys, time, venv, ensurepip; one = lambda i: (i, "x").count(i) + len([i, {"a": i}.get("a")]); \
 	work = lambda: (time.process_time(), [one(i) for i in range(5000)])[0]; \
 	sys.version_info < (3, 11) and sys.exit(1); print(f"{min(-work() + time.process_time() for _ in range(60)):.6f}")
@@ -13,31 +14,41 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 ARGS ?=
 
-.PHONY: help up test check bench clean
+# Folders whose words and sizes are checked. Add a folder when `tools/words.py FOLDER` finds nothing.
+WORDS_FOLDERS := $(shell cat tools/clean_folders.txt)
+SIZES_LEFT := src/pinnace/cli src/pinnace/cluster src/pinnace/schema
+SIZES_FOLDERS := $(filter-out $(SIZES_LEFT),$(patsubst %/__init__.py,%,$(wildcard src/pinnace/*/__init__.py)))
+
+.PHONY: help up test check bench dist clean
 .DEFAULT_GOAL := help
 
 help: ## List the verbs.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-up: $(VENV)/.up ## Start a cluster in the foreground and say how to reach it. ARGS="--port 0" are passed on.
+up: $(VENV)/.up ## Start a cluster in the foreground and print how to reach it. ARGS="--port 0" passes flags on.
 	@$(BIN)/pinnace up $(ARGS)
 
-test: $(VENV)/.dev ## Run every test. ARGS="-k watch" are passed on to pytest.
+test: $(VENV)/.dev ## Run every test. ARGS="-k watch" passes arguments on to pytest.
 	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(ARGS)
 
-check: $(VENV)/.dev ## Check style, types and the rules of who may import whom.
+check: $(VENV)/.dev ## Check style, types, import rules, words and sizes.
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python tools/words.py $(WORDS_FOLDERS)
+	@$(BIN)/python tools/sizes.py $(SIZES_FOLDERS)
 
-bench: $(VENV)/.dev ## Measure what requests, custom resources and operators cost, beside kube-apiserver and kopf. Needs wrk and curl.
+bench: $(VENV)/.dev ## Measure the cost of requests, custom resources and operators. Needs wrk and curl.
 	@$(BIN)/python bench/api.py
 	@$(BIN)/python -m bench.custom_resources
 	@$(BIN)/python bench/gates.py
 	@$(BIN)/python bench/reconciling.py
 
-clean: ## Remove what the verbs have set up.
+dist: $(VENV)/.up ## Build the wheel and the sdist, and test the wheel in an empty environment.
+	@$(BIN)/python tools/dist.py
+
+clean: ## Remove what the other verbs have set up.
 	rm -rf $(VENV) build dist src/pinnace/kinds/data
 
 $(VENV)/bin/python:
@@ -47,12 +58,12 @@ $(VENV)/bin/python:
 	$$python -m venv $(VENV)
 
 $(VENV)/.up: $(VENV)/bin/python pyproject.toml build_definitions.py
-	@echo "installing pinnace and what it needs (once, about half a minute)"
+	@echo "installing pinnace and its dependencies (once, about half a minute)"
 	@$(PIP) install --editable .
 	@$(BIN)/python -m compileall -q src || true
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.up
-	@echo "installing what the tests and checks need (once, about a minute)"
+	@echo "installing the dependencies of tests and checks (once, about a minute)"
 	@$(PIP) install --editable '.[dev]'
 	@touch $@

@@ -1,5 +1,7 @@
 """Check sizes in src/: no function over 60 lines, no file over 500. Exceptions are named here with their reason.
 
+    python tools/sizes.py [FOLDER ...]      # src/pinnace without arguments
+
 Of a command only the body counts: its parameters are flags, and their help and its docstring are what `--help` prints.
 """
 
@@ -17,9 +19,10 @@ EXCEPTIONS: dict[str, str] = {}
 """`path::function` or `path`, and why it stays long."""
 
 
-def main() -> int:
+def main(folders: list[str]) -> int:
+    roots = [Path(folder) for folder in folders] or [SOURCE]
     findings = []
-    for path in sorted(SOURCE.rglob("*.py")):
+    for path in sorted(path for root in roots for path in root.rglob("*.py")):
         text = path.read_text()
         lines = text.count("\n")
         if lines > FILE_LINES and str(path) not in EXCEPTIONS:
@@ -42,4 +45,4 @@ def _length(node: ast.FunctionDef | ast.AsyncFunctionDef, *, is_command: bool) -
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
