@@ -5,14 +5,14 @@
 
 How it counts: a server on SQLite serves TLS in this process, with RBAC, admission and flow control as `pinnace up` has
 them. A watcher is open. A client sends one merge patch of a ConfigMap; a profile function records each function of
-`src/pinnace` that runs, in every thread, until the watcher has received the event. Each function counts once, with all
-its lines (signature, docstring, comments); a function within a function counts with it. The client is written here, with
-the standard library alone, so that no client code is counted. Two patches are sent before: the third finds the caches
-filled, as most requests do.
+`src/pinnace` that runs, in every thread, until the watcher has received the event. Each function counts once, with
+all its lines (signature, docstring, comments); a function within a function counts with it. The client is written
+here, with the standard library alone, so that no client code is counted. Two patches are sent before: the third finds
+the caches filled, as most requests do.
 
-Three figures come out. *The line* is what a reader follows: the stages of `WRITE`, which docs/architecture.md draws, and
-every function on the call stack between them. *Its files* are all functions that run in the files of the line. *All* is
-every function that runs in any file, with each helper of a helper.
+Three figures come out. *The line* is what a reader follows: the stages of `WRITE`, which docs/architecture.md draws,
+and every function on the call stack between them. *Its files* are all functions that run in the files of the line.
+*All* is every function that runs in any file, with each helper of a helper.
 
 For a reconcile, the trace begins when the changed object is stored and ends with the controller's own write. The code
 of the client side counts, all of it; the server's side of that write was counted above.
@@ -54,7 +54,7 @@ CLIENT_SIDE = ("client", "reconcile", "controllers", "sdk")
 
 
 class Stage(NamedTuple):
-    """A step of a write, and the function that it begins with."""
+    """A step of a write, and the name of the function or method that it begins with."""
 
     name: str
     file: str
@@ -62,31 +62,31 @@ class Stage(NamedTuple):
 
 
 WRITE = (
-    Stage("read the socket", "server/http/tls_transport.py", "TlsTransport._read"),
-    Stage("parse HTTP", "server/http/request_parser.py", "RequestParser.feed"),
-    Stage("hand the request over", "server/http/connection.py", "Connection.handle_request"),
-    Stage("name the stages", "server/handler.py", "Handler.handle"),
-    Stage("authenticate", "auth/authentication/authenticators.py", "FirstOf.authenticate"),
-    Stage("parse the target", "server/targets.py", "Targets.parse"),
-    Stage("flow control", "server/flowcontrol/flow_control.py", "FlowControl.turn_at_once"),
-    Stage("authorize", "auth/authorization/authorizers.py", "InOrder.decide"),
-    Stage("deadline", "server/http/deadlines.py", "Deadlines.limit"),
-    Stage("verb", "server/verbs.py", "Verbs.run"),
-    Stage("write", "server/write/pipeline.py", "Pipeline.write"),
+    Stage("read the socket", "server/http/tls_transport.py", "_read"),
+    Stage("parse HTTP", "server/http/request_parser.py", "feed"),
+    Stage("hand the request over", "server/http/connection.py", "handle_request"),
+    Stage("name the stages", "server/handler.py", "handle"),
+    Stage("authenticate", "auth/authentication/authenticators.py", "authenticate"),
+    Stage("parse the target", "server/targets.py", "parse"),
+    Stage("flow control", "server/flowcontrol/flow_control.py", "turn_at_once"),
+    Stage("authorize", "auth/authorization/authorizers.py", "decide"),
+    Stage("deadline", "server/http/deadlines.py", "limit"),
+    Stage("verb", "server/verbs.py", "run"),
+    Stage("write", "server/write/pipeline.py", "write"),
     Stage("current object", "server/write/versions.py", "decode_current"),
     Stage("edit", "server/write/edits.py", "patched"),
-    Stage("mutate", "admission/chain.py", "AdmissionChain.mutate"),
+    Stage("mutate", "admission/chain.py", "mutate"),
     Stage("prepare", "server/write/preparation.py", "prepare"),
-    Stage("reserve", "server/write/reservations.py", "ServiceReservations.reserve"),
+    Stage("reserve", "server/write/reservations.py", "reserve"),
     Stage("validate", "server/write/validation.py", "validate"),
-    Stage("admit", "admission/chain.py", "AdmissionChain.validate"),
-    Stage("store", "store/sqlite/store.py", "SqliteStore.put"),
-    Stage("commit", "store/sqlite/writer.py", "Writer._commit"),
-    Stage("publish", "store/watchers.py", "Watchers.publish"),
-    Stage("watch cache and fan-out", "server/cache/fanout.py", "Fanout.follow"),
-    Stage("deliver", "server/read/watch.py", "Watch._deliver"),
-    Stage("send", "server/http/tls_transport.py", "TlsTransport.write"),
-    Stage("respond", "server/responses.py", "Responses.render"),
+    Stage("admit", "admission/chain.py", "validate"),
+    Stage("store", "store/sqlite/store.py", "put"),
+    Stage("commit", "store/sqlite/writer.py", "_commit"),
+    Stage("publish", "store/watchers.py", "publish"),
+    Stage("watch cache and fan-out", "server/cache/fanout.py", "follow"),
+    Stage("deliver", "server/read/watch.py", "_deliver"),
+    Stage("send", "server/http/tls_transport.py", "write"),
+    Stage("respond", "server/responses.py", "render"),
 )
 """The stages of a PATCH in the order in which they begin. The watcher's event and the response may change places."""
 
@@ -116,7 +116,7 @@ class Trace:
         if not self.is_on or event != "call" or not frame.f_code.co_filename.startswith(str(SOURCE)):
             return
         self.codes.add(frame.f_code)
-        stage = _STAGES.get((frame.f_code.co_filename, frame.f_code.co_qualname))
+        stage = _STAGES.get((frame.f_code.co_filename, frame.f_code.co_name))
         if stage is None:
             return
         self.order.setdefault(stage)

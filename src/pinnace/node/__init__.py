@@ -1,1 +1,1 @@
-"""Runs the pods bound to one machine, through a container runtime."""
+"""Runs the pods that are bound to nodes; today simulated nodes, without containers."""
