@@ -16,7 +16,7 @@ ARGS ?=
 
 # Folders whose words and sizes are checked. Add a folder when `tools/words.py FOLDER` finds nothing.
 WORDS_FOLDERS := $(shell cat tools/clean_folders.txt)
-SIZES_LEFT := src/pinnace/cli src/pinnace/cluster src/pinnace/schema
+SIZES_LEFT := src/pinnace/cluster src/pinnace/schema
 SIZES_FOLDERS := $(filter-out $(SIZES_LEFT),$(patsubst %/__init__.py,%,$(wildcard src/pinnace/*/__init__.py)))
 
 .PHONY: help up test check bench dist clean

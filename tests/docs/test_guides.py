@@ -1,4 +1,4 @@
-"""What the guides show is run: the Python of each page, as one file, with the tests that it has in it."""
+"""The Python of each guide runs, as one file, with the tests in it. Every page is listed, and every link is alive."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.sdk.cms import Cms
 os.environ["CMS_URL"] = Cms().url
 """,
 }
-"""What a page does not show because it is beside its point."""
+"""Code that a page leaves out because it is beside its point."""
 
 
 def code_of(page: Path) -> str:
@@ -60,6 +60,14 @@ def test_every_page_is_listed() -> None:
     listed = (DOCS / "README.md").read_text()
     missing = [page.name for page in DOCS.glob("*.md") if page.name != "README.md" and page.name not in listed]
     assert missing == []
+
+
+CODE = re.compile(r"^```.*?^```|`[^`\n]*`(?!\])", re.MULTILINE | re.DOTALL)
+
+
+def prose_of(page: Path) -> str:
+    """Return a page without its code, where brackets are not links."""
+    return CODE.sub("", page.read_text())
 
 
 WRITTEN = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
