@@ -16,7 +16,7 @@ from pinnace.admission.chain import Requester
 from pinnace.admission.expressions import Budget, Oracles
 from pinnace.auth.users import User
 from pinnace.schema.cel.errors import ExceedsInlineBudget
-from pinnace.schema.cel.library.authorizer import Decision, Oracle, Question
+from pinnace.schema.cel.library.authorizer import CelDecision, Oracle, Question
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -145,11 +145,11 @@ class Hearing:
     def __init__(self) -> None:
         self.asked: list[threading.Thread] = []
 
-    def decide(self, question: Question) -> Decision:
+    def decide(self, question: Question) -> CelDecision:
         self.asked.append(threading.current_thread())
         if question.verb == "fail":
             raise ValueError("nobody knows")
-        return Decision(True)
+        return CelDecision(True)
 
 
 async def test_whoever_is_asked_about_access_is_asked_on_the_event_loop() -> None:

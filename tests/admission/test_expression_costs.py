@@ -13,10 +13,10 @@ from pinnace.admission.expressions import (
     tried,
 )
 from pinnace.schema.cel.errors import CelError
-from pinnace.schema.cel.policies import compiled
+from pinnace.schema.cel.policies import compile_policy_expression
 from pinnace.schema.cel.types import DYN
 
-CHEAP = compiled("[1, 2, 3].all(a, a > 0)")
+CHEAP = compile_policy_expression("[1, 2, 3].all(a, a > 0)")
 HUNDREDFOLD = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10].all({0}, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10].all({0}{0}, {1}))"
 LONG = HUNDREDFOLD.format("a", HUNDREDFOLD.format("b", "a + b > 0"))
 """Costs some 75,000."""
@@ -26,13 +26,13 @@ ENDLESS = HUNDREDFOLD.format("a", HUNDREDFOLD.format("b", HUNDREDFOLD.format("c"
 def test_an_expression_is_given_up_long_before_the_budget_of_all_is_spent() -> None:
     budget = Budget({})
     with pytest.raises(CelError, match="actual cost limit exceeded"):
-        budget.evaluate(compiled(ENDLESS))
+        budget.evaluate(compile_policy_expression(ENDLESS))
     assert MOST_COST_OF_ONE < budget.cost < 2 * MOST_COST_OF_ONE
     assert budget.evaluate(CHEAP) is True  # What is left is there for the others.
 
 
 def test_all_expressions_together_have_a_budget_too() -> None:
-    long = compiled(LONG)
+    long = compile_policy_expression(LONG)
     budget = Budget({}, limit=100_000)
     assert budget.evaluate(long) is True
     with pytest.raises(CelError, match="actual cost limit exceeded"):
@@ -42,7 +42,7 @@ def test_all_expressions_together_have_a_budget_too() -> None:
 def test_what_a_variable_costs_is_its_own() -> None:
     names = [f"variables.v{number}" for number in range(16)]
     budget = Budget({"variables": {}}, dict.fromkeys(names, tried(LONG)))
-    program = compiled(" && ".join(names), dict.fromkeys(names, DYN))
+    program = compile_policy_expression(" && ".join(names), dict.fromkeys(names, DYN))
     assert budget.evaluate(program) is True
     assert budget.cost > MOST_COST_OF_ONE
 

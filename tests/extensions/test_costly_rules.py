@@ -8,7 +8,7 @@ import pytest
 from tests.extensions.definitions import BOATS, NUMBER, Cluster, boat, boats, shape, version
 from tests.server.in_process import Object
 
-from pinnace.schema.cel.interpret import Run
+from pinnace.schema.cel.interpret import CelRun
 from pinnace.schema.cel.program import Program
 
 COSTLY = [{"rule": f"self.all(x, self.all(y, x + y != {sum_}))", "message": f"no {sum_}"} for sum_ in range(1, 21)]
@@ -25,7 +25,7 @@ def askers(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
         seen.append(threading.current_thread())
         return evaluate(program, **variables)
 
-    def noting_too(program: Program, run: Run) -> object:
+    def noting_too(program: Program, run: CelRun) -> object:
         seen.append(threading.current_thread())
         return evaluate_in(program, run)
 

@@ -10,7 +10,7 @@ import pytest
 from pinnace.schema.cel.errors import ExceedsInlineBudget
 from pinnace.schema.cel.rules import budget as cel_rule_accounts
 from pinnace.schema.cel.rules.budget import BUDGET
-from pinnace.schema.cel.rules.rules import OUT_OF_BUDGET, Rules, rules_of
+from pinnace.schema.cel.rules.rules import OUT_OF_BUDGET, CelRules, rules_of
 from pinnace.schema.shape import Schema
 
 
@@ -100,7 +100,7 @@ GOOD: dict[str, Any] = {
 }
 
 
-def rules(schema: dict[str, Any], *, is_root: bool = False) -> Rules:
+def rules(schema: dict[str, Any], *, is_root: bool = False) -> CelRules:
     found = rules_of(Schema(schema), is_root=is_root)
     assert found is not None
     return found

@@ -11,7 +11,7 @@ from tests.schema.cel_schemas import VALUES_OBJECT, VALUES_SCHEMA
 
 from pinnace.schema.cel.environment import EXTENDED, KUBERNETES
 from pinnace.schema.cel.errors import CelError, CompileError, InstantiationError
-from pinnace.schema.cel.format import formatted
+from pinnace.schema.cel.format import format_template
 from pinnace.schema.cel.program import Program, compile_cel
 from pinnace.schema.cel.types import DYN, INT
 from pinnace.schema.cel.values import Duration, Timestamp, Uint
@@ -34,7 +34,7 @@ def outcome(expression: str, *, careful: bool) -> dict[str, Any]:
             value = program.evaluate(self=VALUES_OBJECT)
     except CelError as error:
         return {"error": str(error)}
-    return {"shown": formatted("%s", [value])}
+    return {"shown": format_template("%s", [value])}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["expression"])

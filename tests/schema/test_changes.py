@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.schema.samples import CONFIG_MAP, CUSTOM, POD
 
 from pinnace.schema.merge import field_sets
-from pinnace.schema.merge.changes import changed, of, settled
+from pinnace.schema.merge.changes import collapse_atomic, find_changes, of
 from pinnace.schema.merge.field_sets import FieldSet
 from pinnace.schema.merge.structure import structure
 
@@ -96,7 +96,7 @@ CHANGED: list[Any] = [
 
 @pytest.mark.parametrize(("old", "new", "changes"), [case[1:] for case in CHANGED], ids=[case[0] for case in CHANGED])
 def test_between_two_values(old: Any, new: Any, changes: Any) -> None:
-    assert tuple(changed(old, new, CONFIG_MAP)) == changes
+    assert tuple(find_changes(old, new, CONFIG_MAP)) == changes
 
 
 def pod(*containers: dict[str, Any]) -> dict[str, Any]:
@@ -139,13 +139,13 @@ LISTS = [
 )
 def test_between_two_lists(old: Any, new: Any, added: FieldSet, modified: FieldSet, removed: FieldSet) -> None:
     expected = tuple(map(at_containers, (added, modified, removed)))
-    assert tuple(changed(pod(*old), pod(*new), POD)) == expected
+    assert tuple(find_changes(pod(*old), pod(*new), POD)) == expected
 
 
 def test_an_untyped_value_that_changes_its_kind_is_modified_and_its_parts_come_or_go() -> None:
-    changes = changed({"spec": {"x": "scalar"}}, {"spec": {"x": {"a": 1}}}, CUSTOM)
+    changes = find_changes({"spec": {"x": "scalar"}}, {"spec": {"x": {"a": 1}}}, CUSTOM)
     assert tuple(changes) == ({"f:spec": {"f:x": {"f:a": {}}}}, {"f:spec": {"f:x": {}}}, {})
-    back = changed({"spec": {"x": {"a": 1}}}, {"spec": {"x": "scalar"}}, CUSTOM)
+    back = find_changes({"spec": {"x": {"a": 1}}}, {"spec": {"x": "scalar"}}, CUSTOM)
     assert tuple(back) == ({}, {"f:spec": {"f:x": {}}}, {"f:spec": {"f:x": {"f:a": {}}}})
 
 
@@ -173,20 +173,20 @@ custom_objects = st.fixed_dictionaries(
 
 @given(custom_objects, custom_objects)
 def test_changes_are_disjoint_and_turn_round_when_the_values_do(old: dict[str, Any], new: dict[str, Any]) -> None:
-    added, modified, removed = changed(old, new, CUSTOM)
-    back_added, back_modified, back_removed = changed(new, old, CUSTOM)
+    added, modified, removed = find_changes(old, new, CUSTOM)
+    back_added, back_modified, back_removed = find_changes(new, old, CUSTOM)
     assert (members(added), members(modified), members(removed)) == (
         members(back_removed),
         members(back_modified),
         members(back_added),
     )
-    assert not any(changed(old, old, CUSTOM))
+    assert not any(find_changes(old, old, CUSTOM))
 
 
 def test_a_place_that_became_atomic_is_owned_as_a_whole() -> None:
     node = structure(POD)
     before: FieldSet = {"f:spec": {"f:nodeSelector": {".": {}, "f:a": {}}, "f:hostname": {}}}
-    assert settled(before, node) == {"f:spec": {"f:nodeSelector": {}, "f:hostname": {}}}
+    assert collapse_atomic(before, node) == {"f:spec": {"f:nodeSelector": {}, "f:hostname": {}}}
 
 
 def test_depth_beyond_reason_is_a_value_error() -> None:

@@ -14,7 +14,7 @@ from pinnace.model import names
 from pinnace.model.metadata import validate_metadata
 from pinnace.schema.crd.definition import strictness_after, unknown_formats, validate_schema
 from pinnace.schema.crd.field_paths import place_of
-from pinnace.schema.crd.structural import Condition, non_structural_condition
+from pinnace.schema.crd.structural import StructuralCondition, non_structural_condition
 from pinnace.schema.field_errors import FieldError
 
 CASES = orjson.loads((Path(__file__).parent / "schema_cases.json").read_bytes())
@@ -94,13 +94,13 @@ def test_the_condition_names_every_version_that_is_not_structural() -> None:
     assert non_structural_condition([("v1", sound), ("v2", None)], preserves_unknown=False) is None
     missing = "Required value: must not be empty for specified object fields"
     here = "spec.versions[1].schema.openAPIV3Schema.properties"
-    assert non_structural_condition([("v1", sound), ("v2", unsound)], preserves_unknown=False) == Condition(
+    assert non_structural_condition([("v1", sound), ("v2", unsound)], preserves_unknown=False) == StructuralCondition(
         "True", "Violations", f"[{here}[a].type: {missing}, {here}[b].type: {missing}]"
     )
-    assert non_structural_condition([("v1", sound)], preserves_unknown=True) == Condition(
+    assert non_structural_condition([("v1", sound)], preserves_unknown=True) == StructuralCondition(
         "True", "Violations", "spec.preserveUnknownFields: Invalid value: true: must be false"
     )
-    assert non_structural_condition([("v1", {"$ref": "x"})], preserves_unknown=False) == Condition(
+    assert non_structural_condition([("v1", {"$ref": "x"})], preserves_unknown=False) == StructuralCondition(
         "Unknown",
         "StructuralError",
         "failed to check validation schema for version v1: OpenAPIV3Schema '$ref' is not supported",

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinnace.schema.equality import equal_ignoring_empty, equal_json, semantically_equal
-from pinnace.schema.merge.changes import changed
+from pinnace.schema.merge.changes import find_changes
 from pinnace.schema.shape import Schema
 
 _VALUES = st.recursive(
@@ -47,7 +47,7 @@ def test_values_are_the_same_if_they_are_written_the_same(first: Any, second: An
 )
 def test_one_becomes_true_where_no_schema_says_what_stands_there(schema: Schema) -> None:
     old, new = ({"spec": {"values": {"on": value, "off": 0}}} for value in (1, True))
-    found = changed(old, new, schema)
+    found = find_changes(old, new, schema)
     assert found.modified == {"f:spec": {"f:values": {"f:on": {}}}}
     assert (found.added, found.removed) == ({}, {})
 

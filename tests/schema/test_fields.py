@@ -43,12 +43,12 @@ def test_results_are_in_the_one_form_in_which_equal_sets_are_equal_dicts(a: Fiel
 
 @given(sets)
 def test_a_set_survives_being_written_and_read(a: FieldSet) -> None:
-    assert field_sets.parse(field_sets.ordered(a)) == a
+    assert field_sets.parse(field_sets.sort_fields(a)) == a
     assert all(field_sets.contains(a, path) for path in members(a))
 
 
 def test_elements_are_written_in_the_order_of_what_they_say() -> None:
-    found = field_sets.ordered(
+    found = field_sets.sort_fields(
         {
             'k:{"port":443,"protocol":"TCP"}': {},
             "f:b": {},
@@ -77,7 +77,7 @@ def test_elements_are_written_in_the_order_of_what_they_say() -> None:
     ],
 )
 def test_paths_are_shown_as_messages_show_them(path: tuple[str, ...], shown: str) -> None:
-    assert field_sets.shown_path(path) == shown
+    assert field_sets.format_path(path) == shown
 
 
 @pytest.mark.parametrize("sent", [[], {"f": {}}, {"fa": {}}, {"f:a": 1}, {"k:{": {}}])

@@ -12,8 +12,8 @@ from tests.schema.samples import CONFIG_MAP, CUSTOM, POD
 from tests.schema.test_changes import custom_objects, members
 
 from pinnace.schema.merge import field_sets
-from pinnace.schema.merge.changes import changed, of
-from pinnace.schema.merge.merge import errs, merge, remove, told
+from pinnace.schema.merge.changes import find_changes, of
+from pinnace.schema.merge.merge import errs, join_errors, merge, remove
 
 
 def names(merged: dict[str, Any]) -> list[str]:
@@ -80,8 +80,8 @@ def test_merging_keeps_all_that_was_applied_and_changes_no_argument(
     merged = merge(live, applied, CUSTOM)
     assert (live, applied) == before
     again = merge(merged, applied, CUSTOM)
-    assert not any(changed(again, merged, CUSTOM))
-    assert not changed(merged, applied, CUSTOM).added
+    assert not any(find_changes(again, merged, CUSTOM))
+    assert not find_changes(merged, applied, CUSTOM).added
 
 
 @given(custom_objects)
@@ -144,4 +144,4 @@ def test_a_custom_list_whose_item_has_no_key_is_refused() -> None:
 
 
 def test_several_errors_are_one_message() -> None:
-    assert told(["a", "b"]) == "errors:\n  a\n  b"
+    assert join_errors(["a", "b"]) == "errors:\n  a\n  b"

@@ -12,35 +12,44 @@ from tests.schema.protobuf_samples import Sample, samples
 
 from pinnace.kinds.golang import field_numbers
 from pinnace.model.objects import Kind
-from pinnace.schema.golang.protobuf import LIST, MAP, MAX_DEPTH, PREFIX, Field, Malformed, Reader, read_envelope
+from pinnace.schema.golang.protobuf import (
+    LIST,
+    MAP,
+    MAX_DEPTH,
+    PREFIX,
+    MalformedProtobuf,
+    ProtobufField,
+    ProtobufReader,
+    read_envelope,
+)
 
 MESSAGES = {
     "Boat": (
-        Field("name", 1),
-        Field("masts", 2, "int32"),
-        Field("crew", 3, "int32", keeps_zero=True),
-        Field("afloat", 4, "bool"),
-        Field("flag", 5, keeps_zero=True),
-        Field("tender", 6, "Boat"),
-        Field("wreck", 7, "Boat", keeps_zero=True),
-        Field("depths", 8, "int64", LIST),
-        Field("fleet", 9, "Boat", LIST),
-        Field("by", 10, "Boat", MAP),
-        Field("words", 11, shape=MAP),
-        Field("draft", 12, "double"),
-        Field("built", 13, "time"),
-        Field("seen", 14, "microtime"),
-        Field("cargo", 15, "bytes"),
-        Field("notes", 16, "raw"),
-        Field("", 17, "Rig"),
-        Field("berth", 18, "intorstring"),
-        Field("dock", 19, "intorstring", keeps_zero=True),
-        Field("load", 20, "quantity"),
-        Field("ranks", 21, "strings", MAP),
+        ProtobufField("name", 1),
+        ProtobufField("masts", 2, "int32"),
+        ProtobufField("crew", 3, "int32", keeps_zero=True),
+        ProtobufField("afloat", 4, "bool"),
+        ProtobufField("flag", 5, keeps_zero=True),
+        ProtobufField("tender", 6, "Boat"),
+        ProtobufField("wreck", 7, "Boat", keeps_zero=True),
+        ProtobufField("depths", 8, "int64", LIST),
+        ProtobufField("fleet", 9, "Boat", LIST),
+        ProtobufField("by", 10, "Boat", MAP),
+        ProtobufField("words", 11, shape=MAP),
+        ProtobufField("draft", 12, "double"),
+        ProtobufField("built", 13, "time"),
+        ProtobufField("seen", 14, "microtime"),
+        ProtobufField("cargo", 15, "bytes"),
+        ProtobufField("notes", 16, "raw"),
+        ProtobufField("", 17, "Rig"),
+        ProtobufField("berth", 18, "intorstring"),
+        ProtobufField("dock", 19, "intorstring", keeps_zero=True),
+        ProtobufField("load", 20, "quantity"),
+        ProtobufField("ranks", 21, "strings", MAP),
     ),
-    "Rig": (Field("sails", 1, "int64"),),
+    "Rig": (ProtobufField("sails", 1, "int64"),),
 }
-BOATS = Reader(MESSAGES.__getitem__)
+BOATS = ProtobufReader(MESSAGES.__getitem__)
 
 
 def _varint(value: int) -> bytes:
@@ -155,14 +164,14 @@ def test_a_message_becomes_json(data: bytes, obj: dict[str, Any]) -> None:
     ],
 )
 def test_what_is_no_message_is_refused(data: bytes, err: str) -> None:
-    with pytest.raises(Malformed) as caught:
+    with pytest.raises(MalformedProtobuf) as caught:
         BOATS.read("Boat", data)
     assert str(caught.value) == err
 
 
 @pytest.mark.parametrize("raw", ["{", '{"a":1}x', "nope"])
 def test_raw_json_must_be_json(raw: str) -> None:
-    with pytest.raises(Malformed, match="json: "):
+    with pytest.raises(MalformedProtobuf, match="json: "):
         BOATS.read("Boat", _bytes(16, _bytes(1, raw)))
 
 
@@ -175,7 +184,7 @@ def test_messages_nest_within_bounds(field: int) -> None:
         return data
 
     assert BOATS.read("Boat", nested(MAX_DEPTH))
-    with pytest.raises(Malformed, match="exceeded max depth"):
+    with pytest.raises(MalformedProtobuf, match="exceeded max depth"):
         BOATS.read("Boat", nested(MAX_DEPTH + 1))
 
 
@@ -189,7 +198,7 @@ def test_messages_nest_within_bounds(field: int) -> None:
     ],
 )
 def test_what_is_no_envelope_is_refused(body: bytes, err: str) -> None:
-    with pytest.raises(Malformed) as caught:
+    with pytest.raises(MalformedProtobuf) as caught:
         read_envelope(body)
     assert str(caught.value) == err
 
@@ -209,7 +218,7 @@ def test_a_body_that_was_cut_off_is_read_or_refused(sample: Sample) -> None:
     for end in range(len(raw)):
         try:
             assert isinstance(field_numbers.reader().read(_message_of(sample), raw[:end]), dict)
-        except Malformed as err:
+        except MalformedProtobuf as err:
             assert str(err)
 
 
@@ -220,5 +229,5 @@ def test_any_bytes_are_read_or_refused(noise: bytes, sample: Sample, data: st.Da
     damaged = raw[:at] + noise + raw[at + data.draw(st.integers(0, 3)) :]
     try:
         assert isinstance(field_numbers.reader().read(_message_of(sample), damaged), dict)
-    except Malformed as err:
+    except MalformedProtobuf as err:
         assert str(err)

@@ -16,7 +16,7 @@ from pinnace.model.field_errors import FieldError
 from pinnace.model.metadata import validate_metadata
 from pinnace.schema.validation.explain import explain
 from pinnace.schema.validation.prune_and_default import PrunerAndDefaulter
-from pinnace.schema.validation.validate import Compiler, Validator
+from pinnace.schema.validation.validate import Compiler, SchemaValidator
 
 CASES = orjson.loads((Path(__file__).parent / "value_cases.json").read_bytes())
 RATCHETED = orjson.loads((Path(__file__).parent / "ratchet_cases.json").read_bytes())
@@ -45,11 +45,13 @@ def test_a_value_has_the_errors_that_kubernetes_finds(schema: Any, value: Any, e
     obj = {"apiVersion": "a.example.com/v1", "kind": "A", "metadata": {"name": "x"}, "spec": {"f": value}}
     kind = holding(schema)
     PrunerAndDefaulter(kind).prune_and_default(obj)
-    assert sorted(map(list, Validator(kind, validate_metadata=errors_inside).validate(obj))) == sorted(expected)
+    assert sorted(map(list, SchemaValidator(kind, validate_metadata=errors_inside).validate(obj))) == sorted(expected)
 
 
 def test_a_status_is_told_of_in_its_own_words() -> None:
-    status = Validator({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["m"]}, under="status")
+    status = SchemaValidator(
+        {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["m"]}, under="status"
+    )
     assert [str(err) for err in status.validate({"n": "x"})] == [
         'status.n: Invalid value: "string": n in body must be of type integer: "string"',
         "status.m: Required value",
@@ -68,7 +70,7 @@ def test_an_update_is_not_blamed_for_what_it_does_not_touch(change: Any, expecte
     kind, old = RATCHETED["schema"], {"spec": RATCHETED["old"]}
     new = {"spec": {**RATCHETED["old"], **change}}
     PrunerAndDefaulter(kind).prune_and_default(new)
-    found = Validator(kind).validate_update(new, old)
+    found = SchemaValidator(kind).validate_update(new, old)
     assert sorted(map(list, found)) == expected
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from pinnace.admission.chain import Requester
 from pinnace.admission.expressions import Oracles
 from pinnace.schema.cel.errors import ExceedsInlineBudget
-from pinnace.schema.cel.library.authorizer import Decision, Oracle, Question
+from pinnace.schema.cel.library.authorizer import CelDecision, Oracle, Question
 
 INLINE_BUDGET = 2_000
 """The largest cost of an evaluation on the event loop: one to five milliseconds. Nearly all cost a hundredth."""
@@ -62,8 +62,8 @@ class _Distant:
         self._near = near
         self._loop = loop
 
-    def decide(self, question: Question) -> Decision:
-        answer: Future[Decision] = Future()
+    def decide(self, question: Question) -> CelDecision:
+        answer: Future[CelDecision] = Future()
 
         def ask() -> None:
             try:

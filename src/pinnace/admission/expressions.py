@@ -8,9 +8,9 @@ from typing import Any
 
 from pinnace.admission.chain import Requester, Review
 from pinnace.schema.cel.errors import CelError, CompileError, CostExceeded, ExceedsInlineBudget
-from pinnace.schema.cel.interpret import Run
-from pinnace.schema.cel.library.authorizer import Authorizer, Oracle, Question, ResourceCheck
-from pinnace.schema.cel.policies import REQUEST_RESOURCE, compiled
+from pinnace.schema.cel.interpret import CelRun
+from pinnace.schema.cel.library.authorizer import CelAuthorizer, Oracle, Question, ResourceCheck
+from pinnace.schema.cel.policies import REQUEST_RESOURCE, compile_policy_expression
 from pinnace.schema.cel.program import Program, Variable
 
 MOST_COST = 10_000_000
@@ -34,7 +34,7 @@ def bindings(
     namespace: Any = None,
 ) -> dict[str, Any]:
     """The variables of a review, whose objects the request shows."""
-    authorizer = Authorizer(oracles(review.user))
+    authorizer = CelAuthorizer(oracles(review.user))
     resource = review.resource
     question = Question(
         group=resource.group,
@@ -92,7 +92,7 @@ class Budget:
     ) -> None:
         known = _Lazy(variables, later or {})
         known.budget = self
-        self._run = Run(known, limit)
+        self._run = CelRun(known, limit)
         self._limit = self._of_one = limit
         self._inline_budget = limit if inline_budget is None else min(limit, inline_budget)
 
@@ -135,7 +135,7 @@ class ConditionFailed(Exception):
 def tried(expression: str, more: Mapping[str, Variable] | None = None) -> Program | CompileError:
     """Its compile error is raised when it is used."""
     try:
-        return compiled(expression, more)
+        return compile_policy_expression(expression, more)
     except CompileError as err:
         return err
 

@@ -19,7 +19,7 @@ from pinnace.client.kubeconfig import Access, KubeconfigError, find_access
 from pinnace.client.retries import Retries
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
-from pinnace.schema.golang.text import quoted
+from pinnace.schema.golang.text import quote
 
 Talk = Callable[[Client], Awaitable[int | None]]
 
@@ -138,7 +138,7 @@ def _api_message(error: errors.ApiError) -> str:
 
 def _invalid(error: errors.Invalid) -> str:
     kind, name = error.details.get("kind", ""), error.details.get("name", "")
-    head = f"The {kind} {quoted(name)} is invalid" if kind or name else "The request is invalid"
+    head = f"The {kind} {quote(name)} is invalid" if kind or name else "The request is invalid"
     errs = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in error.causes))
     if not errs:
         return head if kind or name else f"{head}: {error.message}"

@@ -48,7 +48,7 @@ from pinnace.model import quantity
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import Resource
 from pinnace.model.webhooks import WebhookClient
-from pinnace.schema.cel.library.authorizer import Decision as Answer
+from pinnace.schema.cel.library.authorizer import CelDecision as Answer
 from pinnace.schema.cel.library.authorizer import Question
 from pinnace.schema.golang.decode import Decoders
 from pinnace.server.cache.fanout import Fanout

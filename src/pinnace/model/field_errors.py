@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pinnace.schema.field_errors import FieldError, forbidden, go_json, required, too_long, too_many
-from pinnace.schema.golang.text import quoted
+from pinnace.schema.golang.text import quote
 
 __all__ = [
     "IMMUTABLE",
@@ -52,4 +52,4 @@ def wrong_type(field: str, value: Any, detail: str) -> FieldError:
 
 def _render(value: Any) -> str:
     """Return a value as Kubernetes prints it in an error: strings quoted, the rest as JSON."""
-    return quoted(value) if value.__class__ is str else go_json(value, sorts=False)
+    return quote(value) if value.__class__ is str else go_json(value, sorts=False)

@@ -139,7 +139,7 @@ def text_at(obj: Object, fields: Sequence[str]) -> str | None:
 
 
 def _wrong_type(fields: Sequence[str], found: Any, wanted: str) -> JsonPathError:
-    told = f"{gotext.shown(found)} is of the type {gotext.type_name(found)}, expected {wanted}"
+    told = f"{gotext.format_value(found)} is of the type {gotext.type_name(found)}, expected {wanted}"
     return JsonPathError(f".{'.'.join(fields)} accessor error: {told}")
 
 

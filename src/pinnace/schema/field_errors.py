@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from pinnace.schema.golang.text import quoted
+from pinnace.schema.golang.text import quote
 
 _FOR_HTML = ((b"&", rb"\u0026"), (b"<", rb"\u003c"), (b">", rb"\u003e"))
 
@@ -28,11 +28,11 @@ def required(field: str, detail: str = "") -> FieldError:
 
 
 def invalid(field: str, value: Any, detail: str) -> FieldError:
-    return FieldError(field, "FieldValueInvalid", _with(f"Invalid value: {shown(value)}", detail))
+    return FieldError(field, "FieldValueInvalid", _with(f"Invalid value: {format_bad_value(value)}", detail))
 
 
 def wrong_type(field: str, value: Any, detail: str) -> FieldError:
-    return FieldError(field, "FieldValueTypeInvalid", _with(f"Invalid value: {shown(value)}", detail))
+    return FieldError(field, "FieldValueTypeInvalid", _with(f"Invalid value: {format_bad_value(value)}", detail))
 
 
 def forbidden(field: str, detail: str) -> FieldError:
@@ -40,13 +40,13 @@ def forbidden(field: str, detail: str) -> FieldError:
 
 
 def duplicate(field: str, value: Any) -> FieldError:
-    return FieldError(field, "FieldValueDuplicate", f"Duplicate value: {shown(value)}")
+    return FieldError(field, "FieldValueDuplicate", f"Duplicate value: {format_bad_value(value)}")
 
 
 def not_supported(field: str, value: Any, supported: Iterable[str]) -> FieldError:
-    listed = ", ".join(map(quoted, supported))
+    listed = ", ".join(map(quote, supported))
     detail = f"supported values: {listed}" if listed else ""
-    return FieldError(field, "FieldValueNotSupported", _with(f"Unsupported value: {shown(value)}", detail))
+    return FieldError(field, "FieldValueNotSupported", _with(f"Unsupported value: {format_bad_value(value)}", detail))
 
 
 def too_long(field: str, limit: int) -> FieldError:
@@ -63,10 +63,10 @@ def _with(message: str, detail: str) -> str:
     return f"{message}: {detail}" if detail else message
 
 
-def shown(value: Any) -> str:
+def format_bad_value(value: Any) -> str:
     """A value as Go shows it in a error: strings quoted, numbers plain, the rest as its JSON."""
     if value.__class__ is str:
-        return quoted(value)
+        return quote(value)
     if value.__class__ is float:
         return go_float(value)
     return go_json(value)

@@ -10,7 +10,7 @@ from pinnace.kinds.catalog import resources
 from pinnace.kinds.definitions import Definitions, minors
 from pinnace.kinds.golang.field_numbers import PACKAGES, fields_of, message_of, messages
 from pinnace.model.objects import Kind
-from pinnace.schema.golang.protobuf import LIST, MAP, TYPES, Field
+from pinnace.schema.golang.protobuf import LIST, MAP, TYPES, ProtobufField
 from pinnace.schema.shape import Schema
 
 UNIONS = {f"apiextensions.v1.JSONSchemaPropsOr{what}" for what in ("Array", "Bool", "StringArray")}
@@ -25,7 +25,7 @@ RENAMED = {
 SCALARS = {"string": "string", "boolean": "bool", "number": "double"}
 
 
-def _shown(message: str) -> Iterator[Field]:
+def _shown(message: str) -> Iterator[ProtobufField]:
     """The fields as JSON shows them."""
     for field in fields_of(message):
         if field.name:

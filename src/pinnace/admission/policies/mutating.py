@@ -28,7 +28,7 @@ from pinnace.schema.cel.errors import CelError, CompileError
 from pinnace.schema.cel.program import Program
 from pinnace.schema.golang.decode import DecodeError
 from pinnace.schema.merge.merge import merge
-from pinnace.schema.merge.structure import ATOMIC, Node, structure
+from pinnace.schema.merge.structure import ATOMIC, MergeNode, structure
 
 Read = Callable[[Resource, Object], None]
 
@@ -211,11 +211,11 @@ def _merged(shown: Object, configuration: Any, target: Resource) -> Object:
     return merged
 
 
-def _atomics(node: Node, value: Any, path: str) -> Iterator[str]:
+def _atomics(node: MergeNode, value: Any, path: str) -> Iterator[str]:
     """The paths of atomic values in an apply configuration: setting a part of one would drop the rest."""
     if not isinstance(value, dict | list):
         return
-    if node.facet(value).shape == ATOMIC:
+    if node.view_for(value).shape == ATOMIC:
         yield path
     elif isinstance(value, dict):
         for key, inner in value.items():

@@ -9,7 +9,7 @@ from pinnace.model.objects import Object
 from pinnace.model.resources import Resource
 from pinnace.schema.cel.declarations import declaration_of
 from pinnace.schema.cel.errors import CompileError, InstantiationError
-from pinnace.schema.cel.policies import compiled, own_variable
+from pinnace.schema.cel.policies import compile_policy_expression, own_variable
 from pinnace.schema.cel.program import Variable
 from pinnace.schema.cel.types import DYN
 
@@ -31,7 +31,7 @@ def type_warnings(policy: Object, resources: Iterable[Resource]) -> list[Object]
                 if not one.get(field):
                     continue
                 try:
-                    compiled(one[field], types, without=without)
+                    compile_policy_expression(one[field], types, without=without)
                 except (CompileError, InstantiationError) as err:
                     kind = resource.kind
                     told = f"{kind.api_version}, Kind={kind.name}: {err}"
@@ -41,6 +41,6 @@ def type_warnings(policy: Object, resources: Iterable[Resource]) -> list[Object]
 
 def _type_of(expression: str, types: Mapping[str, Variable], without: Collection[str]) -> Variable:
     try:
-        return compiled(expression, types, without=without).result_type
+        return compile_policy_expression(expression, types, without=without).result_type
     except (CompileError, InstantiationError):
         return DYN

@@ -23,7 +23,7 @@ from pinnace.client.following import Event, Synced
 from pinnace.client.mapping import ServedKind
 from pinnace.model import errors
 from pinnace.model.objects import Object
-from pinnace.schema.golang.text import quoted
+from pinnace.schema.golang.text import quote
 
 _CASCADES: dict[str, Propagation] = {
     "background": "Background",
@@ -196,7 +196,7 @@ async def _delete(client: Client, requests: list[ReadRequest], how: _Deletion) -
 
 def _from_file(error: errors.ApiError, request: ReadRequest) -> errors.ApiError:
     if request.source:
-        error.message = f"error when deleting {quoted(request.source)}: {error.message}"
+        error.message = f"error when deleting {quote(request.source)}: {error.message}"
     return error
 
 
@@ -227,7 +227,7 @@ async def _delete_one(client: Client, served: ServedKind, namespace: str, name: 
     else:
         verb = "force deleted" if how.grace_seconds == 0 else "deleted"
         where = f" from {namespace} namespace" if served.namespaced else ""
-        print(f"{kind} {quoted(name)} {verb}{where}{MARKS[how.dry_run]}", flush=True)
+        print(f"{kind} {quote(name)} {verb}{where}{MARKS[how.dry_run]}", flush=True)
     details: Any = answer.get("details") or answer.get("metadata") or {}
     return str(details.get("uid") or "")
 

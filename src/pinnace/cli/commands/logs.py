@@ -18,7 +18,7 @@ from pinnace.cli.session import CommandError, converse, failing_with
 from pinnace.client.client import Client
 from pinnace.model import errors
 from pinnace.model.objects import Object
-from pinnace.schema.golang.text import quoted
+from pinnace.schema.golang.text import quote
 
 _TAIL_OF_MANY = 10
 
@@ -142,7 +142,7 @@ async def _pods(client: Client, word: str, selector: str, *, all_pods: bool) -> 
         named = await object_named(client, word)
     except errors.NotFound as missing:
         raise CommandError(
-            f"error from server (NotFound): {missing.message} in namespace {quoted(client.namespace)}"
+            f"error from server (NotFound): {missing.message} in namespace {quote(client.namespace)}"
         ) from None
     pods = await pods_of(client, named)
     if len(pods) > 1 and not all_pods:

@@ -13,7 +13,7 @@ from pinnace.cli.kubectl.pods import object_named, pods_of
 from pinnace.cli.session import CommandError, converse, failing_with
 from pinnace.client.client import Client
 from pinnace.model.objects import Object
-from pinnace.schema.golang.text import quoted
+from pinnace.schema.golang.text import quote
 
 _HIGHEST = 65535
 
@@ -78,7 +78,7 @@ def _local_port(text: str) -> int:
     if is_number and int(text) <= _HIGHEST:
         return int(text)
     why = "value out of range" if is_number else "invalid syntax"
-    raise CommandError(f"error parsing local port '{text}': strconv.ParseUint: parsing {quoted(text)}: {why}")
+    raise CommandError(f"error parsing local port '{text}': strconv.ParseUint: parsing {quote(text)}: {why}")
 
 
 def _remote(obj: Object, pod: Object, text: str) -> int:

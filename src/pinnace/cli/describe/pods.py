@@ -10,7 +10,7 @@ from pinnace.kinds.cells import format_selector
 from pinnace.kinds.pods.resource_amounts import qos_class
 from pinnace.model import quantity
 from pinnace.model.objects import Object
-from pinnace.schema.golang.text import quoted
+from pinnace.schema.golang.text import quote
 
 
 def pod(page: Description, obj: Object) -> None:
@@ -331,7 +331,7 @@ def _mounts(page: Description, container: Object) -> None:
     for mount in mounts:
         flags = ["ro" if mount.get("readOnly") else "rw"]
         if mount.get("subPath"):
-            flags.append(f"path={quoted(mount['subPath'])}")
+            flags.append(f"path={quote(mount['subPath'])}")
         page.line(f"{mount['mountPath']} from {mount['name']} ({','.join(flags)})", 3)
     if container.get("volumeDevices"):
         page.line("Devices:" + ("" if mounts else f"\t{NONE}"), 2)

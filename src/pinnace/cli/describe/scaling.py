@@ -7,7 +7,7 @@ from typing import Any
 from pinnace.cli.describe.parts import NONE, UNSET, Description, heading, labelled, long_time
 from pinnace.kinds.cells import format_labels, format_selector
 from pinnace.model.objects import Object
-from pinnace.schema.golang.text import quoted
+from pinnace.schema.golang.text import quote
 
 _UNKNOWN = "<unknown>"
 
@@ -42,7 +42,7 @@ def _metric(metric: Object, measured: Object) -> str:
     field = kind[0].lower() + kind[1:]
     source = metric.get(field)
     if not source:
-        return f"<unknown metric type {quoted(kind)}>"
+        return f"<unknown metric type {quote(kind)}>"
     target, current = source["target"], (measured.get(field) or {}).get("current")
     match kind:
         case "Resource":
@@ -51,12 +51,12 @@ def _metric(metric: Object, measured: Object) -> str:
             where = f'resource {source["name"]} of container "{source["container"]}" on pods'
             return where + _of_request(target, current)
         case "Pods":
-            return f"{quoted(source['metric']['name'])} on pods:\t{_compared('averageValue', target, current)}"
+            return f"{quote(source['metric']['name'])} on pods:\t{_compared('averageValue', target, current)}"
         case "Object":
             described = source["describedObject"]
             named = f'"{source["metric"]["name"]}" on {described["kind"]}/{described["name"]}'
             return named + _of_value(target, current, is_average=target.get("type") == "AverageValue")
-    return quoted(source["metric"]["name"]) + _of_value(target, current, is_average="averageValue" in target)
+    return quote(source["metric"]["name"]) + _of_value(target, current, is_average="averageValue" in target)
 
 
 def _of_request(target: Object, current: Object | None) -> str:

@@ -22,7 +22,7 @@ from pinnace.model.objects import Object
 from pinnace.model.patches.json_and_merge import merge_patch as json_merge_patch
 from pinnace.model.patches.last_applied import LAST_APPLIED
 from pinnace.schema.field_errors import go_json
-from pinnace.schema.golang.text import quoted
+from pinnace.schema.golang.text import quote
 from pinnace.schema.merge.strategic import strategic_merge
 from pinnace.schema.shape import Schema
 
@@ -61,8 +61,8 @@ class _Applying:
         said = metadata.get("namespace")
         if said and only_namespace and said != only_namespace:
             raise CommandError(
-                f"the namespace from the provided object {quoted(said)} does not match the namespace "
-                f"{quoted(only_namespace)}. You must pass '--namespace={said}' to perform this operation."
+                f"the namespace from the provided object {quote(said)} does not match the namespace "
+                f"{quote(only_namespace)}. You must pass '--namespace={said}' to perform this operation."
             )
         metadata["namespace"] = said or self._client.namespace
         return served, metadata["namespace"], obj
@@ -134,7 +134,7 @@ class ClientSide(_Applying):
         except errors.Invalid:
             raise
         except errors.ApiError as error:
-            raise _retold(error, f"error when creating {quoted(document.source)}: {error.message}") from None
+            raise _retold(error, f"error when creating {quote(document.source)}: {error.message}") from None
 
 
 def _remembering(obj: Object) -> Object:
@@ -185,14 +185,14 @@ def _about_patch(
 ) -> errors.ApiError:
     if isinstance(error, errors.Invalid):
         return error
-    kind, source = served.kind, quoted(document.source)
+    kind, source = served.kind, quote(document.source)
     group_version = f"{kind.group}/{kind.version}"
     return _retold(
         error,
         f"error when applying patch:\n{go_json(patch)}\nto:\n"
         f'Resource: "{group_version}, Resource={served.plural}", '
         f'GroupVersionKind: "{group_version}, Kind={kind.name}"\n'
-        f"Name: {quoted(name)}, Namespace: {quoted(namespace)}\n"
+        f"Name: {quote(name)}, Namespace: {quote(namespace)}\n"
         f"for: {source}: error when patching {source}: {error.message}",
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pinnace.cli.session import CommandError
 from pinnace.model.objects import Object
-from pinnace.schema.golang.text import quoted
+from pinnace.schema.golang.text import quote
 from pinnace.server.request.yaml_body import YamlError, read_yaml
 
 _ENDINGS = (".json", ".yaml", ".yml")
@@ -41,7 +41,7 @@ def _paths(name: str, *, recursive: bool) -> list[str]:
         if found:
             return found
     if not path.exists():
-        raise CommandError(f"the path {quoted(name)} does not exist")
+        raise CommandError(f"the path {quote(name)} does not exist")
     if path.is_file() or not path.is_dir():
         return [name]
     below = path.rglob("*") if recursive else path.glob("*")
@@ -55,7 +55,7 @@ def _read(path: str) -> Iterator[Document]:
     try:
         content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except OSError as error:
-        raise CommandError(f"the path {quoted(path)} cannot be accessed: {error.strerror}") from None
+        raise CommandError(f"the path {quote(path)} cannot be accessed: {error.strerror}") from None
     source = "STDIN" if path == "-" else path
     for text in _BETWEEN.split(content):
         if not text.strip():
@@ -67,7 +67,7 @@ def _read(path: str) -> Iterator[Document]:
         if value is None:
             continue
         if not isinstance(value, dict):
-            raise CommandError(f"error validating {quoted(source)}: it is not an object but {type(value).__name__}")
+            raise CommandError(f"error validating {quote(source)}: it is not an object but {type(value).__name__}")
         yield from _objects(value, source)
 
 
@@ -75,7 +75,7 @@ def _objects(value: Object, source: str) -> Iterator[Document]:
     missing = [f"{wanted} not set" for wanted in ("apiVersion", "kind") if not value.get(wanted)]
     if missing:
         told = missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]"
-        raise CommandError(f"error validating {quoted(source)}: error validating data: {told}")
+        raise CommandError(f"error validating {quote(source)}: error validating data: {told}")
     if value["kind"].endswith("List") and isinstance(value.get("items"), list):
         for item in value["items"]:
             yield from _objects(item, source)

@@ -14,7 +14,7 @@ from pinnace.cli.kubectl.resource_types import of_object
 from pinnace.cli.session import CommandError
 from pinnace.model.jsonpath import Find, JsonPathError, compile_path, text_of
 from pinnace.model.objects import Object, kind_of
-from pinnace.schema.golang.text import quoted
+from pinnace.schema.golang.text import quote
 
 KNOWN = (
     "custom-columns",
@@ -114,7 +114,7 @@ class Printer:
                 self._print = self._print_columns
             case _:
                 raise CommandError(
-                    f"unable to match a printer suitable for the output format {quoted(form)}, allowed formats are: "
+                    f"unable to match a printer suitable for the output format {quote(form)}, allowed formats are: "
                     + ",".join(KNOWN)
                 )
 
@@ -168,7 +168,7 @@ class Template:
         try:
             return "".join(_filled(self._nodes, obj))
         except JsonPathError as error:
-            raise CommandError(f"error executing jsonpath {quoted(self._text)}: {error}") from None
+            raise CommandError(f"error executing jsonpath {quote(self._text)}: {error}") from None
 
     def found(self, obj: Any) -> list[Any]:
         return [value for kind, value, _ in self._nodes if kind == "path" for value in value(obj)]

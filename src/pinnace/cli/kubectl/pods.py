@@ -9,7 +9,7 @@ from pinnace.cli.session import CommandError
 from pinnace.client.client import Client
 from pinnace.model import selectors
 from pinnace.model.objects import Object, kind_of
-from pinnace.schema.golang.text import quoted
+from pinnace.schema.golang.text import quote
 
 _DEFAULT = "kubectl.kubernetes.io/default-container"
 
@@ -62,7 +62,7 @@ def container_for(pod: Object, wanted: str, *, says: bool = True) -> str:
         return preferred
     first = str(pod["spec"]["containers"][0]["name"])
     if len(known) > 1 and says:
-        print(f"Defaulted container {quoted(first)} out of: {_format_containers(pod)}", file=sys.stderr, flush=True)
+        print(f"Defaulted container {quote(first)} out of: {_format_containers(pod)}", file=sys.stderr, flush=True)
     return first
 
 

@@ -17,7 +17,7 @@ from pinnace.client.exchange import target_of
 from pinnace.client.mapping import ServedKind
 from pinnace.model import errors
 from pinnace.model.objects import Object, kind_of
-from pinnace.schema.golang.text import quoted
+from pinnace.schema.golang.text import quote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +109,9 @@ def served_for(types: ResourceTypes, document: Document) -> ServedKind:
         name = (document.object.get("metadata") or {}).get("name") or ""
         where = (document.object.get("metadata") or {}).get("namespace") or ""
         raise CommandError(
-            f"resource mapping not found for name: {quoted(name)} namespace: {quoted(where)} from "
-            f"{quoted(document.source)}: no matches for kind {quoted(kind.name)} in version "
-            f"{quoted(kind.api_version)}\nensure CRDs are installed first"
+            f"resource mapping not found for name: {quote(name)} namespace: {quote(where)} from "
+            f"{quote(document.source)}: no matches for kind {quote(kind.name)} in version "
+            f"{quote(kind.api_version)}\nensure CRDs are installed first"
         )
     return served
 
@@ -152,9 +152,9 @@ async def _read(client: Client, request: ReadRequest, token: str, accept: str) -
         if not request.labels and not request.fields:
             raise
         kind = request.served.kind
-        resource = quoted(f"{kind.group}/{kind.version}, Resource={request.served.plural}")
+        resource = quote(f"{kind.group}/{kind.version}, Resource={request.served.plural}")
         raise errors.BadRequest(
-            f"Unable to find {resource} that match label selector {quoted(request.labels)}, "
-            f"field selector {quoted(request.fields)}: {error.message}"
+            f"Unable to find {resource} that match label selector {quote(request.labels)}, "
+            f"field selector {quote(request.fields)}: {error.message}"
         ) from None
     return answer

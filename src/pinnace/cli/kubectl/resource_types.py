@@ -12,7 +12,7 @@ from pinnace.cli.session import CommandError, PlainCommandError
 from pinnace.client.client import Client
 from pinnace.client.mapping import ServedKind
 from pinnace.model.objects import Kind, Object, kind_of
-from pinnace.schema.golang.text import quoted
+from pinnace.schema.golang.text import quote
 
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 
@@ -47,7 +47,7 @@ class ResourceTypes:
         """Return the kind of a plural, singular, short name or kind; .GROUP or .VERSION.GROUP may follow."""
         for served in self._matching(name):
             return served
-        raise CommandError(f"the server doesn't have a resource type {quoted(name.partition('.')[0])}")
+        raise CommandError(f"the server doesn't have a resource type {quote(name.partition('.')[0])}")
 
     def find_kind(self, kind: Kind) -> ServedKind | None:
         return next((served for served in self._served if served.kind == kind), None)

@@ -12,7 +12,7 @@ from pinnace.cli.session import CommandError
 from pinnace.model import quantity
 from pinnace.model.jsonpath import JsonPathError
 from pinnace.model.objects import Object
-from pinnace.schema.golang.text import quoted, type_name
+from pinnace.schema.golang.text import quote, type_name
 
 Item = TypeVar("Item")
 
@@ -34,7 +34,7 @@ def sorted_by(items: list[Item], path: str, object_of: Callable[[Item], Object])
     with_it = [(value, item) for value, item in zip(found, items, strict=True) if value is not None]
     if items and not with_it:
         shown = path.strip("{}").removeprefix(".")
-        raise NoSuchField(f"couldn't find any field with path {quoted('{.' + shown + '}')} in the list of objects")
+        raise NoSuchField(f"couldn't find any field with path {quote('{.' + shown + '}')} in the list of objects")
     with_it.sort(key=lambda pair: cmp_to_key(_compared)(pair[0]))
     without = [item for value, item in zip(found, items, strict=True) if value is None]
     return [*reversed(without), *(item for _, item in with_it)]

@@ -17,7 +17,7 @@ from pinnace.kinds.apiextensions.versions import schema_of
 from pinnace.model import errors
 from pinnace.model.clock import Clock, to_rfc3339
 from pinnace.model.objects import Kind, Object
-from pinnace.schema.crd.structural import Condition, non_structural_condition
+from pinnace.schema.crd.structural import StructuralCondition, non_structural_condition
 
 log = logging.getLogger(__name__)
 
@@ -182,7 +182,7 @@ class DefinitionLifecycle:
         return await self._client.patch(DEFINITION, metadata["name"], patch, subresource="status")
 
 
-def _non_structural(obj: Object) -> Condition | None:
+def _non_structural(obj: Object) -> StructuralCondition | None:
     """Only those that keep unknown fields may have a schema that is not structural: no others need be looked at."""
     if not obj["spec"].get("preserveUnknownFields"):
         return None

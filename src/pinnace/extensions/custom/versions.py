@@ -16,11 +16,11 @@ from pinnace.model.metadata import validate_metadata
 from pinnace.model.names import path_segment
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import ScalePaths
-from pinnace.schema.cel.rules.rules import Rules, rules_of
+from pinnace.schema.cel.rules.rules import CelRules, rules_of
 from pinnace.schema.golang.decode import Decoder
 from pinnace.schema.shape import Schema
 from pinnace.schema.validation.prune_and_default import PrunerAndDefaulter
-from pinnace.schema.validation.validate import Validator
+from pinnace.schema.validation.validate import SchemaValidator
 
 INLINE_BUDGET = 2_000
 """The largest cost of an object's rules on the event loop: one to five milliseconds."""
@@ -115,19 +115,19 @@ class CustomVersion:
         return PrunerAndDefaulter(self.raw_schema, metadata=self._metadata)
 
     @cached_property
-    def _validator(self) -> Validator:
-        return Validator(self.raw_schema, validate_metadata=_validate_embedded_metadata)
+    def _validator(self) -> SchemaValidator:
+        return SchemaValidator(self.raw_schema, validate_metadata=_validate_embedded_metadata)
 
     @cached_property
-    def _rules(self) -> Rules | None:
+    def _rules(self) -> CelRules | None:
         return rules_of(Schema(self.raw_schema), is_root=True)
 
     @cached_property
-    def _status_validator(self) -> Validator | None:
+    def _status_validator(self) -> SchemaValidator | None:
         status = (self.raw_schema.get("properties") or {}).get("status")
         if status is None:
             return None
-        return Validator(status, under="status", validate_metadata=_validate_embedded_metadata)
+        return SchemaValidator(status, under="status", validate_metadata=_validate_embedded_metadata)
 
     @property
     def is_converted_elsewhere(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pinnace.model.field_errors import FieldError, invalid
 from pinnace.schema.cel.errors import CompileError, InstantiationError
-from pinnace.schema.cel.policies import compiled, own_variable
+from pinnace.schema.cel.policies import compile_policy_expression, own_variable
 from pinnace.schema.cel.program import Variable
 from pinnace.schema.cel.types import DYN, Type
 
@@ -72,7 +72,7 @@ def _check(
 ) -> tuple[Type, list[FieldError]]:
     """Return the type of the expression's value, and its error."""
     try:
-        program = compiled(expression, types, without=without)
+        program = compile_policy_expression(expression, types, without=without)
     except CompileError as err:
         return DYN, [invalid(path, written or expression, f"compilation failed: {err}")]
     except InstantiationError as err:

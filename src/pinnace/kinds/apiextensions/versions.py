@@ -15,7 +15,7 @@ from pinnace.schema.cel.rules.rules import rules_of
 from pinnace.schema.crd.definition import Strictness, all_schemas, strictness_after, validate_schema
 from pinnace.schema.crd.field_paths import place_of
 from pinnace.schema.crd.internal_form import internal_form
-from pinnace.schema.crd.structural import unsupported
+from pinnace.schema.crd.structural import find_unsupported
 from pinnace.schema.shape import Schema
 
 READ_AS = "pinnace.dev/read-as"
@@ -212,7 +212,7 @@ def _validate_selectable(version: Raw, path: str, schema: Raw | None, *, at_top:
         missing = "validations.schema is included" if at_top else "`version.schema.openAPIV3Schema` is not included"
         yield invalid(where, "", f"may only be set when {missing}")
         return
-    if why := unsupported(schema):
+    if why := find_unsupported(schema):
         yield invalid(f"{path}.schema.openAPIV3Schema", "", why)
     seen: set[str] = set()
     for i, field in enumerate(version["selectableFields"]):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pinnace.kinds.golang.tables import rows
 from pinnace.model.objects import Kind
-from pinnace.schema.golang.protobuf import LIST, MAP, TYPES, Field, Reader
+from pinnace.schema.golang.protobuf import LIST, MAP, TYPES, ProtobufField, ProtobufReader
 
 TABLE = Path(__file__).with_suffix(".txt")
 
@@ -57,12 +57,12 @@ def message_of(kind: Kind) -> str | None:
 
 
 @cache
-def reader() -> Reader:
+def reader() -> ProtobufReader:
     """Return a reader of every message in the table."""
-    return Reader(fields_of)
+    return ProtobufReader(fields_of)
 
 
-def fields_of(message: str) -> tuple[Field, ...]:
+def fields_of(message: str) -> tuple[ProtobufField, ...]:
     """Return the fields of a message. Raise KeyError if the table lacks it."""
     package = message.rpartition(".")[0]
     return tuple(_field(text, package) for text in rows(TABLE)[message].split())
@@ -72,7 +72,7 @@ def messages() -> tuple[str, ...]:
     return tuple(rows(TABLE))
 
 
-def _field(text: str, package: str) -> Field:
+def _field(text: str, package: str) -> ProtobufField:
     name, _, said = text.rpartition("=")
     number, _, type = said.partition(":")
     shape = {"[": LIST, "{": MAP}.get(type[:1], "")
@@ -82,4 +82,4 @@ def _field(text: str, package: str) -> Field:
         type = "string"
     elif type not in TYPES and "." not in type:
         type = f"{package}.{type}"
-    return Field(name, int(number.rstrip("?")), type, shape, number.endswith("?"))
+    return ProtobufField(name, int(number.rstrip("?")), type, shape, number.endswith("?"))

@@ -12,24 +12,24 @@ from functools import cache
 from pathlib import Path
 
 from pinnace.kinds.golang.tables import row_of_schema
-from pinnace.schema.golang.decode import GoField
+from pinnace.schema.golang.decode import GoFieldNames
 
 TABLE = Path(__file__).with_suffix(".txt")
-_NONE: Mapping[str, GoField] = {}
+_NONE: Mapping[str, GoFieldNames] = {}
 
 
 @cache
-def of_type(name: str) -> Mapping[str, GoField]:
+def of_type(name: str) -> Mapping[str, GoFieldNames]:
     """Return the named types of a schema's fields, by field. All others are as the schema says."""
     line = row_of_schema(TABLE, name)
     if line is None:
         return _NONE
-    fields: dict[str, GoField] = {}
+    fields: dict[str, GoFieldNames] = {}
     embedded = ""
     for text in line.split():
         if text[0] == "@":
             embedded = text[1:]
             continue
         field, _, go_type = text.partition("=")
-        fields[field] = GoField(go_type, embedded)
+        fields[field] = GoFieldNames(go_type, embedded)
     return fields

@@ -26,7 +26,7 @@ from pinnace.model.patches.managed_fields import updated
 from pinnace.schema.merge import field_sets
 from pinnace.schema.merge.changes import Changes, of, with_structs
 from pinnace.schema.merge.field_sets import FieldSet, Path
-from pinnace.schema.merge.merge import errs, merge, remove, told
+from pinnace.schema.merge.merge import errs, join_errors, merge, remove
 from pinnace.schema.merge.structure import structure
 
 
@@ -53,7 +53,7 @@ def apply(
     found = errs(applied, ownership.schema)
     if found:
         found = without_values(found) if kind_of(applied) == SECRET else found
-        raise ApplyFailed(f"failed to create typed patch object ({described(applied)}): {told(found)}")
+        raise ApplyFailed(f"failed to create typed patch object ({described(applied)}): {join_errors(found)}")
     try:
         managed = decode((live or {}).get("metadata", {}).get("managedFields"))
     except ValueError as err:
@@ -91,7 +91,7 @@ class _Conflicts(Exception):
 
     def as_error(self) -> ApplyConflict:
         causes = [
-            FieldError(field_sets.shown_path(path), "FieldManagerConflict", f"conflict with {manager}")
+            FieldError(field_sets.format_path(path), "FieldManagerConflict", f"conflict with {manager}")
             for manager, path in self.found
         ]
         if len(causes) == 1:

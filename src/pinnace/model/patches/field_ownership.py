@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pinnace.model.objects import Object
 from pinnace.model.patches.managed_field_entries import FieldManager, Managed
 from pinnace.schema.merge import field_sets
-from pinnace.schema.merge.changes import Changes, Outline, changed, settled
+from pinnace.schema.merge.changes import Changes, Outline, collapse_atomic, find_changes
 from pinnace.schema.merge.field_sets import FieldSet
 from pinnace.schema.merge.structure import structure
 from pinnace.schema.shape import Schema
@@ -94,7 +94,7 @@ class Ownership:
             return None
         if api_version != self.api_version:
             old, new = self.in_version(old, api_version), self.in_version(new, api_version)
-        found = changed(old, new, schema)
+        found = find_changes(old, new, schema)
         return Changes(*map(self.tracked, found)) if self.tracked is not track_everything else found
 
 
@@ -106,7 +106,7 @@ def current_entries(managed: Managed, ownership: Ownership) -> Managed:
         if schema is not None and schema.name:
             found[manager] = entry
         elif schema is not None:  # Only custom kinds change their schemas while objects of them exist.
-            found[manager] = entry.holding(settled(entry.owned, structure(schema)))
+            found[manager] = entry.holding(collapse_atomic(entry.owned, structure(schema)))
     return found
 
 

@@ -6,7 +6,7 @@ import orjson
 
 from pinnace.model.objects import Object
 from pinnace.schema.merge import field_sets
-from pinnace.schema.merge.changes import changed, of
+from pinnace.schema.merge.changes import find_changes, of
 from pinnace.schema.merge.field_sets import FieldSet
 from pinnace.schema.merge.merge import errs
 from pinnace.schema.merge.structure import canonical
@@ -26,7 +26,7 @@ def fields_of_last_applied(live: Object, schema: Schema) -> FieldSet | None:
         if not isinstance(last, dict) or last.get("apiVersion") != live.get("apiVersion") or errs(last, schema):
             return None
         found = of(last, schema)
-        for differs in changed(last, live, schema):
+        for differs in find_changes(last, live, schema):
             found = field_sets.difference(found, differs)
     except ValueError:
         return None

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from pinnace.model.objects import Object
-from pinnace.schema.golang.text import quoted
+from pinnace.schema.golang.text import quote
 from pinnace.schema.merge import field_sets
 from pinnace.schema.merge.field_sets import FieldSet
 
@@ -30,9 +30,9 @@ class FieldManager(NamedTuple):
         return orjson.dumps({key: value for key, value in wire.items() if value}).decode()
 
     def __str__(self) -> str:
-        told = quoted(self.name)
+        told = quote(self.name)
         if self.subresource:
-            told += f" with subresource {quoted(self.subresource)}"
+            told += f" with subresource {quote(self.subresource)}"
         return f"{told} using {self.api_version}" if self.operation == "Update" else told
 
 
@@ -68,7 +68,7 @@ def decode(entries: Any, *, parse: Callable[[Any], FieldSet] = _as_stored) -> Ma
             raise ValueError("apiVersion must not be empty")
         fields_type = entry.get("fieldsType", "")
         if fields_type != "FieldsV1":
-            what = f"invalid fieldsType {quoted(fields_type)}" if fields_type else "missing fieldsType"
+            what = f"invalid fieldsType {quote(fields_type)}" if fields_type else "missing fieldsType"
             raise ValueError(f"{what} in managed fields entry {number}")
         manager = FieldManager(
             entry.get("manager", ""),
@@ -91,7 +91,7 @@ def write(obj: Object, managed: Managed) -> None:
 
 def encode(manager: FieldManager, entry: OwnedFields) -> Object:
     """Return the entry as in metadata.managedFields."""
-    return written(manager, field_sets.ordered(entry.owned), api_version=entry.api_version, time=entry.time)
+    return written(manager, field_sets.sort_fields(entry.owned), api_version=entry.api_version, time=entry.time)
 
 
 def written(manager: FieldManager, owned: FieldSet, *, api_version: str, time: str) -> Object:

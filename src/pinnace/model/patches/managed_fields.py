@@ -108,7 +108,9 @@ def _own_everything(new: Object, ownership: Ownership, *, manager: str, now: str
     """Return the result of `updated` and `write` for an object created by one manager: most creates."""
     before = ownership.empty()
     mine = (
-        _remembered(before, new, ownership) if before in _BLANKS else field_sets.ordered(_made(before, new, ownership))
+        _remembered(before, new, ownership)
+        if before in _BLANKS
+        else field_sets.sort_fields(_made(before, new, ownership))
     )
     if mine:
         me = FieldManager(manager or "unknown", "Update", ownership.api_version, ownership.subresource)
@@ -127,7 +129,7 @@ def _remembered(before: Object, new: Object, ownership: Ownership) -> FieldSet:
     shape = outline(structure(ownership.schema), new)
     mine = known.get(shape)
     if mine is None:
-        mine = field_sets.ordered(_made(before, new, ownership))
+        mine = field_sets.sort_fields(_made(before, new, ownership))
         if len(orjson.dumps(shape)) <= _LONGEST_OUTLINE:
             if len(known) >= _MOST_OUTLINES:
                 known.clear()

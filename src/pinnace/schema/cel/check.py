@@ -13,14 +13,14 @@ from pinnace.schema.cel.library.network import CIDR, IP
 from pinnace.schema.cel.library.standard import TYPE_NAMES
 from pinnace.schema.cel.times import parse_duration, parse_timestamp
 from pinnace.schema.cel.tree import (
-    Call,
+    CelCall,
+    CelNode,
     Comprehension,
     Ident,
     ListLiteral,
     Literal,
     MapLiteral,
     MessageLiteral,
-    Node,
     Select,
     children,
 )
@@ -43,7 +43,7 @@ from pinnace.schema.cel.types import (
     optional_of,
     parameter,
     type_of,
-    unwrapped,
+    unwrap,
 )
 from pinnace.schema.cel.values import TypeValue, Uint
 from pinnace.schema.golang.patterns import PatternError, compile_pattern
@@ -60,12 +60,12 @@ _LITERALS: dict[type, Type] = {
 _TYPES: dict[str, Type] = {**TYPE_NAMES, "net.IP": IP, "net.CIDR": CIDR, "optional_type": optional_of(parameter("V"))}
 
 
-def check(source: str, tree: Node, variables: Mapping[str, Type], environment: Environment) -> None:
+def check(source: str, tree: CelNode, variables: Mapping[str, Type], environment: Environment) -> None:
     """Writes the type of each node onto it. Raises CompileError with every issue found."""
     checker = _Checker(variables, environment)
     checker.check(tree)
     if not checker.issues:
-        checker.settle(tree)
+        checker.replace_type_variables(tree)
         checker.check_literals(tree)
         checker.check_aggregates(tree)
     if checker.issues:
@@ -80,7 +80,7 @@ class _Checker:
         self._bindings = Bindings()
         self._fresh = 0
 
-    def check(self, node: Node) -> None:
+    def check(self, node: CelNode) -> None:
         match node:
             case Literal():
                 node.type = _LITERALS[type(node.value)]
@@ -88,7 +88,7 @@ class _Checker:
                 self._ident(node)
             case Select():
                 self._select(node)
-            case Call():
+            case CelCall():
                 self._call(node)
             case ListLiteral():
                 self._list(node)
@@ -99,32 +99,32 @@ class _Checker:
             case Comprehension():
                 self._comprehension(node)
 
-    def settle(self, node: Node) -> None:
+    def replace_type_variables(self, node: CelNode) -> None:
         """Replaces what is left of type variables by what they stand for, or by dyn."""
-        node.type = self._bindings.resolved(node.type, free_as_dyn=True)
+        node.type = self._bindings.resolve(node.type, free_as_dyn=True)
         for child in children(node):
-            self.settle(child)
+            self.replace_type_variables(child)
 
-    def check_literals(self, node: Node) -> None:
+    def check_literals(self, node: CelNode) -> None:
         """Literal durations, moments and patterns must be ones: better now than when the rule runs."""
-        if isinstance(node, Call) and node.function in _LITERAL_CHECKS and node.arguments:
+        if isinstance(node, CelCall) and node.function in _LITERAL_CHECKS and node.arguments:
             argument = node.arguments[-1]
             if isinstance(argument, Literal) and isinstance(argument.value, str):
                 try:
                     _LITERAL_CHECKS[node.function](argument.value)
                 except (ValueError, PatternError):
-                    self._complain(argument.offset, f"invalid {node.function} argument")
-        if isinstance(node, Call) and node.overloads == ["string_format"] and isinstance(node.target, Literal):
+                    self._report(argument.offset, f"invalid {node.function} argument")
+        if isinstance(node, CelCall) and node.overloads == ["string_format"] and isinstance(node.target, Literal):
             arguments = node.arguments[0]
             err = check_format(node.target.value, arguments.elements) if isinstance(arguments, ListLiteral) else None
             if err is not None:
-                self._complain((err[0] or node).offset, err[1])
+                self._report((err[0] or node).offset, err[1])
         for child in children(node):
             self.check_literals(child)
 
-    def check_aggregates(self, node: Node) -> None:
+    def check_aggregates(self, node: CelNode) -> None:
         """Lists and maps that are written out hold values of one type, except as arguments of format()."""
-        if isinstance(node, Call) and node.function == "format":
+        if isinstance(node, CelCall) and node.function == "format":
             return
         for child in children(node):
             self.check_aggregates(child)
@@ -135,10 +135,10 @@ class _Checker:
             self._check_alike([(entry.key, False) for entry in node.entries], only_first=False)
             self._check_alike([(entry.value, entry.is_optional) for entry in node.entries], only_first=False)
 
-    def _check_alike(self, nodes: list[tuple[Node, bool]], *, only_first: bool) -> None:
+    def _check_alike(self, nodes: list[tuple[CelNode, bool]], *, only_first: bool) -> None:
         expected: Type | None = None
         for node, is_optional_one in nodes:
-            found = unwrapped(node.type) if is_optional_one else node.type
+            found = unwrap(node.type) if is_optional_one else node.type
             if expected is None:
                 expected = found
             elif expected != found:
@@ -146,12 +146,12 @@ class _Checker:
                 if only_first:
                     return
 
-    def _complain(self, offset: int, message: str) -> None:
+    def _report(self, offset: int, message: str) -> None:
         self.issues.append(Issue(offset, message))
 
-    def _undeclared(self, node: Node, name: str) -> None:
+    def _report_undeclared(self, node: CelNode, name: str) -> None:
         node.type = ERROR
-        self._complain(node.offset, f"undeclared reference to '{name}' (in container '')")
+        self._report(node.offset, f"undeclared reference to '{name}' (in container '')")
 
     def _new_variable(self) -> Type:
         self._fresh += 1
@@ -168,7 +168,7 @@ class _Checker:
     def _ident(self, node: Ident) -> None:
         found = self._lookup(node.name.removeprefix("."))
         if found is None:
-            self._undeclared(node, node.name)
+            self._report_undeclared(node, node.name)
             return
         node.name = node.name.removeprefix(".")
         node.type, node.constant = found
@@ -181,12 +181,12 @@ class _Checker:
                 node.type, node.constant = found
                 return
         result = self._field(node, node.operand, node.field_name, optional=False)
-        node.type = BOOL if node.is_test else self._bindings.resolved(result)
+        node.type = BOOL if node.is_test else self._bindings.resolve(result)
 
-    def _field(self, node: Node, operand: Node, name: str, *, optional: bool) -> Type:
+    def _field(self, node: CelNode, operand: CelNode, name: str, *, optional: bool) -> Type:
         self.check(operand)
-        operand_type = self._bindings.resolved(operand.type)
-        target = unwrapped(operand_type)
+        operand_type = self._bindings.resolve(operand.type)
+        target = unwrap(operand_type)
         result = ERROR
         match target.kind:
             case "map":
@@ -196,25 +196,25 @@ class _Checker:
                 if declared is not None:
                     result = declared.type
                 elif target.declaration is None:
-                    self._complain(node.offset, f"unexpected failed resolution of '{target.name}'")
+                    self._report(node.offset, f"unexpected failed resolution of '{target.name}'")
                 else:
-                    self._complain(node.offset, f"undefined field '{name}'")
+                    self._report(node.offset, f"undefined field '{name}'")
             case "param":
                 self._bindings.assignable(DYN, target)
                 result = DYN
             case _:
                 if target.kind not in ("dyn", "error"):
-                    self._complain(node.offset, f"type '{target}' does not support field selection")
+                    self._report(node.offset, f"type '{target}' does not support field selection")
                 result = DYN
         return optional_of(result) if optional or is_optional(operand_type) else result
 
-    def _call(self, node: Call) -> None:
+    def _call(self, node: CelCall) -> None:
         if node.function == "_?._":
             field = node.arguments[1]
             assert isinstance(field, Literal)
             field.type = STRING
             result = self._field(node, node.arguments[0], field.value, optional=True)
-            node.type = self._bindings.resolved(result)
+            node.type = self._bindings.resolve(result)
             node.overloads = ["select_optional_field"]
             return
         for argument in node.arguments:
@@ -233,9 +233,9 @@ class _Checker:
         self.check(node.target)
         self._resolve(node, self._functions.get(node.function))
 
-    def _resolve(self, node: Call, function: Function | None) -> None:
+    def _resolve(self, node: CelCall, function: Function | None) -> None:
         if function is None:
-            self._undeclared(node, node.function)
+            self._report_undeclared(node, node.function)
             return
         given = [operand.type for operand in node.operands]
         if node.function in ("_&&_", "_||_"):
@@ -246,26 +246,26 @@ class _Checker:
         for overload in function.overloads:
             if overload.is_member != (node.target is not None):
                 continue
-            parameters, declared_result = self._instantiated(overload.parameters, overload.result)
+            parameters, declared_result = self._instantiate(overload.parameters, overload.result)
             if not self._bindings.all_assignable(given, parameters):
                 continue
             matched.append(overload.id)
-            this_result = self._bindings.resolved(declared_result)
+            this_result = self._bindings.resolve(declared_result)
             if result is None:
                 result = this_result
             elif result.kind != "dyn" and this_result != result:
                 result = DYN
         if result is None:
             node.type = ERROR
-            shown = [str(self._bindings.resolved(each, free_as_dyn=True)) for each in given]
+            shown = [str(self._bindings.resolve(each, free_as_dyn=True)) for each in given]
             target = f"{shown.pop(0)}." if node.target is not None else ""
             signature = f"{target}({', '.join(shown)})"
-            self._complain(node.offset, f"found no matching overload for '{node.function}' applied to '{signature}'")
+            self._report(node.offset, f"found no matching overload for '{node.function}' applied to '{signature}'")
             return
         node.type = result
         node.overloads = matched
 
-    def _logic(self, node: Call, function: Function) -> None:
+    def _logic(self, node: CelCall, function: Function) -> None:
         node.type = BOOL
         node.overloads = [function.overloads[0].id]
         for argument in node.arguments:
@@ -273,7 +273,7 @@ class _Checker:
                 self._mismatch(argument, BOOL, argument.type)
                 node.type = ERROR
 
-    def _instantiated(self, parameters: tuple[Type, ...], result: Type) -> tuple[list[Type], Type]:
+    def _instantiate(self, parameters: tuple[Type, ...], result: Type) -> tuple[list[Type], Type]:
         """The signature with type variables no other call has."""
         fresh: dict[str, Type] = {}
 
@@ -288,31 +288,33 @@ class _Checker:
 
         return [renamed(each) for each in parameters], renamed(result)
 
-    def _mismatch(self, node: Node, expected: Type, found: Type) -> None:
-        self._complain(node.offset, f"expected type '{self._shown(expected)}' but found '{self._shown(found)}'")
+    def _mismatch(self, node: CelNode, expected: Type, found: Type) -> None:
+        self._report(
+            node.offset, f"expected type '{self._format_type(expected)}' but found '{self._format_type(found)}'"
+        )
 
-    def _shown(self, type_: Type) -> str:
-        return str(self._bindings.resolved(type_))
+    def _format_type(self, type_: Type) -> str:
+        return str(self._bindings.resolve(type_))
 
-    def _joined(self, previous: Type | None, current: Type) -> Type:
+    def _join(self, previous: Type | None, current: Type) -> Type:
         if previous is None:
             return current
         return most_general(previous, current) if self._bindings.assignable(previous, current) else DYN
 
-    def _content(self, node: Node, *, optional: bool) -> Type:
+    def _content(self, node: CelNode, *, optional: bool) -> Type:
         """The type an element adds: that of the value, or of what an optional one holds."""
         type_ = node.type
         if not optional:
             return type_
         if not is_optional(type_) and type_.kind != "dyn":
             self._mismatch(node, optional_of(type_), type_)
-        return unwrapped(type_)
+        return unwrap(type_)
 
     def _list(self, node: ListLiteral) -> None:
         element: Type | None = None
         for place, each in enumerate(node.elements):
             self.check(each)
-            element = self._joined(element, self._content(each, optional=place in node.optional))
+            element = self._join(element, self._content(each, optional=place in node.optional))
         node.type = list_of(element if element is not None else self._new_variable())
 
     def _map(self, node: MapLiteral) -> None:
@@ -320,9 +322,9 @@ class _Checker:
         value: Type | None = None
         for entry in node.entries:
             self.check(entry.key)
-            key = self._joined(key, entry.key.type)
+            key = self._join(key, entry.key.type)
             self.check(entry.value)
-            value = self._joined(value, self._content(entry.value, optional=entry.is_optional))
+            value = self._join(value, self._content(entry.value, optional=entry.is_optional))
         if key is None or value is None:
             key, value = self._new_variable(), self._new_variable()
         node.type = map_of(key, value)
@@ -330,19 +332,19 @@ class _Checker:
     def _message(self, node: MessageLiteral) -> None:
         found = self._lookup(node.type_name.removeprefix("."))
         if found is None:
-            self._undeclared(node, node.type_name)
+            self._report_undeclared(node, node.type_name)
             return
         named = found[0]
         if named.kind != "type":
-            self._complain(node.offset, f"'{named}' is not a type")
+            self._report(node.offset, f"'{named}' is not a type")
         else:
-            self._complain(node.offset, f"'{named.parameters[0]}' is not a message type")
+            self._report(node.offset, f"'{named.parameters[0]}' is not a message type")
         node.type = ERROR
 
     def _comprehension(self, node: Comprehension) -> None:
         self.check(node.range)
         self.check(node.initial)
-        range_type = self._bindings.resolved(node.range.type)
+        range_type = self._bindings.resolve(node.range.type)
         accumulated = node.initial.type
         self._scopes.append({node.accumulator: accumulated})
         self._scopes.append(self._loop_variables(node, range_type))
@@ -353,7 +355,7 @@ class _Checker:
         self._scopes.pop()
         self.check(node.result)
         self._scopes.pop()
-        node.type = self._bindings.resolved(node.result.type)
+        node.type = self._bindings.resolve(node.result.type)
 
     def _loop_variables(self, node: Comprehension, range_type: Type) -> dict[str, Type]:
         first = second = DYN
@@ -368,14 +370,14 @@ class _Checker:
                 self._bindings.assignable(DYN, range_type)
             case _:
                 message = (
-                    f"expression of type '{self._shown(range_type)}' cannot be range of a comprehension "
+                    f"expression of type '{self._format_type(range_type)}' cannot be range of a comprehension "
                     "(must be list, map, or dynamic)"
                 )
-                self._complain(node.range.offset, message)
+                self._report(node.range.offset, message)
                 first = second = ERROR
         return {node.variable: first, node.second: second} if node.second else {node.variable: first}
 
-    def _assert(self, node: Node, type_: Type) -> None:
+    def _assert(self, node: CelNode, type_: Type) -> None:
         if not self._bindings.assignable(type_, node.type):
             self._mismatch(node, type_, node.type)
 
@@ -383,7 +385,7 @@ class _Checker:
 _LITERAL_CHECKS: dict[str, Any] = {"duration": parse_duration, "timestamp": parse_timestamp, "matches": compile_pattern}
 
 
-def _qualified_name(node: Node) -> str | None:
+def _qualified_name(node: CelNode) -> str | None:
     """a.b.c as it is written, where it is nothing but names."""
     if isinstance(node, Ident):
         return node.name.removeprefix(".")

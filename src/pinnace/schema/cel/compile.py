@@ -16,17 +16,17 @@ from pinnace.schema.cel.decoding import addition, decoded_equality, equality, ma
 from pinnace.schema.cel.environment import Environment
 from pinnace.schema.cel.errors import NoSuchOverload
 from pinnace.schema.cel.functions import Function, Overload
-from pinnace.schema.cel.interpret import Run, interpreted, is_constant
-from pinnace.schema.cel.library.lists import merged
-from pinnace.schema.cel.tree import Call, Comprehension, Ident, ListLiteral, Literal, MapLiteral, Node, Select
-from pinnace.schema.cel.types import is_optional, mentions_dyn, unwrapped
+from pinnace.schema.cel.interpret import CelRun, build_interpreter, is_constant
+from pinnace.schema.cel.library.lists import merge_entries
+from pinnace.schema.cel.tree import CelCall, CelNode, Comprehension, Ident, ListLiteral, Literal, MapLiteral, Select
+from pinnace.schema.cel.types import is_optional, mentions_dyn, unwrap
 from pinnace.schema.cel.values import NONE, Optional, some
 from pinnace.schema.golang.patterns import compile_pattern
 
 _UNKNOWN = frozenset({"dyn", "param", "error"})
 
 
-def compiled_function(tree: Node, variables: tuple[str, ...], environment: Environment) -> Callable[..., Any] | None:
+def compile_function(tree: CelNode, variables: tuple[str, ...], environment: Environment) -> Callable[..., Any] | None:
     """A function of the variables, in that order; None where Python cannot hold so deep an expression."""
     emitter = _Emitter(environment)
     scope = {name: f"variable_{place}" for place, name in enumerate(variables)}
@@ -81,10 +81,10 @@ def _map_of(entries: tuple[tuple[Any, Any, bool], ...]) -> dict[Any, Any]:
     return made
 
 
-def _merged_all(entries: list[dict[Any, Any]]) -> dict[Any, Any]:
+def _merge_all(entries: list[dict[Any, Any]]) -> dict[Any, Any]:
     made: dict[Any, Any] = {}
     for each in entries:
-        made = merged(made, each)
+        made = merge_entries(made, each)
     return made
 
 
@@ -94,15 +94,15 @@ _NAMES: dict[str, Any] = {
     "_pairs": _pairs,
     "_present": _present,
     "_map_of": _map_of,
-    "_merged_all": _merged_all,
+    "_merged_all": _merge_all,
     "_some": some,
     "_NONE": NONE,
-    "_checked_int": values.checked_int,
+    "_checked_int": values.check_int,
     "_element_at": values.element_at,
     "_at": values.at,
     "_optional_at": values.optional_at,
-    "_selected": values.selected,
-    "_optionally_selected": values.optionally_selected,
+    "_selected": values.select,
+    "_optionally_selected": values.select_optional,
     "_has_key_named": values.has_key_named,
     "_field": values.field,
     "_optional_field": values.optional_field,
@@ -126,7 +126,7 @@ class _Emitter:
         self._functions = environment.functions
         self._numbers = itertools.count()
 
-    def native(self, node: Node, scope: _Scope) -> str:
+    def native(self, node: CelNode, scope: _Scope) -> str:
         """The node's CEL value."""
         text = self._raw(node, scope)
         decode = node_decoder(node)
@@ -137,13 +137,13 @@ class _Emitter:
         self.names[name] = value
         return name
 
-    def _truth(self, node: Node, scope: _Scope) -> str:
+    def _truth(self, node: CelNode, scope: _Scope) -> str:
         """The node's value as a bool that is certain to be one: null would pass for false."""
         text = self.native(node, scope)
         is_nullable = node.declaration is not None and node.declaration.schema.nullable
         return f"_bool({text})" if node.type.kind != "bool" or is_nullable else text
 
-    def _raw(self, node: Node, scope: _Scope) -> str:
+    def _raw(self, node: CelNode, scope: _Scope) -> str:
         """The node's value, undecoded where the node has a declaration."""
         match node:
             case Literal():
@@ -158,9 +158,9 @@ class _Emitter:
                 return self._map(node, scope)
             case Comprehension():
                 return self._comprehension(node, scope)
-            case Call() if is_constant(node):
-                return self._constant(interpreted(node, self._environment)(Run({}, None)))
-            case Call():
+            case CelCall() if is_constant(node):
+                return self._constant(build_interpreter(node, self._environment)(CelRun({}, None)))
+            case CelCall():
                 return self._call(node, scope)
         raise _NotCompiled
 
@@ -176,7 +176,7 @@ class _Emitter:
             return self._constant(node.constant)
         operand = self._raw(node.operand, scope)
         name = repr(spelling(node.operand, node.field_name))
-        kind = unwrapped(node.operand.type).kind
+        kind = unwrap(node.operand.type).kind
         is_nullable = kind == "struct" and may_be_null(node.operand, node.field_name)
         if node.is_test:
             if is_optional(node.operand.type) or kind not in ("struct", "map"):
@@ -201,7 +201,7 @@ class _Emitter:
             return f"_map_of(({''.join(f'({key}, {value}, {each.is_optional}), ' for key, value, each in pairs)}))"
         return f"{{{', '.join(f'{key}: {value}' for key, value, _ in pairs)}}}"
 
-    def _call(self, node: Call, scope: _Scope) -> str:
+    def _call(self, node: CelCall, scope: _Scope) -> str:
         special = _SPECIAL.get(node.function)
         if special is not None:
             text = special(self, node, scope)
@@ -209,35 +209,35 @@ class _Emitter:
                 return text
         function = self._functions[node.function]
         arguments = [self.native(each, scope) for each in node.operands]
-        overload = self._settled(node, function)
+        overload = self._only_overload(node, function)
         if overload is None:
             return f"{self._constant(_dispatcher(function, is_member=node.target is not None))}({', '.join(arguments)})"
         if overload.inline:
             return overload.inline.format(*arguments)
         return f"{self._constant(overload.call)}({', '.join(arguments)})"
 
-    def _settled(self, node: Call, function: Function) -> Overload | None:
+    def _only_overload(self, node: CelCall, function: Function) -> Overload | None:
         """The one overload that is meant, where that is certain before the values are known."""
         if len(node.overloads) != 1 or any(each.type.kind in _UNKNOWN for each in node.operands):
             return None
         return next(each for each in function.overloads if each.id == node.overloads[0])
 
-    def _and(self, node: Call, scope: _Scope) -> str:
+    def _and(self, node: CelCall, scope: _Scope) -> str:
         return f"({self._truth(node.arguments[0], scope)} and {self._truth(node.arguments[1], scope)})"
 
-    def _or(self, node: Call, scope: _Scope) -> str:
+    def _or(self, node: CelCall, scope: _Scope) -> str:
         return f"({self._truth(node.arguments[0], scope)} or {self._truth(node.arguments[1], scope)})"
 
-    def _not(self, node: Call, scope: _Scope) -> str:
+    def _not(self, node: CelCall, scope: _Scope) -> str:
         return f"(not {self._truth(node.arguments[0], scope)})"
 
-    def _conditional(self, node: Call, scope: _Scope) -> str:
+    def _conditional(self, node: CelCall, scope: _Scope) -> str:
         condition, truthy, falsy = node.arguments
         # The two sides are left undecoded only where both follow the same declaration.
         emit = self._raw if node.declaration is not None else self.native
         return f"({emit(truthy, scope)} if {self._truth(condition, scope)} else {emit(falsy, scope)})"
 
-    def _equals(self, node: Call, scope: _Scope) -> str:
+    def _equals(self, node: CelCall, scope: _Scope) -> str:
         left, right = node.arguments
         negation = "not " if node.function == "_!=_" else ""
         declared = left.declaration
@@ -259,7 +259,7 @@ class _Emitter:
             return f"({negation}_equals({first}, {second}))"
         return f"({first} {'!=' if negation else '=='} {second})"
 
-    def _in(self, node: Call, scope: _Scope) -> str:
+    def _in(self, node: CelCall, scope: _Scope) -> str:
         element, container = node.arguments
         first, second = self.native(element, scope), self.native(container, scope)
         known = container.type.kind in ("list", "map") and not mentions_dyn(container.type.parameters[0])
@@ -267,7 +267,7 @@ class _Emitter:
             return f"({first} in {second})"
         return f"_contains({first}, {second})"
 
-    def _index(self, node: Call, scope: _Scope) -> str:
+    def _index(self, node: CelCall, scope: _Scope) -> str:
         whole, key = node.arguments
         container, place = self._raw(whole, scope), self.native(key, scope)
         if whole.type.kind == "map" and key.type.kind == "string":
@@ -276,24 +276,24 @@ class _Emitter:
             return f"{container}[{place}]"
         return f"_at({container}, {place})"
 
-    def _optional_select(self, node: Call, scope: _Scope) -> str:
+    def _optional_select(self, node: CelCall, scope: _Scope) -> str:
         operand, name = node.arguments
         assert isinstance(name, Literal)
-        select = "_optional_field" if unwrapped(operand.type).kind == "struct" else "_optionally_selected"
+        select = "_optional_field" if unwrap(operand.type).kind == "struct" else "_optionally_selected"
         return f"{select}({self._raw(operand, scope)}, {spelling(operand, name.value)!r})"
 
-    def _optional_index(self, node: Call, scope: _Scope) -> str:
+    def _optional_index(self, node: CelCall, scope: _Scope) -> str:
         whole, key = node.arguments
         return f"_optional_at({self._raw(whole, scope)}, {self.native(key, scope)})"
 
-    def _add(self, node: Call, scope: _Scope) -> str | None:
+    def _add(self, node: CelCall, scope: _Scope) -> str | None:
         left, right = node.arguments
         join = addition(left.declaration) if left.declaration is not None else None
         if join is None:
             return None
         return f"{self._constant(join)}({self.native(left, scope)}, {self.native(right, scope)})"
 
-    def _matches(self, node: Call, scope: _Scope) -> str | None:
+    def _matches(self, node: CelCall, scope: _Scope) -> str | None:
         text, pattern = node.operands
         if not isinstance(pattern, Literal) or text.type.kind != "string":
             return None
@@ -345,7 +345,7 @@ def _dispatcher(function: Function, *, is_member: bool) -> Callable[..., Any]:
     return dispatch
 
 
-_SPECIAL: dict[str, Callable[[_Emitter, Call, _Scope], str | None]] = {
+_SPECIAL: dict[str, Callable[[_Emitter, CelCall, _Scope], str | None]] = {
     "_&&_": _Emitter._and,
     "_||_": _Emitter._or,
     "!_": _Emitter._not,

@@ -14,7 +14,7 @@ from typing import Any
 from pinnace.schema.cel.declarations import Declaration
 from pinnace.schema.cel.errors import CelError
 from pinnace.schema.cel.times import parse_date, parse_timestamp, parse_worded_duration
-from pinnace.schema.cel.tree import Call, Comprehension, Ident, Literal, Node, Select, children
+from pinnace.schema.cel.tree import CelCall, CelNode, Comprehension, Ident, Literal, Select, children
 from pinnace.schema.cel.types import is_optional
 from pinnace.schema.cel.values import Duration, Optional, Timestamp, equals, some
 
@@ -22,7 +22,7 @@ Scope = Mapping[str, Declaration | None]
 Decode = Callable[[Any], Any]
 
 
-def annotate(node: Node, scope: Scope) -> None:
+def annotate(node: CelNode, scope: Scope) -> None:
     """Writes onto each node the declaration its value follows, where that value comes from a document as it is."""
     match node:
         case Ident():
@@ -31,14 +31,14 @@ def annotate(node: Node, scope: Scope) -> None:
             annotate(node.operand, scope)
             if not node.is_test:
                 node.declaration = _part(node.operand.declaration, node.field_name)
-        case Call(function="_?._", arguments=[operand, Literal() as name]):
+        case CelCall(function="_?._", arguments=[operand, Literal() as name]):
             annotate(operand, scope)
             node.declaration = _part(operand.declaration, name.value)
-        case Call(function="_[_]" | "_[?_]", target=None):
+        case CelCall(function="_[_]" | "_[?_]", target=None):
             _annotate_all(node.arguments, scope)
             whole = node.arguments[0].declaration
             node.declaration = whole.element if whole is not None else None
-        case Call(function="_?_:_"):
+        case CelCall(function="_?_:_"):
             _annotate_all(node.arguments, scope)
             _, truthy, falsy = node.arguments
             if truthy.declaration is falsy.declaration:
@@ -49,7 +49,7 @@ def annotate(node: Node, scope: Scope) -> None:
             _annotate_all(list(children(node)), scope)
 
 
-def _annotate_all(nodes: list[Node], scope: Scope) -> None:
+def _annotate_all(nodes: list[CelNode], scope: Scope) -> None:
     for node in nodes:
         annotate(node, scope)
 
@@ -77,20 +77,20 @@ def _part(whole: Declaration | None, name: str) -> Declaration | None:
     return whole.element if whole.element is not None else whole.fields.get(name)
 
 
-def spelling(node: Node, name: str) -> str:
+def spelling(node: CelNode, name: str) -> str:
     """How the document spells a field that CEL writes as `name`."""
     type_ = node.type.parameters[0] if is_optional(node.type) else node.type
     return type_.declaration.spelling(name) if type_.declaration is not None else name
 
 
-def may_be_null(node: Node, name: str) -> bool:
+def may_be_null(node: CelNode, name: str) -> bool:
     """Whether the schema lets a field of the node's value be null."""
     type_ = node.type.parameters[0] if is_optional(node.type) else node.type
     declared = type_.declaration.fields.get(name) if type_.declaration is not None else None
     return declared is not None and declared.schema.nullable
 
 
-def node_decoder(node: Node) -> Decode | None:
+def node_decoder(node: CelNode) -> Decode | None:
     """How the node's value, undecoded, becomes CEL's; None where it is that already."""
     if node.declaration is None or not node.declaration.needs_decoding:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from pinnace.schema.cel.functions import Function, Library, combined
+from pinnace.schema.cel.functions import Function, Library, combine
 from pinnace.schema.cel.library.amounts import AMOUNTS
 from pinnace.schema.cel.library.authorizer import AUTHORIZERS, JSON_PATCH
 from pinnace.schema.cel.library.formats import FORMATS
@@ -27,7 +27,7 @@ class Environment:
 
     @cached_property
     def functions(self) -> dict[str, Function]:
-        return combined(self.libraries)
+        return combine(self.libraries)
 
 
 KUBERNETES = Environment()

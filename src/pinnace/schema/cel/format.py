@@ -10,10 +10,10 @@ from typing import Any
 from pinnace.schema.cel.errors import CelError
 from pinnace.schema.cel.library.standard import double_text
 from pinnace.schema.cel.times import duration_text, timestamp_text
-from pinnace.schema.cel.tree import ListLiteral, MapLiteral, Node
+from pinnace.schema.cel.tree import CelNode, ListLiteral, MapLiteral
 from pinnace.schema.cel.values import Duration, Timestamp, TypeValue, Uint, type_name
 from pinnace.schema.golang.numbers import parse_int
-from pinnace.schema.golang.text import quoted
+from pinnace.schema.golang.text import quote
 
 _DIGITS = 6
 _MAX_PRECISION = 1_000_000  # That of Go's fmt.
@@ -56,14 +56,14 @@ class _Clause:
     precision: int | None
 
 
-def formatted(template: str, arguments: list[Any]) -> str:
+def format_template(template: str, arguments: list[Any]) -> str:
     """The template with each clause replaced by its argument."""
-    return _filled(template, len(arguments), lambda clause, place: _shown(clause, arguments[place]))[0]
+    return _fill_in(template, len(arguments), lambda clause, place: _format_argument(clause, arguments[place]))[0]
 
 
-def check_format(template: str, arguments: list[Node]) -> tuple[Node | None, str] | None:
+def check_format(template: str, arguments: list[CelNode]) -> tuple[CelNode | None, str] | None:
     """What is wrong with a template that is to be filled with values of these types: at which argument, and what."""
-    blamed: list[Node] = []
+    blamed: list[CelNode] = []
 
     def check(clause: _Clause, place: int) -> str:
         letter = clause.letter.lower()
@@ -74,7 +74,7 @@ def check_format(template: str, arguments: list[Node]) -> tuple[Node | None, str
         return ""
 
     try:
-        _, used = _filled(template, len(arguments), check)
+        _, used = _fill_in(template, len(arguments), check)
     except CelError as error:
         return (blamed[0] if blamed else None), str(error)
     if len(arguments) > used:
@@ -82,12 +82,12 @@ def check_format(template: str, arguments: list[Node]) -> tuple[Node | None, str
     return None
 
 
-def _misfit(node: Node, letter: str) -> Node | None:
+def _misfit(node: CelNode, letter: str) -> CelNode | None:
     if node.type.kind not in _KINDS[letter]:
         return node
     if letter != "s":
         return None
-    inner: list[Node] = []
+    inner: list[CelNode] = []
     if isinstance(node, ListLiteral):
         inner = node.elements
     elif isinstance(node, MapLiteral):
@@ -95,7 +95,7 @@ def _misfit(node: Node, letter: str) -> Node | None:
     return next((found for each in inner if (found := _misfit(each, letter)) is not None), None)
 
 
-def _filled(template: str, count: int, fill: Callable[[_Clause, int], str]) -> tuple[str, int]:
+def _fill_in(template: str, count: int, fill: Callable[[_Clause, int], str]) -> tuple[str, int]:
     """The template filled in, and how many arguments it took."""
     made: list[str] = []
     used = 0
@@ -143,7 +143,7 @@ def _clause(template: str, at: int) -> tuple[_Clause, int]:
     return _Clause(letter, precision), at + 1
 
 
-def _shown(clause: _Clause, value: Any) -> str:
+def _format_argument(clause: _Clause, value: Any) -> str:
     letter = clause.letter
     kind = type(value)
     digits = _DIGITS if clause.precision is None else clause.precision
@@ -151,7 +151,7 @@ def _shown(clause: _Clause, value: Any) -> str:
         return _text(value)
     if letter in ("f", "e") and (kind is float or (kind is str and value in _NUMBER_WORDS)):
         number = value if kind is float else _NUMBER_WORDS[value]
-        return _fixed(number, digits) if letter == "f" else _scientific(number, digits)
+        return _format_fixed(number, digits) if letter == "f" else _format_scientific(number, digits)
     if letter == "b" and kind is bool:
         return "1" if value else "0"
     if letter in "xX" and kind in (str, bytes):
@@ -162,15 +162,15 @@ def _shown(clause: _Clause, value: Any) -> str:
     raise CelError(f"error during formatting: {_ERRORS[letter.lower()]}, was given {type_name(value)}")
 
 
-def _fixed(number: float, digits: int) -> str:
+def _format_fixed(number: float, digits: int) -> str:
     if math.isinf(number):
         return "∞" if number > 0 else "-∞"
     return "NaN" if number != number else f"{number:,.{digits}f}"
 
 
-def _scientific(number: float, width: int) -> str:
+def _format_scientific(number: float, width: int) -> str:
     if not math.isfinite(number):
-        return _fixed(number, 0)
+        return _format_fixed(number, 0)
     mantissa, _, exponent = f"{number:.6e}".partition("e")
     power = f"{int(exponent):03d}" if int(exponent) < 0 else f"{int(exponent):02d}"
     # The precision is taken for a width, as in the releases before.
@@ -200,9 +200,9 @@ def _literal(value: Any) -> str:
     if type(value) in (int, Uint):
         return str(int(value))
     if type(value) is str:
-        return quoted(value)
+        return quote(value)
     if type(value) is bytes:
-        return "b" + quoted(value.decode(errors="replace"))
+        return "b" + quote(value.decode(errors="replace"))
     if type(value) is float:
         return f"{value:.6f}" if math.isfinite(value) else f'"{double_text(value)}"'
     if type(value) is Timestamp:

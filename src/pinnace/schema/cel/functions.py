@@ -88,7 +88,7 @@ def library(*functions: Mapping[str, tuple[Overload, ...]]) -> Library:
     return made
 
 
-def combined(libraries: Iterable[Library]) -> dict[str, Function]:
+def combine(libraries: Iterable[Library]) -> dict[str, Function]:
     """The functions of several libraries; those of one name are overloads of each other."""
     return {name: Function(name, overloads) for name, overloads in library(*libraries).items()}
 

@@ -14,14 +14,24 @@ from pinnace.schema.cel.decoding import addition, equality, node_decoder, spelli
 from pinnace.schema.cel.environment import Environment
 from pinnace.schema.cel.errors import CelError, CostExceeded, NoSuchOverload
 from pinnace.schema.cel.functions import Function
-from pinnace.schema.cel.tree import Call, Comprehension, Ident, ListLiteral, Literal, MapLiteral, Node, Select, children
-from pinnace.schema.cel.types import is_optional, unwrapped
+from pinnace.schema.cel.tree import (
+    CelCall,
+    CelNode,
+    Comprehension,
+    Ident,
+    ListLiteral,
+    Literal,
+    MapLiteral,
+    Select,
+    children,
+)
+from pinnace.schema.cel.types import is_optional, unwrap
 from pinnace.schema.cel.values import Optional, type_name
 
 IDENT_COST = 1
 
 
-class Run:
+class CelRun:
     """One evaluation: its variables, and what it has cost so far."""
 
     __slots__ = ("cost", "limit", "variables")
@@ -46,42 +56,42 @@ class _Failed:
         self.error = error
 
 
-Step = Callable[[Run], Any]
+Step = Callable[[CelRun], Any]
 
 
 _CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"})
 
 
-def is_constant(node: Node) -> bool:
+def is_constant(node: CelNode) -> bool:
     """Whether the value is known before any variable is."""
     match node:
         case Literal():
             return True
         case ListLiteral() | MapLiteral():
             return all(map(is_constant, children(node)))
-        case Call(function=name):
+        case CelCall(function=name):
             return name in _CONVERSIONS and all(map(is_constant, node.operands))
     return False
 
 
-def is_path(node: Node) -> bool:
+def is_path(node: CelNode) -> bool:
     """A variable, or a part of one."""
     match node:
         case Ident():
             return node.constant is None
         case Select():
             return node.constant is None and not node.is_test and is_path(node.operand)
-        case Call(function="_[_]"):
+        case CelCall(function="_[_]"):
             return is_path(node.arguments[0])
     return False
 
 
-def interpreted(tree: Node, environment: Environment) -> Step:
+def build_interpreter(tree: CelNode, environment: Environment) -> Step:
     """A function of a run. It raises CelError, and CostExceeded once the run's limit is passed."""
     return _Builder(environment).native(tree)
 
 
-def _attempt(step: Step, run: Run) -> tuple[Any, CelError | None]:
+def _attempt(step: Step, run: CelRun) -> tuple[Any, CelError | None]:
     try:
         return step(run), None
     except CostExceeded:
@@ -94,24 +104,24 @@ class _Builder:
     def __init__(self, environment: Environment) -> None:
         self._functions = environment.functions
 
-    def native(self, node: Node) -> Step:
+    def native(self, node: CelNode) -> Step:
         raw = self._raw(node)
         decode = node_decoder(node)
         return raw if decode is None else lambda run: decode(raw(run))
 
-    def _folded(self, node: Node) -> Step:
+    def _fold(self, node: CelNode) -> Step:
         """What is known before it runs costs nothing when it runs."""
-        build = self._unfolded(node)
+        build = self._build(node)
         try:
-            value = build(Run({}, None))
+            value = build(CelRun({}, None))
         except CelError:
             return build
         return lambda run: value
 
-    def _raw(self, node: Node) -> Step:
-        return self._folded(node) if is_constant(node) else self._unfolded(node)
+    def _raw(self, node: CelNode) -> Step:
+        return self._fold(node) if is_constant(node) else self._build(node)
 
-    def _unfolded(self, node: Node) -> Step:
+    def _build(self, node: CelNode) -> Step:
         match node:
             case Literal():
                 value = node.value
@@ -126,7 +136,7 @@ class _Builder:
                 return self._map(node)
             case Comprehension():
                 return self._binding(node) if node.is_binding else self._loop(node)
-            case Call():
+            case CelCall():
                 return self._call(node)
         raise TypeError(f"nothing evaluates a {type(node).__name__}")
 
@@ -136,7 +146,7 @@ class _Builder:
             return lambda run: constant
         name = node.name
 
-        def read(run: Run) -> Any:
+        def read(run: CelRun) -> Any:
             run.charge(IDENT_COST)
             try:
                 value = run.variables[name]
@@ -155,13 +165,13 @@ class _Builder:
         operand = self._raw(node.operand)
         name = spelling(node.operand, node.field_name)
         written = node.field_name
-        is_object = unwrapped(node.operand.type).kind == "struct"
+        is_object = unwrap(node.operand.type).kind == "struct"
         if node.is_test:
             test = values.has_field if is_object else values.has_key_named
             return lambda run: test(operand(run), name)
-        find = values.optional_field if is_object else values.optionally_selected
+        find = values.optional_field if is_object else values.select_optional
 
-        def select(run: Run) -> Any:
+        def select(run: CelRun) -> Any:
             whole = operand(run)
             run.charge(IDENT_COST)
             found = find(whole, name)
@@ -176,7 +186,7 @@ class _Builder:
     def _list(self, node: ListLiteral) -> Step:
         elements = [(self.native(each), place in node.optional) for place, each in enumerate(node.elements)]
 
-        def build(run: Run) -> list[Any]:
+        def build(run: CelRun) -> list[Any]:
             made: list[Any] = []
             for element, is_optional_one in elements:
                 value = element(run)
@@ -194,7 +204,7 @@ class _Builder:
     def _map(self, node: MapLiteral) -> Step:
         entries = [(self.native(each.key), self.native(each.value), each.is_optional) for each in node.entries]
 
-        def build(run: Run) -> dict[Any, Any]:
+        def build(run: CelRun) -> dict[Any, Any]:
             made: dict[Any, Any] = {}
             for key_of, value_of, is_optional_one in entries:
                 key, value = key_of(run), value_of(run)
@@ -214,7 +224,7 @@ class _Builder:
     def _binding(self, node: Comprehension) -> Step:
         initial, result, name = self._raw(node.initial), self._raw(node.result), node.accumulator
 
-        def bind(run: Run) -> Any:
+        def bind(run: CelRun) -> Any:
             value, error = _attempt(initial, run)
             return _with_variables(run, {name: value if error is None else _Failed(error)}, result)
 
@@ -225,7 +235,7 @@ class _Builder:
         condition, step, result = self.native(node.condition), self.native(node.step), self.native(node.result)
         accumulator, first, second = node.accumulator, node.variable, node.second
 
-        def loop(run: Run) -> Any:
+        def loop(run: CelRun) -> Any:
             over = ranged(run)
             accumulated = initial(run)
             outer = run.variables
@@ -245,7 +255,7 @@ class _Builder:
 
         return loop
 
-    def _call(self, node: Call) -> Step:
+    def _call(self, node: CelCall) -> Step:
         match node.function:
             case "_&&_":
                 return self._logic(node, decisive=False)
@@ -263,10 +273,10 @@ class _Builder:
                 return self._index(node)
         return self._strict(node)
 
-    def _logic(self, node: Call, *, decisive: bool) -> Step:
+    def _logic(self, node: CelCall, *, decisive: bool) -> Step:
         terms = [self.native(each) for each in node.arguments]
 
-        def decide(run: Run) -> bool:
+        def decide(run: CelRun) -> bool:
             failure: CelError | None = None
             for term in terms:
                 value, error = _attempt(term, run)
@@ -281,14 +291,14 @@ class _Builder:
 
         return decide
 
-    def _conditional(self, node: Call) -> Step:
+    def _conditional(self, node: CelCall) -> Step:
         condition = self.native(node.arguments[0])
         emit = self._raw if node.declaration is not None else self.native
         truthy, falsy = emit(node.arguments[1]), emit(node.arguments[2])
         # A choice between variables is one look-up, not one more.
         discounts = [IDENT_COST if is_path(each) else 0 for each in node.arguments[1:]]
 
-        def choose(run: Run) -> Any:
+        def choose(run: CelRun) -> Any:
             chosen = condition(run)
             if chosen is not True and chosen is not False:
                 raise NoSuchOverload
@@ -297,10 +307,10 @@ class _Builder:
 
         return choose
 
-    def _not_strictly_false(self, node: Call) -> Step:
+    def _not_strictly_false(self, node: CelCall) -> Step:
         operand = self.native(node.arguments[0])
 
-        def test(run: Run) -> bool:
+        def test(run: CelRun) -> bool:
             value, error = _attempt(operand, run)
             run.charge(1)
             is_false: bool = value is False
@@ -308,12 +318,12 @@ class _Builder:
 
         return test
 
-    def _optional_or(self, node: Call) -> Step:
+    def _optional_or(self, node: CelCall) -> Step:
         assert node.target is not None
         left, right = self.native(node.target), self.native(node.arguments[0])
         wraps = node.function == "or"
 
-        def choose(run: Run) -> Any:
+        def choose(run: CelRun) -> Any:
             first = left(run)
             if type(first) is not Optional:
                 raise NoSuchOverload
@@ -323,14 +333,14 @@ class _Builder:
 
         return choose
 
-    def _optional_select(self, node: Call) -> Step:
+    def _optional_select(self, node: CelCall) -> Step:
         operand_node, name_node = node.arguments
         assert isinstance(name_node, Literal)
         operand, name = self._raw(operand_node), spelling(operand_node, name_node.value)
-        is_object = unwrapped(operand_node.type).kind == "struct"
-        find = values.optional_field if is_object else values.optionally_selected
+        is_object = unwrap(operand_node.type).kind == "struct"
+        find = values.optional_field if is_object else values.select_optional
 
-        def select(run: Run) -> Optional:
+        def select(run: CelRun) -> Optional:
             found = find(operand(run), name)
             if found.present:
                 run.charge(IDENT_COST)
@@ -338,14 +348,14 @@ class _Builder:
 
         return select
 
-    def _index(self, node: Call) -> Step:
+    def _index(self, node: CelCall) -> Step:
         whole, key = self._raw(node.arguments[0]), self.native(node.arguments[1])
         find: Callable[[Any, Any], Any] = values.at if node.function == "_[_]" else values.optional_at
 
         # A key that is looked up has been paid for with the look-up.
         cost = 0 if is_path(node.arguments[1]) else IDENT_COST
 
-        def index(run: Run) -> Any:
+        def index(run: CelRun) -> Any:
             found = find(whole(run), key(run))
             if type(found) is not Optional or found.present:
                 run.charge(cost)
@@ -353,7 +363,7 @@ class _Builder:
 
         return index
 
-    def _strict(self, node: Call) -> Step:
+    def _strict(self, node: CelCall) -> Step:
         by_document = self._by_document(node)
         if by_document is not None:
             return by_document
@@ -364,7 +374,7 @@ class _Builder:
         if name in ("_==_", "_!=_"):
             return self._equality(name, operands, function)
 
-        def call(run: Run) -> Any:
+        def call(run: CelRun) -> Any:
             given = tuple(operand(run) for operand in operands)
             overload = function.overload_for(given, is_member=is_member)
             result = overload.call(*given)
@@ -377,7 +387,7 @@ class _Builder:
         left, right = operands
         overload = function.overloads[0]
 
-        def compare(run: Run) -> bool:
+        def compare(run: CelRun) -> bool:
             given = (left(run), right(run))
             result = bool(overload.call(*given))
             run.charge(call_cost(name, overload.id, given, result))
@@ -385,7 +395,7 @@ class _Builder:
 
         return compare
 
-    def _by_document(self, node: Call) -> Step | None:
+    def _by_document(self, node: CelCall) -> Step | None:
         """== and + of lists that are sets or maps by their declaration."""
         if node.function not in ("_==_", "_!=_", "_+_") or len(node.arguments) != 2:
             return None
@@ -404,7 +414,7 @@ class _Builder:
             return None
         negated = node.function == "_!=_"
 
-        def combine(run: Run) -> Any:
+        def combine(run: CelRun) -> Any:
             given = (left(run), right(run))
             if not (type(given[0]) is type(given[1]) and type(given[0]) in (list, dict)):
                 raise NoSuchOverload
@@ -436,7 +446,7 @@ _GO_TYPES = {
 }
 
 
-def _with_variables(run: Run, added: dict[str, Any], step: Step) -> Any:
+def _with_variables(run: CelRun, added: dict[str, Any], step: Step) -> Any:
     outer = run.variables
     run.variables = {**outer, **added}
     try:

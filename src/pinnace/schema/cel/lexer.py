@@ -40,7 +40,7 @@ _KEYWORDS = frozenset({"in", "true", "false", "null"})
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class CelToken:
     """kind is the symbol or keyword itself, or one of word, quoted, int, uint, float, string, bytes, end."""
 
     kind: str
@@ -48,28 +48,28 @@ class Token:
     offset: int
 
 
-def tokens_of(source: str, issues: list[Issue]) -> list[Token]:
+def tokens_of(source: str, issues: list[Issue]) -> list[CelToken]:
     """All tokens, closed by one of kind `end`. What is no token is noted as an issue and passed over."""
-    tokens: list[Token] = []
+    tokens: list[CelToken] = []
     offset = 0
     while offset < len(source):
         match = _TOKEN.match(source, offset)
         if match is None:
-            unknown = _unrecognised(source, offset)
-            issues.append(Issue(offset, f"Syntax error: token recognition error at: '{_shown(unknown)}'"))
+            unknown = _find_unrecognised(source, offset)
+            issues.append(Issue(offset, f"Syntax error: token recognition error at: '{_escape_whitespace(unknown)}'"))
             offset += len(unknown)
             continue
         kind, text = str(match.lastgroup), match.group()
         if kind == "symbol" or (kind == "word" and text in _KEYWORDS):
             kind = text
         if kind != "skip":
-            tokens.append(Token(kind, text, offset))
+            tokens.append(CelToken(kind, text, offset))
         offset = match.end()
-    tokens.append(Token("end", "<EOF>", len(source)))
+    tokens.append(CelToken("end", "<EOF>", len(source)))
     return tokens
 
 
-def _unrecognised(source: str, offset: int) -> str:
+def _find_unrecognised(source: str, offset: int) -> str:
     """How much a lexer has read when it gives up: one character past the longest start of a token."""
     first = source[offset]
     if first in "\"'":
@@ -80,7 +80,7 @@ def _unrecognised(source: str, offset: int) -> str:
     return first
 
 
-def _shown(text: str) -> str:
+def _escape_whitespace(text: str) -> str:
     return text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
 
 

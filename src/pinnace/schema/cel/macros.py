@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pinnace.schema.cel.errors import Issue
-from pinnace.schema.cel.tree import Call, Comprehension, Ident, ListLiteral, Literal, Macro, MapLiteral, Node, Select
+from pinnace.schema.cel.tree import (
+    CelCall,
+    CelNode,
+    Comprehension,
+    Ident,
+    ListLiteral,
+    Literal,
+    Macro,
+    MapLiteral,
+    Select,
+)
 
 ACCUMULATOR = "@result"
 SORT_INPUT = "@__sortBy_input__"
@@ -23,14 +33,14 @@ class MacroMisuse(Exception):
         self.issue = Issue(offset, message)
 
 
-Expand = Callable[[int, Node, list[Node]], Node | None]
+Expand = Callable[[int, CelNode, list[CelNode]], CelNode | None]
 
 
-def _accumulated(offset: int) -> Ident:
+def _accumulator(offset: int) -> Ident:
     return Ident(offset, ACCUMULATOR)
 
 
-def _name(node: Node, complaint: str) -> str:
+def _name(node: CelNode, complaint: str) -> str:
     if not isinstance(node, Ident):
         raise MacroMisuse(node.offset, complaint)
     if node.name in (ACCUMULATOR, "__result__"):
@@ -38,7 +48,7 @@ def _name(node: Node, complaint: str) -> str:
     return node.name
 
 
-def _variables(arguments: list[Node], count: int, complaint: str) -> tuple[str, str]:
+def _variables(arguments: list[CelNode], count: int, complaint: str) -> tuple[str, str]:
     first = _name(arguments[0], complaint)
     if count == 1:
         return first, ""
@@ -49,27 +59,27 @@ def _variables(arguments: list[Node], count: int, complaint: str) -> tuple[str, 
 
 
 def _quantifier(kind: str, count: int) -> Expand:
-    def expand(at: int, target: Node, arguments: list[Node]) -> Node:
+    def expand(at: int, target: CelNode, arguments: list[CelNode]) -> CelNode:
         first, second = _variables(arguments, count, "argument must be a simple name")
         predicate = arguments[count]
-        initial: Node
-        condition: Node
-        step: Node
-        result: Node = _accumulated(at)
+        initial: CelNode
+        condition: CelNode
+        step: CelNode
+        result: CelNode = _accumulator(at)
         if kind == "all":
             initial = Literal(at, True)
-            condition = Call(at, "@not_strictly_false", None, [_accumulated(at)])
-            step = Call(at, "_&&_", None, [_accumulated(at), predicate])
+            condition = CelCall(at, "@not_strictly_false", None, [_accumulator(at)])
+            step = CelCall(at, "_&&_", None, [_accumulator(at), predicate])
         elif kind == "exists":
             initial = Literal(at, False)
-            condition = Call(at, "@not_strictly_false", None, [Call(at, "!_", None, [_accumulated(at)])])
-            step = Call(at, "_||_", None, [_accumulated(at), predicate])
+            condition = CelCall(at, "@not_strictly_false", None, [CelCall(at, "!_", None, [_accumulator(at)])])
+            step = CelCall(at, "_||_", None, [_accumulator(at), predicate])
         else:
             initial = Literal(at, 0)
             condition = Literal(at, True)
-            more = Call(at, "_+_", None, [_accumulated(at), Literal(at, 1)])
-            step = Call(at, "_?_:_", None, [predicate, more, _accumulated(at)])
-            result = Call(at, "_==_", None, [_accumulated(at), Literal(at, 1)])
+            more = CelCall(at, "_+_", None, [_accumulator(at), Literal(at, 1)])
+            step = CelCall(at, "_?_:_", None, [predicate, more, _accumulator(at)])
+            result = CelCall(at, "_==_", None, [_accumulator(at), Literal(at, 1)])
         macro = Macro(kind, predicate=predicate)
         return Comprehension(at, target, first, second, ACCUMULATOR, initial, condition, step, result, macro)
 
@@ -77,50 +87,50 @@ def _quantifier(kind: str, count: int) -> Expand:
 
 
 def _list_builder(count: int, *, filters: bool, complaint: str) -> Expand:
-    def expand(at: int, target: Node, arguments: list[Node]) -> Node:
+    def expand(at: int, target: CelNode, arguments: list[CelNode]) -> CelNode:
         first, second = _variables(arguments, count, complaint)
         predicate = arguments[count] if filters else None
         transform = arguments[-1]
-        step: Node = Call(at, "_+_", None, [_accumulated(at), ListLiteral(at, [transform])])
+        step: CelNode = CelCall(at, "_+_", None, [_accumulator(at), ListLiteral(at, [transform])])
         if predicate is not None:
-            step = Call(at, "_?_:_", None, [predicate, step, _accumulated(at)])
+            step = CelCall(at, "_?_:_", None, [predicate, step, _accumulator(at)])
         return Comprehension(
-            at, target, first, second, ACCUMULATOR, ListLiteral(at, []), Literal(at, True), step, _accumulated(at),
+            at, target, first, second, ACCUMULATOR, ListLiteral(at, []), Literal(at, True), step, _accumulator(at),
             Macro("map", predicate, transform),
         )  # fmt: skip
 
     return expand
 
 
-def _filter(at: int, target: Node, arguments: list[Node]) -> Node:
+def _filter(at: int, target: CelNode, arguments: list[CelNode]) -> CelNode:
     name = _name(arguments[0], "argument is not an identifier")
     predicate, kept = arguments[1], arguments[0]
-    step: Node = Call(at, "_+_", None, [_accumulated(at), ListLiteral(at, [kept])])
-    step = Call(at, "_?_:_", None, [predicate, step, _accumulated(at)])
+    step: CelNode = CelCall(at, "_+_", None, [_accumulator(at), ListLiteral(at, [kept])])
+    step = CelCall(at, "_?_:_", None, [predicate, step, _accumulator(at)])
     return Comprehension(
-        at, target, name, "", ACCUMULATOR, ListLiteral(at, []), Literal(at, True), step, _accumulated(at),
+        at, target, name, "", ACCUMULATOR, ListLiteral(at, []), Literal(at, True), step, _accumulator(at),
         Macro("map", predicate, kept),
     )  # fmt: skip
 
 
 def _map_builder(*, entries: bool, filters: bool) -> Expand:
-    def expand(at: int, target: Node, arguments: list[Node]) -> Node:
+    def expand(at: int, target: CelNode, arguments: list[CelNode]) -> CelNode:
         first, second = _variables(arguments, 2, "argument must be a simple name")
         predicate = arguments[2] if filters else None
         transform = arguments[-1]
         inserted = [transform] if entries else [Ident(at, first), transform]
-        step: Node = Call(at, "cel.@mapInsert", None, [_accumulated(at), *inserted])
+        step: CelNode = CelCall(at, "cel.@mapInsert", None, [_accumulator(at), *inserted])
         if predicate is not None:
-            step = Call(at, "_?_:_", None, [predicate, step, _accumulated(at)])
+            step = CelCall(at, "_?_:_", None, [predicate, step, _accumulator(at)])
         macro = Macro("transformMapEntry" if entries else "transformMap", predicate, transform)
         return Comprehension(
-            at, target, first, second, ACCUMULATOR, MapLiteral(at, []), Literal(at, True), step, _accumulated(at), macro
+            at, target, first, second, ACCUMULATOR, MapLiteral(at, []), Literal(at, True), step, _accumulator(at), macro
         )
 
     return expand
 
 
-def bound(at: int, name: str, value: Node, result: Node) -> Comprehension:
+def bind(at: int, name: str, value: CelNode, result: CelNode) -> Comprehension:
     """`result`, where `name` stands for `value`."""
     return Comprehension(
         at, ListLiteral(at, []), UNUSED, "", name, value, Literal(at, False), Ident(at, name), result, Macro("bind")
@@ -128,19 +138,21 @@ def bound(at: int, name: str, value: Node, result: Node) -> Comprehension:
 
 
 def _optional_map(function: str) -> Expand:
-    def expand(at: int, target: Node, arguments: list[Node]) -> Node:
+    def expand(at: int, target: CelNode, arguments: list[CelNode]) -> CelNode:
         if not isinstance(arguments[0], Ident):
             raise MacroMisuse(arguments[0].offset, f"{function}() variable name must be a simple identifier")
-        mapped: Node = bound(at, arguments[0].name, Call(at, "value", target, []), arguments[1])
+        mapped: CelNode = bind(at, arguments[0].name, CelCall(at, "value", target, []), arguments[1])
         if function == "optMap":
-            mapped = Call(at, "optional.of", None, [mapped])
-        return Call(at, "_?_:_", None, [Call(at, "hasValue", target, []), mapped, Call(at, "optional.none", None, [])])
+            mapped = CelCall(at, "optional.of", None, [mapped])
+        return CelCall(
+            at, "_?_:_", None, [CelCall(at, "hasValue", target, []), mapped, CelCall(at, "optional.none", None, [])]
+        )
 
     return expand
 
 
-def _sort_by(at: int, target: Node, arguments: list[Node]) -> Node:
-    if not isinstance(target, ListLiteral | Select | Ident | Comprehension | Call):
+def _sort_by(at: int, target: CelNode, arguments: list[CelNode]) -> CelNode:
+    if not isinstance(target, ListLiteral | Select | Ident | Comprehension | CelCall):
         raise MacroMisuse(
             target.offset, "sortBy can only be applied to a list, identifier, comprehension, call or select expression"
         )
@@ -148,7 +160,7 @@ def _sort_by(at: int, target: Node, arguments: list[Node]) -> Node:
         at, Ident(at, SORT_INPUT), arguments
     )
     assert keys is not None
-    return bound(at, SORT_INPUT, target, Call(at, "@sortByAssociatedKeys", Ident(at, SORT_INPUT), [keys]))
+    return bind(at, SORT_INPUT, target, CelCall(at, "@sortByAssociatedKeys", Ident(at, SORT_INPUT), [keys]))
 
 
 _NAME = "argument is not an identifier"
@@ -178,17 +190,17 @@ RECEIVER_MACROS: dict[tuple[str, int], Expand] = {
 }
 
 
-def has(at: int, argument: Node) -> Node:
+def has(at: int, argument: CelNode) -> CelNode:
     """has(a.b): whether b is there."""
     if not isinstance(argument, Select):
         raise MacroMisuse(argument.offset, "invalid argument to has() macro")
     return Select(at, argument.operand, argument.field_name, is_test=True)
 
 
-def cel_bind(at: int, target: Node, arguments: list[Node]) -> Node | None:
+def cel_bind(at: int, target: CelNode, arguments: list[CelNode]) -> CelNode | None:
     """cel.bind(name, value, result); Kubernetes' own expressions do not have it."""
     if not (isinstance(target, Ident) and target.name == "cel"):
         return None
     if not isinstance(arguments[0], Ident):
         raise MacroMisuse(arguments[0].offset, "cel.bind() variable names must be simple identifiers")
-    return bound(at, arguments[0].name, arguments[1], arguments[2])
+    return bind(at, arguments[0].name, arguments[1], arguments[2])

@@ -6,18 +6,18 @@ from collections.abc import Callable
 
 from pinnace.schema.cel.declarations import RESERVED
 from pinnace.schema.cel.errors import CompileError, Issue
-from pinnace.schema.cel.lexer import BadEscape, Token, bytes_of, text_of, tokens_of
+from pinnace.schema.cel.lexer import BadEscape, CelToken, bytes_of, text_of, tokens_of
 from pinnace.schema.cel.macros import RECEIVER_MACROS, MacroMisuse, cel_bind, has
 from pinnace.schema.cel.tree import (
-    Call,
-    Entry,
+    CelCall,
+    CelNode,
     FieldValue,
     Ident,
     ListLiteral,
     Literal,
+    MapEntry,
     MapLiteral,
     MessageLiteral,
-    Node,
     Select,
 )
 from pinnace.schema.cel.values import MAXIMUM_INT, MAXIMUM_UINT, MINIMUM_INT, Uint
@@ -39,7 +39,7 @@ class _GiveUp(Exception):
     """The text cannot be read any further; the issues say why."""
 
 
-def parse(source: str, *, allow_bind: bool = False) -> Node:
+def parse(source: str, *, allow_bind: bool = False) -> CelNode:
     """The expression's tree. Raises CompileError with everything wrong with the text."""
     if len(source) > MAXIMUM_LENGTH:
         message = f"expression code point size exceeds limit: size: {len(source)}, limit {MAXIMUM_LENGTH}"
@@ -65,19 +65,19 @@ class _Parser:
         self._depth = 0
         self._allow_bind = allow_bind
 
-    def whole(self) -> Node:
+    def whole(self) -> CelNode:
         tree = self._expression()
         if self._here.kind != "end":
             follows = self._tokens[self._at + 1].kind
             how = "extraneous" if follows == "end" else "mismatched"
-            self._complain(self._here.offset, f"Syntax error: {how} input '{self._here.text}' expecting <EOF>")
+            self._report(self._here.offset, f"Syntax error: {how} input '{self._here.text}' expecting <EOF>")
         return tree
 
     @property
-    def _here(self) -> Token:
+    def _here(self) -> CelToken:
         return self._tokens[self._at]
 
-    def _take(self) -> Token:
+    def _take(self) -> CelToken:
         token = self._tokens[self._at]
         if token.kind != "end":
             self._at += 1
@@ -89,76 +89,76 @@ class _Parser:
         self._at += 1
         return True
 
-    def _expect(self, kind: str) -> Token:
+    def _expect(self, kind: str) -> CelToken:
         here = self._here
         if here.kind == kind:
             return self._take()
         if here.kind != "end" and self._tokens[self._at + 1].kind == kind:
             expected = f"{{'{kind}', ','}}" if kind in "]}" else f"'{kind}'"
-            self._complain(here.offset, f"Syntax error: extraneous input '{here.text}' expecting {expected}")
+            self._report(here.offset, f"Syntax error: extraneous input '{here.text}' expecting {expected}")
             self._at += 1
             return self._take()
         could_follow = here.kind in _STARTS if kind == ":" else here.kind not in _STARTS or here.kind in ".[-"
         if could_follow:
             # It was left out, as it seems: read on as if it stood here.
-            self._complain(here.offset, f"Syntax error: missing '{kind}' at '{here.text}'")
+            self._report(here.offset, f"Syntax error: missing '{kind}' at '{here.text}'")
             return here
-        self._complain(here.offset, f"Syntax error: mismatched input '{here.text}' expecting '{kind}'")
+        self._report(here.offset, f"Syntax error: mismatched input '{here.text}' expecting '{kind}'")
         raise _GiveUp
 
-    def _complain(self, offset: int, message: str) -> None:
+    def _report(self, offset: int, message: str) -> None:
         self.issues.append(Issue(offset, message))
 
-    def _expression(self) -> Node:
+    def _expression(self) -> CelNode:
         self._depth += 1
         if self._depth > MAXIMUM_DEPTH:
-            self._complain(-1, f"expression recursion limit exceeded: {MAXIMUM_DEPTH}")
+            self._report(-1, f"expression recursion limit exceeded: {MAXIMUM_DEPTH}")
             raise _GiveUp
         condition = self._disjunction()
         if self._here.kind == "?":
             at = self._take().offset
             truthy = self._disjunction()
             self._expect(":")
-            condition = Call(at, "_?_:_", None, [condition, truthy, self._expression()])
+            condition = CelCall(at, "_?_:_", None, [condition, truthy, self._expression()])
         self._depth -= 1
         return condition
 
-    def _disjunction(self) -> Node:
+    def _disjunction(self) -> CelNode:
         return self._logic("||", "_||_", self._conjunction)
 
-    def _conjunction(self) -> Node:
+    def _conjunction(self) -> CelNode:
         return self._logic("&&", "_&&_", self._relation)
 
-    def _logic(self, symbol: str, function: str, term: Callable[[], Node]) -> Node:
+    def _logic(self, symbol: str, function: str, term: Callable[[], CelNode]) -> CelNode:
         terms = [term()]
         offsets: list[int] = []
         while self._here.kind == symbol:
             offsets.append(self._take().offset)
             terms.append(term())
-        return _balanced(function, terms, offsets, 0, len(offsets) - 1) if offsets else terms[0]
+        return _balance(function, terms, offsets, 0, len(offsets) - 1) if offsets else terms[0]
 
-    def _relation(self) -> Node:
+    def _relation(self) -> CelNode:
         left = self._sum()
         while self._here.kind in _RELATIONS:
             operator = self._take()
-            left = Call(operator.offset, _RELATIONS[operator.kind], None, [left, self._sum()])
+            left = CelCall(operator.offset, _RELATIONS[operator.kind], None, [left, self._sum()])
         return left
 
-    def _sum(self) -> Node:
+    def _sum(self) -> CelNode:
         left = self._product()
         while self._here.kind in _SUMS:
             operator = self._take()
-            left = Call(operator.offset, _SUMS[operator.kind], None, [left, self._product()])
+            left = CelCall(operator.offset, _SUMS[operator.kind], None, [left, self._product()])
         return left
 
-    def _product(self) -> Node:
+    def _product(self) -> CelNode:
         left = self._unary()
         while self._here.kind in _PRODUCTS:
             operator = self._take()
-            left = Call(operator.offset, _PRODUCTS[operator.kind], None, [left, self._unary()])
+            left = CelCall(operator.offset, _PRODUCTS[operator.kind], None, [left, self._unary()])
         return left
 
-    def _unary(self) -> Node:
+    def _unary(self) -> CelNode:
         symbol = self._here.kind
         if symbol not in ("!", "-"):
             return self._member(self._primary())
@@ -171,9 +171,9 @@ class _Parser:
             times += 1
         operand = self._member(self._primary())
         function = "!_" if symbol == "!" else "-_"
-        return Call(at, function, None, [operand]) if times % 2 else operand
+        return CelCall(at, function, None, [operand]) if times % 2 else operand
 
-    def _member(self, operand: Node) -> Node:
+    def _member(self, operand: CelNode) -> CelNode:
         while True:
             here = self._here
             if here.kind == ".":
@@ -182,21 +182,21 @@ class _Parser:
                 self._take()
                 if self._here.kind == "end":
                     expected = _OPERAND.replace("'!',", "'!', '?',")
-                    self._complain(self._here.offset, f"Syntax error: mismatched input '<EOF>' expecting {expected}")
+                    self._report(self._here.offset, f"Syntax error: mismatched input '<EOF>' expecting {expected}")
                     raise _GiveUp
                 function = "_[?_]" if self._took("?") else "_[_]"
-                operand = Call(here.offset, function, None, [operand, self._expression()])
+                operand = CelCall(here.offset, function, None, [operand, self._expression()])
                 self._expect("]")
             else:
                 return operand
 
-    def _selection(self, operand: Node) -> Node:
+    def _selection(self, operand: CelNode) -> CelNode:
         dot = self._take()
         is_optional = self._took("?")
         name = self._here
         if name.kind == "quoted":
             self._take()
-            self._complain(name.offset, "unsupported syntax: '`'")
+            self._report(name.offset, "unsupported syntax: '`'")
             return operand
         if name.kind != "word":
             if name.kind in ("true", "false", "null"):
@@ -205,17 +205,17 @@ class _Parser:
                 message = "no viable alternative at input '.'"
             else:
                 message = f"no viable alternative at input '.{name.text}'"
-            self._complain(name.offset, f"Syntax error: {message}")
+            self._report(name.offset, f"Syntax error: {message}")
             raise _GiveUp
         self._take()
         if is_optional:
-            return Call(dot.offset, "_?._", None, [operand, Literal(name.offset, name.text)])
+            return CelCall(dot.offset, "_?._", None, [operand, Literal(name.offset, name.text)])
         if self._here.kind == "(":
             opening = self._take().offset
             return self._receiver_call(opening, name.text, operand, self._arguments())
         return Select(dot.offset, operand, name.text)
 
-    def _receiver_call(self, at: int, function: str, target: Node, arguments: list[Node]) -> Node:
+    def _receiver_call(self, at: int, function: str, target: CelNode, arguments: list[CelNode]) -> CelNode:
         expand = RECEIVER_MACROS.get((function, len(arguments)))
         if expand is None and self._allow_bind and (function, len(arguments)) == ("bind", 3):
             expand = cel_bind
@@ -227,10 +227,10 @@ class _Parser:
                 return Literal(at, None)
             if expanded is not None:
                 return expanded
-        return Call(at, function, target, arguments)
+        return CelCall(at, function, target, arguments)
 
-    def _arguments(self) -> list[Node]:
-        arguments: list[Node] = []
+    def _arguments(self) -> list[CelNode]:
+        arguments: list[CelNode] = []
         if self._here.kind != ")":
             arguments.append(self._expression())
             while self._took(","):
@@ -238,7 +238,7 @@ class _Parser:
         self._expect(")")
         return arguments
 
-    def _primary(self) -> Node:
+    def _primary(self) -> CelNode:
         here = self._here
         if here.kind not in _STARTS:
             self._no_operand(here)
@@ -254,7 +254,7 @@ class _Parser:
             case "{":
                 return self._map()
             case "word" | ".":
-                return self._named()
+                return self._name()
             case "int" | "uint" | "float":
                 return self._number(self._take(), "", here.offset)
             case "string" | "bytes":
@@ -266,27 +266,27 @@ class _Parser:
         self._no_operand(here)
         raise _GiveUp
 
-    def _no_operand(self, here: Token) -> None:
+    def _no_operand(self, here: CelToken) -> None:
         """Passes over one token where what follows it is an operand, as most slips of the finger are."""
         follows = self._tokens[self._at + 1].kind if here.kind != "end" else "end"
         if follows not in _STARTS:
-            self._complain(here.offset, f"Syntax error: mismatched input '{here.text}' expecting {_OPERAND}")
+            self._report(here.offset, f"Syntax error: mismatched input '{here.text}' expecting {_OPERAND}")
             raise _GiveUp
-        self._complain(here.offset, f"Syntax error: extraneous input '{here.text}' expecting {_OPERAND}")
+        self._report(here.offset, f"Syntax error: extraneous input '{here.text}' expecting {_OPERAND}")
         self._at += 1
 
-    def _named(self) -> Node:
+    def _name(self) -> CelNode:
         leading = "." if self._took(".") else ""
         name = self._here
         if name.kind != "word":
-            self._complain(name.offset, f"Syntax error: no viable alternative at input '.{name.text}'")
+            self._report(name.offset, f"Syntax error: no viable alternative at input '.{name.text}'")
             raise _GiveUp
         message = self._message_name()
         if message is not None:
             return self._message(leading + message)
         self._take()
         if name.text in RESERVED:
-            self._complain(name.offset, f"reserved identifier: {name.text}")
+            self._report(name.offset, f"reserved identifier: {name.text}")
         if self._here.kind != "(":
             return Ident(name.offset, leading + name.text)
         opening = self._take().offset
@@ -297,7 +297,7 @@ class _Parser:
             except MacroMisuse as misuse:
                 self.issues.append(misuse.issue)
                 return Literal(opening, False)
-        return Call(opening, leading + name.text, None, arguments)
+        return CelCall(opening, leading + name.text, None, arguments)
 
     def _message_name(self) -> str | None:
         """Where the coming tokens are a.b.C{ - the name of a message that is written out."""
@@ -310,7 +310,7 @@ class _Parser:
         self._at = at + 1
         return name
 
-    def _message(self, name: str) -> Node:
+    def _message(self, name: str) -> CelNode:
         at = self._take().offset
         fields: list[FieldValue] = []
         while self._here.kind != "}":
@@ -323,9 +323,9 @@ class _Parser:
         self._expect("}")
         return MessageLiteral(at, name, fields)
 
-    def _list(self) -> Node:
+    def _list(self) -> CelNode:
         at = self._take().offset
-        elements: list[Node] = []
+        elements: list[CelNode] = []
         optional: set[int] = set()
         while self._here.kind != "]":
             if self._took("?"):
@@ -336,20 +336,20 @@ class _Parser:
         self._expect("]")
         return ListLiteral(at, elements, frozenset(optional))
 
-    def _map(self) -> Node:
+    def _map(self) -> CelNode:
         at = self._take().offset
-        entries: list[Entry] = []
+        entries: list[MapEntry] = []
         while self._here.kind != "}":
             is_optional = self._took("?")
             key = self._expression()
             colon = self._expect(":")
-            entries.append(Entry(colon.offset, key, self._expression(), is_optional))
+            entries.append(MapEntry(colon.offset, key, self._expression(), is_optional))
             if not self._took(","):
                 break
         self._expect("}")
         return MapLiteral(at, entries)
 
-    def _number(self, token: Token, sign: str, at: int) -> Node:
+    def _number(self, token: CelToken, sign: str, at: int) -> CelNode:
         if token.kind == "float":
             return Literal(at, float(sign + token.text))
         is_uint = token.kind == "uint"
@@ -360,21 +360,21 @@ class _Parser:
         else:
             value = parse_int(sign + digits, least=lowest, greatest=highest)
         if value is None or not lowest <= value <= highest:
-            self._complain(at, f"invalid {token.kind} literal")
+            self._report(at, f"invalid {token.kind} literal")
             value = 0
         return Literal(at, Uint(value) if is_uint else value)
 
-    def _text(self, token: Token) -> Node:
+    def _text(self, token: CelToken) -> CelNode:
         try:
             return Literal(token.offset, text_of(token.text) if token.kind == "string" else bytes_of(token.text))
         except BadEscape as bad:
-            self._complain(token.offset, str(bad))
+            self._report(token.offset, str(bad))
             return Literal(token.offset, "")
 
 
-def _balanced(function: str, terms: list[Node], offsets: list[int], low: int, high: int) -> Node:
+def _balance(function: str, terms: list[CelNode], offsets: list[int], low: int, high: int) -> CelNode:
     """A chain of one operator as a tree of little depth: the operator does not mind."""
     middle = (low + high + 1) // 2
-    left = terms[middle] if middle == low else _balanced(function, terms, offsets, low, middle - 1)
-    right = terms[middle + 1] if middle == high else _balanced(function, terms, offsets, middle + 1, high)
-    return Call(offsets[middle], function, None, [left, right])
+    left = terms[middle] if middle == low else _balance(function, terms, offsets, low, middle - 1)
+    right = terms[middle + 1] if middle == high else _balance(function, terms, offsets, middle + 1, high)
+    return CelCall(offsets[middle], function, None, [left, right])

@@ -14,15 +14,15 @@ from pinnace.schema.cel.environment import MUTATION
 from pinnace.schema.cel.library.authorizer import AUTHORIZER, RESOURCE_CHECK
 from pinnace.schema.cel.program import Program, Variable, compile_cel
 from pinnace.schema.cel.tree import (
-    Call,
+    CelCall,
+    CelNode,
     Comprehension,
-    Entry,
     Ident,
     ListLiteral,
     Literal,
+    MapEntry,
     MapLiteral,
     MessageLiteral,
-    Node,
     Select,
 )
 from pinnace.schema.cel.types import DYN, Type, object_type
@@ -42,7 +42,9 @@ VARIABLES: Mapping[str, Type] = {
 }
 
 
-def compiled(expression: str, more: Mapping[str, Variable] | None = None, *, without: Collection[str] = ()) -> Program:
+def compile_policy_expression(
+    expression: str, more: Mapping[str, Variable] | None = None, *, without: Collection[str] = ()
+) -> Program:
     """`more` are further variables, or others than usual; there are none of those `without`. Raises CompileError."""
     known: dict[str, Variable] = {**VARIABLES, **(more or {})}
     for name in without:
@@ -70,15 +72,15 @@ class _Rewriting:
 
     def __init__(self, known: Mapping[str, Variable]) -> None:
         self._known = known
-        self._done: dict[int, tuple[Node, Node]] = {}
+        self._done: dict[int, tuple[CelNode, CelNode]] = {}
 
-    def of(self, node: Node) -> Node:
+    def of(self, node: CelNode) -> CelNode:
         known = self._done.get(id(node))
         if known is None:
-            known = self._done[id(node)] = (node, self._made(node))
+            known = self._done[id(node)] = (node, self._rewrite(node))
         return known[1]
 
-    def _made(self, node: Node) -> Node:
+    def _rewrite(self, node: CelNode) -> CelNode:
         match node:
             case Select(operand=Ident(name=whole), field_name=part, is_test=False) if f"{whole}.{part}" in self._known:
                 return Ident(node.offset, f"{whole}.{part}")
@@ -87,7 +89,7 @@ class _Rewriting:
                     return Literal(node.offset, True)  # Whatever its value will be.
             case Select():
                 node.operand = self.of(node.operand)
-            case Call():
+            case CelCall():
                 node.target = self.of(node.target) if node.target is not None else None
                 node.arguments = [self.of(one) for one in node.arguments]
             case ListLiteral():
@@ -96,7 +98,7 @@ class _Rewriting:
                 for entry in node.entries:
                     entry.key, entry.value = self.of(entry.key), self.of(entry.value)
             case MessageLiteral() if node.type_name.partition(".")[0] in ("Object", "JSONPatch"):
-                return self._written_out(node)
+                return self._as_map(node)
             case MessageLiteral():
                 for written in node.fields:
                     written.value = self.of(written.value)
@@ -109,12 +111,12 @@ class _Rewriting:
                     node.macro.transform = self.of(node.macro.transform)
         return node
 
-    def _written_out(self, node: MessageLiteral) -> MapLiteral:
+    def _as_map(self, node: MessageLiteral) -> MapLiteral:
         entries = []
         for written in node.fields:
             value = self.of(written.value)
             # Fields are of many types, and the values of a map of one.
-            kept = value if written.is_optional else Call(value.offset, "dyn", None, [value])
+            kept = value if written.is_optional else CelCall(value.offset, "dyn", None, [value])
             name = Literal(written.offset, written.name.strip("`"))
-            entries.append(Entry(written.offset, name, kept, written.is_optional))
+            entries.append(MapEntry(written.offset, name, kept, written.is_optional))
         return MapLiteral(node.offset, entries)

@@ -7,16 +7,16 @@ from functools import lru_cache
 from typing import Any
 
 from pinnace.schema.cel.check import check
-from pinnace.schema.cel.compile import compiled_function
+from pinnace.schema.cel.compile import compile_function
 from pinnace.schema.cel.cost.estimate import estimate
 from pinnace.schema.cel.cost.ranges import Range
 from pinnace.schema.cel.declarations import Declaration, declaration_of
 from pinnace.schema.cel.decoding import annotate
 from pinnace.schema.cel.environment import KUBERNETES, Environment
 from pinnace.schema.cel.errors import CelError, CompileError, InstantiationError, Issue, NoSuchOverload
-from pinnace.schema.cel.interpret import Run, interpreted, is_constant
+from pinnace.schema.cel.interpret import CelRun, build_interpreter, is_constant
 from pinnace.schema.cel.parser import MAXIMUM_DEPTH, parse
-from pinnace.schema.cel.tree import Call, Ident, Literal, Node, children
+from pinnace.schema.cel.tree import CelCall, CelNode, Ident, Literal, children
 from pinnace.schema.cel.types import Type
 from pinnace.schema.golang.patterns import PatternError, compile_pattern
 from pinnace.schema.shape import Schema
@@ -29,7 +29,7 @@ def compile_cel(
     variables: Mapping[str, Variable],
     *,
     environment: Environment = KUBERNETES,
-    rewrite: Callable[[Node], Node] = lambda tree: tree,
+    rewrite: Callable[[CelNode], CelNode] = lambda tree: tree,
 ) -> Program:
     """Reads and checks the expression. Raises CompileError, whose text shows each issue at its place, or
     InstantiationError.
@@ -67,21 +67,21 @@ class Program:
     def __init__(
         self,
         expression: str,
-        tree: Node,
+        tree: CelNode,
         variables: tuple[str, ...],
         declarations: Mapping[str, Declaration],
         environment: Environment,
     ) -> None:
         self.expression = expression
         self.result_type = tree.type
-        mentioned = frozenset(_mentioned(tree))
+        mentioned = frozenset(_names_in(tree))
         self.uses = frozenset(name for name in variables if name in mentioned)
         self._tree = tree
         self._declarations = declarations
         self._environment = environment
         self._order = tuple(name for name in variables if name in self.uses)
-        self._fast: Callable[..., Any] | None = compiled_function(tree, self._order, environment)
-        self._careful: Callable[[Run], Any] | None = None
+        self._fast: Callable[..., Any] | None = compile_function(tree, self._order, environment)
+        self._careful: Callable[[CelRun], Any] | None = None
         self._bound = lru_cache(maxsize=16)(self._most_cost)
 
     def __repr__(self) -> str:
@@ -99,13 +99,13 @@ class Program:
 
     def evaluate_metered(self, variables: Mapping[str, Any], *, limit: int | None = None) -> tuple[Any, int]:
         """The value and what it cost. Raises CelError; CostExceeded once the cost passes the limit."""
-        run = Run(dict(variables), limit)
+        run = CelRun(dict(variables), limit)
         return self.evaluate_in(run), run.cost
 
-    def evaluate_in(self, run: Run) -> Any:
+    def evaluate_in(self, run: CelRun) -> Any:
         """The value, its cost charged to a run of the caller's."""
         if self._careful is None:
-            self._careful = interpreted(self._tree, self._environment)
+            self._careful = build_interpreter(self._tree, self._environment)
         try:
             return self._careful(run)
         except CelError:
@@ -128,23 +128,23 @@ class Program:
         return estimate(self._tree, self._declarations, largest=1 << bits).most
 
 
-def _check_constants(node: Node, environment: Environment) -> None:
+def _check_constants(node: CelNode, environment: Environment) -> None:
     """Conversions and searches of which all is known by now are tried at once."""
     for child in children(node):
         _check_constants(child, environment)
-    if not isinstance(node, Call):
+    if not isinstance(node, CelCall):
         return
     try:
         if is_constant(node):
-            interpreted(node, environment)(Run({}, None))
+            build_interpreter(node, environment)(CelRun({}, None))
         elif node.function in ("find", "findAll") and node.arguments and isinstance(node.arguments[0], Literal):
             compile_pattern(node.arguments[0].value)
     except (CelError, PatternError) as error:
         raise InstantiationError(str(error)) from None
 
 
-def _mentioned(node: Node) -> list[str]:
+def _names_in(node: CelNode) -> list[str]:
     names = [node.name] if isinstance(node, Ident) else []
     for child in children(node):
-        names += _mentioned(child)
+        names += _names_in(child)
     return names

@@ -10,7 +10,7 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pinnace.schema.cel.errors import CelError
-from pinnace.schema.cel.values import MAXIMUM_INT, MINIMUM_INT, NANOS, Duration, Timestamp, checked_timestamp
+from pinnace.schema.cel.values import MAXIMUM_INT, MINIMUM_INT, NANOS, Duration, Timestamp, check_timestamp
 from pinnace.schema.golang.numbers import parse_int
 
 _MOMENT = re.compile(
@@ -36,7 +36,7 @@ def parse_timestamp(text: str, *, zone_needed: bool = True) -> Timestamp:
     nanos = int((match[7] or "0")[:9].ljust(9, "0"))
     offset = _offset_seconds(match[8] or "Z")
     seconds = calendar.timegm((year, month, day, hour, minute, second)) - offset
-    return checked_timestamp(seconds * NANOS + nanos, offset)
+    return check_timestamp(seconds * NANOS + nanos, offset)
 
 
 def _offset_seconds(zone: str) -> int:

@@ -14,7 +14,7 @@ from pinnace.schema.cel.types import DYN, Type
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class CelNode:
     offset: int
     type: Type = field(default=DYN, init=False)
     # The schema this value follows as it stands in the document, undecoded; None for values CEL itself made.
@@ -23,20 +23,20 @@ class Node:
 
 
 @dataclass(slots=True, eq=False)
-class Literal(Node):
+class Literal(CelNode):
     value: Any
 
 
 @dataclass(slots=True, eq=False)
-class Ident(Node):
+class Ident(CelNode):
     name: str
     # For names of types, such as int: the type value they stand for.
     constant: Any = field(default=None, init=False)
 
 
 @dataclass(slots=True, eq=False)
-class Select(Node):
-    operand: Node
+class Select(CelNode):
+    operand: CelNode
     field_name: str
     is_test: bool = False
     # For qualified names of types, such as net.IP: the type value they stand for.
@@ -44,46 +44,46 @@ class Select(Node):
 
 
 @dataclass(slots=True, eq=False)
-class Call(Node):
+class CelCall(CelNode):
     function: str
-    target: Node | None
-    arguments: list[Node]
+    target: CelNode | None
+    arguments: list[CelNode]
     overloads: list[str] = field(default_factory=list, init=False)
 
     @property
-    def operands(self) -> list[Node]:
+    def operands(self) -> list[CelNode]:
         return self.arguments if self.target is None else [self.target, *self.arguments]
 
 
 @dataclass(slots=True, eq=False)
-class ListLiteral(Node):
-    elements: list[Node]
+class ListLiteral(CelNode):
+    elements: list[CelNode]
     optional: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class MapEntry:
     offset: int
-    key: Node
-    value: Node
+    key: CelNode
+    value: CelNode
     is_optional: bool
 
 
 @dataclass(slots=True, eq=False)
-class MapLiteral(Node):
-    entries: list[Entry]
+class MapLiteral(CelNode):
+    entries: list[MapEntry]
 
 
 @dataclass(slots=True, eq=False)
 class FieldValue:
     offset: int
     name: str
-    value: Node
+    value: CelNode
     is_optional: bool
 
 
 @dataclass(slots=True, eq=False)
-class MessageLiteral(Node):
+class MessageLiteral(CelNode):
     type_name: str
     fields: list[FieldValue]
 
@@ -93,20 +93,20 @@ class Macro:
     """What a comprehension was written as, for a compiler that knows a shorter way to say it."""
 
     name: str
-    predicate: Node | None = None
-    transform: Node | None = None
+    predicate: CelNode | None = None
+    transform: CelNode | None = None
 
 
 @dataclass(slots=True, eq=False)
-class Comprehension(Node):
-    range: Node
+class Comprehension(CelNode):
+    range: CelNode
     variable: str
     second: str
     accumulator: str
-    initial: Node
-    condition: Node
-    step: Node
-    result: Node
+    initial: CelNode
+    condition: CelNode
+    step: CelNode
+    result: CelNode
     macro: Macro
 
     @property
@@ -115,12 +115,12 @@ class Comprehension(Node):
         return self.macro.name == "bind"
 
 
-def children(node: Node) -> Iterator[Node]:
+def children(node: CelNode) -> Iterator[CelNode]:
     """The nodes directly below this one, in the order they are evaluated."""
     match node:
         case Select():
             yield node.operand
-        case Call():
+        case CelCall():
             yield from node.operands
         case ListLiteral():
             yield from node.elements

@@ -85,7 +85,7 @@ def is_optional(type_: Type) -> bool:
     return type_.kind == "opaque" and type_.name == "optional_type"
 
 
-def unwrapped(type_: Type) -> Type:
+def unwrap(type_: Type) -> Type:
     return type_.parameters[0] if is_optional(type_) else type_
 
 
@@ -114,16 +114,16 @@ class Bindings:
         self._bound = before
         return False
 
-    def resolved(self, type_: Type, *, free_as_dyn: bool = False) -> Type:
+    def resolve(self, type_: Type, *, free_as_dyn: bool = False) -> Type:
         """The type with every bound variable replaced by what it stands for."""
         bound = self._bound.get(type_)
         if bound is not None:
-            return self.resolved(bound, free_as_dyn=free_as_dyn)
+            return self.resolve(bound, free_as_dyn=free_as_dyn)
         if type_.kind == "param":
             return DYN if free_as_dyn else type_
         if not type_.parameters:
             return type_
-        inner = tuple(self.resolved(each, free_as_dyn=free_as_dyn) for each in type_.parameters)
+        inner = tuple(self.resolve(each, free_as_dyn=free_as_dyn) for each in type_.parameters)
         return Type(type_.kind, type_.name, inner, type_.declaration)
 
     def _fits(self, first: Type, second: Type) -> bool:

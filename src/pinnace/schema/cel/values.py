@@ -107,25 +107,25 @@ def type_value(value: Any) -> TypeValue:
     return TypeValue(type_name(value))
 
 
-def checked_int(value: int) -> int:
+def check_int(value: int) -> int:
     if MINIMUM_INT <= value <= MAXIMUM_INT:
         return value
     raise CelError("integer overflow")
 
 
-def checked_uint(value: int) -> Uint:
+def check_uint(value: int) -> Uint:
     if 0 <= value <= MAXIMUM_UINT:
         return Uint(value)
     raise CelError("unsigned integer overflow")
 
 
-def checked_duration(nanos: int) -> Duration:
+def check_duration(nanos: int) -> Duration:
     if MINIMUM_INT <= nanos <= MAXIMUM_INT:
         return Duration(nanos)
     raise CelError("integer overflow")
 
 
-def checked_timestamp(nanos: int, offset_seconds: int = 0) -> Timestamp:
+def check_timestamp(nanos: int, offset_seconds: int = 0) -> Timestamp:
     if EARLIEST <= nanos <= LATEST:
         return Timestamp(nanos, offset_seconds)
     raise CelError("timestamp overflow")
@@ -200,12 +200,12 @@ def greater_equal(left: Any, right: Any) -> bool:
     return compare(left, right) >= 0
 
 
-def divided(left: int, right: int) -> int:
+def divide(left: int, right: int) -> int:
     """Integer division that rounds towards zero."""
     if right == 0:
         raise CelError("division by zero")
     quotient = abs(left) // abs(right)
-    return checked_int(quotient if (left < 0) == (right < 0) else -quotient)
+    return check_int(quotient if (left < 0) == (right < 0) else -quotient)
 
 
 def remainder(left: int, right: int) -> int:
@@ -216,7 +216,7 @@ def remainder(left: int, right: int) -> int:
     return -rest if left < 0 else rest
 
 
-def divided_uint(left: int, right: int) -> Uint:
+def divide_uint(left: int, right: int) -> Uint:
     if right == 0:
         raise CelError("division by zero")
     return Uint(left // right)
@@ -228,7 +228,7 @@ def remainder_uint(left: int, right: int) -> Uint:
     return Uint(left % right)
 
 
-def divided_double(left: float, right: float) -> float:
+def divide_double(left: float, right: float) -> float:
     if right == 0:
         if left == 0 or left != left:
             return math.nan
@@ -254,10 +254,10 @@ def at(container: Any, key: Any) -> Any:
     if type(container) is dict:
         if contains(key, container):
             return container[key]
-        raise CelError(f"no such key: {shown(key)}")
+        raise CelError(f"no such key: {format_cel_value(key)}")
     if type(container) is Optional:
         return optional_at(container, key)
-    raise CelError(f"no such key: {shown(key)}")
+    raise CelError(f"no such key: {format_cel_value(key)}")
 
 
 def optional_at(container: Any, key: Any) -> Optional:
@@ -275,20 +275,20 @@ def optional_at(container: Any, key: Any) -> Optional:
     raise NoSuchOverload
 
 
-def selected(container: Any, name: str) -> Any:
+def select(container: Any, name: str) -> Any:
     """container.name of a value whose type was not known before."""
     if type(container) is dict:
         if name in container:
             return container[name]
     elif type(container) is Optional:
-        return optionally_selected(container, name)
+        return select_optional(container, name)
     raise CelError(f"no such key: {name}")
 
 
-def optionally_selected(container: Any, name: str) -> Optional:
+def select_optional(container: Any, name: str) -> Optional:
     """container.?name."""
     if type(container) is Optional:
-        return optionally_selected(container.content, name) if container.present else NONE
+        return select_optional(container.content, name) if container.present else NONE
     if type(container) is dict:
         return some(container[name]) if name in container else NONE
     raise CelError(f"no such key: {name}")
@@ -339,7 +339,7 @@ def is_zero(value: Any) -> bool:
     return value is None or (type(value) in (bool, int, Uint, float, str, bytes, list, dict) and not value)
 
 
-def shown(value: Any) -> str:
+def format_cel_value(value: Any) -> str:
     """A value as cel-go prints it inside of a message."""
     if value is None:
         return "null"

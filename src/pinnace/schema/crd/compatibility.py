@@ -95,13 +95,13 @@ def _enum(old: Raw, new: Raw) -> Iterator[str]:
     if not now:
         return
     if not was:
-        yield f"only {_listed(now)} are allowed from now on"
+        yield f"only {_join(now)} are allowed from now on"
         return
     if dropped := [value for value in was if not any(is_identical(value, other) for other in now)]:
-        yield f"the allowed values no longer include {_listed(dropped)}"
+        yield f"the allowed values no longer include {_join(dropped)}"
 
 
-def _listed(values: list[Any]) -> str:
+def _join(values: list[Any]) -> str:
     return ", ".join(map(go_json, values))
 
 

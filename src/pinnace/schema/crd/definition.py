@@ -11,7 +11,7 @@ from pinnace.schema import field_errors
 from pinnace.schema.crd.default_rules import DefaultErrors, no_rules, validate_defaults
 from pinnace.schema.crd.field_paths import place_of
 from pinnace.schema.crd.internal_form import internal_form
-from pinnace.schema.crd.structural import unsupported, validate_structural
+from pinnace.schema.crd.structural import find_unsupported, validate_structural
 from pinnace.schema.field_errors import FieldError, go_json
 from pinnace.schema.shape import Raw
 from pinnace.schema.validation.embedded import MetadataErrors, nothing_wrong
@@ -71,7 +71,7 @@ def validate_schema(
         found.append(field_errors.forbidden(f"{path}.nullable", "nullable cannot be true at the root"))
     refused = ""
     if strictness.wants_structure:
-        refused = unsupported(schema)
+        refused = find_unsupported(schema)
         if not refused:
             wants_pruned = strictness.wants_pruned_defaults
             found += validate_structural(schema, path) or validate_defaults(
@@ -90,7 +90,7 @@ def validate_schema(
 def strictness_after(old_schemas: list[Raw]) -> Strictness:
     """How strict to be with a definition whose stored versions have these schemas."""
     return Strictness(
-        wants_structure=not any(unsupported(schema) or validate_structural(schema, "") for schema in old_schemas),
+        wants_structure=not any(find_unsupported(schema) or validate_structural(schema, "") for schema in old_schemas),
         wants_known_types=not _any(old_schemas, lambda node: (node.get("type") or "object") not in TYPES),
         wants_pruned_defaults=not any(_has_unpruned_defaults(schema) for schema in old_schemas),
         wants_atomic_sets=not _any(old_schemas, lambda node: any(True for _ in _validate_set(node, ""))),
@@ -129,7 +129,7 @@ def _any(schemas: list[Raw], is_so: Callable[[Raw], bool]) -> bool:
 
 
 def _has_unpruned_defaults(schema: Raw) -> bool:
-    if unsupported(schema) or validate_structural(schema, ""):
+    if find_unsupported(schema) or validate_structural(schema, ""):
         return False
     pruned = "must not have unknown fields"
     return any(err.message.endswith(pruned) for err in validate_defaults(schema, "", wants_pruned=True))
@@ -356,7 +356,7 @@ def _validate_rule(rule: Raw, schema: Raw, path: str) -> Iterator[FieldError]:
         yield field_errors.invalid(f"{path}.fieldPath", field, "must be non-empty if specified")
     if _NEW_LINE.search(field):
         yield field_errors.invalid(f"{path}.fieldPath", field, "must not contain line breaks")
-    if field and not unsupported(schema):
+    if field and not find_unsupported(schema):
         try:
             place_of(field, schema)
         except ValueError:

@@ -13,7 +13,7 @@ _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "'": "'", "\\": "\\"}
 
 
-class Place(NamedTuple):
+class SchemaPlace(NamedTuple):
     """Where a path leads: the fields on the way, the path as errors write it, and the schema there."""
 
     fields: tuple[str, ...]
@@ -21,7 +21,7 @@ class Place(NamedTuple):
     schema: Raw | None
 
 
-def place_of(path: str, schema: Raw, *, allows_brackets: bool = True) -> Place:
+def place_of(path: str, schema: Raw, *, allows_brackets: bool = True) -> SchemaPlace:
     """Follows a path through a schema. Raises ValueError with Kubernetes' words."""
     tokens = iter(_TOKEN.findall(path))
     fields: list[str] = []
@@ -32,7 +32,7 @@ def place_of(path: str, schema: Raw, *, allows_brackets: bool = True) -> Place:
             case "[" if not allows_brackets:
                 raise ValueError("array notation is not allowed")
             case "[":
-                name = _unquoted(_next(tokens))
+                name = _unquote(_next(tokens))
             case ".":
                 name = _next(tokens)
             case _:
@@ -42,7 +42,7 @@ def place_of(path: str, schema: Raw, *, allows_brackets: bool = True) -> Place:
         fields.append(name)
         if token == "[" and (closing := _next(tokens)) != "]":
             raise ValueError(f"expected ] but got {closing}")
-    return Place(tuple(fields), told, here)
+    return SchemaPlace(tuple(fields), told, here)
 
 
 def _next(tokens: Iterator[str]) -> str:
@@ -51,7 +51,7 @@ def _next(tokens: Iterator[str]) -> str:
     raise ValueError("unexpected end of JSON path")
 
 
-def _unquoted(token: str) -> str:
+def _unquote(token: str) -> str:
     if len(token) < 2 or token[0] != "'" or token[-1] != "'":
         raise ValueError(f"expected single quoted string but got {token}")
 

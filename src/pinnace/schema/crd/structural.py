@@ -41,7 +41,7 @@ _FORBIDDEN_INSIDE = (
 )
 
 
-class Condition(NamedTuple):
+class StructuralCondition(NamedTuple):
     """The condition NonStructuralSchema of a CustomResourceDefinition."""
 
     status: str
@@ -52,13 +52,13 @@ class Condition(NamedTuple):
 def validate_structural(schema: Raw, path: str) -> list[FieldError]:
     """Every way in which the schema is not structural, ordered by what is said. Empty: it is structural.
 
-    Ask `unsupported` first: a schema that uses such words is not looked into.
+    Ask `find_unsupported` first: a schema that uses such words is not looked into.
     """
     found = [*_invariants(schema, "root", path), *_completeness(schema, schema, path, path)]
     return sorted(found, key=str)
 
 
-def unsupported(schema: Raw) -> str:
+def find_unsupported(schema: Raw) -> str:
     """The first thing in the schema that no structural schema can have at all, as a sentence. Empty: there is none."""
     for word, shown in _UNSUPPORTED:
         value = schema.get(word)
@@ -68,7 +68,7 @@ def unsupported(schema: Raw) -> str:
         return "OpenAPIV3Schema 'items' must be a schema, but is an array"
     if schema.get("x-kubernetes-preserve-unknown-fields") is False:
         return "internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined"
-    return next((why for child in children(schema) if (why := unsupported(child))), "")
+    return next((why for child in children(schema) if (why := find_unsupported(child))), "")
 
 
 def children(schema: Raw) -> Iterator[Raw]:
@@ -83,7 +83,7 @@ def children(schema: Raw) -> Iterator[Raw]:
 
 def non_structural_condition(
     versions: Sequence[tuple[str, Raw | None]], *, preserves_unknown: bool
-) -> Condition | None:
+) -> StructuralCondition | None:
     """The condition for a definition with these versions, each with its name and its schema; None if all is well."""
     found = []
     if preserves_unknown:
@@ -91,15 +91,15 @@ def non_structural_condition(
     for index, (name, schema) in enumerate(versions):
         if schema is None:
             continue
-        if why := unsupported(schema):
+        if why := find_unsupported(schema):
             told = f"failed to check validation schema for version {name}: {why}"
-            return Condition("Unknown", "StructuralError", told)
+            return StructuralCondition("Unknown", "StructuralError", told)
         found += validate_structural(schema, f"spec.versions[{index}].schema.openAPIV3Schema")
     if not found:
         return None
     sentences = list(dict.fromkeys(map(str, found)))
     message = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
-    return Condition("True", "Violations", message)
+    return StructuralCondition("True", "Violations", message)
 
 
 def _invariants(schema: Raw, level: str, path: str) -> Iterator[FieldError]:
@@ -159,12 +159,12 @@ def _is_plain_metadata(schema: Raw) -> bool:
     return said <= {"properties"} and properties <= {"name", "generateName"}
 
 
-def _said(schema: Raw) -> dict[str, Any]:
+def _stated_words(schema: Raw) -> dict[str, Any]:
     return {word: value for word, value in schema.items() if value}
 
 
 def _is_int_or_string(schema: Raw) -> bool:
-    return [_said(option) for option in schema.get("anyOf") or ()] == _INT_OR_STRING
+    return [_stated_words(option) for option in schema.get("anyOf") or ()] == _INT_OR_STRING
 
 
 def _starts_so(schema: Raw) -> bool:

@@ -51,7 +51,7 @@ class EmptyFields(NamedTuple):
 NO_EMPTY_FIELDS = EmptyFields()
 
 
-class GoField(NamedTuple):
+class GoFieldNames(NamedTuple):
     """What Go knows of a field that its schema does not say."""
 
     type: str = ""
@@ -60,15 +60,15 @@ class GoField(NamedTuple):
     """The struct that the field is really one of, where that is embedded: it stands in the paths of errors."""
 
 
-_AS_THE_SCHEMA_SAYS = GoField()
-_NO_GO_FIELDS: Mapping[str, GoField] = {}
+_AS_THE_SCHEMA_SAYS = GoFieldNames()
+_NO_GO_FIELDS: Mapping[str, GoFieldNames] = {}
 
 
 def _nothing_known(name: str) -> EmptyFields:
     return NO_EMPTY_FIELDS
 
 
-def _no_go_fields(name: str) -> Mapping[str, GoField]:
+def _no_go_fields(name: str) -> Mapping[str, GoFieldNames]:
     return _NO_GO_FIELDS
 
 
@@ -121,7 +121,7 @@ class Decoders:
         *,
         quantity: Canonical,
         empty_fields: Callable[[str], EmptyFields] = _nothing_known,
-        go_fields: Callable[[str], Mapping[str, GoField]] = _no_go_fields,
+        go_fields: Callable[[str], Mapping[str, GoFieldNames]] = _no_go_fields,
     ) -> None:
         """`empty_fields` is asked with the name of a schema; so is `go_fields`, when there is a error to tell."""
         self._quantity = lru_cache(maxsize=4096)(quantity)
@@ -172,13 +172,13 @@ class Decoders:
 
     def _read(self, schema: Schema) -> _Read:
         if not schema.name:
-            return self._made(schema)
+            return self._make(schema)
         key = (schema.resolve, schema.name)
         if key not in self._named:
-            self._named[key] = self._made(schema)
+            self._named[key] = self._make(schema)
         return self._named[key]
 
-    def _made(self, schema: Schema) -> _Read:
+    def _make(self, schema: Schema) -> _Read:
         if schema.go_name.startswith(_SCHEMA_OR):
             return self._schema_or(schema)
         if schema.preserves_unknown:
@@ -399,7 +399,7 @@ def _plain_type(schema: Schema) -> type | None:
 
 
 def _go_type(schema: Schema) -> str:
-    """How Go prints the type. Its named strings (v1.RestartPolicy) are not in the schema: see `GoField`."""
+    """How Go prints the type. Its named strings (v1.RestartPolicy) are not in the schema: see `GoFieldNames`."""
     if schema.name:
         return ".".join(schema.name.split(".")[-2:])
     if schema.type == "array" and schema.items is not None:

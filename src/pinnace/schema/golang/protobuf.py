@@ -28,11 +28,11 @@ _VARINT, _FIXED64, _LENGTH, _GROUP, _GROUP_END, _FIXED32 = range(6)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Malformed(ValueError):
+class MalformedProtobuf(ValueError):
     """The bytes are not such a message. The words are those of Go's decoders."""
 
 
-class Field(NamedTuple):
+class ProtobufField(NamedTuple):
     """One field of a message."""
 
     name: str
@@ -46,7 +46,7 @@ class Field(NamedTuple):
     """A zero or empty value was meant. Otherwise it is only Go's way of saying nothing."""
 
 
-Fields = Callable[[str], Sequence[Field]]
+Fields = Callable[[str], Sequence[ProtobufField]]
 """The fields of a message by its name. Raises KeyError for one that does not exist."""
 
 _Fill = Callable[[dict[str, Any], bytes, int, int, int], None]
@@ -65,7 +65,7 @@ _LONE_NUMBERS = {_VARINT: _NUMBER}
 _LISTED_NUMBERS = {_VARINT: _NUMBERS, _LENGTH: _PACKED}
 
 
-class Reader:
+class ProtobufReader:
     """Reads the messages that `fields` describes."""
 
     def __init__(self, fields: Fields) -> None:
@@ -82,7 +82,7 @@ class Reader:
         try:
             self.fill(message)(obj, data, at, end, depth)
         except IndexError:
-            raise Malformed("unexpected EOF") from None
+            raise MalformedProtobuf("unexpected EOF") from None
         return obj
 
     def fill(self, message: str) -> _Fill:
@@ -102,7 +102,7 @@ class Reader:
         return lambda data, at, end, depth: self.read_part(type, data, at, end, depth + 1)
 
 
-def _filler(message: str, fields: Sequence[Field], reader: Reader) -> _Fill:
+def _filler(message: str, fields: Sequence[ProtobufField], reader: ProtobufReader) -> _Fill:
     by_number = {field.number: field for field in fields}
     met: dict[int, _Entry] = {}  # By tag: the fields met so far.
 
@@ -110,21 +110,21 @@ def _filler(message: str, fields: Sequence[Field], reader: Reader) -> _Fill:
         """What to do about a tag that was not met before. None: skip it. Raises Malformed."""
         number, wire = tag >> 3, tag & 7
         if wire == _GROUP_END:
-            raise Malformed(f"proto: {message.rpartition('.')[2]}: wiretype end group for non-group")
+            raise MalformedProtobuf(f"proto: {message.rpartition('.')[2]}: wiretype end group for non-group")
         if not 0 < number < 2**31:
-            raise Malformed(f"proto: {message.rpartition('.')[2]}: illegal tag {number} (wire type {wire})")
+            raise MalformedProtobuf(f"proto: {message.rpartition('.')[2]}: illegal tag {number} (wire type {wire})")
         field = by_number.get(number)
         if field is None:
             return None
         entry = _entry(field, wire, reader)
         if entry is None:
-            raise Malformed(f"proto: wrong wireType = {wire} for field {_go_name(field)}")
+            raise MalformedProtobuf(f"proto: wrong wireType = {wire} for field {_go_name(field)}")
         met[tag] = entry
         return entry
 
     def fill(obj: dict[str, Any], data: bytes, at: int, end: int, depth: int) -> None:
         if depth > MAX_DEPTH:
-            raise Malformed("exceeded max depth")
+            raise MalformedProtobuf("exceeded max depth")
         while at < end:
             tag = data[at]
             at += 1
@@ -191,7 +191,7 @@ def _filler(message: str, fields: Sequence[Field], reader: Reader) -> _Fill:
                 at = stop
             elif how == _DOUBLE:
                 if at + 8 > end:
-                    raise Malformed("unexpected EOF")
+                    raise MalformedProtobuf("unexpected EOF")
                 value = _double(data, at)
                 at += 8
                 if value or keeps_zero:
@@ -215,12 +215,12 @@ def _filler(message: str, fields: Sequence[Field], reader: Reader) -> _Fill:
                 elif value or keeps_zero:
                     obj[name] = read(value)
         if at != end:
-            raise Malformed("unexpected EOF")
+            raise MalformedProtobuf("unexpected EOF")
 
     return fill
 
 
-def _entry(field: Field, wire: int, reader: Reader) -> _Entry | None:
+def _entry(field: ProtobufField, wire: int, reader: ProtobufReader) -> _Entry | None:
     """What to do about a field that comes with this wire type; None if it must not."""
     name, _, type, shape, keeps_zero = field
     scalar = _SCALARS.get(type)
@@ -232,7 +232,7 @@ def _entry(field: Field, wire: int, reader: Reader) -> _Entry | None:
     return _delimited(field, reader) if wire == _LENGTH else None
 
 
-def _delimited(field: Field, reader: Reader) -> _Entry:
+def _delimited(field: ProtobufField, reader: ProtobufReader) -> _Entry:
     name, _, type, shape, keeps_zero = field
     if shape == MAP:
         return _MAPPED, name, keeps_zero, _text if type == "string" else reader.value(type)
@@ -258,12 +258,12 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             return value & 0xFFFFFFFFFFFFFFFF, at
         shift += 7
         if shift > 63:
-            raise Malformed("proto: integer overflow")
+            raise MalformedProtobuf("proto: integer overflow")
 
 
-def _cut_off(length: int) -> Malformed:
+def _cut_off(length: int) -> MalformedProtobuf:
     is_negative = length > 0x7FFFFFFFFFFFFFFF
-    return Malformed("proto: negative length found during unmarshaling" if is_negative else "unexpected EOF")
+    return MalformedProtobuf("proto: negative length found during unmarshaling" if is_negative else "unexpected EOF")
 
 
 def _skip(wire: int, data: bytes, at: int) -> int:
@@ -282,19 +282,19 @@ def _skip(wire: int, data: bytes, at: int) -> int:
             depth += 1
         elif wire == _GROUP_END:
             if depth == 0:
-                raise Malformed("proto: unexpected end of group")
+                raise MalformedProtobuf("proto: unexpected end of group")
             depth -= 1
         elif wire == _FIXED32:
             at += 4
         else:
-            raise Malformed(f"proto: illegal wireType {wire}")
+            raise MalformedProtobuf(f"proto: illegal wireType {wire}")
         if depth == 0:
             return at
         tag, at = _varint(data, at)
         wire = tag & 7
 
 
-def _go_name(field: Field) -> str:
+def _go_name(field: ProtobufField) -> str:
     if field.name == "metadata":
         return "ObjectMeta"
     name = field.name or field.type.rpartition(".")[2]
@@ -323,7 +323,7 @@ def _int64(value: int) -> int:
 def _double(data: bytes, at: int) -> float | int:
     value: float = struct.unpack_from("<d", data, at)[0]
     if value != value or value in (float("inf"), float("-inf")):
-        raise Malformed(f"json: unsupported value: {'NaN' if value != value else f'{value:+}'.title()}")
+        raise MalformedProtobuf(f"json: unsupported value: {'NaN' if value != value else f'{value:+}'.title()}")
     # Go writes whole numbers without a fraction, unless they are too long to be written out.
     return int(value) if value.is_integer() and abs(value) < 1e21 else value
 
@@ -342,7 +342,7 @@ def _raw(data: bytes, at: int, end: int, depth: int) -> Any:
     try:
         return orjson.loads(text) if text else None
     except orjson.JSONDecodeError as err:
-        raise Malformed(f"json: error calling MarshalJSON for type *runtime.RawExtension: {err}") from None
+        raise MalformedProtobuf(f"json: error calling MarshalJSON for type *runtime.RawExtension: {err}") from None
 
 
 def _moment(data: bytes, at: int, end: int) -> datetime | None:
@@ -352,7 +352,7 @@ def _moment(data: bytes, at: int, end: int) -> datetime | None:
     try:
         return _EPOCH + timedelta(seconds=said.get("seconds", 0), microseconds=said.get("nanos", 0) // 1000)
     except OverflowError:
-        raise Malformed("Time.MarshalJSON: year outside of range [0,9999]") from None
+        raise MalformedProtobuf("Time.MarshalJSON: year outside of range [0,9999]") from None
 
 
 def _time(data: bytes, at: int, end: int, depth: int) -> str | None:
@@ -375,7 +375,9 @@ def _int_or_string(data: bytes, at: int, end: int, depth: int) -> int | str:
     said = _WELL_KNOWN.read_part("IntOrString", data, at, end)
     kind = said.get("type", 0)
     if kind not in (0, 1):
-        raise Malformed("json: error calling MarshalJSON for type intstr.IntOrString: impossible IntOrString.Type")
+        raise MalformedProtobuf(
+            "json: error calling MarshalJSON for type intstr.IntOrString: impossible IntOrString.Type"
+        )
     value: int | str = said.get("strVal", "") if kind else said.get("intVal", 0)
     return value
 
@@ -394,7 +396,7 @@ def _map_entry(read: _Read, data: bytes, at: int, end: int, depth: int) -> tuple
             tag, at = _varint(data, at)
             at = _skip(tag & 7, data, at)
             if at > end:
-                raise Malformed("unexpected EOF")
+                raise MalformedProtobuf("unexpected EOF")
             continue
         length = data[at + 1]
         at += 2
@@ -439,19 +441,23 @@ _UNIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "JSONSchemaPropsOrStringArray": _schema_or_strings,
 }
 
-_WELL_KNOWN = Reader(
+_WELL_KNOWN = ProtobufReader(
     {
-        "Quantity": (Field("string", 1),),
-        "IntOrString": (Field("type", 1, "int64"), Field("intVal", 2, "int32"), Field("strVal", 3)),
-        "Timestamp": (Field("seconds", 1, "int64"), Field("nanos", 2, "int32")),
-        "Raw": (Field("raw", 1, "blob"),),
-        "Strings": (Field("items", 1, shape=LIST),),
-        "TypeMeta": (Field("apiVersion", 1), Field("kind", 2)),
+        "Quantity": (ProtobufField("string", 1),),
+        "IntOrString": (
+            ProtobufField("type", 1, "int64"),
+            ProtobufField("intVal", 2, "int32"),
+            ProtobufField("strVal", 3),
+        ),
+        "Timestamp": (ProtobufField("seconds", 1, "int64"), ProtobufField("nanos", 2, "int32")),
+        "Raw": (ProtobufField("raw", 1, "blob"),),
+        "Strings": (ProtobufField("items", 1, shape=LIST),),
+        "TypeMeta": (ProtobufField("apiVersion", 1), ProtobufField("kind", 2)),
         "Unknown": (
-            Field("typeMeta", 1, "TypeMeta"),
-            Field("raw", 2, "blob"),
-            Field("contentEncoding", 3),
-            Field("contentType", 4),
+            ProtobufField("typeMeta", 1, "TypeMeta"),
+            ProtobufField("raw", 2, "blob"),
+            ProtobufField("contentEncoding", 3),
+            ProtobufField("contentType", 4),
         ),
     }.__getitem__
 )
@@ -460,7 +466,7 @@ _WELL_KNOWN = Reader(
 # The envelope.
 
 
-class Envelope(NamedTuple):
+class ProtobufEnvelope(NamedTuple):
     """What surrounds an object on its way: the kind it says it is, and its message."""
 
     api_version: str
@@ -471,16 +477,16 @@ class Envelope(NamedTuple):
 PREFIX = b"k8s\0"
 
 
-def read_envelope(body: bytes) -> Envelope:
+def read_envelope(body: bytes) -> ProtobufEnvelope:
     """Take a body out of its envelope. Raises Malformed."""
     if not body:
-        raise Malformed("empty data")
+        raise MalformedProtobuf("empty data")
     if not body.startswith(PREFIX):
-        raise Malformed(
+        raise MalformedProtobuf(
             f"provided data does not appear to be a protobuf message, expected prefix [{' '.join(map(str, PREFIX))}]"
         )
     if len(body) == len(PREFIX):
-        raise Malformed("empty body")
+        raise MalformedProtobuf("empty body")
     found = _WELL_KNOWN.read_part("Unknown", body, len(PREFIX), len(body))
     said = found.get("typeMeta", {})
-    return Envelope(said.get("apiVersion", ""), said.get("kind", ""), found.get("raw", b""))
+    return ProtobufEnvelope(said.get("apiVersion", ""), said.get("kind", ""), found.get("raw", b""))

@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """As Go's %v: map[a:1 b:[x y]], <nil>, true."""
     if value is None:
         return "<nil>"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
-        return "map[" + " ".join(f"{key}:{shown(value[key])}" for key in sorted(value)) + "]"
+        return "map[" + " ".join(f"{key}:{format_value(value[key])}" for key in sorted(value)) + "]"
     if isinstance(value, list):
-        return "[" + " ".join(map(shown, value)) + "]"
+        return "[" + " ".join(map(format_value, value)) + "]"
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
         return str(int(value))
     return str(value)
 
 
-def quoted(value: str) -> str:
+def quote(value: str) -> str:
     """As Go's %q."""
     escapes = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\a": "\\a", "\b": "\\b", "\f": "\\f"}
     told = (escapes.get(c) or (c if c.isprintable() else _code(c)) for c in value)
@@ -42,14 +42,14 @@ def type_name(value: Any) -> str:
     return names.get(type(value), "map[string]interface {}")
 
 
-def syntax(value: Any) -> str:
+def format_syntax(value: Any) -> str:
     """As Go's %#v, for the values that JSON has."""
     if value is None:
         return "interface {}(nil)"
     if isinstance(value, str):
-        return quoted(value)
+        return quote(value)
     if isinstance(value, dict):
-        return type_name(value) + "{" + ", ".join(f"{quoted(k)}:{syntax(value[k])}" for k in sorted(value)) + "}"
+        return type_name(value) + "{" + ", ".join(f"{quote(k)}:{format_syntax(value[k])}" for k in sorted(value)) + "}"
     if isinstance(value, list):
-        return type_name(value) + "{" + ", ".join(map(syntax, value)) + "}"
-    return shown(value)
+        return type_name(value) + "{" + ", ".join(map(format_syntax, value)) + "}"
+    return format_value(value)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pinnace.schema.equality import equal_json, equal_json_types
 from pinnace.schema.merge.field_sets import FieldSet, refusing_depth
-from pinnace.schema.merge.structure import ANY, ATOMIC, LIST, MAP, Node, structure
+from pinnace.schema.merge.structure import ANY, ATOMIC, LIST, MAP, MergeNode, structure
 from pinnace.schema.shape import Schema
 
 _MISSING: Any = object()
@@ -30,20 +30,20 @@ def of(value: Any, schema: Schema) -> FieldSet:
     Structs are owned through their fields only; entries of maps and items of lists are members themselves.
     Raises ValueError where an item of an associative list lacks its key.
     """
-    return mentioned(structure(schema), value)
+    return fields_of(structure(schema), value)
 
 
-def mentioned(node: Node, value: Any) -> FieldSet:
+def fields_of(node: MergeNode, value: Any) -> FieldSet:
     """`of`, for a node that is at hand already."""
-    node = node.facet(value)
+    node = node.view_for(value)
     if node.shape == MAP:
-        return _mentioned_in_map(node, value) if value.__class__ is dict else {}
+        return _fields_of_map(node, value) if value.__class__ is dict else {}
     if node.shape == LIST:
-        return _mentioned_in_list(node, value) if value.__class__ is list else {}
+        return _fields_of_list(node, value) if value.__class__ is list else {}
     return {}
 
 
-def _mentioned_in_map(node: Node, value: dict[str, Any]) -> FieldSet:
+def _fields_of_map(node: MergeNode, value: dict[str, Any]) -> FieldSet:
     out: FieldSet = {}
     declared, rest = node.fields, None
     for key, child_value in value.items():
@@ -56,11 +56,11 @@ def _mentioned_in_map(node: Node, value: dict[str, Any]) -> FieldSet:
         if child is None:
             child = rest = rest or node.rest
         if child.shape == ANY:
-            child = child.facet(child_value)
+            child = child.view_for(child_value)
         if child.shape <= ATOMIC:
             out["f:" + key] = {}
             continue
-        below = _mentioned_in_map(child, child_value) if kind is dict else _mentioned_in_list(child, child_value)
+        below = _fields_of_map(child, child_value) if kind is dict else _fields_of_list(child, child_value)
         if below:
             out["f:" + key] = below if is_declared else {".": {}, **below}
         elif not is_declared or (kind is dict and not child_value):
@@ -68,27 +68,27 @@ def _mentioned_in_map(node: Node, value: dict[str, Any]) -> FieldSet:
     return out
 
 
-def _mentioned_in_list(node: Node, value: list[Any]) -> FieldSet:
+def _fields_of_list(node: MergeNode, value: list[Any]) -> FieldSet:
     out: FieldSet = {}
     item_node = node.item
     for item in value:
         element = node.element_of(item)
         if element in out:
             out[element] = {}  # Of items that cannot be told apart, nothing but their being there is owned.
-        elif item.__class__ is dict and item_node.facet(item).shape == MAP:
-            out[element] = {".": {}, **_mentioned_in_map(item_node.facet(item), item)}
+        elif item.__class__ is dict and item_node.view_for(item).shape == MAP:
+            out[element] = {".": {}, **_fields_of_map(item_node.view_for(item), item)}
         else:
             out[element] = {}
     return out
 
 
-def everything(node: Node, value: Any) -> FieldSet:
+def everything(node: MergeNode, value: Any) -> FieldSet:
     """What is below a value that was not there before: unlike `of`, every place is a member, structs and lists too."""
     kind = value.__class__
     if (kind is not dict and kind is not list) or not value:
         return {}
     if node.shape == ANY:
-        node = node.facet(value)
+        node = node.view_for(value)
     if node.shape <= ATOMIC:
         return {}
     out: FieldSet = {".": {}}
@@ -112,10 +112,10 @@ def everything(node: Node, value: Any) -> FieldSet:
 Outline = tuple[Any, ...]
 
 
-def outline(node: Node, value: Any) -> Outline:
+def outline(node: MergeNode, value: Any) -> Outline:
     """Values with one outline have one `everything`: it tells which places there are, and nothing that stands there."""
     if node.shape == ANY:
-        node = node.facet(value)
+        node = node.view_for(value)
     if node.shape <= ATOMIC:
         return ()
     if value.__class__ is list:
@@ -137,7 +137,7 @@ def _has_inside(value: Any) -> bool:
 
 
 @refusing_depth
-def changed(old: Any, new: Any, schema: Schema) -> Changes:
+def find_changes(old: Any, new: Any, schema: Schema) -> Changes:
     """Which fields differ between two values of one schema. Raises ValueError where a list's item lacks its key."""
     changes = Changes({}, {}, {})
     _compare_maps(structure(schema), old, new, *changes)
@@ -145,7 +145,7 @@ def changed(old: Any, new: Any, schema: Schema) -> Changes:
 
 
 def _compare_maps(
-    node: Node, old: dict[str, Any], new: dict[str, Any], added: FieldSet, modified: FieldSet, removed: FieldSet
+    node: MergeNode, old: dict[str, Any], new: dict[str, Any], added: FieldSet, modified: FieldSet, removed: FieldSet
 ) -> None:
     if old is new:
         return
@@ -170,13 +170,13 @@ def _compare_maps(
 
 
 def _compare(
-    node: Node, element: str, old: Any, new: Any, added: FieldSet, modified: FieldSet, removed: FieldSet
+    node: MergeNode, element: str, old: Any, new: Any, added: FieldSet, modified: FieldSet, removed: FieldSet
 ) -> None:
     """Compare two values that are both there, and of which one at least is a container."""
     if old == new and (not node.leaves_open or equal_json_types(old, new)):
         return  # Most of an object is as it was, and C finds that out faster than we do.
     if node.shape == ANY:
-        before, after = node.facet(old), node.facet(new)
+        before, after = node.view_for(old), node.view_for(new)
         if before is not after:
             _compare(before, element, old, new, added, modified, removed)
         node = after
@@ -202,7 +202,7 @@ def _compare(
 
 
 def _compare_lists(
-    node: Node, old: list[Any], new: list[Any], added: FieldSet, modified: FieldSet, removed: FieldSet
+    node: MergeNode, old: list[Any], new: list[Any], added: FieldSet, modified: FieldSet, removed: FieldSet
 ) -> None:
     if old is new:
         return
@@ -222,16 +222,16 @@ def _compare_lists(
     return None
 
 
-def _by_element(node: Node, items: list[Any]) -> dict[str, Any]:
+def _by_element(node: MergeNode, items: list[Any]) -> dict[str, Any]:
     element_of = node.element_of
     return {element_of(item): item for item in items}
 
 
 def _compare_with_duplicates(
-    node: Node, old: list[Any], new: list[Any], added: FieldSet, modified: FieldSet, removed: FieldSet
+    node: MergeNode, old: list[Any], new: list[Any], added: FieldSet, modified: FieldSet, removed: FieldSet
 ) -> None:
     """Items that share a key are compared as one leaf: which of them changed cannot be said."""
-    olds, news = _grouped(node, old), _grouped(node, new)
+    olds, news = _group_items(node, old), _group_items(node, new)
     for element in {**olds, **news}:
         before, after = olds.get(element, []), news.get(element, [])
         if len(before) <= 1 and len(after) <= 1:
@@ -254,14 +254,14 @@ def _compare_with_duplicates(
             added[element] = {}
 
 
-def _grouped(node: Node, items: list[Any]) -> dict[str, list[Any]]:
+def _group_items(node: MergeNode, items: list[Any]) -> dict[str, list[Any]]:
     groups: dict[str, list[Any]] = {}
     for item in items:
         groups.setdefault(node.element_of(item), []).append(item)
     return groups
 
 
-def with_structs(fields: FieldSet, node: Node) -> FieldSet:
+def with_structs(fields: FieldSet, node: MergeNode) -> FieldSet:
     """The set with each declared field a member that has members below it: whoever drops all parts drops the whole."""
     out: FieldSet = {}
     for element, below in fields.items():
@@ -280,7 +280,7 @@ def with_structs(fields: FieldSet, node: Node) -> FieldSet:
     return out
 
 
-def settled(fields: FieldSet, node: Node) -> FieldSet:
+def collapse_atomic(fields: FieldSet, node: MergeNode) -> FieldSet:
     """The set after a schema change: where a granular place has become atomic, its owner owns the whole of it."""
     out = fields
     for element, below in fields.items():
@@ -289,14 +289,14 @@ def settled(fields: FieldSet, node: Node) -> FieldSet:
         child = _child(node, element)
         if child is None or child.shape == ANY:
             continue
-        now = {} if child.shape == ATOMIC else settled(below, child)
+        now = {} if child.shape == ATOMIC else collapse_atomic(below, child)
         if now is not below:
             out = dict(out) if out is fields else out
             out[element] = now
     return out
 
 
-def _child(node: Node, element: str) -> Node | None:
+def _child(node: MergeNode, element: str) -> MergeNode | None:
     if element.startswith("f:") and node.is_map:
         return node.fields.get(element[2:]) or node.element
     return node.item if node.is_list and element[:2] in ("k:", "v:") else None

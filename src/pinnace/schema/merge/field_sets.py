@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import orjson
 
-from pinnace.schema.golang.text import quoted, shown
+from pinnace.schema.golang.text import format_value, quote
 
 FieldSet = dict[str, Any]
 Path = tuple[str, ...]
@@ -66,11 +66,11 @@ def union(a: FieldSet, b: FieldSet) -> FieldSet:
         if mine is None:
             out[element] = below
         elif mine is not below and element != ".":
-            out[element] = _united(mine, below)
+            out[element] = _unite(mine, below)
     return out
 
 
-def _united(a: FieldSet, b: FieldSet) -> FieldSet:
+def _unite(a: FieldSet, b: FieldSet) -> FieldSet:
     if a and b:
         return union(a, b)
     both = a or b
@@ -157,12 +157,12 @@ def _paths(fields: FieldSet, above: Path) -> Iterator[Path]:
             yield from _paths(fields[element], (*above, element))
 
 
-def shown_path(path: Path) -> str:
+def format_path(path: Path) -> str:
     """A path as messages show it: .spec.containers[name="nginx"].image"""
-    return "".join(map(shown_element, path))
+    return "".join(map(format_element, path))
 
 
-def shown_element(element: str) -> str:
+def format_element(element: str) -> str:
     kind, rest = element[:2], element[2:]
     if kind == "f:":
         return "." + rest
@@ -170,24 +170,24 @@ def shown_element(element: str) -> str:
         return f"[{rest}]"
     value = orjson.loads(rest)
     if kind == "v:":
-        return f"[={_shown_value(value)}]"
-    return "[" + ",".join(f"{key}={_shown_value(value[key])}" for key in sorted(value)) + "]"
+        return f"[={_format_value(value)}]"
+    return "[" + ",".join(f"{key}={_format_value(value[key])}" for key in sorted(value)) + "]"
 
 
-def _shown_value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None:
         return "null"
-    return quoted(value) if isinstance(value, str) else shown(value)
+    return quote(value) if isinstance(value, str) else format_value(value)
 
 
-def ordered(fields: FieldSet) -> FieldSet:
+def sort_fields(fields: FieldSet) -> FieldSet:
     """The same set with its elements in the order in which Kubernetes writes them."""
     if not any(fields.values()):
         return dict.fromkeys(_sorted_elements(fields), _NOTHING)
     out: FieldSet = {}
     for element in _sorted_elements(fields):
         below = fields[element]
-        out[element] = ordered(below) if below else below
+        out[element] = sort_fields(below) if below else below
     return out
 
 
@@ -226,11 +226,11 @@ def parse(fields: Any) -> FieldSet:
         return {}
     if not isinstance(fields, dict):
         raise ValueError("a set of fields is an object")
-    return _parsed(fields)
+    return _parse_elements(fields)
 
 
 @refusing_depth
-def _parsed(fields: FieldSet) -> FieldSet:
+def _parse_elements(fields: FieldSet) -> FieldSet:
     out: FieldSet = {}
     for element, below in fields.items():
         if not isinstance(below, dict):
@@ -244,6 +244,6 @@ def _parsed(fields: FieldSet) -> FieldSet:
         elif element[0] in "fkvi":
             if element[0] != "f":
                 orjson.loads(element[2:])
-            parsed = _parsed(below)
+            parsed = _parse_elements(below)
             out[element] = {} if len(parsed) == 1 and "." in parsed else parsed
     return out

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pinnace.schema.golang.text import shown, syntax
-from pinnace.schema.merge.field_sets import FieldSet, refusing_depth, shown_element
-from pinnace.schema.merge.structure import ATOMIC, LIST, MAP, Node, structure
+from pinnace.schema.golang.text import format_syntax, format_value
+from pinnace.schema.merge.field_sets import FieldSet, format_element, refusing_depth
+from pinnace.schema.merge.structure import ATOMIC, LIST, MAP, MergeNode, structure
 from pinnace.schema.shape import Schema
 
 _GO_TYPES = {bool: "bool", int: "int64", float: "float64", str: "string"}
@@ -25,8 +25,8 @@ def merge(live: Any, applied: Any, schema: Schema) -> Any:
     return _merge(structure(schema), live, applied)
 
 
-def _merge(node: Node, live: Any, applied: Any) -> Any:
-    node = node.facet(applied)
+def _merge(node: MergeNode, live: Any, applied: Any) -> Any:
+    node = node.view_for(applied)
     if node.shape == MAP:
         olds, news = (live if live.__class__ is dict else {}), (applied if applied.__class__ is dict else {})
         return _merge_maps(node, olds, news) if olds or news else applied
@@ -36,7 +36,7 @@ def _merge(node: Node, live: Any, applied: Any) -> Any:
     return applied
 
 
-def _merge_maps(node: Node, live: dict[str, Any], applied: dict[str, Any]) -> dict[str, Any]:
+def _merge_maps(node: MergeNode, live: dict[str, Any], applied: dict[str, Any]) -> dict[str, Any]:
     out = dict(live)
     declared = node.fields
     for key, value in applied.items():
@@ -44,7 +44,7 @@ def _merge_maps(node: Node, live: dict[str, Any], applied: dict[str, Any]) -> di
     return out
 
 
-def _merge_lists(node: Node, live: list[Any], applied: list[Any]) -> list[Any]:
+def _merge_lists(node: MergeNode, live: list[Any], applied: list[Any]) -> list[Any]:
     news = index(node, applied)
     live_elements = [node.element_of(item) for item in live]
     olds: dict[str, Any] = {}
@@ -89,7 +89,7 @@ def _merge_lists(node: Node, live: list[Any], applied: list[Any]) -> list[Any]:
     return out
 
 
-def index(node: Node, items: list[Any]) -> dict[str, Any]:
+def index(node: MergeNode, items: list[Any]) -> dict[str, Any]:
     """Items by their path element. Raises ValueError for a key that is missing or there twice."""
     found: dict[str, Any] = {}
     for number, item in enumerate(items):
@@ -98,7 +98,7 @@ def index(node: Node, items: list[Any]) -> dict[str, Any]:
         except ValueError as err:
             raise ValueError(f"element {number}: {err}") from None
         if element in found:
-            raise ValueError(f"duplicate entries for key {shown_element(element)}")
+            raise ValueError(f"duplicate entries for key {format_element(element)}")
         found[element] = item
     return found
 
@@ -113,10 +113,10 @@ def remove(value: Any, fields: FieldSet, schema: Schema) -> Any:
     return _remove(structure(schema), value, fields)
 
 
-def _remove(node: Node, value: Any, fields: FieldSet) -> Any:
+def _remove(node: MergeNode, value: Any, fields: FieldSet) -> Any:
     if not fields or not value:
         return value
-    node = node.facet(value)
+    node = node.view_for(value)
     if node.shape == MAP and value.__class__ is dict:
         left = {}
         for key, child in value.items():
@@ -149,12 +149,12 @@ def errs(value: Any, schema: Schema) -> list[str]:
     return found
 
 
-def told(found: list[str]) -> str:
+def join_errors(found: list[str]) -> str:
     """Several errors as one message."""
     return found[0] if len(found) == 1 else "\n".join(["errors:", *(f"  {err}" for err in found)])
 
 
-def _check(node: Node, value: Any, path: str, found: list[str]) -> None:
+def _check(node: MergeNode, value: Any, path: str, found: list[str]) -> None:
     prefix = f"{path}: " if path else ""
     if value is None:
         return
@@ -172,10 +172,10 @@ def _check(node: Node, value: Any, path: str, found: list[str]) -> None:
         if err:
             found.append(prefix + err)
     else:
-        found.append(f"{prefix}expected {'map' if node.is_map else 'list'}, got &{{{shown(value)}}}")
+        found.append(f"{prefix}expected {'map' if node.is_map else 'list'}, got &{{{format_value(value)}}}")
 
 
-def _check_items(node: Node, items: list[Any], path: str, found: list[str]) -> None:
+def _check_items(node: MergeNode, items: list[Any], path: str, found: list[str]) -> None:
     prefix = f"{path}: " if path else ""
     seen: set[str] = set()
     for number, item in enumerate(items):
@@ -188,9 +188,9 @@ def _check_items(node: Node, items: list[Any], path: str, found: list[str]) -> N
             found.append(f"{prefix}element {number}: {err}")
             return
         if element in seen:
-            found.append(f"{prefix}duplicate entries for key {shown_element(element)}")
+            found.append(f"{prefix}duplicate entries for key {format_element(element)}")
         seen.add(element)
-        _check(node.item, item, path + shown_element(element), found)
+        _check(node.item, item, path + format_element(element), found)
 
 
 def _check_scalar(wanted: str, value: Any) -> str:
@@ -198,11 +198,11 @@ def _check_scalar(wanted: str, value: Any) -> str:
     if wanted == "numeric" and kind not in (int, float):
         return f"expected numeric (int or float), got {_GO_TYPES.get(kind) or _container_type(value)}"
     if wanted == "string" and kind is not str:
-        return f"expected string, got &value.valueUnstructured{{Value:{syntax(value)}}}"
+        return f"expected string, got &value.valueUnstructured{{Value:{format_syntax(value)}}}"
     if wanted == "boolean" and kind is not bool:
-        return f"expected boolean, got &{{{shown(value)}}}"
+        return f"expected boolean, got &{{{format_value(value)}}}"
     if wanted == "untyped" and kind in (dict, list):
-        return f"expected any scalar, got &{{{shown(value)}}}"
+        return f"expected any scalar, got &{{{format_value(value)}}}"
     return ""
 
 

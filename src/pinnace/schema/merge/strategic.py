@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from pinnace.schema.golang.text import quoted, shown, type_name
+from pinnace.schema.golang.text import format_value, quote, type_name
 from pinnace.schema.merge.field_sets import refusing_depth
 from pinnace.schema.shape import Schema
 
@@ -48,7 +48,7 @@ def strategic_merge(original: Map, patch: Map, schema: Schema) -> Map:
 
 def _merge_maps(original: Map, patch: Map, schema: Schema) -> Map:
     if DIRECTIVE in patch:
-        return _directed(patch)
+        return _apply_directive(patch)
     merged, rest = dict(original), dict(patch)
     _retain_keys(merged, rest)
     for key in [key for key in rest if key.startswith(SET_ORDER)]:
@@ -57,7 +57,7 @@ def _merge_maps(original: Map, patch: Map, schema: Schema) -> Map:
         value = rest[key]
         is_deletion = key.startswith(DELETE_FROM)
         if is_deletion:
-            key = _named(key, DELETE_FROM, "invalid patch format of primitive list")
+            key = _name_after(key, DELETE_FROM, "invalid patch format of primitive list")
         if value is None:
             merged.pop(key, None)
             continue
@@ -75,13 +75,13 @@ def _merge_maps(original: Map, patch: Map, schema: Schema) -> Map:
     return merged
 
 
-def _directed(patch: Map) -> Map:
+def _apply_directive(patch: Map) -> Map:
     directive = patch[DIRECTIVE]
     if directive == "replace":
         return {key: value for key, value in patch.items() if key != DIRECTIVE}
     if directive == "delete":
         return {}
-    raise PatchError(f"unknown patch type: {shown(directive)} in map: {shown(patch)}")
+    raise PatchError(f"unknown patch type: {format_value(directive)} in map: {format_value(patch)}")
 
 
 def _retain_keys(merged: Map, rest: Map) -> None:
@@ -98,7 +98,7 @@ def _retain_keys(merged: Map, rest: Map) -> None:
         del merged[key]
 
 
-def _named(key: str, prefix: str, err: str) -> str:
+def _name_after(key: str, prefix: str, err: str) -> str:
     start, slash, name = key.partition("/")
     if start != prefix or not slash:
         raise MalformedPatch(err)
@@ -110,7 +110,7 @@ def _field(schema: Schema, key: str) -> Schema:
         raise PatchError("merging an object in json but data type is not struct, instead is: map")
     child = schema.properties.get(key)
     if child is None:
-        raise PatchError(f"unable to find api field in struct {schema.go_name} for the json field {quoted(key)}")
+        raise PatchError(f"unable to find api field in struct {schema.go_name} for the json field {quote(key)}")
     return child
 
 
@@ -173,7 +173,7 @@ def _special_items(original: List, patch: List, key: str) -> tuple[List, List]:
         elif directive == "merge":
             raise PatchError("merging lists cannot yet be specified in the patch")
         else:
-            raise PatchError(f"unknown patch type: {shown(directive)} in map: {shown(item)}")
+            raise PatchError(f"unknown patch type: {format_value(directive)} in map: {format_value(item)}")
     if is_replaced:
         return plain, []
     if deleted:
@@ -186,7 +186,7 @@ def _set_order(merged: Map, rest: Map, directive: str, schema: Schema) -> None:
     order = rest.pop(directive)
     if not isinstance(order, list):
         raise _wrong_type("[]interface {}", order)
-    name = _named(directive, SET_ORDER, "invalid patch format of setElementOrder list")
+    name = _name_after(directive, SET_ORDER, "invalid patch format of setElementOrder list")
     original, patch = _list_at(merged, name), _list_at(rest, name)
     child = _field(schema, name)
     key = child.patch_merge_key
@@ -244,7 +244,8 @@ def _check_order(patch: List, order: List, key: str) -> None:
         identity = _hashable(_key_of(item, key) if key else item)
         if not any(identity == _hashable(_key_of(other, key) if key else other) for other in wanted):
             raise PatchError(
-                f"The order in patch list:\n{shown(patch)}\n doesn't match {SET_ORDER} list:\n{shown(order)}\n"
+                f"The order in patch list:\n{format_value(patch)}\n"
+                f" doesn't match {SET_ORDER} list:\n{format_value(order)}\n"
             )
 
 
@@ -286,7 +287,7 @@ def _key_of(item: Any, key: str) -> Any:
     if not isinstance(item, dict):
         raise _wrong_type("map[string]interface {}", item)
     if key not in item:
-        raise PatchError(f"map: {shown(item)} does not contain declared merge key: {key}")
+        raise PatchError(f"map: {format_value(item)} does not contain declared merge key: {key}")
     return item[key]
 
 
@@ -297,7 +298,7 @@ def _holds_maps(*lists: List) -> bool:
     if isinstance(first, list):
         raise UnacceptablePatch("lists of lists are not supported")
     if len(kinds) > 1:
-        raise PatchError(f"list element types are not identical: {shown(list(lists))}")
+        raise PatchError(f"list element types are not identical: {format_value(list(lists))}")
     if not kinds:
         raise PatchError("no elements in any of the given slices")
     return isinstance(first, dict)

@@ -70,7 +70,7 @@ _needs_escape = re.compile('[\\x00-\\x1f"\\\\<>&\u2028\u2029]').search
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape(match: re.Match[str]) -> str:
     character = match.group()
     return _ESCAPES.get(character) or f"\\u{ord(character):04x}"
 
@@ -80,7 +80,7 @@ def canonical(value: Any) -> str:
     if value.__class__ is str:
         if _needs_escape(value) is None:
             return f'"{value}"'
-        return '"' + re.sub('[\\x00-\\x1f"\\\\<>&\u2028\u2029]', _escaped, value) + '"'
+        return '"' + re.sub('[\\x00-\\x1f"\\\\<>&\u2028\u2029]', _escape, value) + '"'
     if value.__class__ is float and value.is_integer() and abs(value) < 1e21:
         return str(int(value))
     if value.__class__ is dict:
@@ -90,7 +90,7 @@ def canonical(value: Any) -> str:
     return orjson.dumps(value).decode()
 
 
-class Node:
+class MergeNode:
     """One place in a schema. Children are looked at when they are first needed, once."""
 
     def __init__(self, schema: Schema, *, is_open: bool = False) -> None:
@@ -119,32 +119,34 @@ class Node:
         return SCALAR
 
     @cached_property
-    def fields(self) -> dict[str, Node]:
+    def fields(self) -> dict[str, MergeNode]:
         """The declared fields of a struct."""
         if self.is_raw:
             return {}
-        return {name: Node(child, is_open=self._is_open) for name, child in self._schema.properties.items()}
+        return {name: MergeNode(child, is_open=self._is_open) for name, child in self._schema.properties.items()}
 
     @cached_property
-    def element(self) -> Node | None:
+    def element(self) -> MergeNode | None:
         """What stands at a key that is not a declared field; None where there may be none."""
         if self.is_raw:
             return ANYTHING_ATOMIC
         if self._schema.additional is not None:
             raw = self._schema.raw.get("additionalProperties")
-            return DEDUCED if raw is True else Node(self._schema.additional, is_open=self._is_open)
+            return DEDUCED if raw is True else MergeNode(self._schema.additional, is_open=self._is_open)
         if self._schema.raw.get("additionalProperties") is False:
             return None
         return DEDUCED if self._is_open or not self._schema.properties else None
 
     @cached_property
-    def rest(self) -> Node:
+    def rest(self) -> MergeNode:
         """`element`, or a guess from the value where an undeclared field slipped in."""
         return self.element or DEDUCED
 
     @cached_property
-    def item(self) -> Node:
-        return Node(self._schema.items, is_open=self._is_open) if self._schema.items is not None else ANYTHING_ATOMIC
+    def item(self) -> MergeNode:
+        return (
+            MergeNode(self._schema.items, is_open=self._is_open) if self._schema.items is not None else ANYTHING_ATOMIC
+        )
 
     @cached_property
     def leaves_open(self) -> bool:
@@ -152,18 +154,18 @@ class Node:
         return self._is_open or self.shape == ANY or _PRESERVES in orjson.dumps(self._schema.raw)
 
     @cached_property
-    def as_map(self) -> Node:
-        return self if self.shape != ANY else _Facet(self, ATOMIC if self.has_atomic_map else MAP)
+    def as_map(self) -> MergeNode:
+        return self if self.shape != ANY else _TypedView(self, ATOMIC if self.has_atomic_map else MAP)
 
     @cached_property
-    def as_list(self) -> Node:
-        return self if self.shape != ANY else _Facet(self, ATOMIC if self.list_type == "atomic" else LIST)
+    def as_list(self) -> MergeNode:
+        return self if self.shape != ANY else _TypedView(self, ATOMIC if self.list_type == "atomic" else LIST)
 
     @cached_property
-    def as_scalar(self) -> Node:
-        return self if self.shape != ANY else _Facet(self, SCALAR)
+    def as_scalar(self) -> MergeNode:
+        return self if self.shape != ANY else _TypedView(self, SCALAR)
 
-    def facet(self, value: Any) -> Node:
+    def view_for(self, value: Any) -> MergeNode:
         """This node, seen as what `value` is. Null is taken for a map first, as Kubernetes does."""
         if self.shape != ANY:
             return self
@@ -216,7 +218,7 @@ class Node:
         written = _ALWAYS_WRITTEN.get(self._schema.go_name, {})
         for name, child in self._schema.properties.items():
             if _is_always_present(self._schema, name, child):
-                found[name] = Node(child).empty
+                found[name] = MergeNode(child).empty
             elif name in written:
                 found[name] = written[name]
             elif name in self._schema.required:
@@ -224,10 +226,10 @@ class Node:
         return found
 
 
-class _Facet(Node):
+class _TypedView(MergeNode):
     """An ANY node, when its value is known to be one of map, list or scalar."""
 
-    def __init__(self, whole: Node, shape: int) -> None:
+    def __init__(self, whole: MergeNode, shape: int) -> None:
         self.__dict__.update(whole.__dict__)
         for seen in ("fields", "element", "rest", "item", "key_defaults"):
             self.__dict__.pop(seen, None)
@@ -282,15 +284,15 @@ def _list_type(schema: Schema) -> tuple[str, tuple[str, ...]]:
     return "atomic", ()
 
 
-DEDUCED = Node(Schema({}))
+DEDUCED = MergeNode(Schema({}))
 """Nothing is known: maps are owned key by key, lists as a whole."""
-ANYTHING_ATOMIC = Node(Schema({"x-kubernetes-map-type": "atomic"}))
+ANYTHING_ATOMIC = MergeNode(Schema({"x-kubernetes-map-type": "atomic"}))
 """Nothing is known, and nothing is taken apart."""
 
 
-def structure(schema: Schema) -> Node:
+def structure(schema: Schema) -> MergeNode:
     """The merge structure of a schema; made once for each."""
     node = schema.structure
-    if not isinstance(node, Node):
-        node = schema.structure = Node(schema)
+    if not isinstance(node, MergeNode):
+        node = schema.structure = MergeNode(schema)
     return node

@@ -13,7 +13,7 @@ from typing import Any, Final
 from pinnace.schema import field_errors
 from pinnace.schema.field_errors import FieldError, go_float, go_json
 from pinnace.schema.golang.patterns import PatternError, compile_pattern
-from pinnace.schema.golang.text import quoted
+from pinnace.schema.golang.text import quote
 from pinnace.schema.shape import Raw
 from pinnace.schema.validation.correlation import UNRELATED, OldItems, is_identical, is_same, schema_of_key
 from pinnace.schema.validation.formats import check_of, effective_format
@@ -70,13 +70,13 @@ class _Explanation:
         self.under = under
 
     def node(self, schema: Raw, value: Any, path: str, old: Any) -> _Result:
-        result = self._checked(schema, value, path, old)
+        result = self._check(schema, value, path, old)
         if result.errs and old is not UNRELATED and is_same(value, old, schema):
             result.errs.clear()
             result.told.clear()
         return result
 
-    def _checked(self, schema: Raw, value: Any, path: str, old: Any) -> _Result:
+    def _check(self, schema: Raw, value: Any, path: str, old: Any) -> _Result:
         result = _Result()
         types, format = types_of(schema), effective_format_of(schema)
         if value is None:
@@ -131,7 +131,7 @@ class _Explanation:
         self._add(result, field_errors.invalid(self.under or "<nil>", "", sentence))
 
     def _wrong_type(self, result: _Result, path: str, wanted: str, found: str) -> None:
-        detail = f"{path} in body must be of type {wanted}: {quoted(found)}"
+        detail = f"{path} in body must be of type {wanted}: {quote(found)}"
         self._add(result, field_errors.wrong_type(self._field(path), found, detail))
 
     def _type(self, result: _Result, types: tuple[str, ...], format: str, value: Any, path: str) -> None:
@@ -157,38 +157,38 @@ class _Explanation:
         if options := schema.get("oneOf"):
             self._one_of(result, options, value, path)
         if options := schema.get("allOf"):
-            each = [self._checked(option, value, path, UNRELATED) for option in options]
+            each = [self._check(option, value, path, UNRELATED) for option in options]
             for one in each:
                 result.merge(one)
             valid = sum(not one.errs for one in each)
             if valid != len(each):
                 none = "" if valid else ". None validated"
-                self._remark(result, f"{quoted(path)} must validate all the schemas (allOf){none}")
-        if (refused := schema.get("not")) is not None and not self._checked(refused, value, path, UNRELATED).errs:
-            self._remark(result, f"{quoted(path)} must not validate the schema (not)")
+                self._remark(result, f"{quote(path)} must validate all the schemas (allOf){none}")
+        if (refused := schema.get("not")) is not None and not self._check(refused, value, path, UNRELATED).errs:
+            self._remark(result, f"{quote(path)} must not validate the schema (not)")
         result.passed += 1
 
     def _any_of(self, result: _Result, options: Sequence[Raw], value: Any, path: str) -> None:
         best: _Result | None = None
         for option in options:
-            one = self._checked(option, value, path, UNRELATED)
+            one = self._check(option, value, path, UNRELATED)
             if not one.errs:
                 result.passed += one.passed
                 return
             if best is None or one.passed > best.passed:
                 best = one
-        self._remark(result, f"{quoted(path)} must validate at least one schema (anyOf)")
+        self._remark(result, f"{quote(path)} must validate at least one schema (anyOf)")
         if best is not None:
             result.merge(best)
 
     def _one_of(self, result: _Result, options: Sequence[Raw], value: Any, path: str) -> None:
-        each = [self._checked(option, value, path, UNRELATED) for option in options]
+        each = [self._check(option, value, path, UNRELATED) for option in options]
         valid = [one for one in each if not one.errs]
         if len(valid) == 1:
             result.passed += valid[0].passed
             return
         found = f"Found {len(valid)} valid alternatives" if valid else "Found none valid"
-        self._remark(result, f"{quoted(path)} must validate one and only one schema (oneOf). {found}")
+        self._remark(result, f"{quote(path)} must validate one and only one schema (oneOf). {found}")
         if not valid:
             result.merge(max(each, key=lambda one: one.passed))
 

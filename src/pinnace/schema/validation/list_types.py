@@ -28,7 +28,7 @@ def validate_list_type(schema: Raw, value: Any, path: str = "") -> Iterator[Fiel
 def _validate_list(schema: Raw, items: list[Any], path: str) -> Iterator[FieldError]:
     match schema.get("x-kubernetes-list-type"):
         case "set":
-            for index in _repeated(items):
+            for index in _find_repeated(items):
                 yield field_errors.duplicate(f"{path}[{index}]", items[index])
         case "map":
             yield from _validate_map(schema, items, path)
@@ -45,11 +45,11 @@ def _validate_map(schema: Raw, items: list[Any], path: str) -> Iterator[FieldErr
             return
     names = schema.get("x-kubernetes-list-map-keys") or ()
     keys = [{name: item[name] for name in names if name in item} if item else {} for item in items]
-    for index in _repeated(keys):
+    for index in _find_repeated(keys):
         yield field_errors.duplicate(f"{path}[{index}]", keys[index])
 
 
-def _repeated(values: Sequence[Any]) -> Iterator[int]:
+def _find_repeated(values: Sequence[Any]) -> Iterator[int]:
     """Where a value stands for the second time; of a third nobody is told."""
     seen: dict[tuple[type, bytes], int] = {}
     for index, value in enumerate(values):

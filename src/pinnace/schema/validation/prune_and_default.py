@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from pinnace.schema.field_errors import shown
+from pinnace.schema.field_errors import format_bad_value
 from pinnace.schema.golang.decode import DecodeError, Decoder
 from pinnace.schema.shape import Raw
 from pinnace.schema.validation.embedded import below
@@ -120,7 +120,7 @@ class _MalformedMetadata(Exception):
 
     def __init__(self, field: str, value: Any, detail: str) -> None:
         self.path = field
-        self.detail = f"Invalid value: {shown(value)}: {detail}"
+        self.detail = f"Invalid value: {format_bad_value(value)}: {detail}"
 
 
 class _Node:
@@ -226,7 +226,7 @@ class _Node:
                 try:
                     found = child.apply(value)
                 except _MalformedMetadata as malformed:
-                    malformed.path = _joined(key, malformed.path)
+                    malformed.path = _join(key, malformed.path)
                     raise
                 if found is not None:
                     unknown += _all_below(key, found)
@@ -271,7 +271,7 @@ class _Node:
             try:
                 found = child.apply(value)
             except _MalformedMetadata as malformed:
-                malformed.path = _joined(f"[{index}]", malformed.path)
+                malformed.path = _join(f"[{index}]", malformed.path)
                 raise
             if found is not None:
                 unknown += _all_below(f"[{index}]", found)
@@ -297,8 +297,8 @@ def _paths(unknown: _Unknown) -> list[str]:
 
 
 def _all_below(key: str, unknown: list[tuple[bool, str]]) -> Iterator[tuple[bool, str]]:
-    return ((is_metadata, _joined(key, path)) for is_metadata, path in unknown)
+    return ((is_metadata, _join(key, path)) for is_metadata, path in unknown)
 
 
-def _joined(key: str, path: str) -> str:
+def _join(key: str, path: str) -> str:
     return f"{key}{path}" if path[0] == "[" else f"{key}.{path}"

@@ -22,7 +22,7 @@ _NUMBERS = ("multipleOf", "maximum", "minimum")
 _INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 
 
-class Validator:
+class SchemaValidator:
     """Validates objects by one schema. Making one costs nothing; a node is compiled when a value first gets to it."""
 
     def __init__(self, schema: Raw, *, under: str = "", validate_metadata: MetadataErrors = nothing_wrong) -> None:

@@ -21,7 +21,7 @@ from pinnace.schema.cel.rules.rules import rules_of
 from pinnace.schema.golang.decode import DecodeError, Decoders
 from pinnace.schema.shape import Schema
 from pinnace.schema.validation.prune_and_default import PrunerAndDefaulter
-from pinnace.schema.validation.validate import Validator
+from pinnace.schema.validation.validate import SchemaValidator
 from pinnace.sdk.resources.custom_resource import AnyResource, version_of
 
 READ = ("get", "list", "watch")
@@ -43,7 +43,7 @@ class ApiKind:
         self.may_delete = callable(getattr(backend, "delete", None))
         self._decode_metadata = Decoders(quantity=quantity.canonical).of(definitions.schema(_METADATA))
         self._pruner = PrunerAndDefaulter(self.raw_schema, metadata=self._decode_metadata)
-        self._validator = Validator(self.raw_schema)
+        self._validator = SchemaValidator(self.raw_schema)
         self._rules = rules_of(Schema(self.raw_schema), is_root=True)
         self.resource = self._resource(version, definitions)
 

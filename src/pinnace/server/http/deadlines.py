@@ -11,7 +11,7 @@ from typing import Any
 from pinnace.model import errors
 from pinnace.schema.cel.times import parse_duration
 from pinnace.schema.cel.values import NANOS
-from pinnace.schema.golang.text import quoted
+from pinnace.schema.golang.text import quote
 from pinnace.server.http.messages import Request
 
 LIMIT_SECONDS = 60.0
@@ -122,7 +122,7 @@ def _describe_bad_duration(text: str) -> str:
     """Return Go's error message for a malformed duration: it reads numbers and units until one is missing."""
     for _, unit in re.findall(r"([0-9.]+)([^0-9.]*)", text) if re.match(r"[+-]?\.?[0-9]", text) else ():
         if not unit:
-            return f"missing unit in duration {quoted(text)}"
+            return f"missing unit in duration {quote(text)}"
         if unit not in _UNITS:
-            return f"unknown unit {quoted(unit)} in duration {quoted(text)}"
-    return f"invalid duration {quoted(text)}"
+            return f"unknown unit {quote(unit)} in duration {quote(text)}"
+    return f"invalid duration {quote(text)}"

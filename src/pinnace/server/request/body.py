@@ -97,14 +97,14 @@ def _read_protobuf(body: bytes, kind: Kind, *, is_known: Callable[[Kind], bool])
         raise errors.UnsupportedMediaType(ACCEPTED_OF_CUSTOM_KINDS)
     try:
         envelope = protobuf.read_envelope(body)
-    except protobuf.Malformed as err:
+    except protobuf.MalformedProtobuf as err:
         raise _unrecognized(kind, str(err), body) from None
     said = Body({"kind": envelope.kind, "apiVersion": envelope.api_version})
     named = _identified(said, body, kind, is_known=is_known, is_custom=False).obj
     try:
         obj = named | field_numbers.reader().read(message, envelope.raw)
         _check_raw_depth(obj, body)
-    except (protobuf.Malformed, MalformedBody) as err:
+    except (protobuf.MalformedProtobuf, MalformedBody) as err:
         raise cannot_be_handled(kind, str(err)) from None
     return Body(obj, is_protobuf=True)
 
@@ -379,5 +379,5 @@ def _read_delete_options(body: bytes) -> Object:
         if envelope.kind not in ("", "DeleteOptions"):
             return named
         return named | field_numbers.reader().read(field_numbers.DELETE_OPTIONS, envelope.raw)
-    except protobuf.Malformed as err:
+    except protobuf.MalformedProtobuf as err:
         raise errors.BadRequest(str(err)) from None

@@ -74,7 +74,7 @@ class BodyDecoder:
     def patched(
         self, call: Call, wanted: Object, shown: Any, kind: Kind | None = None, oddities: tuple[str, ...] = ()
     ) -> Object:
-        """Decode the result of a patch as its kind. `shown` is quoted in errors instead of the result."""
+        """Decode the result of a patch as its kind. `format_value` is quoted in errors instead of the result."""
         kind = kind or kind_of(call)
         is_custom = call.resource.custom is not None and kind == call.resource.kind
         validation = strictness(call)
@@ -99,7 +99,7 @@ class BodyDecoder:
                 ) from None
             order = orjson.OPT_SORT_KEYS if is_custom else None
             said = whole or orjson.dumps(wanted, option=order)
-            text = said.decode() if shown is None else gotext.shown(strip_merged_lists(shown))
+            text = said.decode() if shown is None else gotext.format_value(strip_merged_lists(shown))
             if kind == SECRET:
                 text = REDACTED
             err = field_errors.invalid("patch", text, str(error) if shown is None else error.conversion)

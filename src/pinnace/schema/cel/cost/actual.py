@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pinnace.schema.cel.library.formats import Format
+from pinnace.schema.cel.library.formats import NamedFormat
 from pinnace.schema.cel.library.network import Cidr, Ip
 from pinnace.schema.cel.values import Optional
 
@@ -66,7 +66,7 @@ def call_cost(function: str, overload: str, arguments: tuple[Any, ...], result: 
             return _passes(result, 2)
         case "find" | "findAll":
             return _pattern_cost(_size(arguments[0]), _size(arguments[1]))
-        case "validate" if isinstance(arguments[0], Format):
+        case "validate" if isinstance(arguments[0], NamedFormat):
             return _pattern_cost(_size(arguments[1]), arguments[0].pattern_size)
         case "containsIP" | "containsCIDR":
             return _containment(function, overload, arguments)

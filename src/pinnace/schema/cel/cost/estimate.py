@@ -14,14 +14,14 @@ from pinnace.schema.cel.cost.ranges import ANY_SIZE, NOTHING, ONE, UNLIMITED, Ra
 from pinnace.schema.cel.declarations import Declaration
 from pinnace.schema.cel.macros import ACCUMULATOR
 from pinnace.schema.cel.tree import (
-    Call,
+    CelCall,
+    CelNode,
     Comprehension,
     Ident,
     ListLiteral,
     Literal,
     MapLiteral,
     MessageLiteral,
-    Node,
     Select,
 )
 from pinnace.schema.cel.types import is_scalar
@@ -51,7 +51,7 @@ class _Local:
     entries: _Entries | None
 
 
-def estimate(tree: Node, declarations: Mapping[str, Declaration], *, largest: int | None = None) -> Range:
+def estimate(tree: CelNode, declarations: Mapping[str, Declaration], *, largest: int | None = None) -> Range:
     """The least and the most the expression can cost.
 
     With `largest`, no value of a document is taken to be larger than that, whatever its schema allows: so the bound
@@ -69,7 +69,7 @@ class _Estimator:
         self._entries: dict[int, _Entries] = {}
         self._locals: dict[str, list[_Local]] = {}
 
-    def cost(self, node: Node) -> Range:
+    def cost(self, node: CelNode) -> Range:
         match node:
             case Ident():
                 local = self._local(node.name)
@@ -77,7 +77,7 @@ class _Estimator:
                 return ONE
             case Select():
                 return self._select(node)
-            case Call():
+            case CelCall():
                 return self._call(node)
             case ListLiteral():
                 return self._list(node)
@@ -99,14 +99,14 @@ class _Estimator:
     def _pop(self, name: str) -> None:
         self._locals[name].pop()
 
-    def _path(self, node: Node) -> _Path:
+    def _path(self, node: CelNode) -> _Path:
         if isinstance(node, Ident):
             local = self._local(node.name)
             if local is not None:
                 return local.path
         return self._paths.get(id(node), ())
 
-    def _visible_path(self, node: Node) -> _Path:
+    def _visible_path(self, node: CelNode) -> _Path:
         path = self._path(node)
         return () if path[:1] == (ACCUMULATOR,) else path
 
@@ -163,7 +163,7 @@ class _Estimator:
                 self._entries[id(node)] = made
         return total
 
-    def _push_value(self, name: str, node: Node) -> None:
+    def _push_value(self, name: str, node: CelNode) -> None:
         self._push(name, _Local(self._path(node), self.computed_size(node), self._computed_entries(node)))
 
     def _push_loop_variables(self, node: Comprehension) -> None:
@@ -191,7 +191,7 @@ class _Estimator:
             self._entries[id(node)] = entries
         return total
 
-    def _call(self, node: Call) -> Range:
+    def _call(self, node: CelCall) -> Range:
         if node.function == "dyn":
             argument = node.arguments[0]
             cost = self.cost(argument)
@@ -219,7 +219,7 @@ class _Estimator:
         self._set_size(node, size)
         return total + of_function
 
-    def _function(self, node: Call, overload: str, costs: list[Range]) -> tuple[Range, Range | None]:
+    def _function(self, node: CelCall, overload: str, costs: list[Range]) -> tuple[Range, Range | None]:
         """The cost of one overload with its arguments, and the size of what it gives."""
         known = cost_of_extension(self, node, overload)
         if known is not None:
@@ -229,22 +229,22 @@ class _Estimator:
         target = self.size(node.target) if node.target is not None else ANY_SIZE
         match overload:
             case "string_format":
-                return target.scaled(TRAVERSAL) + arguments, None
+                return target.scale(TRAVERSAL) + arguments, None
             case "string_to_bytes":
-                return sizes[0].scaled(TRAVERSAL) + arguments, Range(sizes[0].least, min(sizes[0].most * 4, UNLIMITED))
+                return sizes[0].scale(TRAVERSAL) + arguments, Range(sizes[0].least, min(sizes[0].most * 4, UNLIMITED))
             case "bytes_to_string":
-                return sizes[0].scaled(TRAVERSAL) + arguments, Range(sizes[0].least // 4, sizes[0].most)
+                return sizes[0].scale(TRAVERSAL) + arguments, Range(sizes[0].least // 4, sizes[0].most)
             case "strings_quote":
                 made = Range(sizes[0].least + 2, min(sizes[0].most * 2 + 2, UNLIMITED))
-                return sizes[0].scaled(TRAVERSAL) + arguments, made
+                return sizes[0].scale(TRAVERSAL) + arguments, made
             case "starts_with_string" | "ends_with_string":
-                return sizes[0].scaled(TRAVERSAL) + arguments, None
+                return sizes[0].scale(TRAVERSAL) + arguments, None
             case "in_list":
-                return sizes[1].scaled(1) + arguments, None
+                return sizes[1].scale(1) + arguments, None
             case "matches_string":
-                return (target + ONE).scaled(TRAVERSAL) * sizes[0].scaled(PATTERN) + arguments, None
+                return (target + ONE).scale(TRAVERSAL) * sizes[0].scale(PATTERN) + arguments, None
             case "contains_string":
-                return target.scaled(TRAVERSAL) * sizes[0].scaled(TRAVERSAL) + arguments, None
+                return target.scale(TRAVERSAL) * sizes[0].scale(TRAVERSAL) + arguments, None
             case "logical_and" | "logical_or":
                 return Range(costs[0].least, (costs[0] + costs[1]).most), None
             case "conditional":
@@ -253,39 +253,39 @@ class _Estimator:
                 return self._addition(node, overload, arguments, sizes)
         if overload in BY_SHORTER:
             shorter = min(sizes[0].most, sizes[1].most)
-            return Range(1 if shorter > 0 else 0, shorter).scaled(TRAVERSAL) + arguments, None
+            return Range(1 if shorter > 0 else 0, shorter).scale(TRAVERSAL) + arguments, None
         return ONE + arguments, None
 
-    def _conditional(self, node: Call, costs: list[Range], sizes: list[Range]) -> tuple[Range, Range]:
+    def _conditional(self, node: CelCall, costs: list[Range], sizes: list[Range]) -> tuple[Range, Range]:
         first = self._computed_entries(node.arguments[1])
         entries = first.union(self._computed_entries(node.arguments[2])) if first is not None else None
         if entries is not None:
             self._entries[id(node)] = entries
         return costs[0] + costs[1].union(costs[2]), sizes[1].union(sizes[2])
 
-    def _addition(self, node: Call, overload: str, arguments: Range, sizes: list[Range]) -> tuple[Range, Range]:
+    def _addition(self, node: CelCall, overload: str, arguments: Range, sizes: list[Range]) -> tuple[Range, Range]:
         made = sizes[0] + sizes[1]
         first = self._computed_entries(node.arguments[0])
         entries = first.union(self._computed_entries(node.arguments[1])) if first is not None else None
         if entries is not None:
             self._entries[id(node)] = entries
-        return (ONE if overload == "add_list" else made.scaled(TRAVERSAL)) + arguments, made
+        return (ONE if overload == "add_list" else made.scale(TRAVERSAL)) + arguments, made
 
-    def element_size(self, container: Node) -> Range:
+    def element_size(self, container: CelNode) -> Range:
         """Of what stands in a list, as far as its schema says."""
         path = self._visible_path(container)
         size = self._declared_size((*path, "@items")) if path else None
         return size if size is not None else ANY_SIZE
 
-    def _set_size(self, node: Node, size: Range | None) -> None:
+    def _set_size(self, node: CelNode, size: Range | None) -> None:
         if size is not None:
             self._sizes[id(node)] = size
 
-    def size(self, node: Node) -> Range:
+    def size(self, node: CelNode) -> Range:
         size = self.computed_size(node)
         return size if size is not None else ANY_SIZE
 
-    def computed_size(self, node: Node) -> Range | None:
+    def computed_size(self, node: CelNode) -> Range | None:
         known = self._sizes.get(id(node))
         if known is not None:
             return known
@@ -304,7 +304,7 @@ class _Estimator:
                 return local.size
         return None
 
-    def _computed_entries(self, node: Node) -> _Entries | None:
+    def _computed_entries(self, node: CelNode) -> _Entries | None:
         known = self._entries.get(id(node))
         if known is None and isinstance(node, Ident):
             local = self._local(node.name)
@@ -331,7 +331,7 @@ class _Estimator:
         return Range(0, here.most if self._largest is None else min(here.most, self._largest))
 
 
-def _written_size(node: Node) -> int | None:
+def _written_size(node: CelNode) -> int | None:
     if isinstance(node, Literal):
         return len(node.value) if isinstance(node.value, str | bytes) else 1
     if isinstance(node, ListLiteral):

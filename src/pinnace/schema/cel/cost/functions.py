@@ -19,7 +19,7 @@ from pinnace.schema.cel.cost.actual import (
     WHOLE_LIST,
 )
 from pinnace.schema.cel.cost.ranges import ANY_SIZE, NOTHING, ONE, UNLIMITED, Range, exactly
-from pinnace.schema.cel.tree import Call, Literal, Node
+from pinnace.schema.cel.tree import CelCall, CelNode, Literal
 
 _FORMAT_PATTERN = 128
 _FORMAT_SIZE = 64
@@ -31,20 +31,20 @@ Judged = tuple[Range, Range | None]
 class Sizes(Protocol):
     """How large the values of an expression can be."""
 
-    def size(self, node: Node) -> Range: ...
+    def size(self, node: CelNode) -> Range: ...
 
-    def computed_size(self, node: Node) -> Range | None:
+    def computed_size(self, node: CelNode) -> Range | None:
         """None where nothing is known."""
 
-    def element_size(self, container: Node) -> Range: ...
+    def element_size(self, container: CelNode) -> Range: ...
 
 
-def cost_of_extension(sizes: Sizes, node: Call, overload: str) -> Judged | None:
+def cost_of_extension(sizes: Sizes, node: CelCall, overload: str) -> Judged | None:
     """None for the functions that CEL itself has."""
     return _list_extension(sizes, node, overload) or _kubernetes(sizes, node, overload)
 
 
-def _list_extension(sizes: Sizes, node: Call, overload: str) -> Judged | None:
+def _list_extension(sizes: Sizes, node: CelCall, overload: str) -> Judged | None:
     arguments = node.arguments
     target = sizes.size(node.target) if node.target is not None else ANY_SIZE
     match overload:
@@ -62,7 +62,7 @@ def _list_extension(sizes: Sizes, node: Call, overload: str) -> Judged | None:
             return _allocating(2, target * target)
         case "list_sets_contains_list" | "list_sets_intersects_list" | "list_sets_equivalent_list":
             factor = 2 if overload == "list_sets_equivalent_list" else 1
-            return (sizes.size(arguments[0]) * sizes.size(arguments[1])).scaled(factor) + ONE, None
+            return (sizes.size(arguments[0]) * sizes.size(arguments[1])).scale(factor) + ONE, None
     if overload.endswith(("_sort", "_sortByAssociatedKeys")):
         sorted_by = target if overload.endswith("_sort") else sizes.size(arguments[0])
         by_pair = 2.0 + (TRAVERSAL if overload.startswith(("list_string_", "list_bytes_")) else 0)
@@ -70,7 +70,7 @@ def _list_extension(sizes: Sizes, node: Call, overload: str) -> Judged | None:
     return None
 
 
-def _kubernetes(sizes: Sizes, node: Call, overload: str) -> Judged | None:
+def _kubernetes(sizes: Sizes, node: CelCall, overload: str) -> Judged | None:
     function, target, arguments = node.function, node.target, node.arguments
     if function == "check":
         return exactly(CHECK_COST), None
@@ -80,53 +80,53 @@ def _kubernetes(sizes: Sizes, node: Call, overload: str) -> Judged | None:
         return _whole_list(sizes, target), None
     if function in ("url", "jsonpatch.escapeKey"):
         size = sizes.size(arguments[0])
-        return size.scaled(TRAVERSAL), size
+        return size.scale(TRAVERSAL), size
     if function in ("lowerAscii", "upperAscii", "substring", "trim") and target is not None:
         size = sizes.size(target)
-        return size.scaled(TRAVERSAL), size
+        return size.scale(TRAVERSAL), size
     if (function in ONE_PASS or overload == "string_to_ip") and arguments:
-        return sizes.size(arguments[0]).scaled(TRAVERSAL), None
+        return sizes.size(arguments[0]).scale(TRAVERSAL), None
     match function:
         case "fieldSelector" | "labelSelector":
             size = sizes.size(arguments[0])
-            requirements = size.scaled(0.5).scaled(float(LIST_CREATE + STRUCT_CREATE))
-            return exactly(LIST_CREATE) + size.scaled(TRAVERSAL) + requirements, None
+            requirements = size.scale(0.5).scale(float(LIST_CREATE + STRUCT_CREATE))
+            return exactly(LIST_CREATE) + size.scale(TRAVERSAL) + requirements, None
         case "replace" if target is not None and len(arguments) >= 2:
             return _replace(sizes, target, arguments)
         case "split" if target is not None:
             size = sizes.size(target)
             most = _integer(arguments[1], size.most) if len(arguments) > 1 else size.most
-            return size.scaled(2 * TRAVERSAL), Range(0, most)
+            return size.scale(2 * TRAVERSAL), Range(0, most)
         case "join" if target is not None:
             return _join(sizes, target, arguments)
         case "find" | "findAll" if target is not None:
             size = sizes.size(target)
-            cost = (size + ONE).scaled(TRAVERSAL) * sizes.size(arguments[0]).scaled(PATTERN)
+            cost = (size + ONE).scale(TRAVERSAL) * sizes.size(arguments[0]).scale(PATTERN)
             return cost, Range(0, size.most)
         case "ip.isCanonical":
-            return sizes.size(arguments[0]).scaled(2 * TRAVERSAL), None
+            return sizes.size(arguments[0]).scale(2 * TRAVERSAL), None
         case "containsIP" | "containsCIDR":
             return _containment(sizes, node, overload), None
         case "validate":
-            return sizes.size(arguments[0]).scaled(TRAVERSAL).scaled(_FORMAT_PATTERN * PATTERN), None
+            return sizes.size(arguments[0]).scale(TRAVERSAL).scale(_FORMAT_PATTERN * PATTERN), None
         case "_==_":
             cost_of_equality = _equality(sizes, arguments)
             return (cost_of_equality, None) if cost_of_equality is not None else None
     return None
 
 
-def _whole_list(sizes: Sizes, target: Node) -> Range:
+def _whole_list(sizes: Sizes, target: CelNode) -> Range:
     size = sizes.size(target)
     if not target.type.parameters:  # indexOf of a string.
-        return size.scaled(TRAVERSAL)
+        return size.scale(TRAVERSAL)
     element = target.type.parameters[0]
     each = ONE
     if element.kind in ("string", "bytes"):
-        each += sizes.element_size(target).scaled(TRAVERSAL)
+        each += sizes.element_size(target).scale(TRAVERSAL)
     return size * each
 
 
-def _join(sizes: Sizes, target: Node, arguments: list[Node]) -> tuple[Range, Range]:
+def _join(sizes: Sizes, target: CelNode, arguments: list[CelNode]) -> tuple[Range, Range]:
     count = sizes.size(target)
     size = NOTHING
     if target.type.parameters:
@@ -134,10 +134,10 @@ def _join(sizes: Sizes, target: Node, arguments: list[Node]) -> tuple[Range, Ran
     if arguments:
         separators = Range(max(0, count.least - 1), max(0, count.most - 1))
         size += sizes.size(arguments[0]) * separators
-    return size.scaled(TRAVERSAL), size
+    return size.scale(TRAVERSAL), size
 
 
-def _replace(sizes: Sizes, target: Node, arguments: list[Node]) -> tuple[Range, Range]:
+def _replace(sizes: Sizes, target: CelNode, arguments: list[CelNode]) -> tuple[Range, Range]:
     size, old, new = sizes.size(target), sizes.size(arguments[0]), sizes.size(arguments[1])
     most_count = most_kept = least_count = least_kept = 0
     if old.least == 0:
@@ -153,20 +153,20 @@ def _replace(sizes: Sizes, target: Node, arguments: list[Node]) -> tuple[Range, 
     else:
         least_count = math.ceil(float(size.least) / float(old.most))
     made = Range(least_count, min(most_count, UNLIMITED)) * new + Range(least_kept, most_kept)
-    return size.scaled(2 * TRAVERSAL), made
+    return size.scale(2 * TRAVERSAL), made
 
 
-def _containment(sizes: Sizes, node: Call, overload: str) -> Range:
+def _containment(sizes: Sizes, node: CelCall, overload: str) -> Range:
     address = Range(4, 16)
-    cost = (address + address).scaled(TRAVERSAL)
+    cost = (address + address).scale(TRAVERSAL)
     if node.function == "containsCIDR":
-        cost += address.scaled(TRAVERSAL) + ONE
+        cost += address.scale(TRAVERSAL) + ONE
     if overload.endswith("_string"):
-        cost += sizes.size(node.arguments[0]).scaled(TRAVERSAL)
+        cost += sizes.size(node.arguments[0]).scale(TRAVERSAL)
     return cost
 
 
-def _equality(sizes: Sizes, arguments: list[Node]) -> Range | None:
+def _equality(sizes: Sizes, arguments: list[CelNode]) -> Range | None:
     left, right = arguments
     if left.type != right.type:
         return None
@@ -174,18 +174,18 @@ def _equality(sizes: Sizes, arguments: list[Node]) -> Range | None:
         case "net.IP" | "net.CIDR" | "kubernetes.Quantity" | "kubernetes.Semver":
             return ONE
         case "kubernetes.NamedFormat":
-            return Range(1, _FORMAT_SIZE).scaled(TRAVERSAL)
+            return Range(1, _FORMAT_SIZE).scale(TRAVERSAL)
         case "kubernetes.URL":
             size = sizes.computed_size(right)
-            return Range(1, size.most if size is not None else 1).scaled(TRAVERSAL)
+            return Range(1, size.most if size is not None else 1).scale(TRAVERSAL)
     return ONE if left.type.name.startswith("kubernetes.authorization.") else None
 
 
-def _integer(node: Node, otherwise: int) -> int:
+def _integer(node: CelNode, otherwise: int) -> int:
     if isinstance(node, Literal) and type(node.value) is int:
         return max(0, node.value)
     return otherwise
 
 
 def _allocating(factor: float, size: Range) -> tuple[Range, Range]:
-    return size.scaled(factor) + ONE + exactly(LIST_CREATE), size
+    return size.scale(factor) + ONE + exactly(LIST_CREATE), size

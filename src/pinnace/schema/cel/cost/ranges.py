@@ -21,14 +21,14 @@ class Range:
     def __mul__(self, other: Range) -> Range:
         return Range(min(self.least * other.least, UNLIMITED), min(self.most * other.most, UNLIMITED))
 
-    def scaled(self, factor: float) -> Range:
-        return Range(_scaled(self.least, factor), _scaled(self.most, factor))
+    def scale(self, factor: float) -> Range:
+        return Range(_scale(self.least, factor), _scale(self.most, factor))
 
     def union(self, other: Range) -> Range:
         return Range(min(self.least, other.least), max(self.most, other.most))
 
 
-def _scaled(value: int, factor: float) -> int:
+def _scale(value: int, factor: float) -> int:
     if value > 0 and factor > 0 and float(value) > UNLIMITED / factor:
         return UNLIMITED
     return min(math.ceil(float(value) * factor), UNLIMITED)

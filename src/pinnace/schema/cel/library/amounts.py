@@ -30,7 +30,7 @@ _REMEMBERED_LENGTH = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Quantity:
+class CelQuantity:
     """An amount; `scale` is the power of ten it is counted in, None for amounts beyond plain integers."""
 
     amount: Fraction
@@ -38,7 +38,7 @@ class Quantity:
     TYPE_NAME: ClassVar[str] = "kubernetes.Quantity"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Quantity) and self.amount == other.amount
+        return isinstance(other, CelQuantity) and self.amount == other.amount
 
     def __hash__(self) -> int:
         return hash(self.amount)
@@ -49,12 +49,12 @@ class Quantity:
         return self.scale is not None and self.scale >= 0 and MINIMUM_INT <= self.amount <= MAXIMUM_INT
 
 
-def parse_quantity(text: str) -> Quantity:
+def parse_quantity(text: str) -> CelQuantity:
     """Raises CelError with Kubernetes' message."""
-    return _remembered(text) if len(text) <= _REMEMBERED_LENGTH else _parsed(text)
+    return _remembered(text) if len(text) <= _REMEMBERED_LENGTH else _parse_quantity(text)
 
 
-def _parsed(text: str) -> Quantity:
+def _parse_quantity(text: str) -> CelQuantity:
     match = _QUANTITY.fullmatch(text)
     if match is None or not (match[2] or match[3]):
         raise CelError(_FORMAT)
@@ -82,10 +82,10 @@ def _parsed(text: str) -> Quantity:
     nanos = amount * 10**-_NANO
     if nanos.denominator != 1:
         amount = Fraction(nanos.numerator // nanos.denominator + 1, 10**-_NANO)
-    return Quantity(-amount if sign == "-" else amount, scale)
+    return CelQuantity(-amount if sign == "-" else amount, scale)
 
 
-_remembered = lru_cache(maxsize=1024)(_parsed)
+_remembered = lru_cache(maxsize=1024)(_parse_quantity)
 """The same few amounts are met again and again."""
 
 
@@ -97,25 +97,25 @@ def _is_quantity(text: str) -> bool:
     return True
 
 
-def _as_integer(quantity: Quantity) -> int:
+def _as_integer(quantity: CelQuantity) -> int:
     if not quantity.is_integer:
         raise CelError("cannot convert value to integer")
     return int(quantity.amount)
 
 
-def _sum(first: Quantity, second: Quantity, sign: int = 1) -> Quantity:
+def _sum(first: CelQuantity, second: CelQuantity, sign: int = 1) -> CelQuantity:
     amount = first.amount + sign * second.amount
     if first.scale is None or second.scale is None:
-        return Quantity(amount, None)
+        return CelQuantity(amount, None)
     if second.amount == 0:
-        return Quantity(amount, first.scale)
+        return CelQuantity(amount, first.scale)
     scale = second.scale if first.amount == 0 else min(first.scale, second.scale)
     fits = abs(amount / Fraction(10) ** scale) <= MAXIMUM_INT
-    return Quantity(amount, scale if fits else None)
+    return CelQuantity(amount, scale if fits else None)
 
 
-def _counted(number: int) -> Quantity:
-    return Quantity(Fraction(number), 0)
+def _from_count(number: int) -> CelQuantity:
+    return CelQuantity(Fraction(number), 0)
 
 
 def _order(first: Any, second: Any) -> int:
@@ -131,7 +131,7 @@ class Semver:
     build: tuple[str, ...] = ()
     TYPE_NAME: ClassVar[str] = "kubernetes.Semver"
 
-    def compared(self, other: Semver) -> int:
+    def compare(self, other: Semver) -> int:
         numbers = _order((self.major, self.minor, self.patch), (other.major, other.minor, other.patch))
         if numbers or not (self.before or other.before):
             return numbers
@@ -199,7 +199,7 @@ def parse_semver(text: str) -> Semver:
     return Semver(major, minor, patch, made_before, made_build)
 
 
-def _normalized(text: str) -> str:
+def _normalize(text: str) -> str:
     parts = text.removeprefix("v").split(".", 2)
     for place, part in enumerate(parts):
         if len(part) > 1:
@@ -213,7 +213,7 @@ def _normalized(text: str) -> str:
 
 
 def _semver(text: str, normalize: bool = False) -> Semver:
-    return parse_semver(_normalized(text) if normalize else text)
+    return parse_semver(_normalize(text) if normalize else text)
 
 
 def _is_semver(text: str, normalize: bool = False) -> bool:
@@ -231,17 +231,17 @@ AMOUNTS = library(
     function(
         "isGreaterThan",
         member("quantity_is_greater_than", (QUANTITY, QUANTITY), BOOL, lambda a, b: a.amount > b.amount),
-        member("semver_is_greater_than", (SEMVER, SEMVER), BOOL, lambda a, b: a.compared(b) > 0),
+        member("semver_is_greater_than", (SEMVER, SEMVER), BOOL, lambda a, b: a.compare(b) > 0),
     ),
     function(
         "isLessThan",
         member("quantity_is_less_than", (QUANTITY, QUANTITY), BOOL, lambda a, b: a.amount < b.amount),
-        member("semver_is_less_than", (SEMVER, SEMVER), BOOL, lambda a, b: a.compared(b) < 0),
+        member("semver_is_less_than", (SEMVER, SEMVER), BOOL, lambda a, b: a.compare(b) < 0),
     ),
     function(
         "compareTo",
         member("quantity_compare_to", (QUANTITY, QUANTITY), INT, lambda a, b: _order(a.amount, b.amount)),
-        member("semver_compare_to", (SEMVER, SEMVER), INT, lambda a, b: a.compared(b)),
+        member("semver_compare_to", (SEMVER, SEMVER), INT, lambda a, b: a.compare(b)),
     ),
     function("asApproximateFloat", member("quantity_get_float", (QUANTITY,), DOUBLE, lambda a: float(a.amount))),
     function("asInteger", member("quantity_get_int", (QUANTITY,), INT, _as_integer)),
@@ -249,12 +249,12 @@ AMOUNTS = library(
     function(
         "add",
         member("quantity_add", (QUANTITY, QUANTITY), QUANTITY, _sum),
-        member("quantity_add_int", (QUANTITY, INT), QUANTITY, lambda a, b: _sum(a, _counted(b))),
+        member("quantity_add_int", (QUANTITY, INT), QUANTITY, lambda a, b: _sum(a, _from_count(b))),
     ),
     function(
         "sub",
         member("quantity_sub", (QUANTITY, QUANTITY), QUANTITY, lambda a, b: _sum(a, b, -1)),
-        member("quantity_sub_int", (QUANTITY, INT), QUANTITY, lambda a, b: _sum(a, _counted(b), -1)),
+        member("quantity_sub_int", (QUANTITY, INT), QUANTITY, lambda a, b: _sum(a, _from_count(b), -1)),
     ),
     function(
         "semver",

@@ -17,7 +17,7 @@ DECISION = object_type("kubernetes.authorization.Decision")
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class CelDecision:
     """The answer: whether it is allowed, why, and what went wrong while asking."""
 
     allowed: bool
@@ -45,11 +45,11 @@ class Question:
 class Oracle(Protocol):
     """Whoever can answer; given as the variable `authorizer`, wrapped in Authorizer."""
 
-    def decide(self, question: Question) -> Decision: ...
+    def decide(self, question: Question) -> CelDecision: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Authorizer:
+class CelAuthorizer:
     oracle: Oracle
     service_account: tuple[str, str] | None = None
     TYPE_NAME: ClassVar[str] = "kubernetes.authorization.Authorizer"
@@ -57,36 +57,36 @@ class Authorizer:
 
 @dataclass(frozen=True, slots=True)
 class PathCheck:
-    authorizer: Authorizer
+    authorizer: CelAuthorizer
     question: Question
     TYPE_NAME: ClassVar[str] = "kubernetes.authorization.PathCheck"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupCheck:
-    authorizer: Authorizer
+    authorizer: CelAuthorizer
     question: Question
     TYPE_NAME: ClassVar[str] = "kubernetes.authorization.GroupCheck"
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceCheck:
-    authorizer: Authorizer
+    authorizer: CelAuthorizer
     question: Question
     TYPE_NAME: ClassVar[str] = "kubernetes.authorization.ResourceCheck"
 
 
-def _path(authorizer: Authorizer, path: str) -> PathCheck:
+def _path(authorizer: CelAuthorizer, path: str) -> PathCheck:
     if not path.strip():
         raise CelError("path must not be empty")
     return PathCheck(authorizer, Question(path=path, service_account=authorizer.service_account))
 
 
-def _group(authorizer: Authorizer, group: str) -> GroupCheck:
+def _group(authorizer: CelAuthorizer, group: str) -> GroupCheck:
     return GroupCheck(authorizer, Question(group=group, service_account=authorizer.service_account))
 
 
-def _service_account(authorizer: Authorizer, namespace: str, name: str) -> Authorizer:
+def _service_account(authorizer: CelAuthorizer, namespace: str, name: str) -> CelAuthorizer:
     return replace(authorizer, service_account=(namespace, name))
 
 
@@ -96,7 +96,7 @@ def _resource(check: GroupCheck, resource: str) -> ResourceCheck:
     return ResourceCheck(check.authorizer, replace(check.question, resource=resource))
 
 
-def _refined(name: str) -> Any:
+def _refine(name: str) -> Any:
     def refined(question: Question, value: str) -> Question:
         changes: dict[str, Any] = {name: value}
         return replace(question, **changes)
@@ -107,11 +107,11 @@ def _refined(name: str) -> Any:
     return refine
 
 
-def _check(check: PathCheck | ResourceCheck, verb: str) -> Decision:
+def _check(check: PathCheck | ResourceCheck, verb: str) -> CelDecision:
     return check.authorizer.oracle.decide(replace(check.question, verb=verb))
 
 
-def _escaped_key(key: str) -> str:
+def _escape_key(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
@@ -125,14 +125,14 @@ AUTHORIZERS = library(
         member("authorizer_serviceaccount", (AUTHORIZER, STRING, STRING), AUTHORIZER, _service_account),
     ),
     function("resource", member("groupcheck_resource", (GROUP_CHECK, STRING), RESOURCE_CHECK, _resource)),
-    function("subresource", member("resourcecheck_subresource", _TO_RESOURCE, RESOURCE_CHECK, _refined("subresource"))),
-    function("namespace", member("resourcecheck_namespace", _TO_RESOURCE, RESOURCE_CHECK, _refined("namespace"))),
-    function("name", member("resourcecheck_name", _TO_RESOURCE, RESOURCE_CHECK, _refined("name"))),
+    function("subresource", member("resourcecheck_subresource", _TO_RESOURCE, RESOURCE_CHECK, _refine("subresource"))),
+    function("namespace", member("resourcecheck_namespace", _TO_RESOURCE, RESOURCE_CHECK, _refine("namespace"))),
+    function("name", member("resourcecheck_name", _TO_RESOURCE, RESOURCE_CHECK, _refine("name"))),
     function(
-        "fieldSelector", member("authorizer_fieldselector", _TO_RESOURCE, RESOURCE_CHECK, _refined("field_selector"))
+        "fieldSelector", member("authorizer_fieldselector", _TO_RESOURCE, RESOURCE_CHECK, _refine("field_selector"))
     ),
     function(
-        "labelSelector", member("authorizer_labelselector", _TO_RESOURCE, RESOURCE_CHECK, _refined("label_selector"))
+        "labelSelector", member("authorizer_labelselector", _TO_RESOURCE, RESOURCE_CHECK, _refine("label_selector"))
     ),
     function(
         "check",
@@ -146,5 +146,5 @@ AUTHORIZERS = library(
 )
 
 JSON_PATCH = library(
-    function("jsonpatch.escapeKey", overload("string_jsonpatch_escapeKey_string", (STRING,), STRING, _escaped_key)),
+    function("jsonpatch.escapeKey", overload("string_jsonpatch_escapeKey_string", (STRING,), STRING, _escape_key)),
 )

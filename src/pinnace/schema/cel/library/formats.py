@@ -45,7 +45,7 @@ _VALUE_ERROR = (
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class NamedFormat:
     """A rule for strings, known by name."""
 
     name: str
@@ -54,7 +54,7 @@ class Format:
     TYPE_NAME: ClassVar[str] = "kubernetes.NamedFormat"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Format) and self.name == other.name
+        return isinstance(other, NamedFormat) and self.name == other.name
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -92,7 +92,7 @@ def _label_1035(text: str) -> list[str]:
     return errs
 
 
-def _qualified(text: str) -> list[str]:
+def _qualified_name(text: str) -> list[str]:
     errs: list[str] = []
     parts = text.split("/")
     if len(parts) > 2:
@@ -166,34 +166,34 @@ def _datetime(text: str) -> list[str]:
     return [] if _is_date(day) and _CLOCK.fullmatch(clock) else ["invalid datetime"]
 
 
-NAMED: dict[str, Format] = {
-    "dns1123Label": Format("DNS1123Label", _label, 30),
-    "dns1123Subdomain": Format("DNS1123Subdomain", _subdomain, 60),
-    "dns1035Label": Format("DNS1035Label", _label_1035, 30),
-    "qualifiedName": Format("QualifiedName", _qualified, 60),
-    "dns1123LabelPrefix": Format("DNS1123LabelPrefix", _as_prefix(_label), 30),
-    "dns1123SubdomainPrefix": Format("DNS1123SubdomainPrefix", _as_prefix(_subdomain), 60),
-    "dns1035LabelPrefix": Format("DNS1035LabelPrefix", _as_prefix(_label_1035), 30),
-    "labelValue": Format("LabelValue", _label_value, 40),
-    "uri": Format("URI", _uri, 1103),
-    "uuid": Format("uuid", _uuid, 83),
-    "byte": Format("byte", _byte, 84),
-    "date": Format("date", _date, 82),
-    "datetime": Format("datetime", _datetime, 82),
+NAMED: dict[str, NamedFormat] = {
+    "dns1123Label": NamedFormat("DNS1123Label", _label, 30),
+    "dns1123Subdomain": NamedFormat("DNS1123Subdomain", _subdomain, 60),
+    "dns1035Label": NamedFormat("DNS1035Label", _label_1035, 30),
+    "qualifiedName": NamedFormat("QualifiedName", _qualified_name, 60),
+    "dns1123LabelPrefix": NamedFormat("DNS1123LabelPrefix", _as_prefix(_label), 30),
+    "dns1123SubdomainPrefix": NamedFormat("DNS1123SubdomainPrefix", _as_prefix(_subdomain), 60),
+    "dns1035LabelPrefix": NamedFormat("DNS1035LabelPrefix", _as_prefix(_label_1035), 30),
+    "labelValue": NamedFormat("LabelValue", _label_value, 40),
+    "uri": NamedFormat("URI", _uri, 1103),
+    "uuid": NamedFormat("uuid", _uuid, 83),
+    "byte": NamedFormat("byte", _byte, 84),
+    "date": NamedFormat("date", _date, 82),
+    "datetime": NamedFormat("datetime", _datetime, 82),
 }
 
 
-def _named(name: str) -> Optional:
+def _find_named(name: str) -> Optional:
     found = NAMED.get(name)
     return some(found) if found is not None else NONE
 
 
-def _validate(form: Format, text: str) -> Optional:
+def _validate(form: NamedFormat, text: str) -> Optional:
     errs = form.errs(text)
     return some(errs) if errs else NONE
 
 
-def _constant(name: str, form: Format) -> dict[str, tuple[Overload, ...]]:
+def _constant(name: str, form: NamedFormat) -> dict[str, tuple[Overload, ...]]:
     def give() -> Any:
         return form
 
@@ -202,6 +202,6 @@ def _constant(name: str, form: Format) -> dict[str, tuple[Overload, ...]]:
 
 FORMATS = library(
     function("validate", member("format-validate", (FORMAT, STRING), optional_of(list_of(STRING)), _validate)),
-    function("format.named", overload("format-named", (STRING,), optional_of(FORMAT), _named)),
+    function("format.named", overload("format-named", (STRING,), optional_of(FORMAT), _find_named)),
     *(_constant(name, form) for name, form in NAMED.items()),
 )

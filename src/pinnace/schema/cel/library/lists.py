@@ -25,9 +25,9 @@ from pinnace.schema.cel.types import (
 from pinnace.schema.cel.values import (
     Duration,
     Uint,
-    checked_duration,
-    checked_int,
-    checked_uint,
+    check_duration,
+    check_int,
+    check_uint,
     compare,
     contains,
     equals,
@@ -65,12 +65,12 @@ def _extreme(name: str, sign: int) -> Callable[[list[Any]], Any]:
 def _sum_of_ints(values: list[int]) -> int:
     total = 0
     for each in values:
-        total = checked_int(total + each)
+        total = check_int(total + each)
     return total
 
 
 def _sum_of_uints(values: list[int]) -> Uint:
-    return checked_uint(sum(values))
+    return check_uint(sum(values))
 
 
 def _sum_of_doubles(values: list[float]) -> float:
@@ -81,7 +81,7 @@ def _sum_of_doubles(values: list[float]) -> float:
 
 
 def _sum_of_durations(values: list[Duration]) -> Duration:
-    return checked_duration(sum(each.nanos for each in values))
+    return check_duration(sum(each.nanos for each in values))
 
 
 _SUMS: tuple[tuple[Type, Callable[[Any], Any]], ...] = (
@@ -178,17 +178,17 @@ def _set_intersects(first: list[Any], second: list[Any]) -> bool:
     return any(contains(each, second) for each in first)
 
 
-def inserted(entries: dict[Any, Any], key: Any, value: Any) -> dict[Any, Any]:
+def insert_entry(entries: dict[Any, Any], key: Any, value: Any) -> dict[Any, Any]:
     """The map with one entry more; a key cannot be there twice."""
     if contains(key, entries):
         raise CelError(f"insert failed: key {key} already exists")
     return {**entries, key: value}
 
 
-def merged(entries: dict[Any, Any], more: dict[Any, Any]) -> dict[Any, Any]:
+def merge_entries(entries: dict[Any, Any], more: dict[Any, Any]) -> dict[Any, Any]:
     """The map with all entries of another; a key cannot be in both."""
     for key, value in more.items():
-        entries = inserted(entries, key, value)
+        entries = insert_entry(entries, key, value)
     return entries
 
 
@@ -225,7 +225,7 @@ LISTS = library(
     function("sets.intersects", overload("list_sets_intersects_list", (LIST, LIST), BOOL, _set_intersects)),
     function(
         "cel.@mapInsert",
-        overload("@mapInsert_map_key_value", (MAP, K, V), MAP, inserted),
-        overload("@mapInsert_map_map", (MAP, MAP), MAP, merged),
+        overload("@mapInsert_map_key_value", (MAP, K, V), MAP, insert_entry),
+        overload("@mapInsert_map_map", (MAP, MAP), MAP, merge_entries),
     ),
 )

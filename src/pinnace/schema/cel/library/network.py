@@ -179,7 +179,7 @@ def _contains_cidr_text(cidr: Cidr, text: str) -> bool:
     return _contains_cidr(cidr, _cidr(text))
 
 
-def _masked(cidr: Cidr) -> Cidr:
+def _mask(cidr: Cidr) -> Cidr:
     return Cidr(cidr.network.network_address, cidr.bits)
 
 
@@ -333,6 +333,6 @@ NETWORK = library(
     ),
     function("ip", member("cidr_ip", (CIDR,), IP, lambda cidr: Ip(cidr.address))),
     function("prefixLength", member("cidr_prefix_length", (CIDR,), INT, lambda cidr: cidr.bits)),
-    function("masked", member("cidr_masked", (CIDR,), CIDR, _masked)),
+    function("masked", member("cidr_masked", (CIDR,), CIDR, _mask)),
     function("isCIDR", overload("is_cidr", (STRING,), BOOL, _is_cidr)),
 )

@@ -7,7 +7,7 @@ from typing import Any
 from pinnace.schema.cel.errors import NoSuchOverload
 from pinnace.schema.cel.functions import function, library, member, overload
 from pinnace.schema.cel.types import BOOL, DYN, INT, STRING, list_of, map_of, optional_of, parameter
-from pinnace.schema.cel.values import NONE, Optional, at, is_zero, optional_at, optionally_selected, some
+from pinnace.schema.cel.values import NONE, Optional, at, is_zero, optional_at, select_optional, some
 
 K = parameter("K")
 V = parameter("V")
@@ -50,7 +50,7 @@ OPTIONALS = library(
     function("hasValue", member("optional_hasValue", (OPTIONAL,), BOOL, lambda value: value.present, "{0}.present")),
     function("or", member("optional_or_optional", (OPTIONAL, OPTIONAL), OPTIONAL, _or)),
     function("orValue", member("optional_orValue_value", (OPTIONAL, V), V, _or_value)),
-    function("_?._", overload("select_optional_field", (DYN, STRING), OPTIONAL, optionally_selected)),
+    function("_?._", overload("select_optional_field", (DYN, STRING), OPTIONAL, select_optional)),
     function(
         "_[?_]",
         overload("list_optindex_optional_int", (LIST, INT), OPTIONAL, optional_at),

@@ -44,10 +44,10 @@ from pinnace.schema.cel.values import (
     Duration,
     Timestamp,
     Uint,
-    checked_duration,
-    checked_int,
-    checked_timestamp,
-    checked_uint,
+    check_duration,
+    check_int,
+    check_timestamp,
+    check_uint,
 )
 from pinnace.schema.field_errors import go_float
 from pinnace.schema.golang.numbers import parse_int
@@ -104,30 +104,30 @@ _OPERATORS = library(
         overload("add_bytes", (BYTES, BYTES), BYTES, lambda a, b: a + b, "({0} + {1})"),
         overload("add_double", (DOUBLE, DOUBLE), DOUBLE, lambda a, b: a + b, "({0} + {1})"),
         overload(
-            "add_duration_duration", (DURATION, DURATION), DURATION, lambda a, b: checked_duration(a.nanos + b.nanos)
+            "add_duration_duration", (DURATION, DURATION), DURATION, lambda a, b: check_duration(a.nanos + b.nanos)
         ),
         overload(
             "add_duration_timestamp",
             (DURATION, TIMESTAMP),
             TIMESTAMP,
-            lambda a, b: checked_timestamp(a.nanos + b.nanos, b.offset_seconds),
+            lambda a, b: check_timestamp(a.nanos + b.nanos, b.offset_seconds),
         ),
         overload(
             "add_timestamp_duration",
             (TIMESTAMP, DURATION),
             TIMESTAMP,
-            lambda a, b: checked_timestamp(a.nanos + b.nanos, a.offset_seconds),
+            lambda a, b: check_timestamp(a.nanos + b.nanos, a.offset_seconds),
         ),
-        overload("add_int64", (INT, INT), INT, lambda a, b: checked_int(a + b), "_checked_int({0} + {1})"),
+        overload("add_int64", (INT, INT), INT, lambda a, b: check_int(a + b), "_checked_int({0} + {1})"),
         overload("add_list", (LIST, LIST), LIST, lambda a, b: a + b, "({0} + {1})"),
         overload("add_string", (STRING, STRING), STRING, lambda a, b: a + b, "({0} + {1})"),
-        overload("add_uint64", (UINT, UINT), UINT, lambda a, b: checked_uint(a + b)),
+        overload("add_uint64", (UINT, UINT), UINT, lambda a, b: check_uint(a + b)),
     ),
     function(
         "_/_",
-        overload("divide_double", (DOUBLE, DOUBLE), DOUBLE, values.divided_double),
-        overload("divide_int64", (INT, INT), INT, values.divided),
-        overload("divide_uint64", (UINT, UINT), UINT, values.divided_uint),
+        overload("divide_double", (DOUBLE, DOUBLE), DOUBLE, values.divide_double),
+        overload("divide_int64", (INT, INT), INT, values.divide),
+        overload("divide_uint64", (UINT, UINT), UINT, values.divide_uint),
     ),
     function(
         "_%_",
@@ -137,13 +137,13 @@ _OPERATORS = library(
     function(
         "_*_",
         overload("multiply_double", (DOUBLE, DOUBLE), DOUBLE, lambda a, b: a * b, "({0} * {1})"),
-        overload("multiply_int64", (INT, INT), INT, lambda a, b: checked_int(a * b), "_checked_int({0} * {1})"),
-        overload("multiply_uint64", (UINT, UINT), UINT, lambda a, b: checked_uint(a * b)),
+        overload("multiply_int64", (INT, INT), INT, lambda a, b: check_int(a * b), "_checked_int({0} * {1})"),
+        overload("multiply_uint64", (UINT, UINT), UINT, lambda a, b: check_uint(a * b)),
     ),
     function(
         "-_",
         overload("negate_double", (DOUBLE,), DOUBLE, lambda a: -a, "(-{0})"),
-        overload("negate_int64", (INT,), INT, lambda a: checked_int(-a), "_checked_int(-{0})"),
+        overload("negate_int64", (INT,), INT, lambda a: check_int(-a), "_checked_int(-{0})"),
     ),
     function(
         "_-_",
@@ -152,22 +152,22 @@ _OPERATORS = library(
             "subtract_duration_duration",
             (DURATION, DURATION),
             DURATION,
-            lambda a, b: checked_duration(a.nanos - b.nanos),
+            lambda a, b: check_duration(a.nanos - b.nanos),
         ),
-        overload("subtract_int64", (INT, INT), INT, lambda a, b: checked_int(a - b), "_checked_int({0} - {1})"),
+        overload("subtract_int64", (INT, INT), INT, lambda a, b: check_int(a - b), "_checked_int({0} - {1})"),
         overload(
             "subtract_timestamp_duration",
             (TIMESTAMP, DURATION),
             TIMESTAMP,
-            lambda a, b: checked_timestamp(a.nanos - b.nanos, a.offset_seconds),
+            lambda a, b: check_timestamp(a.nanos - b.nanos, a.offset_seconds),
         ),
         overload(
             "subtract_timestamp_timestamp",
             (TIMESTAMP, TIMESTAMP),
             DURATION,
-            lambda a, b: checked_duration(a.nanos - b.nanos),
+            lambda a, b: check_duration(a.nanos - b.nanos),
         ),
-        overload("subtract_uint64", (UINT, UINT), UINT, lambda a, b: checked_uint(a - b)),
+        overload("subtract_uint64", (UINT, UINT), UINT, lambda a, b: check_uint(a - b)),
     ),
     _ordering("_<_", "less", "<", values.less),
     _ordering("_<=_", "less_equals", "<=", values.less_equal),
@@ -310,7 +310,7 @@ _CONVERSIONS = library(
         overload("duration_to_int64", (DURATION,), INT, lambda value: value.nanos),
         overload("string_to_int64", (STRING,), INT, lambda text: _decimal(text, MINIMUM_INT, MAXIMUM_INT, "int")),
         overload("timestamp_to_int64", (TIMESTAMP,), INT, lambda value: value.nanos // NANOS),
-        overload("uint64_to_int64", (UINT,), INT, lambda value: checked_int(int(value))),
+        overload("uint64_to_int64", (UINT,), INT, lambda value: check_int(int(value))),
     ),
     function(
         "string",
@@ -326,14 +326,14 @@ _CONVERSIONS = library(
     function(
         "timestamp",
         overload("timestamp_to_timestamp", (TIMESTAMP,), TIMESTAMP, _identity, "{0}"),
-        overload("int64_to_timestamp", (INT,), TIMESTAMP, lambda value: checked_timestamp(value * NANOS)),
+        overload("int64_to_timestamp", (INT,), TIMESTAMP, lambda value: check_timestamp(value * NANOS)),
         overload("string_to_timestamp", (STRING,), TIMESTAMP, _timestamp_of_text),
     ),
     function(
         "uint",
         overload("uint64_to_uint64", (UINT,), UINT, _identity, "{0}"),
         overload("double_to_uint64", (DOUBLE,), UINT, _uint_of_double),
-        overload("int64_to_uint64", (INT,), UINT, checked_uint),
+        overload("int64_to_uint64", (INT,), UINT, check_uint),
         overload("string_to_uint64", (STRING,), UINT, lambda text: Uint(_decimal(text, 0, MAXIMUM_UINT, "uint"))),
     ),
 )

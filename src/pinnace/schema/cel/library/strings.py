@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pinnace.schema.cel.errors import CelError
-from pinnace.schema.cel.format import formatted
+from pinnace.schema.cel.format import format_template
 from pinnace.schema.cel.functions import function, library, member, overload
 from pinnace.schema.cel.types import DYN, INT, STRING, list_of
 from pinnace.schema.golang.patterns import PatternError, compile_pattern
@@ -133,7 +133,7 @@ STRINGS = library(
         member("string_substring_int_int", (STRING, INT, INT), STRING, _substring),
     ),
     function("trim", member("string_trim", (STRING,), STRING, lambda text: text.strip(_GO_SPACES))),
-    function("format", member("string_format", (STRING, list_of(DYN)), STRING, formatted)),
+    function("format", member("string_format", (STRING, list_of(DYN)), STRING, format_template)),
     function("strings.quote", overload("strings_quote", (STRING,), STRING, _quote)),
     function(
         "join",

@@ -6,7 +6,7 @@ from time import perf_counter
 from typing import Any
 
 from pinnace.schema.cel.errors import CostExceeded, ExceedsInlineBudget
-from pinnace.schema.cel.interpret import Run
+from pinnace.schema.cel.interpret import CelRun
 from pinnace.schema.cel.program import Program
 
 CALL_LIMIT = 1_000_000
@@ -64,7 +64,7 @@ class Account:
 
     def _evaluate_counting(self, program: Program, bindings: dict[str, Any]) -> Any:
         assert self._inline_budget is not None, "there is no floor where nobody waits"
-        run = Run(bindings, self._inline_budget - self._counted)
+        run = CelRun(bindings, self._inline_budget - self._counted)
         try:
             return program.evaluate_in(run)
         except CostExceeded:  # Not of what a call may cost, which is more than its bound.
@@ -74,7 +74,7 @@ class Account:
 
     def _evaluate_metered(self, program: Program, bindings: dict[str, Any]) -> Any:
         inline_budget = BUDGET if self._inline_budget is None else self._inline_budget
-        run = Run(bindings, min(CALL_LIMIT, inline_budget))
+        run = CelRun(bindings, min(CALL_LIMIT, inline_budget))
         try:
             return program.evaluate_in(run)
         finally:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pinnace.schema import field_errors
 from pinnace.schema.cel.cost.ranges import UNLIMITED
 from pinnace.schema.cel.declarations import MAXIMUM_REQUEST, Declaration, declaration_of
-from pinnace.schema.cel.rules.rules import Rule, RuleError, is_stated
+from pinnace.schema.cel.rules.rules import CelRule, RuleError, is_stated
 from pinnace.schema.crd.internal_form import rule_form
 from pinnace.schema.field_errors import FieldError
 from pinnace.schema.shape import Schema
@@ -84,12 +84,12 @@ def _validate_own(
     for index, raw in enumerate(schema.raw["x-kubernetes-validations"]):
         if is_stated(raw):
             times = count if count is not None else MAXIMUM_REQUEST // (declaration.least_bytes + 1)
-            rule = Rule(raw, schema, declaration)
+            rule = CelRule(raw, schema, declaration)
             yield from _validate_one(rule, f"{where}[{index}]", costs, times, unrelated, declaration)
 
 
 def _validate_one(
-    rule: Rule, path: str, costs: _Costs, times: int, unrelated: str, declaration: Declaration
+    rule: CelRule, path: str, costs: _Costs, times: int, unrelated: str, declaration: Declaration
 ) -> Iterator[FieldError]:
     uses_old = False
     try:

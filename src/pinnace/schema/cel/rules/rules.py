@@ -38,7 +38,7 @@ def is_stated(raw: Raw) -> bool:
     return bool((raw.get("rule") or "").strip())
 
 
-class Rule:
+class CelRule:
     """One rule, compiled when it is first needed."""
 
     def __init__(self, raw: Raw, schema: Schema, declaration: Declaration) -> None:
@@ -50,7 +50,7 @@ class Rule:
     @cached_property
     def program(self) -> Program:
         """Raises RuleError."""
-        return self._compiled("rule", "", BOOL, "cel expression must evaluate to a bool")
+        return self._compile("rule", "", BOOL, "cel expression must evaluate to a bool")
 
     @cached_property
     def message_program(self) -> Program | None:
@@ -58,9 +58,9 @@ class Rule:
         if not self.raw.get("messageExpression"):
             return None
         mismatch = "messageExpression must evaluate to a string"
-        return self._compiled("messageExpression", "messageExpression ", STRING, mismatch)
+        return self._compile("messageExpression", "messageExpression ", STRING, mismatch)
 
-    def _compiled(self, field: str, subject: str, wanted: Any, mismatch: str) -> Program:
+    def _compile(self, field: str, subject: str, wanted: Any, mismatch: str) -> Program:
         old: Any = self._declaration
         if self.has_optional_old:
             old = optional_of(self._declaration.type)
@@ -79,7 +79,7 @@ class Rule:
         return "oldSelf" in self.program.uses
 
     @cached_property
-    def blamed(self) -> str:
+    def blamed_field(self) -> str:
         """The field below that the error is reported at; empty for the value itself."""
         path = self.raw.get("fieldPath") or ""
         try:
@@ -92,14 +92,14 @@ class Rule:
         return decoder(self._declaration)
 
     @property
-    def told(self) -> str:
+    def name_in_errors(self) -> str:
         """The rule as errors name it."""
         return str(self.raw.get("message") or self.raw["rule"]).strip()
 
     @property
     def message(self) -> str:
         stated = self.raw.get("message")
-        return str(stated).strip() if stated else f"failed rule: {self.told}"
+        return str(stated).strip() if stated else f"failed rule: {self.name_in_errors}"
 
     def bindings(self, value: Any, old: Any) -> dict[str, Any]:
         if self.has_optional_old:
@@ -151,13 +151,15 @@ class _Stop(Exception):
     """No further rule is to run; what was found stands."""
 
 
-class Rules:
+class CelRules:
     """The rules of a schema and of all schemas below it."""
 
     def __init__(self, schema: Schema, declaration: Declaration | None) -> None:
         self._schema = schema
         raw_rules = schema.raw.get("x-kubernetes-validations") or ()
-        self._own = [Rule(raw, schema, declaration) for raw in raw_rules if declaration is not None and is_stated(raw)]
+        self._own = [
+            CelRule(raw, schema, declaration) for raw in raw_rules if declaration is not None and is_stated(raw)
+        ]
         self._properties = {
             name: below for name, child in schema.properties.items() if (below := rules_of(child)) is not None
         }
@@ -240,7 +242,7 @@ class _Walk:
         self._found = found
         self._warnings = warnings
 
-    def run(self, rule: Rule, schema: Schema, path: str, value: Any, old: Any, before: _Before) -> None:
+    def run(self, rule: CelRule, schema: Schema, path: str, value: Any, old: Any, before: _Before) -> None:
         at = path or "<nil>"
         try:
             if rule.uses_old and old is None and not rule.has_optional_old:
@@ -254,7 +256,7 @@ class _Walk:
             raise _Stop from None
         except CostExceeded as error:
             reason = "no further validation rules will be run due to call cost exceeds limit for rule"
-            detail = f"'{error}': {reason}: {rule.told}"
+            detail = f"'{error}': {reason}: {rule.name_in_errors}"
             self._found.append(errs.invalid(at, schema.type, detail))
             raise _Stop from None
         except CelError as error:
@@ -263,10 +265,10 @@ class _Walk:
         if passed is not True:
             self._report(rule, schema, path, value, old, before)
 
-    def _report(self, rule: Rule, schema: Schema, path: str, value: Any, old: Any, before: _Before) -> None:
+    def _report(self, rule: CelRule, schema: Schema, path: str, value: Any, old: Any, before: _Before) -> None:
         at = path
-        if rule.blamed:
-            at = f"{path}.{rule.blamed}" if path else rule.blamed
+        if rule.blamed_field:
+            at = f"{path}.{rule.blamed_field}" if path else rule.blamed_field
         try:
             message = self._message(rule, value, old)
         except _MessageTooCostly as error:
@@ -274,13 +276,13 @@ class _Walk:
             raise _Stop from None
         self._add(rule, _err(rule, schema, at or "<nil>", value, message), before)
 
-    def _add(self, rule: Rule, err: FieldError, before: _Before) -> None:
+    def _add(self, rule: CelRule, err: FieldError, before: _Before) -> None:
         if not rule.uses_old and before.is_unchanged:
             self._warnings.append(str(err))
         else:
             self._found.append(err)
 
-    def _message(self, rule: Rule, value: Any, old: Any) -> str:
+    def _message(self, rule: CelRule, value: Any, old: Any) -> str:
         expression = rule.raw.get("messageExpression")
         try:
             program = rule.message_program
@@ -295,7 +297,7 @@ class _Walk:
         except CostExceeded:
             raise _MessageTooCostly(
                 "no further validation rules will be run due to call cost exceeds limit for messageExpression: "
-                f"{errs.shown(expression)}"
+                f"{errs.format_bad_value(expression)}"
             ) from None
         except (CelError, RuleError):
             return rule.message
@@ -309,14 +311,14 @@ class _MessageTooCostly(Exception):
     """The expression for a message cost more than is left."""
 
 
-def _failure(error: CelError, rule: Rule) -> str:
+def _failure(error: CelError, rule: CelRule) -> str:
     if str(error).startswith("no such overload"):
         signature = "call arguments did not match a supported operator, function or macro signature for rule"
-        return f"'{error}': {signature}: {rule.told}"
-    return f"{error} evaluating rule: {rule.told}"
+        return f"'{error}': {signature}: {rule.name_in_errors}"
+    return f"{error} evaluating rule: {rule.name_in_errors}"
 
 
-def _err(rule: Rule, schema: Schema, path: str, value: Any, message: str) -> FieldError:
+def _err(rule: CelRule, schema: Schema, path: str, value: Any, message: str) -> FieldError:
     is_whole = schema.type in ("object", "array")  # Which are not repeated in a message.
     match rule.raw.get("reason"):
         case "FieldValueForbidden":
@@ -336,14 +338,14 @@ def _size(document: Any) -> int:
     return len(orjson.dumps(document))
 
 
-def rules_of(schema: Schema, *, is_root: bool = False) -> Rules | None:
+def rules_of(schema: Schema, *, is_root: bool = False) -> CelRules | None:
     """The rules of a schema; None where there are none. is_root: the schema is that of a whole resource."""
     if not _has_rules(schema.raw):
         return None
     is_root = is_root or schema.is_embedded_resource
     has_own = bool(schema.raw.get("x-kubernetes-validations"))
     declaration = declaration_of(schema, is_root=is_root) if has_own else None
-    rules = Rules(schema, declaration)
+    rules = CelRules(schema, declaration)
     return None if rules.is_empty else rules
 
 
