@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 from tests.controllers.kubelet import Kubelet, pinned_to
 from tests.controllers.workloads.objects import (
@@ -280,6 +281,14 @@ async def test_on_delete_updates_only_what_somebody_deletes(world: World, kubele
     await world.client.delete(POD, name, namespace="default")
     await kubelet.run_all()
     assert await placed(world) == {"a": ["1"], "b": ["2"]}
+
+
+async def test_a_revision_is_stored_as_go_marshals_it(world: World, kubelet: Kubelet) -> None:
+    await add_nodes(world, "a")
+    await world.client.create(workload(DAEMON_SET))
+    await kubelet.run_all()
+    (revision,) = await listed(world, REVISION)
+    assert orjson.dumps(revision["data"]) == orjson.dumps(revision["data"], option=orjson.OPT_SORT_KEYS)
 
 
 async def test_revisions_are_numbered_reused_and_limited(world: World, kubelet: Kubelet) -> None:

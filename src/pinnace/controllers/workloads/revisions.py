@@ -117,8 +117,13 @@ class Revisions:
 
 
 def data_of(owner: Object) -> Object:
-    """Return the patch that a revision keeps: with it `kubectl rollout undo` restores the template."""
-    return {"spec": {"template": {**owner["spec"]["template"], "$patch": "replace"}}}
+    """Return the patch that a revision keeps: with it `kubectl rollout undo` restores the template.
+
+    Keys are sorted, as Go marshals a map: clients compare the bytes of a revision with the patch that they compute.
+    """
+    data = {"spec": {"template": {**owner["spec"]["template"], "$patch": "replace"}}}
+    ordered: Object = orjson.loads(orjson.dumps(data, option=orjson.OPT_SORT_KEYS))
+    return ordered
 
 
 def restored(owner: Object, revision: Object) -> Object:
